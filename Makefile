@@ -1,0 +1,56 @@
+# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test`. `make bench` compares with HTA.
+# Everything is installed into .venv; nothing but packages is downloaded.
+
+TRACES ?=
+VENV := .venv
+BIN := $(VENV)/bin
+# A .venv made by hand or by another Python is left alone as long as it works; the stamps say what was installed.
+INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
+# The CPU build of torch that the torch tests are written against. Tests that need torch skip without it. On Linux
+# the plain version would be the CUDA build (gigabytes); elsewhere the plain version is the CPU build.
+TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+
+.PHONY: demo test bench clean
+.DELETE_ON_ERROR:
+
+demo: $(INSTALLED)
+	$(BIN)/tracelake demo $(TRACES)
+
+test: $(INSTALLED_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n 2
+
+bench: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.benchmarks.bench
+
+clean:
+	rm -rf $(VENV) .bench build *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+# The first interpreter in range (requires-python in pyproject.toml) makes the environment.
+$(BIN)/python:
+	@in_range='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))'; \
+	for python in python3 python3.13 python3.12 python3.11; do \
+	    if command -v $$python >/dev/null 2>&1 && $$python -c "$$in_range" >/dev/null 2>&1; then \
+	        echo "creating $(VENV) with $$python ($$($$python -V 2>&1))"; \
+	        exec $$python -m venv $(VENV); \
+	    fi; \
+	done; \
+	echo "error: no Python 3.11 to 3.14 found (tried python3, python3.13, python3.12, python3.11)" >&2; exit 1
+
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(INSTALLED_DEV): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 \
+	    --extra-index-url $(TORCH_INDEX) '$(TORCH)'; then \
+	    echo "installed $(TORCH)"; \
+	else \
+	    echo "$(TORCH) cannot be installed here: the tests that need torch will skip"; \
+	fi
+	@touch $(INSTALLED) $@

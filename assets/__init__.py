@@ -1,0 +1,1 @@
+"""Dagster's face of each table; computes nothing."""

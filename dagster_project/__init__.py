@@ -1,0 +1,1 @@
+"""Definitions, jobs, schedules, sensors and resources: wiring only."""

@@ -1,0 +1,1 @@
+"""All computing of tracelake, a sub-package a step; never imports dagster."""

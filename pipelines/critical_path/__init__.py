@@ -1,0 +1,1 @@
+"""From the edge table to the longest path and its faces."""

@@ -1,0 +1,1 @@
+"""The lake: file layout, commit mark and views."""

@@ -1,0 +1,1 @@
+"""The SQL models: catalog, run, materialize."""

@@ -1,0 +1,1 @@
+"""One trace file becomes one staged table, its metadata and its findings."""
