@@ -1,0 +1,31 @@
+-- One row: a profile asked for on a trace, with its switches as columns.
+-- How: pivot rules/switches.csv by conditional aggregation; switch_overrides wins.
+WITH asked AS (
+    SELECT DISTINCT trace_id, profile FROM window_requests
+),
+chosen AS (
+    SELECT s.profile, s.switch, coalesce(o.value, s.value) AS value
+    FROM switches AS s
+    LEFT JOIN switch_overrides AS o ON o.profile = s.profile AND o.switch = s.switch
+)
+SELECT
+    a.trace_id,  -- The trace.
+    a.profile,  -- hta or default.
+    bool_or(c.switch = 'drop_last_step' AND c.value = 'true') AS drop_last_step,  -- The last ProfilerStep and what it launched are left out.
+    bool_or(c.switch = 'keep_zero_duration' AND c.value = 'true') AS keep_zero_duration,  -- CPU events of no duration take part.
+    bool_or(c.switch = 'stream_by_device' AND c.value = 'true') AS stream_by_device,  -- A stream is (device, stream), not its number alone.
+    bool_or(c.switch = 'side_by_stream_argument' AND c.value = 'true') AS side_by_stream_argument,  -- GPU work is what has a stream argument, whatever its category.
+    bool_or(c.switch = 'one_kernel_per_launch' AND c.value = 'true') AS one_kernel_per_launch,  -- A launch knows its last kernel only.
+    bool_or(c.switch = 'launch_delay_needs_queue' AND c.value = 'true') AS launch_delay_needs_queue,  -- A launch delay asks for a queue of 1 at the launch and 0 at the start.
+    bool_or(c.switch = 'zero_weight_launch' AND c.value = 'true') AS zero_weight_launch,  -- Launches that were not waited for get an edge of weight 0.
+    max(CASE WHEN c.switch = 'kernel_gap_limit_ns' THEN CAST(c.value AS BIGINT) END) AS kernel_gap_limit_ns,  -- A longer gap between kernels is no edge, ns.
+    bool_or(c.switch = 'one_wait_per_kernel' AND c.value = 'true') AS one_wait_per_kernel,  -- Only the last wait of a kernel counts.
+    bool_or(c.switch = 'keep_overlapped_call_time' AND c.value = 'true') AS keep_overlapped_call_time,  -- Calls that overlap under the runtime lock keep their duration.
+    bool_or(c.switch = 'exit_pops_top' AND c.value = 'true') AS exit_pops_top,  -- The end of an operator closes whatever is on top of the stack.
+    bool_or(c.switch = 'blocking_is_free' AND c.value = 'always') AS blocking_is_always_free,  -- A blocking call weighs 0 also when nothing explains its wait.
+    max(CASE WHEN c.switch = 'negative_weight_is_zero_from_ns' THEN CAST(c.value AS BIGINT) END) AS zero_from_ns,  -- Weights at or below this count as 0 on the path, ns.
+    bool_or(c.switch = 'instances_on_cpu' AND c.value = 'true') AS instances_on_cpu,  -- Instances of an annotation are counted on the CPU only.
+    bool_or(c.switch = 'summary_weight' AND c.value = 'measured') AS summary_of_measured  -- The summary adds measured weights, negative ones too.
+FROM asked AS a
+JOIN chosen AS c ON c.profile = a.profile
+GROUP BY a.trace_id, a.profile

@@ -1,0 +1,48 @@
+-- One row: a stretch of a trace whose critical path is asked for.
+-- How: no annotation is the whole trace; else the rows whose name holds the annotation, counted from 0, first to last instance (HTA 2.8.1).
+-- check: unique(trace_id, window_id)
+WITH matching AS (
+    SELECT
+        w.trace_id, w.window_id, e.ts_ns, e.end_ns,
+        row_number() OVER (
+            PARTITION BY w.trace_id, w.window_id
+            ORDER BY CASE WHEN p.instances_on_cpu THEN e.ts_ns WHEN e.sorts_first THEN 0 ELSE 1 END, e.event_id
+        ) - 1 AS instance
+    FROM window_requests AS w
+    JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
+    JOIN _loaded_events AS e
+        ON e.trace_id = w.trace_id AND e.profile = w.profile AND contains(e.name, w.annotation)
+    WHERE
+        w.annotation <> ''
+        AND (NOT p.instances_on_cpu OR e.cat = 'user_annotation' OR e.side = 'cpu' AND e.cat <> 'python_function')
+),
+chosen AS (
+    SELECT m.trace_id, m.window_id, min(m.ts_ns) AS start_ns, max(m.end_ns) AS end_ns
+    FROM matching AS m
+    JOIN window_requests AS w ON w.trace_id = m.trace_id AND w.window_id = m.window_id
+    WHERE m.instance BETWEEN w.first_instance AND w.last_instance
+    GROUP BY m.trace_id, m.window_id
+),
+whole AS (
+    SELECT w.trace_id, w.window_id, min(e.ts_ns) AS start_ns, max(e.end_ns) AS end_ns
+    FROM window_requests AS w
+    JOIN _loaded_events AS e ON e.trace_id = w.trace_id AND e.profile = w.profile
+    WHERE w.annotation = ''
+    GROUP BY w.trace_id, w.window_id
+),
+bounds AS (
+    SELECT trace_id, window_id, start_ns, end_ns FROM chosen
+    UNION ALL
+    SELECT trace_id, window_id, start_ns, end_ns FROM whole
+)
+SELECT
+    b.trace_id,  -- The trace.
+    b.window_id,  -- Name of the window; full is the whole trace.
+    w.profile,  -- hta or default.
+    w.annotation,  -- Text the annotation's name holds; empty for the whole trace.
+    w.first_instance,  -- First instance of the annotation, from 0.
+    w.last_instance,  -- Last instance, inclusive.
+    b.start_ns,  -- Start of the window, ns.
+    b.end_ns  -- End of the window, ns.
+FROM bounds AS b
+JOIN window_requests AS w ON w.trace_id = b.trace_id AND w.window_id = b.window_id

@@ -1,0 +1,21 @@
+-- One row: a GPU stream of a trace: a device and a stream number on it.
+-- How: distinct (device, stream) of GPU work and waits, numbered; where a row has no device its pid stands for it, as Kineto writes it.
+-- check: unique(trace_id, stream_id)
+WITH seen AS (
+    SELECT
+        e.trace_id,
+        coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device,
+        e.stream,
+        count(*) FILTER (WHERE s.side = 'gpu') AS n_kernels
+    FROM events AS e
+    JOIN category_sides AS s ON s.cat = e.cat AND s.side IN ('gpu', 'sync')
+    WHERE e.dur_ns IS NOT NULL AND e.stream IS NOT NULL
+    GROUP BY e.trace_id, coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0), e.stream
+)
+SELECT
+    trace_id,  -- The trace.
+    row_number() OVER (PARTITION BY trace_id ORDER BY device, stream) AS stream_id,  -- Number of the stream within its trace, from 1.
+    device,  -- Device number.
+    stream,  -- Stream number on the device.
+    n_kernels  -- Pieces of GPU work that ran on it.
+FROM seen

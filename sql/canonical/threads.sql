@@ -1,0 +1,26 @@
+-- One row: a CPU thread (or GPU stream row) of a trace, as pid and tid name it.
+-- How: number the distinct (pid, tid) of a trace in text order; the name is the last thread_name metadata event.
+-- check: unique(trace_id, thread_id)
+WITH named AS (
+    SELECT
+        trace_id, pid, tid, args ->> '$.name' AS thread_name,
+        row_number() OVER (PARTITION BY trace_id, pid, tid ORDER BY event_id DESC) AS recency
+    FROM events
+    WHERE ph = 'M' AND name = 'thread_name'
+),
+seen AS (
+    SELECT trace_id, pid, tid, count(*) AS n_events
+    FROM events
+    WHERE dur_ns IS NOT NULL
+    GROUP BY trace_id, pid, tid
+)
+SELECT
+    s.trace_id,  -- The trace.
+    row_number() OVER (PARTITION BY s.trace_id ORDER BY s.pid, s.tid) AS thread_id,  -- Number of the thread within its trace, from 1.
+    s.pid,  -- Process id as text; for GPU work the device number.
+    s.tid,  -- Thread id as text; for GPU work the stream.
+    n.thread_name,  -- Name the profiler gave the thread; NULL when it gave none.
+    s.n_events  -- Events with a duration on this thread.
+FROM seen AS s
+LEFT JOIN named AS n
+    ON n.trace_id = s.trace_id AND n.pid = s.pid AND n.tid = s.tid AND n.recency = 1

@@ -1,0 +1,51 @@
+-- One row: a CPU event with a duration and what it ran inside of, on its thread.
+-- How: depth is a running sum of +1 at starts and -1 at ends; the parent is the start that opened the group of siblings at that depth.
+-- Order at one time: ends first (shorter, then later in the file), starts (longer, then earlier in the file), events of no duration last.
+-- Where events cross instead of nest, an end closes whatever is on top of the stack, as HTA does (2.8.5).
+-- check: unique(trace_id, event_id)
+WITH cpu AS (
+    SELECT e.trace_id, t.thread_id, e.event_id, e.ts_ns, greatest(e.dur_ns, 0) AS dur_ns
+    FROM events AS e
+    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
+    LEFT JOIN category_sides AS s ON s.cat = e.cat
+    WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL AND coalesce(s.side, 'cpu') = 'cpu'
+),
+marks AS (
+    SELECT
+        trace_id, thread_id, event_id, 1 AS change, ts_ns AS at_ns,
+        CASE WHEN dur_ns = 0 THEN 2 ELSE 1 END AS turn, -dur_ns AS by_length, event_id AS by_place
+    FROM cpu
+    UNION ALL
+    SELECT
+        trace_id, thread_id, event_id, -1, ts_ns + dur_ns,
+        CASE WHEN dur_ns = 0 THEN 2 ELSE 0 END, dur_ns, CASE WHEN dur_ns = 0 THEN event_id ELSE -event_id END
+    FROM cpu
+),
+ordered AS (
+    SELECT
+        trace_id, thread_id, event_id, change,
+        row_number() OVER thread AS place,
+        sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS open_after,
+        lag(change) OVER thread AS change_before,
+        lag(event_id) OVER thread AS event_before
+    FROM marks
+    WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place, change DESC)
+),
+starts AS (
+    SELECT
+        trace_id, thread_id, event_id, open_after AS depth,
+        -- place and event in one number: the latest opener of this depth is the running maximum.
+        max(CASE WHEN change_before = 1 THEN (place - 1) * 4294967296 + event_before END) OVER (
+            PARTITION BY trace_id, thread_id, open_after ORDER BY place
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS opener
+    FROM ordered
+    WHERE change = 1
+)
+SELECT
+    trace_id,  -- The trace.
+    event_id,  -- The event.
+    CASE WHEN depth > 1 THEN opener % 4294967296 END AS parent_event_id,  -- The event it ran inside of; NULL at the top of the thread.
+    CAST(depth AS BIGINT) AS depth,  -- Depth on the stack, 1 at the top.
+    thread_id  -- Its thread in threads.
+FROM starts

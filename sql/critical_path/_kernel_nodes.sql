@@ -1,0 +1,61 @@
+-- One row: a piece of GPU work of a window with all that decides its incoming edges: the work before it on its stream, its launch, its waits.
+-- How: lag over the stream in time order; waits by _kernel_waits; queue by _queue (HTA 2.8.7).
+WITH work AS (
+    SELECT
+        c.*, p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch,
+        row_number() OVER (PARTITION BY c.trace_id, c.window_id ORDER BY c.ts_ns, c.event_id) AS place,
+        lag(c.event_id) OVER stream AS last_event_id,
+        lag(c.end_ns) OVER stream AS last_end_ns
+    FROM _clip AS c
+    JOIN _profiles AS p ON p.trace_id = c.trace_id AND p.profile = c.profile
+    WHERE c.side = 'gpu'
+    WINDOW stream AS (PARTITION BY c.trace_id, c.window_id, c.stream_key ORDER BY c.ts_ns, c.event_id)
+),
+latest AS (
+    SELECT
+        trace_id, window_id, event_id,
+        max(source_end_ns) AS any_source_end_ns,
+        max(source_end_ns) FILTER (WHERE NOT is_same_stream) AS other_source_end_ns
+    FROM _kernel_waits
+    GROUP BY trace_id, window_id, event_id
+)
+SELECT
+    k.trace_id,  -- The trace.
+    k.window_id,  -- The window.
+    k.place,  -- Place in time order.
+    k.event_id,  -- The GPU work.
+    k.ts_ns,  -- Start, ns.
+    k.end_ns,  -- End, ns.
+    k.last_event_id,  -- Work before it on its stream.
+    k.last_end_ns,  -- End of that work, ns.
+    k.launch_event_id,  -- The call that launched it.
+    k.launch_ts_ns,  -- Start of that call, ns.
+    k.launch_in_window,  -- That call is a node of the window.
+    k.zero_weight_launch,  -- The profile adds launch edges of weight 0.
+    coalesce(
+        k.launch_in_window
+        AND (NOT k.launch_delay_needs_queue OR ql.queue_length = 1 AND qk.queue_length = 0)
+        AND (k.last_end_ns IS NULL OR k.last_end_ns < k.launch_ts_ns)
+        AND (l.event_id IS NULL OR l.any_source_end_ns < k.launch_ts_ns),
+        FALSE
+    ) AS waited_for_launch,  -- It started when it did because of its launch.
+    coalesce(
+        k.last_end_ns IS NOT NULL
+        AND k.ts_ns - k.last_end_ns < k.kernel_gap_limit_ns
+        AND CASE
+            WHEN k.one_wait_per_kernel THEN l.event_id IS NULL OR l.any_source_end_ns < k.last_end_ns
+            ELSE l.other_source_end_ns IS NULL OR l.other_source_end_ns < k.last_end_ns
+        END,
+        FALSE
+    ) AS may_wait_for_last  -- The work before it may be what it waited for.
+FROM work AS k
+LEFT JOIN latest AS l ON l.trace_id = k.trace_id AND l.window_id = k.window_id AND l.event_id = k.event_id
+LEFT JOIN _queue AS qk
+    ON k.launch_delay_needs_queue AND qk.trace_id = k.trace_id AND qk.profile = k.profile AND qk.event_id = k.event_id
+LEFT JOIN (
+    SELECT trace_id, profile, event_id, max(queue_length) AS queue_length
+    FROM _queue
+    WHERE change = 1
+    GROUP BY trace_id, profile, event_id
+) AS ql
+    ON k.launch_delay_needs_queue AND ql.trace_id = k.trace_id AND ql.profile = k.profile AND ql.event_id = k.launch_event_id

@@ -1,0 +1,25 @@
+-- One row: a stretch between two changes of what a device runs, with how many merged stretches of each class are open in it.
+-- How: +1 at the start and -1 at the end of every merged interval of a class, running sums in time order.
+WITH changes AS (
+    SELECT trace_id, device, scope, start_ns AS ts_ns, 1 AS change FROM merged_intervals WHERE scope <> 'all'
+    UNION ALL
+    SELECT trace_id, device, scope, end_ns, -1 FROM merged_intervals WHERE scope <> 'all'
+),
+summed AS (
+    SELECT
+        trace_id, device, ts_ns,
+        sum(CASE WHEN scope = 'COMPUTATION' THEN change ELSE 0 END) AS compute,
+        sum(CASE WHEN scope = 'COMMUNICATION' THEN change ELSE 0 END) AS communication,
+        sum(CASE WHEN scope = 'MEMORY' THEN change ELSE 0 END) AS memory
+    FROM changes
+    GROUP BY trace_id, device, ts_ns
+)
+SELECT
+    trace_id,  -- The trace.
+    device,  -- Device.
+    ts_ns AS start_ns,  -- Start of the stretch, ns.
+    lead(ts_ns) OVER (PARTITION BY trace_id, device ORDER BY ts_ns) AS end_ns,  -- End of the stretch, ns; NULL for the last.
+    sum(compute) OVER (PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_compute,  -- 1 while computing.
+    sum(communication) OVER (PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_communication,  -- 1 while communicating.
+    sum(memory) OVER (PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_memory  -- 1 while copying or setting memory.
+FROM summed

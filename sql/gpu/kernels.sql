@@ -1,0 +1,24 @@
+-- One row: a piece of GPU work: a kernel, a copy or a memset.
+-- How: GPU events with the class of their name and the call that launched them.
+-- check: unique(trace_id, event_id)
+SELECT
+    e.trace_id,  -- The trace.
+    e.event_id,  -- Position in traceEvents.
+    e.name,  -- Name of the kernel or copy.
+    c.class,  -- COMPUTATION, COMMUNICATION, MEMORY, SYNCHRONIZATION or OTHER.
+    c.rule_id,  -- Rule of kernel_classes that decided.
+    coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device,  -- Device it ran on.
+    e.stream,  -- Stream on the device.
+    e.ts_ns,  -- Start, ns.
+    e.end_ns,  -- End, ns.
+    e.dur_ns,  -- Duration, ns.
+    l.launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
+    e.graph_node,  -- Node of the CUDA or HIP graph; NULL outside graphs.
+    e.correlation,  -- Correlation id.
+    e.cat,  -- kernel, gpu_memcpy or gpu_memset.
+    e.bytes  -- Bytes copied or set; NULL for kernels.
+FROM events AS e
+JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
+LEFT JOIN _kernel_class AS c ON c.profile = 'default' AND c.cat = e.cat AND c.name = e.name
+LEFT JOIN _links AS l ON l.trace_id = e.trace_id AND l.profile = 'default' AND l.gpu_event_id = e.event_id
+WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL

@@ -1,0 +1,19 @@
+-- One row: a CPU call that launched GPU work.
+-- How: the links of the default profile grouped by call.
+-- check: unique(trace_id, event_id)
+SELECT
+    k.trace_id,  -- The trace.
+    k.launch_event_id AS event_id,  -- The call's position in traceEvents.
+    e.name,  -- Name of the call.
+    e.pid,  -- Its process.
+    e.tid,  -- Its thread.
+    e.ts_ns,  -- Its start, ns.
+    e.dur_ns,  -- Its duration, ns.
+    count(*) AS n_kernels,  -- Pieces of GPU work it launched; more than one for a graph.
+    min(k.ts_ns) AS first_kernel_ts_ns,  -- Start of the first of them, ns.
+    sum(k.dur_ns) AS kernel_dur_ns,  -- Their summed duration, ns.
+    min(k.ts_ns) - e.end_ns AS launch_delay_ns  -- From the end of the call to the first start, ns; negative when the GPU was quicker.
+FROM kernels AS k
+JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
+WHERE k.launch_event_id IS NOT NULL
+GROUP BY k.trace_id, k.launch_event_id, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns, e.end_ns

@@ -1,0 +1,35 @@
+-- One row: a stretch in which the GPU was busy, over all streams of a device: with any work (scope all) or with work of a class.
+-- How: sort by start; a new stretch begins where the start lies after every end before it (TB-8: touching ones merge).
+-- check: unique(trace_id, device, scope, start_ns)
+WITH scoped AS (
+    SELECT trace_id, device, 'all' AS scope, event_id, ts_ns, greatest(end_ns, ts_ns) AS end_ns FROM kernels
+    UNION ALL
+    SELECT trace_id, device, class, event_id, ts_ns, greatest(end_ns, ts_ns) FROM kernels
+),
+reached AS (
+    SELECT
+        *,
+        max(end_ns) OVER (
+            PARTITION BY trace_id, device, scope ORDER BY ts_ns, event_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM scoped
+),
+numbered AS (
+    SELECT
+        *,
+        sum(CASE WHEN reached_ns IS NULL OR ts_ns > reached_ns THEN 1 ELSE 0 END) OVER (
+            PARTITION BY trace_id, device, scope ORDER BY ts_ns, event_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS stretch
+    FROM reached
+)
+SELECT
+    trace_id,  -- The trace.
+    device,  -- Device.
+    scope,  -- all, or a class of kernels.
+    min(ts_ns) AS start_ns,  -- Start of the stretch, ns.
+    max(end_ns) AS end_ns,  -- End of the stretch, ns.
+    count(*) AS n_kernels  -- Pieces of GPU work in it.
+FROM numbered
+GROUP BY trace_id, device, scope, stretch

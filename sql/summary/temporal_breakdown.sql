@@ -1,0 +1,57 @@
+-- One row: a device of a trace: how its time divides into computing, other work and nothing. A trace without GPU work has one row of zeros and no device (TB-7).
+-- How: span from the first start to the last end of the merged intervals; idle is the span without them; compute is the merged COMPUTATION (TB-2 to TB-6).
+-- check: unique(trace_id, device)
+WITH per_device AS (
+    SELECT
+        trace_id, device,
+        max(end_ns) FILTER (WHERE scope = 'all') - min(start_ns) FILTER (WHERE scope = 'all') AS span_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (WHERE scope = 'all'), 0) AS busy_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (WHERE scope = 'COMPUTATION'), 0) AS compute_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (WHERE scope = 'COMMUNICATION'), 0) AS communication_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (WHERE scope = 'MEMORY'), 0) AS memory_ns,
+        sum(n_kernels) FILTER (WHERE scope = 'all') AS n_kernels
+    FROM merged_intervals
+    GROUP BY trace_id, device
+),
+exposed AS (
+    SELECT
+        trace_id, device,
+        coalesce(sum(end_ns - start_ns) FILTER (WHERE n_communication > 0 AND n_compute = 0), 0) AS exposed_communication_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (WHERE n_memory > 0 AND n_compute = 0 AND n_communication = 0), 0) AS exposed_memory_ns
+    FROM _class_overlap
+    GROUP BY trace_id, device
+),
+parts AS (
+    SELECT
+        t.trace_id, d.device,
+        coalesce(d.span_ns, 0) AS span_ns,
+        coalesce(d.busy_ns, 0) AS busy_ns,
+        greatest(coalesce(d.span_ns - d.busy_ns, 0), 0) AS idle_ns,
+        coalesce(d.compute_ns, 0) AS compute_ns,
+        greatest(coalesce(d.span_ns - d.compute_ns - greatest(d.span_ns - d.busy_ns, 0), 0), 0) AS non_compute_ns,
+        coalesce(d.communication_ns, 0) AS communication_ns,
+        coalesce(d.memory_ns, 0) AS memory_ns,
+        coalesce(x.exposed_communication_ns, 0) AS exposed_communication_ns,
+        coalesce(x.exposed_memory_ns, 0) AS exposed_memory_ns,
+        coalesce(d.n_kernels, 0) AS n_kernels
+    FROM traces AS t
+    LEFT JOIN per_device AS d ON d.trace_id = t.trace_id
+    LEFT JOIN exposed AS x ON x.trace_id = d.trace_id AND x.device = d.device
+)
+SELECT
+    trace_id,  -- The trace.
+    device,  -- Device; NULL when the trace has no GPU work.
+    CAST(span_ns AS BIGINT) AS span_ns,  -- First start to last end of GPU work, ns.
+    CAST(busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work, ns.
+    CAST(idle_ns AS BIGINT) AS idle_ns,  -- Time without GPU work, ns.
+    CAST(compute_ns AS BIGINT) AS compute_ns,  -- Time with a COMPUTATION kernel, ns.
+    CAST(non_compute_ns AS BIGINT) AS non_compute_ns,  -- Busy time without a COMPUTATION kernel, ns.
+    CASE WHEN span_ns > 0 THEN 100.0 * compute_ns / span_ns ELSE 0 END AS compute_percent,  -- compute_ns in percent of the span.
+    CASE WHEN span_ns > 0 THEN 100.0 * non_compute_ns / span_ns ELSE 0 END AS non_compute_percent,  -- non_compute_ns in percent of the span.
+    CASE WHEN span_ns > 0 THEN 100.0 * idle_ns / span_ns ELSE 0 END AS idle_percent,  -- idle_ns in percent of the span.
+    CAST(communication_ns AS BIGINT) AS communication_ns,  -- Time with a COMMUNICATION kernel, ns.
+    CAST(memory_ns AS BIGINT) AS memory_ns,  -- Time with a copy or memset, ns.
+    CAST(exposed_communication_ns AS BIGINT) AS exposed_communication_ns,  -- Communication time without computation, ns.
+    CAST(exposed_memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copy time without computation or communication, ns.
+    CAST(n_kernels AS BIGINT) AS n_kernels  -- Pieces of GPU work.
+FROM parts

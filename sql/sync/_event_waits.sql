@@ -1,0 +1,129 @@
+-- One row: a GPU-side wait for an event, joined to the record it waits for, in a profile.
+-- How: record to the last launch on its stream at or before it; stream wait to the next launch of its thread on its stream after it (HTA 2.8.8).
+-- Both lookups are windows over launches and records (or waits) in time order, so no row is walked.
+WITH waits AS (
+    SELECT
+        e.trace_id, e.profile, e.event_id AS wait_event_id, e.name, e.device, e.stream_key, e.ts_ns, e.end_ns,
+        e.wait_on_stream, e.wait_on_cuda_event_record_corr_id AS record_correlation,
+        c.event_id AS wait_call_event_id, c.thread_id, c.ts_ns AS call_ts_ns, c.is_wait,
+        p.stream_by_device
+    FROM _loaded_events AS e
+    JOIN _profiles AS p ON p.trace_id = e.trace_id AND p.profile = e.profile
+    JOIN _links AS l
+        ON l.trace_id = e.trace_id AND l.profile = e.profile AND l.gpu_event_id = e.event_id
+        AND (l.is_last OR NOT p.one_kernel_per_launch)
+    JOIN _loaded_events AS c ON c.trace_id = l.trace_id AND c.profile = l.profile AND c.event_id = l.launch_event_id
+    WHERE e.is_sync AND e.name IN ('Stream Wait Event', 'Event Sync')
+),
+records AS (
+    SELECT trace_id, profile, correlation, max(event_id) AS record_event_id, max(ts_ns) AS ts_ns
+    FROM _loaded_events
+    WHERE is_record AND correlation IS NOT NULL
+    GROUP BY trace_id, profile, correlation
+),
+-- An event may be waited for from another device than it was recorded on: every device with that stream is a candidate.
+recorded_on AS (
+    SELECT DISTINCT
+        r.trace_id, r.profile, r.record_event_id, r.ts_ns, l.device, l.stream_key, w.wait_event_id,
+        l.device = w.device AS same_device
+    FROM waits AS w
+    JOIN records AS r
+        ON r.trace_id = w.trace_id AND r.profile = w.profile AND r.correlation = w.record_correlation
+    LEFT JOIN streams AS s ON w.stream_by_device AND s.trace_id = w.trace_id AND s.stream = w.wait_on_stream
+    JOIN _launches AS l
+        ON l.trace_id = w.trace_id AND l.profile = w.profile
+        AND l.stream_key = CASE WHEN w.stream_by_device THEN s.stream_id ELSE w.wait_on_stream END
+        AND (w.stream_by_device OR l.device = w.device)
+),
+record_places AS (
+    SELECT DISTINCT trace_id, profile, record_event_id, ts_ns, device, stream_key FROM recorded_on
+),
+before_record AS (
+    SELECT
+        *,
+        max(CASE WHEN record_event_id IS NULL THEN place END) OVER (
+            PARTITION BY trace_id, profile, device, stream_key ORDER BY place
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS launch_place
+    FROM (
+        SELECT
+            *,
+            row_number() OVER (
+                PARTITION BY trace_id, profile, device, stream_key
+                ORDER BY ts_ns, CASE WHEN record_event_id IS NULL THEN 0 ELSE 1 END, order_id
+            ) AS place
+        FROM (
+            SELECT trace_id, profile, device, stream_key, ts_ns, launch_event_id AS order_id, last_gpu_event_id, CAST(NULL AS BIGINT) AS record_event_id
+            FROM _launches
+            UNION ALL
+            SELECT trace_id, profile, device, stream_key, ts_ns, record_event_id, NULL, record_event_id FROM record_places
+        ) AS both_kinds
+    ) AS placed
+),
+sources AS (
+    SELECT r.trace_id, r.profile, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id, l.ts_ns AS launched_ns
+    FROM before_record AS r
+    JOIN before_record AS l
+        ON l.trace_id = r.trace_id AND l.profile = r.profile AND l.device = r.device
+        AND l.stream_key = r.stream_key AND l.place = r.launch_place
+    WHERE r.record_event_id IS NOT NULL
+),
+wait_sources AS (
+    SELECT
+        o.trace_id, o.profile, o.wait_event_id, o.record_event_id, s.source_kernel_id,
+        row_number() OVER (
+            PARTITION BY o.trace_id, o.profile, o.wait_event_id
+            ORDER BY CASE WHEN o.same_device THEN 0 ELSE 1 END, s.launched_ns DESC, s.source_kernel_id
+        ) AS choice
+    FROM recorded_on AS o
+    JOIN sources AS s
+        ON s.trace_id = o.trace_id AND s.profile = o.profile AND s.record_event_id = o.record_event_id
+        AND s.device = o.device AND s.stream_key = o.stream_key
+),
+after_wait AS (
+    SELECT
+        *,
+        min(CASE WHEN wait_event_id IS NULL THEN place END) OVER (
+            PARTITION BY trace_id, profile, thread_id, stream_key ORDER BY place
+            ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+        ) AS launch_place
+    FROM (
+        SELECT
+            *,
+            row_number() OVER (
+                PARTITION BY trace_id, profile, thread_id, stream_key
+                ORDER BY ts_ns, CASE WHEN wait_event_id IS NULL THEN 0 ELSE 1 END, order_id
+            ) AS place
+        FROM (
+            SELECT trace_id, profile, thread_id, stream_key, ts_ns, launch_event_id AS order_id, first_gpu_event_id, CAST(NULL AS BIGINT) AS wait_event_id
+            FROM _launches
+            UNION ALL
+            SELECT trace_id, profile, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
+            FROM waits
+            WHERE name = 'Stream Wait Event' AND is_wait
+        ) AS both_kinds
+    ) AS placed
+),
+targets AS (
+    SELECT w.trace_id, w.profile, w.wait_event_id, l.first_gpu_event_id AS waiting_kernel_id
+    FROM after_wait AS w
+    JOIN after_wait AS l
+        ON l.trace_id = w.trace_id AND l.profile = w.profile AND l.thread_id = w.thread_id
+        AND l.stream_key = w.stream_key AND l.place = w.launch_place
+    WHERE w.wait_event_id IS NOT NULL
+)
+SELECT
+    w.trace_id,  -- The trace.
+    w.profile,  -- hta or default.
+    w.wait_event_id,  -- The cuda_sync row.
+    w.name AS wait_kind,  -- Stream Wait Event or Event Sync.
+    w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
+    w.end_ns AS wait_end_ns,  -- End of the cuda_sync row, ns.
+    w.record_correlation,  -- Correlation id of the record call.
+    r.record_event_id,  -- The CPU call that recorded the event; NULL when it is not in the trace.
+    s.source_kernel_id,  -- GPU work that must end first; NULL when nothing was launched before the record.
+    t.waiting_kernel_id  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
+FROM waits AS w
+LEFT JOIN records AS r ON r.trace_id = w.trace_id AND r.profile = w.profile AND r.correlation = w.record_correlation
+LEFT JOIN wait_sources AS s ON s.trace_id = w.trace_id AND s.profile = w.profile AND s.wait_event_id = w.wait_event_id AND s.choice = 1
+LEFT JOIN targets AS t ON t.trace_id = w.trace_id AND t.profile = w.profile AND t.wait_event_id = w.wait_event_id
