@@ -1,6 +1,21 @@
 -- One row: an event that takes part in the critical path of a window.
 -- How: CPU events that start in the window; GPU work and waits whose launch starts in it; stream waits always (HTA 2.8.2).
-WITH cpu AS (
+WITH links AS (
+    SELECT l.trace_id, l.profile, l.gpu_event_id, l.launch_event_id
+    FROM _links AS l
+    JOIN _profiles AS p ON p.trace_id = l.trace_id AND p.profile = l.profile
+    WHERE l.is_last OR NOT p.one_kernel_per_launch
+),
+launches AS (
+    SELECT l.trace_id, l.profile, l.gpu_event_id, l.launch_event_id, c.ts_ns, c.dur_ns
+    FROM links AS l
+    JOIN _loaded_events AS c ON c.trace_id = l.trace_id AND c.profile = l.profile AND c.event_id = l.launch_event_id
+    WHERE c.side = 'cpu'
+),
+gpu_side AS (
+    SELECT * FROM _loaded_events WHERE side IN ('gpu', 'sync') OR is_sync
+),
+cpu AS (
     SELECT w.window_id, e.*
     FROM critical_path_windows AS w
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
@@ -9,19 +24,15 @@ WITH cpu AS (
 ),
 gpu AS (
     SELECT
-        w.window_id, e.*, l.launch_event_id, c.ts_ns AS launch_ts_ns,
-        c.dur_ns > 0 OR p.keep_zero_duration AND c.dur_ns = 0 AS launch_has_time,
-        c.ts_ns BETWEEN w.start_ns AND w.end_ns AS launch_in_window,
+        w.window_id, e.*, l.launch_event_id, l.ts_ns AS launch_ts_ns,
+        l.dur_ns > 0 OR p.keep_zero_duration AND l.dur_ns = 0 AS launch_has_time,
+        l.ts_ns BETWEEN w.start_ns AND w.end_ns AS launch_in_window,
         NOT p.one_kernel_per_launch AND e.side = 'gpu' AND l.launch_event_id IS NULL
         AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AS is_unlaunched_in_window
     FROM critical_path_windows AS w
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
-    JOIN _loaded_events AS e ON e.trace_id = w.trace_id AND e.profile = w.profile AND (e.side IN ('gpu', 'sync') OR e.is_sync)
-    LEFT JOIN _links AS l
-        ON l.trace_id = e.trace_id AND l.profile = e.profile AND l.gpu_event_id = e.event_id
-        AND (l.is_last OR NOT p.one_kernel_per_launch)
-    LEFT JOIN _loaded_events AS c
-        ON c.trace_id = l.trace_id AND c.profile = l.profile AND c.event_id = l.launch_event_id AND c.side = 'cpu'
+    JOIN gpu_side AS e ON e.trace_id = w.trace_id AND e.profile = w.profile
+    LEFT JOIN launches AS l ON l.trace_id = e.trace_id AND l.profile = e.profile AND l.gpu_event_id = e.event_id
 )
 SELECT
     trace_id,  -- The trace.

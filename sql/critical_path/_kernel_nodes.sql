@@ -18,6 +18,21 @@ latest AS (
         max(source_end_ns) FILTER (WHERE NOT is_same_stream) AS other_source_end_ns
     FROM _kernel_waits
     GROUP BY trace_id, window_id, event_id
+),
+queue AS (
+    SELECT q.trace_id, q.profile, q.event_id, q.change, q.queue_length
+    FROM _queue AS q
+    JOIN _profiles AS p ON p.trace_id = q.trace_id AND p.profile = q.profile
+    WHERE p.launch_delay_needs_queue
+),
+at_start AS (
+    SELECT trace_id, profile, event_id, queue_length FROM queue WHERE change = -1
+),
+at_launch AS (
+    SELECT trace_id, profile, event_id, max(queue_length) AS queue_length
+    FROM queue
+    WHERE change = 1
+    GROUP BY trace_id, profile, event_id
 )
 SELECT
     k.trace_id,  -- The trace.
@@ -50,12 +65,5 @@ SELECT
     ) AS may_wait_for_last  -- The work before it may be what it waited for.
 FROM work AS k
 LEFT JOIN latest AS l ON l.trace_id = k.trace_id AND l.window_id = k.window_id AND l.event_id = k.event_id
-LEFT JOIN _queue AS qk
-    ON k.launch_delay_needs_queue AND qk.trace_id = k.trace_id AND qk.profile = k.profile AND qk.event_id = k.event_id
-LEFT JOIN (
-    SELECT trace_id, profile, event_id, max(queue_length) AS queue_length
-    FROM _queue
-    WHERE change = 1
-    GROUP BY trace_id, profile, event_id
-) AS ql
-    ON k.launch_delay_needs_queue AND ql.trace_id = k.trace_id AND ql.profile = k.profile AND ql.event_id = k.launch_event_id
+LEFT JOIN at_start AS qk ON qk.trace_id = k.trace_id AND qk.profile = k.profile AND qk.event_id = k.event_id
+LEFT JOIN at_launch AS ql ON ql.trace_id = k.trace_id AND ql.profile = k.profile AND ql.event_id = k.launch_event_id
