@@ -1,0 +1,62 @@
+"""tracelake's networkx backend: `networkx.dag_longest_path` on a graph held as arrays.
+
+networkx finds it by the entry points `networkx.backends` and `networkx.backend_info` in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+
+from pipelines.critical_path.graph import ArrayGraph
+from pipelines.critical_path.longest import longest_path_edges
+
+
+def get_info() -> dict[str, Any]:
+    """What networkx asks a backend about itself."""
+    return {
+        "backend_name": "tracelake",
+        "project": "tracelake",
+        "package": "pipelines.critical_path.backend",
+        "short_summary": "Longest paths on graphs held as arrays",
+        "functions": {"dag_longest_path": {}, "dag_longest_path_length": {}},
+    }
+
+
+class BackendInterface:
+    """The functions that networkx dispatches here; both take and give what networkx's own do."""
+
+    @staticmethod
+    def convert_from_nx(graph: nx.DiGraph, edge_attrs: dict | None = None, **_: Any) -> ArrayGraph:
+        """Convert an ordinary graph; networkx names the edge attribute in `edge_attrs` with its default."""
+        attribute, default = next(iter((edge_attrs or {"weight": 1}).items()))
+        return ArrayGraph.from_networkx(graph, attribute, 1 if default is None else default)
+
+    @staticmethod
+    def convert_to_nx(result: Any, **_: Any) -> Any:
+        """Give graphs back as `networkx.DiGraph`, everything else as it is."""
+        return result.to_networkx() if isinstance(result, ArrayGraph) else result
+
+    @staticmethod
+    def can_run(name: str, args: tuple, kwargs: dict) -> bool | str:
+        """Decline calls with a topological order of the caller's own, which networkx then runs itself."""
+        return "topo_order is not supported" if kwargs.get("topo_order") is not None else True
+
+    @staticmethod
+    def dag_longest_path(
+        G: ArrayGraph, weight: str = "weight", default_weight: float = 1, topo_order: list | None = None
+    ) -> list[int]:
+        """Node ids along the longest path; networkx's answer, ties included. Raises NetworkXUnfeasible on a cycle."""
+        if topo_order is not None:
+            return nx.dag_longest_path(G.to_networkx(), weight, default_weight, topo_order, backend="networkx")
+        edges, last = longest_path_edges(G)
+        if last is None:
+            return []
+        return [*G.node_ids[G.src[edges]].tolist(), int(G.node_ids[last])]
+
+    @staticmethod
+    def dag_longest_path_length(G: ArrayGraph, weight: str = "weight", default_weight: float = 1) -> float:
+        """Summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
+        edges, _ = longest_path_edges(G)
+        return G.weight[edges].sum().item() if edges else 0

@@ -1,0 +1,72 @@
+"""From edge tables to the critical path: `networkx.dag_longest_path` over each window, back into a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+
+from pipelines.critical_path.graph import ArrayGraph
+
+_SCHEMA = pa.schema(
+    [("trace_id", pa.string()), ("window_id", pa.string()), ("seq", pa.int64()), ("edge_id", pa.int64())]
+)
+
+
+@dataclass(frozen=True)
+class WindowGraph:
+    """The graph of one window; `edge_ids` (m,) are in the order of the graph's edge arrays."""
+
+    graph: ArrayGraph
+    edge_ids: np.ndarray
+
+
+def load_window(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> WindowGraph:
+    """Read the edges of a window from `critical_path_edges`; weights are `path_weight_ns`."""
+    edges = con.execute(
+        "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns FROM critical_path_edges "
+        "WHERE trace_id = ? AND window_id = ? ORDER BY edge_id",
+        [trace_id, window_id],
+    ).fetchnumpy()
+    graph = ArrayGraph.from_edges(*(np.asarray(edges[k]) for k in ("src_node_id", "dst_node_id", "path_weight_ns")))
+    return WindowGraph(graph, np.asarray(edges["edge_id"]))
+
+
+def path_edges(window: WindowGraph) -> np.ndarray:
+    """The ids of the edges on the longest path, in order. Raises networkx.NetworkXUnfeasible where there is a cycle."""
+    graph = window.graph
+    nodes = np.asarray(nx.dag_longest_path(graph, weight="weight"))
+    if len(nodes) < 2:
+        return np.empty(0, dtype=np.int64)
+    width = int(graph.node_ids.max()) + 1
+    keys = graph.node_ids[graph.src] * width + graph.node_ids[graph.dst]
+    by_key = np.argsort(keys)
+    wanted = nodes[:-1] * width + nodes[1:]
+    return window.edge_ids[by_key[np.searchsorted(keys, wanted, sorter=by_key)]]
+
+
+def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
+    """Create table `longest_path` (trace_id, window_id, seq from 1, edge_id): the critical path of every window.
+
+    A window whose graph has a cycle has no rows; `quality` says so.
+    """
+    con.execute("CREATE OR REPLACE TABLE longest_path (trace_id VARCHAR, window_id VARCHAR, seq BIGINT, edge_id BIGINT)")
+    windows = con.execute("SELECT DISTINCT trace_id, window_id FROM critical_path_edges ORDER BY ALL").fetchall()
+    for trace_id, window_id in windows:
+        try:
+            edges = path_edges(load_window(con, trace_id, window_id))
+        except nx.NetworkXUnfeasible:
+            continue
+        n = len(edges)
+        columns = [
+            pa.array([trace_id]).take(pa.array(np.zeros(n, dtype="i8"))),
+            pa.array([window_id]).take(pa.array(np.zeros(n, dtype="i8"))),
+            pa.array(np.arange(1, n + 1)),
+            pa.array(edges),
+        ]
+        con.register("_path_rows", pa.Table.from_arrays(columns, schema=_SCHEMA))
+        con.execute("INSERT INTO longest_path SELECT * FROM _path_rows")
+        con.unregister("_path_rows")
