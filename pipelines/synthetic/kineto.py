@@ -1,0 +1,174 @@
+"""Text of Kineto's trace events, one line an event, from templates: a capture of any size is written without json.dumps.
+
+Times arrive as true nanoseconds since the capture's start; the clock writes them the way Kineto does.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+BASE_NS = 1_711_964_646_000_000_000
+"""`baseTimeNanoseconds` of every synthetic capture (fractional clocks count from it), Unix ns."""
+
+START_NS = 1_000_000_000_000
+"""Where true time 0 of a capture lies after BASE_NS, ns: far from 0, as in real captures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How a rank writes time.
+
+    fractional: microseconds with three decimals since BASE_NS (new Kineto); else whole microseconds since the Unix
+    epoch (old Kineto), where every time must be a multiple of 1000 ns. offset_ns is added to true time.
+    """
+
+    fractional: bool = True
+    offset_ns: int = 0
+
+    @property
+    def grid_ns(self) -> int:
+        """Every time and duration of the capture is a multiple of this, ns."""
+        return 1 if self.fractional else 1000
+
+    def stamp(self, true_ns: int) -> str:
+        """The `ts` text of a true time in ns."""
+        local = true_ns + START_NS + self.offset_ns
+        if self.fractional:
+            return f"{local // 1000}.{local % 1000:03d}"
+        return str((BASE_NS + local) // 1000)
+
+    def length(self, dur_ns: int) -> str:
+        """The `dur` text of a duration in ns."""
+        return f"{dur_ns // 1000}.{dur_ns % 1000:03d}" if self.fractional else str(dur_ns // 1000)
+
+    def unix_ns(self, true_ns: int) -> int:
+        """What a reader must make of `stamp(true_ns)`: ns since the Unix epoch, on this rank's clock."""
+        return BASE_NS + START_NS + self.offset_ns + true_ns
+
+
+class Rows:
+    """Events of one rank as text lines, in the order they were opened. `take()` hands them over and forgets them."""
+
+    def __init__(self, clock: Clock, pid: int, device: int) -> None:
+        self.clock = clock
+        self.pid = pid
+        self.device = device
+        self.n_events = 0
+        self._lines: list[str] = []
+
+    def take(self) -> list[str]:
+        """All lines since the last call; every slot must be filled."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def add(self, line: str) -> None:
+        self._lines.append(line)
+        self.n_events += 1
+
+    def slot(self) -> int:
+        """A place for an event whose duration is not known yet, so that parents stand before their children."""
+        self.add("")
+        return len(self._lines) - 1
+
+    def cpu(self, slot: int, cat: str, name: str, tid: int, ts: int, dur: int, args: str) -> None:
+        """Fill a slot with a CPU event; ts and dur in true ns, args as the inside of a JSON object."""
+        c = self.clock
+        self._lines[slot] = (
+            f'{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": {self.pid}, "tid": {tid}, "ts": {c.stamp(ts)}, '
+            f'"dur": {c.length(dur)}, "args": {{{args}}}}}'
+        )
+
+    def gpu(self, cat: str, name: str, stream: int, ts: int, dur: int, external: int, corr: int, args: str) -> None:
+        """A kernel, copy or memset with the finish of its ac2g flow; ts and dur in true ns."""
+        c, device = self.clock, self.device
+        stamp = c.stamp(ts)
+        self.add(
+            f'{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": {device}, "tid": {stream}, "ts": {stamp}, '
+            f'"dur": {c.length(dur)}, "args": {{"External id": {external}, "device": {device}, "context": 1, '
+            f'"stream": {stream}, "correlation": {corr}, {args}}}}}'
+        )
+        self.add(
+            f'{{"ph": "f", "id": {corr}, "pid": {device}, "tid": {stream}, "ts": {stamp}, "cat": "ac2g", '
+            f'"name": "ac2g", "bp": "e"}}'
+        )
+
+    def flow_start(self, corr: int, tid: int, ts: int) -> None:
+        """The start of the ac2g flow of a launch."""
+        self.add(
+            f'{{"ph": "s", "id": {corr}, "pid": {self.pid}, "tid": {tid}, "ts": {self.clock.stamp(ts)}, '
+            f'"cat": "ac2g", "name": "ac2g"}}'
+        )
+
+    def sync(self, kind: str, stream: int, ts: int, dur: int, external: int, corr: int, wait: str = "") -> None:
+        """A cuda_sync row. stream -1: the whole context, or an event. wait: the wait_on_* arguments, with a comma."""
+        c, device = self.clock, self.device
+        self.add(
+            f'{{"ph": "X", "cat": "cuda_sync", "name": "{kind}", "pid": {device}, "tid": {stream}, '
+            f'"ts": {c.stamp(ts)}, "dur": {c.length(dur)}, "args": {{"External id": {external}, '
+            f'"cuda_sync_kind": "{kind}", {wait}"stream": {stream}, "correlation": {corr}, "device": {device}, '
+            f'"context": 1}}}}'
+        )
+
+    def annotation_on_gpu(self, name: str, stream: int, ts: int, dur: int, external: int) -> None:
+        """The GPU copy of a CPU annotation: the stretch of its kernels on one stream."""
+        c = self.clock
+        self.add(
+            f'{{"ph": "X", "cat": "gpu_user_annotation", "name": "{name}", "pid": {self.device}, "tid": {stream}, '
+            f'"ts": {c.stamp(ts)}, "dur": {c.length(dur)}, "args": {{"External id": {external}}}}}'
+        )
+
+    def metadata(self, threads: dict[int, str], streams: dict[int, str]) -> None:
+        """The M events that name processes, threads and streams."""
+        stamp = self.clock.stamp(0)
+
+        def name(what: str, pid: int, tid: int, args: dict[str, str | int]) -> None:
+            self.add(json.dumps({"name": what, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args})
+                     .replace('"ts": 0', f'"ts": {stamp}', 1))  # fmt: skip
+
+        for pid, label, order in ((self.pid, "CPU", self.pid), (self.device, f"GPU {self.device}", 5_000_000)):
+            name("process_name", pid, 0, {"name": "python3.11"})
+            name("process_labels", pid, 0, {"labels": label})
+            name("process_sort_index", pid, 0, {"sort_index": order})
+        for pid, rows in ((self.pid, threads), (self.device, streams)):
+            for tid, label in rows.items():
+                name("thread_name", pid, tid, {"name": label})
+                name("thread_sort_index", pid, tid, {"sort_index": tid})
+
+    def closing(self, end_ns: int) -> None:
+        """The profiler's own span and the instants with which Kineto ends a trace."""
+        c = self.clock
+        self.add(
+            f'{{"ph": "X", "cat": "Trace", "ts": {c.stamp(0)}, "dur": {c.length(end_ns)}, "pid": "Spans", '
+            f'"tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {{"Op count": 0}}}}'
+        )
+        for label, at in (("Iteration Start: PyTorch Profiler", 0), ("Record Window End", end_ns)):
+            self.add(
+                f'{{"name": "{label}", "ph": "i", "s": "g", "pid": "Traces", "tid": "Trace PyTorch Profiler", '
+                f'"ts": {c.stamp(at)}}}'
+            )
+
+
+def head(rank: int, world_size: int, device: int) -> str:
+    """The document up to and including the array's bracket."""
+    ranks = list(range(world_size))
+    group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": world_size}
+    distributed = {
+        "backend": "nccl", "rank": rank, "world_size": world_size, "pg_count": 1,
+        "pg_config": [{**group, "ranks": ranks}], "nccl_version": "2.21.5",
+    }  # fmt: skip
+    properties = {
+        "id": device, "name": "NVIDIA Synthetic", "totalGlobalMem": 85_000_000_000, "computeMajor": 9,
+        "computeMinor": 0, "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048,
+        "regsPerBlock": 65536, "warpSize": 32, "sharedMemPerBlock": 49152, "numSms": 132,
+    }  # fmt: skip
+    return (
+        f'{{\n"schemaVersion": 1,\n"deviceProperties": {json.dumps([properties])},\n'
+        f'"distributedInfo": {json.dumps(distributed)},\n"traceEvents": [\n'
+    )
+
+
+def tail(rank: int, clock: Clock) -> str:
+    """The document from the array's closing bracket on; Kineto writes these keys after the events."""
+    base = f',\n"baseTimeNanoseconds": {BASE_NS}' if clock.fractional else ""
+    return f'\n],\n"traceName": "/tmp/rank{rank}.pt.trace.json",\n"displayTimeUnit": "ms"{base}\n}}\n'

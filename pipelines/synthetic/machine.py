@@ -1,0 +1,311 @@
+"""A small discrete machine of one rank: CPU threads that hand over to each other, streams that work in order, events.
+
+It writes every event with times that such a machine would show and records, while it runs, what each piece of work
+really waited for and the longest path of the `default` profile (rules in `docs/` of the capture module).
+Every duration handed in is ns and a multiple of the clock's grid.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from .busy import COMMUNICATION, COMPUTATION, MEMORY, BusyTime
+from .kineto import Rows
+from .longest import COMM, COMPUTE, CPU, GAP, LAUNCH, MEM, ZERO, Path, longest
+
+KERNEL_ARGS = (
+    '"queued": 0, "registers per thread": 32, "shared memory": 0, "blocks per SM": 4.740741, '
+    '"warps per SM": 75.851852, "grid": [512, 1, 1], "block": [512, 1, 1], "est. achieved occupancy %": 75'
+)
+_LABEL = {COMPUTATION: COMPUTE, COMMUNICATION: COMM, MEMORY: MEM}
+_CBID = {
+    "cudaLaunchKernel": 211, "cudaMemcpyAsync": 41, "cudaMemsetAsync": 51, "cudaEventRecord": 135,
+    "cudaStreamWaitEvent": 147, "cudaStreamSynchronize": 131, "cudaEventSynchronize": 137,
+    "cudaDeviceSynchronize": 165,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a launch puts on a stream."""
+
+    name: str
+    cat: str = "kernel"
+    kind: str = COMPUTATION
+    call: str = "cudaLaunchKernel"
+    args: str = KERNEL_ARGS
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a piece of GPU work, with the longest path into it."""
+
+    end_ns: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A recorded CUDA event; source is the last work on its stream at that time, None when there was none."""
+
+    number: int
+    correlation: int
+    stream: int
+    source: Done | None
+
+
+@dataclass(slots=True)
+class Stream:
+    last: Done | None = None
+    waits: list[Done] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A launched piece of work whose end is not known yet: a collective that waits for the other ranks."""
+
+    work: Work
+    stream: int
+    start_ns: int
+    path: Path
+    external: int
+    correlation: int
+
+
+@dataclass(slots=True)
+class _Open:
+    slot: int
+    name: str
+    cat: str
+    start_ns: int
+    args: str
+    external: int
+    gpu_from: int | None = None
+    gpu_to: int = 0
+
+
+@dataclass(slots=True)
+class MachineTruth:
+    """What the simulator knows about one rank.
+
+    started_by counts pieces of GPU work by what really held them up: `launch`, `kernel` (the one before on the
+    stream) or `wait` (an event). rule counts them by the edge of the default profile that has their waiting time.
+    idle_syncs counts blocking calls that found the GPU's work already done (their time stays CPU time).
+    """
+
+    path: Path = ZERO
+    n_kernels: Counter[str] = field(default_factory=Counter)
+    started_by: Counter[str] = field(default_factory=Counter)
+    rule: Counter[str] = field(default_factory=Counter)
+    blocked_syncs: int = 0
+    idle_syncs: int = 0
+
+
+class Machine:
+    """One rank's CPU threads and streams. Times in ns since the capture's start, on a true clock."""
+
+    def __init__(self, rows: Rows, *, gap_ns: int = 1000, wake_ns: int = 2000) -> None:
+        """gap_ns: from the end of a stream's (or event's) work to the next start; wake_ns: from there to the CPU."""
+        self.rows = rows
+        self.grid = rows.clock.grid_ns
+        self.gap_ns, self.wake_ns = gap_ns, wake_ns
+        self.now = 0
+        self.tid = rows.pid
+        self.busy = BusyTime()
+        self.truth = MachineTruth()
+        self.cpu_path = ZERO
+        self.streams: dict[int, Stream] = {}
+        self._cpu_at = 0
+        self._depth = 0
+        self._stack: list[_Open] = []
+        self._annotations: list[_Open] = []
+        self._external = 0
+        self._correlation = 0
+        self._events = 0
+        self._frames = 0
+
+    # CPU side ---------------------------------------------------------------------------------------------------
+
+    def advance(self, ns: int) -> None:
+        """Let CPU time pass."""
+        self.now += ns
+
+    def enter(self, name: str, cat: str = "cpu_op", args: str = "") -> None:
+        """Open an operator, annotation or Python frame on the current thread."""
+        self._external += 1
+        opened = _Open(self.rows.slot(), name, cat, self.now, args, self._external)
+        if cat == "python_function":
+            self._frames += 1
+            parents = [o.external for o in self._stack if o.cat == cat]
+            opened.external = self._frames
+            parent = parents[-1] if parents else "null"
+            opened.args = f'"Python id": {self._frames}, "Python parent id": {parent}'
+        self._stack.append(opened)
+        if cat == "user_annotation":
+            self._annotations.append(opened)
+        elif cat == "cpu_op":
+            self._node_opens()
+        self.now += self.grid
+
+    def leave(self) -> None:
+        """Close what was opened last."""
+        opened = self._stack.pop()
+        dur = self.now - opened.start_ns
+        args = opened.args
+        if opened.cat != "python_function":
+            args = f'"External id": {opened.external}, "Record function id": 0, "Ev Idx": {opened.external}{args}'
+        self.rows.cpu(opened.slot, opened.cat, opened.name, self.tid, opened.start_ns, dur, args)
+        if opened.cat == "user_annotation":
+            self._annotations.remove(opened)
+            if opened.gpu_from is not None:
+                length = opened.gpu_to - opened.gpu_from
+                self.rows.annotation_on_gpu(opened.name, 7, opened.gpu_from, length, opened.external)
+        elif opened.cat == "cpu_op":
+            self._node_closes(free=False)
+        self.now += self.grid
+
+    def on_thread(self, tid: int) -> None:
+        """Go on with another thread; only between operators (the machine hands over, threads do not overlap)."""
+        if self._depth:
+            raise ValueError("a thread can only be left between operators")
+        self.tid = tid
+
+    def _node_opens(self) -> None:
+        # A gap between top-level operators weighs 0; inside an operator every stretch counts.
+        if self._depth:
+            self.cpu_path = self.cpu_path.plus(CPU, self.now - self._cpu_at)
+        self._cpu_at = self.now
+        self._depth += 1
+
+    def _node_closes(self, free: bool) -> None:
+        if not free:
+            self.cpu_path = self.cpu_path.plus(CPU, self.now - self._cpu_at)
+        self._cpu_at = self.now
+        self._depth -= 1
+        self.truth.path = longest(self.truth.path, self.cpu_path)
+
+    def _call(self, name: str, dur_ns: int, sources: list[Done] | None = None) -> tuple[int, int, int, Path]:
+        """A runtime call. With sources it blocks until they end. Returns start, correlation, External id, path."""
+        self._correlation += 1
+        corr, start = self._correlation, self.now
+        slot = self.rows.slot()
+        self._node_opens()
+        path = self.cpu_path
+        ends = [done.end_ns for done in sources or []]
+        waited = any(end > start for end in ends)
+        self.now = max([start + dur_ns, *(end + self.wake_ns for end in ends if end > start)])
+        external = self._stack[-1].external if self._stack and self._stack[-1].cat == "cpu_op" else corr
+        args = f'"External id": {external}, "cbid": {_CBID.get(name, 0)}, "correlation": {corr}'
+        self.rows.cpu(slot, "cuda_runtime", name, self.tid, start, self.now - start, args)
+        self._node_closes(free=waited)
+        if sources is not None:
+            # A sync edge weighs 0: the call ends when the work it waited for has ended.
+            self.cpu_path = longest(self.cpu_path, *(done.path for done in sources))
+            self.truth.blocked_syncs += waited
+            self.truth.idle_syncs += not waited
+        self.now += self.grid
+        return start, corr, external, path
+
+    # GPU side ---------------------------------------------------------------------------------------------------
+
+    def stream(self, number: int) -> Stream:
+        return self.streams.setdefault(number, Stream())
+
+    def launch(self, work: Work, stream: int, dur_ns: int, call_ns: int = 5000, latency_ns: int = 6000) -> Done:
+        """Launch `work`; it starts latency_ns after the call's start, or when stream and events allow."""
+        pending = self.launch_open(work, stream, call_ns, latency_ns)
+        return self.finish(pending, pending.start_ns + dur_ns)
+
+    def launch_open(self, work: Work, stream: int, call_ns: int = 5000, latency_ns: int = 6000) -> Pending:
+        """Launch work whose end is decided later with `finish`; the stream must not be used until then."""
+        call_start, corr, external, call_path = self._call(work.call, call_ns)
+        self.rows.flow_start(corr, self.tid, call_start)
+        queue = self.stream(stream)
+        start = self._start(queue, call_start + latency_ns)
+        path = self._into_kernel(queue, call_start, call_path, start)
+        queue.waits = []
+        return Pending(work, stream, start, path, external, corr)
+
+    def _start(self, queue: Stream, ready: int) -> int:
+        causes = [(ready, "launch")]
+        if queue.last:
+            causes.append((queue.last.end_ns + self.gap_ns, "kernel"))
+        causes += [(done.end_ns + self.gap_ns, "wait") for done in queue.waits]
+        start, cause = max(causes, key=lambda c: c[0])
+        self.truth.started_by[cause] += 1
+        return start
+
+    def _into_kernel(self, queue: Stream, call_start: int, call_path: Path, start: int) -> Path:
+        """The longest path into a kernel's start by the default profile's rules."""
+        last = queue.last
+        waited_until = max((done.end_ns for done in queue.waits), default=None)
+        into = [done.path for done in queue.waits]
+        idle = last is None or last.end_ns < call_start
+        if idle and (waited_until is None or waited_until < call_start):
+            self.truth.rule["launch"] += 1
+            return longest(*into, call_path.plus(LAUNCH, start - call_start))
+        if last and (waited_until is None or waited_until < last.end_ns):
+            self.truth.rule["kernel"] += 1
+            return longest(*into, last.path.plus(GAP, start - last.end_ns), call_path)
+        self.truth.rule["wait"] += 1
+        return longest(*into, call_path)
+
+    def finish(self, pending: Pending, end_ns: int) -> Done:
+        """End a launched piece of work and write its row."""
+        work, start = pending.work, pending.start_ns
+        path = pending.path.plus(_LABEL[work.kind], end_ns - start)
+        done = Done(end_ns, path)
+        self.streams[pending.stream].last = done
+        self.truth.path = longest(self.truth.path, path)
+        self.truth.n_kernels[work.kind] += 1
+        self.busy.add(start, end_ns, work.kind)
+        self.rows.gpu(work.cat, work.name, pending.stream, start, end_ns - start, pending.external,
+                      pending.correlation, work.args)  # fmt: skip
+        if pending.stream == 7:
+            for note in self._annotations:
+                note.gpu_from = start if note.gpu_from is None else note.gpu_from
+                note.gpu_to = end_ns
+        return done
+
+    # Events and waits -------------------------------------------------------------------------------------------
+
+    def record(self, stream: int, call_ns: int = 2000) -> Event:
+        """cudaEventRecord on a stream."""
+        _, corr, _, _ = self._call("cudaEventRecord", call_ns)
+        self._events += 1
+        return Event(self._events, corr, stream, self.stream(stream).last)
+
+    def wait(self, stream: int, event: Event, call_ns: int = 3000) -> None:
+        """cudaStreamWaitEvent: the stream's next work starts after the event."""
+        start, corr, external, _ = self._call("cudaStreamWaitEvent", call_ns)
+        self.rows.sync("Stream Wait Event", stream, start + 1000, 1000, external, corr, self._wait_args(event))
+        if event.source:
+            self.stream(stream).waits.append(event.source)
+
+    def stream_sync(self, stream: int, call_ns: int = 4000) -> None:
+        """cudaStreamSynchronize: blocks until all work launched on the stream has ended."""
+        last = self.stream(stream).last
+        self._sync("cudaStreamSynchronize", "Stream Sync", stream, call_ns, [last] if last else [])
+
+    def device_sync(self, call_ns: int = 4000) -> None:
+        """cudaDeviceSynchronize: blocks until all streams are done."""
+        sources = [s.last for s in self.streams.values() if s.last]
+        self._sync("cudaDeviceSynchronize", "Context Sync", -1, call_ns, sources)
+
+    def event_sync(self, event: Event, call_ns: int = 4000) -> None:
+        """cudaEventSynchronize: blocks until the event's work has ended."""
+        sources = [event.source] if event.source else []
+        self._sync("cudaEventSynchronize", "Event Sync", -1, call_ns, sources, self._wait_args(event))
+
+    def _sync(self, call: str, kind: str, stream: int, dur: int, sources: list[Done], wait: str = "") -> None:
+        start, corr, external, _ = self._call(call, dur, sources)
+        end = self.now - self.grid
+        self.rows.sync(kind, stream, start + 1000, end - start - 1000, external, corr, wait)
+
+    @staticmethod
+    def _wait_args(event: Event) -> str:
+        return (
+            f'"wait_on_stream": {event.stream}, "wait_on_cuda_event_record_corr_id": {event.correlation}, '
+            f'"wait_on_cuda_event_id": {event.number}, '
+        )
