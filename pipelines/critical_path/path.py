@@ -25,14 +25,15 @@ class WindowGraph:
 
 
 def load_window(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> WindowGraph:
-    """Read the edges of a window from `critical_path_edges`; weights are `path_weight_ns`."""
+    """Read the edges of a window from `_edges`, in the order of insertion; weights are `path_weight_ns`."""
     edges = con.execute(
-        "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns FROM critical_path_edges "
-        "WHERE trace_id = ? AND window_id = ? ORDER BY edge_id",
+        "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns FROM _edges WHERE window_no = "
+        "(SELECT window_no FROM critical_path_windows WHERE trace_id = ? AND window_id = ?)",
         [trace_id, window_id],
     ).fetchnumpy()
-    graph = ArrayGraph.from_edges(*(np.asarray(edges[k]) for k in ("src_node_id", "dst_node_id", "path_weight_ns")))
-    return WindowGraph(graph, np.asarray(edges["edge_id"]))
+    order = np.argsort(edges["edge_id"])
+    src, dst, weight = (np.asarray(edges.pop(k))[order] for k in ("src_node_id", "dst_node_id", "path_weight_ns"))
+    return WindowGraph(ArrayGraph.from_edges(src, dst, weight), np.asarray(edges["edge_id"])[order])
 
 
 def path_edges(window: WindowGraph) -> np.ndarray:
@@ -54,7 +55,7 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
     A window whose graph has a cycle has no rows; `quality` says so.
     """
     con.execute("CREATE OR REPLACE TABLE longest_path (trace_id VARCHAR, window_id VARCHAR, seq BIGINT, edge_id BIGINT)")
-    windows = con.execute("SELECT DISTINCT trace_id, window_id FROM critical_path_edges ORDER BY ALL").fetchall()
+    windows = con.execute("SELECT trace_id, window_id FROM critical_path_windows ORDER BY window_no").fetchall()
     for trace_id, window_id in windows:
         try:
             edges = path_edges(load_window(con, trace_id, window_id))

@@ -3,7 +3,7 @@
 -- Source: hta-semantics 2.3 (index_correlation); correlation 0 is no correlation in default.
 WITH correlated AS (
     SELECT
-        p.profile, p.one_kernel_per_launch, e.trace_id, e.event_id, e.correlation, e.ts_ns,
+        p.view_no, p.one_kernel_per_launch, e.event_id, e.correlation,
         CASE
             WHEN p.side_by_stream_argument
                 THEN coalesce(e.stream, -1) >= 0 OR e.name IN ('Event Sync', 'Context Sync')
@@ -17,27 +17,21 @@ WITH correlated AS (
         e.dur_ns IS NOT NULL AND e.cat IS NOT NULL AND coalesce(s.side, 'cpu') <> 'none'
         AND e.correlation >= CASE WHEN p.side_by_stream_argument THEN 0 ELSE 1 END
 ),
-calls AS (
-    SELECT trace_id, profile, correlation, max(event_id) AS launch_event_id, count(*) AS n_calls
+both_sides AS (
+    SELECT
+        view_no, correlation,
+        max(event_id) FILTER (WHERE NOT is_gpu AND (one_kernel_per_launch OR is_call)) AS launch_event_id,
+        max(event_id) FILTER (WHERE is_gpu) AS gpu_event_id
     FROM correlated
-    WHERE NOT is_gpu AND (one_kernel_per_launch OR is_call)
-    GROUP BY trace_id, profile, correlation
-),
-last_work AS (
-    SELECT trace_id, profile, correlation, max(event_id) AS gpu_event_id
-    FROM correlated
-    WHERE is_gpu
-    GROUP BY trace_id, profile, correlation
+    GROUP BY view_no, correlation
 )
 SELECT
-    g.trace_id,  -- The trace.
-    g.profile,  -- hta or default.
+    g.view_no,  -- The trace as a profile sees it.
     g.event_id AS gpu_event_id,  -- The GPU side.
-    c.launch_event_id,  -- The CPU call.
+    b.launch_event_id,  -- The CPU call.
     g.correlation,  -- Their correlation id.
-    g.event_id = w.gpu_event_id AS is_last,  -- The last work of its launch in file order.
-    c.n_calls  -- CPU calls with this correlation id.
+    g.event_id = b.gpu_event_id AS is_last,  -- The last work of its launch in file order.
+    g.event_id = b.gpu_event_id OR NOT g.one_kernel_per_launch AS is_known  -- The profile knows this launch by this work.
 FROM correlated AS g
-JOIN calls AS c ON c.trace_id = g.trace_id AND c.profile = g.profile AND c.correlation = g.correlation
-JOIN last_work AS w ON w.trace_id = g.trace_id AND w.profile = g.profile AND w.correlation = g.correlation
-WHERE g.is_gpu
+JOIN both_sides AS b ON b.view_no = g.view_no AND b.correlation = g.correlation
+WHERE g.is_gpu AND b.launch_event_id IS NOT NULL

@@ -1,32 +1,34 @@
 -- One row: a stretch of a trace whose critical path is asked for.
 -- How: no annotation is the whole trace; else the rows whose name holds the annotation, counted from 0, first to last instance (HTA 2.8.1).
 -- check: unique(trace_id, window_id)
-WITH matching AS (
-    SELECT
-        w.trace_id, w.window_id, e.ts_ns, e.end_ns,
-        row_number() OVER (
-            PARTITION BY w.trace_id, w.window_id
-            ORDER BY CASE WHEN p.instances_on_cpu THEN e.ts_ns WHEN e.sorts_first THEN 0 ELSE 1 END, e.event_id
-        ) - 1 AS instance
+WITH asked AS (
+    SELECT w.*, p.view_no, p.instances_on_cpu
     FROM window_requests AS w
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
-    JOIN _loaded_events AS e
-        ON e.trace_id = w.trace_id AND e.profile = w.profile AND contains(e.name, w.annotation)
-    WHERE
-        w.annotation <> ''
-        AND (NOT p.instances_on_cpu OR e.cat = 'user_annotation' OR e.side = 'cpu' AND e.cat <> 'python_function')
+),
+matching AS (
+    SELECT
+        w.trace_id, w.window_id, l.ts_ns, l.ts_ns + l.dur_ns AS end_ns,
+        row_number() OVER (
+            PARTITION BY w.trace_id, w.window_id
+            ORDER BY CASE WHEN w.instances_on_cpu THEN l.ts_ns WHEN l.sorts_first THEN 0 ELSE 1 END, e.event_id
+        ) - 1 AS instance
+    FROM asked AS w
+    JOIN events AS e ON e.trace_id = w.trace_id AND contains(e.name, w.annotation)
+    JOIN _loaded_events AS l ON l.view_no = w.view_no AND l.event_id = e.event_id
+    WHERE w.annotation <> '' AND (NOT w.instances_on_cpu OR l.side = 'cpu' AND e.cat <> 'python_function')
 ),
 chosen AS (
     SELECT m.trace_id, m.window_id, min(m.ts_ns) AS start_ns, max(m.end_ns) AS end_ns
     FROM matching AS m
-    JOIN window_requests AS w ON w.trace_id = m.trace_id AND w.window_id = m.window_id
+    JOIN asked AS w ON w.trace_id = m.trace_id AND w.window_id = m.window_id
     WHERE m.instance BETWEEN w.first_instance AND w.last_instance
     GROUP BY m.trace_id, m.window_id
 ),
 whole AS (
-    SELECT w.trace_id, w.window_id, min(e.ts_ns) AS start_ns, max(e.end_ns) AS end_ns
-    FROM window_requests AS w
-    JOIN _loaded_events AS e ON e.trace_id = w.trace_id AND e.profile = w.profile
+    SELECT w.trace_id, w.window_id, min(l.ts_ns) AS start_ns, max(l.ts_ns + l.dur_ns) AS end_ns
+    FROM asked AS w
+    JOIN _loaded_events AS l ON l.view_no = w.view_no
     WHERE w.annotation = ''
     GROUP BY w.trace_id, w.window_id
 ),
@@ -43,6 +45,8 @@ SELECT
     w.first_instance,  -- First instance of the annotation, from 0.
     w.last_instance,  -- Last instance, inclusive.
     b.start_ns,  -- Start of the window, ns.
-    b.end_ns  -- End of the window, ns.
+    b.end_ns,  -- End of the window, ns.
+    row_number() OVER (ORDER BY b.trace_id, b.window_id) AS window_no,  -- Number of the window within this computation; private models join on it.
+    w.view_no  -- Number of the trace and profile within this computation.
 FROM bounds AS b
-JOIN window_requests AS w ON w.trace_id = b.trace_id AND w.window_id = b.window_id
+JOIN asked AS w ON w.trace_id = b.trace_id AND w.window_id = b.window_id

@@ -4,10 +4,7 @@
 WITH nodes AS (
     SELECT
         *,
-        sum(change) OVER (
-            PARTITION BY trace_id, window_id, thread_id ORDER BY place
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS open_after,
+        sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS open_after,
         lag(event_id) OVER thread AS src_event_id,
         lag(change) OVER thread AS src_change,
         lag(at_ns) OVER thread AS src_ns,
@@ -15,26 +12,24 @@ WITH nodes AS (
         lag(parent_event_id) OVER thread AS src_parent_event_id
     FROM _stack_order
     WHERE is_operator
-    WINDOW thread AS (PARTITION BY trace_id, window_id, thread_id ORDER BY place)
+    WINDOW thread AS (PARTITION BY thread_key ORDER BY place)
 )
 SELECT
-    trace_id,  -- The trace.
-    window_id,  -- The window.
-    thread_id,  -- The thread.
+    thread_key // 1048576 AS window_no,  -- The window.
+    thread_key % 1048576 AS thread_id,  -- The thread.
     place,  -- Place on the thread.
-    src_event_id,  -- Event of the source node.
-    src_change = 1 AS src_is_start,  -- The source is the event's start.
-    src_ns,  -- Time of the source, ns.
-    event_id AS dst_event_id,  -- Event of the destination node.
-    change = 1 AS dst_is_start,  -- The destination is the event's start.
-    at_ns AS dst_ns,  -- Time of the destination, ns.
-    CASE WHEN change = 1 AND open_after = 1 THEN 'DEPENDENCY' ELSE 'OPERATOR_KERNEL' END AS edge_type,  -- Type of the edge.
+    src_event_id * 2 + CASE WHEN src_change = 1 THEN 0 ELSE 1 END AS src_node_id,  -- Source node.
+    event_id * 2 + CASE WHEN change = 1 THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
+    CASE WHEN change = 1 AND open_after = 1 THEN 2 ELSE 1 END AS edge_code,  -- Type of the edge.
+    at_ns - src_ns AS dts_ns,  -- From source to destination, ns.
     change = -1 AND is_blocking AS ends_blocking_call,  -- It runs into the end of a blocking call.
     CASE
         WHEN change = 1 AND open_after = 1 THEN NULL
         WHEN src_change = 1 THEN src_event_id
         WHEN change = -1 THEN event_id
-        ELSE src_parent_event_id
+        -- From the end of one operator to the start of the next: the operator around (HTA: around the one that ended).
+        WHEN exit_pops_top THEN src_parent_event_id
+        ELSE parent_event_id
     END AS attributed_event_id  -- Event whose time it is (HTA 2.8.6).
 FROM nodes
 WHERE

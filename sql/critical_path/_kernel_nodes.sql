@@ -2,45 +2,43 @@
 -- How: lag over the stream in time order; waits by _kernel_waits; queue by _queue (HTA 2.8.7).
 WITH work AS (
     SELECT
-        c.*, p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch,
-        row_number() OVER (PARTITION BY c.trace_id, c.window_id ORDER BY c.ts_ns, c.event_id) AS place,
+        c.window_no, w.view_no, c.event_id, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch,
+        row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS place,
         lag(c.event_id) OVER stream AS last_event_id,
-        lag(c.end_ns) OVER stream AS last_end_ns
+        lag(c.ts_ns + c.dur_ns) OVER stream AS last_end_ns
     FROM _clip AS c
-    JOIN _profiles AS p ON p.trace_id = c.trace_id AND p.profile = c.profile
+    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _profiles AS p ON p.view_no = w.view_no
     WHERE c.side = 'gpu'
-    WINDOW stream AS (PARTITION BY c.trace_id, c.window_id, c.stream_key ORDER BY c.ts_ns, c.event_id)
+    WINDOW stream AS (PARTITION BY c.window_no, c.stream_key ORDER BY c.ts_ns, c.event_id)
 ),
 latest AS (
     SELECT
-        trace_id, window_id, event_id,
+        window_no, event_id,
         max(source_end_ns) AS any_source_end_ns,
         max(source_end_ns) FILTER (WHERE NOT is_same_stream) AS other_source_end_ns
     FROM _kernel_waits
-    GROUP BY trace_id, window_id, event_id
+    GROUP BY window_no, event_id
 ),
 queue AS (
-    SELECT q.trace_id, q.profile, q.event_id, q.change, q.queue_length
+    SELECT q.view_no, q.event_id, q.change, q.queue_length
     FROM _queue AS q
-    JOIN _profiles AS p ON p.trace_id = q.trace_id AND p.profile = q.profile
+    JOIN _profiles AS p ON p.view_no = q.view_no
     WHERE p.launch_delay_needs_queue
 ),
 at_start AS (
-    SELECT trace_id, profile, event_id, queue_length FROM queue WHERE change = -1
+    SELECT view_no, event_id, queue_length FROM queue WHERE change = -1
 ),
 at_launch AS (
-    SELECT trace_id, profile, event_id, max(queue_length) AS queue_length
-    FROM queue
-    WHERE change = 1
-    GROUP BY trace_id, profile, event_id
+    SELECT view_no, event_id, max(queue_length) AS queue_length FROM queue WHERE change = 1 GROUP BY view_no, event_id
 )
 SELECT
-    k.trace_id,  -- The trace.
-    k.window_id,  -- The window.
+    k.window_no,  -- The window.
     k.place,  -- Place in time order.
     k.event_id,  -- The GPU work.
     k.ts_ns,  -- Start, ns.
-    k.end_ns,  -- End, ns.
+    k.dur_ns,  -- Duration, ns.
     k.last_event_id,  -- Work before it on its stream.
     k.last_end_ns,  -- End of that work, ns.
     k.launch_event_id,  -- The call that launched it.
@@ -64,6 +62,6 @@ SELECT
         FALSE
     ) AS may_wait_for_last  -- The work before it may be what it waited for.
 FROM work AS k
-LEFT JOIN latest AS l ON l.trace_id = k.trace_id AND l.window_id = k.window_id AND l.event_id = k.event_id
-LEFT JOIN at_start AS qk ON qk.trace_id = k.trace_id AND qk.profile = k.profile AND qk.event_id = k.event_id
-LEFT JOIN at_launch AS ql ON ql.trace_id = k.trace_id AND ql.profile = k.profile AND ql.event_id = k.launch_event_id
+LEFT JOIN latest AS l ON l.window_no = k.window_no AND l.event_id = k.event_id
+LEFT JOIN at_start AS qk ON qk.view_no = k.view_no AND qk.event_id = k.event_id
+LEFT JOIN at_launch AS ql ON ql.view_no = k.view_no AND ql.event_id = k.launch_event_id

@@ -1,20 +1,18 @@
 -- One row: GPU work of a window and GPU work that it waited for through an event.
 -- How: the waits of _event_waits whose both ends are in the window; HTA keeps the last wait it walks past before the kernel (2.8.7).
 WITH work AS (
-    SELECT c.trace_id, c.window_id, c.profile, c.event_id, c.stream_key, c.ts_ns, c.end_ns, p.one_wait_per_kernel
+    SELECT c.window_no, w.view_no, c.event_id, c.stream_key, c.ts_ns, c.ts_ns + c.dur_ns AS end_ns, p.one_wait_per_kernel
     FROM _clip AS c
-    JOIN _profiles AS p ON p.trace_id = c.trace_id AND p.profile = c.profile
+    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _profiles AS p ON p.view_no = w.view_no
     WHERE c.side = 'gpu'
 ),
 waiting AS (
     SELECT
-        k.trace_id, k.window_id, k.event_id, k.stream_key, k.ts_ns, k.one_wait_per_kernel, w.source_kernel_id,
-        row_number() OVER (
-            PARTITION BY k.trace_id, k.window_id, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC
-        ) AS recency
-    FROM work AS k
-    JOIN _event_waits AS w
-        ON w.trace_id = k.trace_id AND w.profile = k.profile AND w.waiting_kernel_id = k.event_id
+        k.window_no, k.event_id, k.stream_key, k.ts_ns, k.one_wait_per_kernel, w.source_kernel_id,
+        row_number() OVER (PARTITION BY k.window_no, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC) AS recency
+    FROM _event_waits AS w
+    JOIN work AS k ON k.view_no = w.view_no AND k.event_id = w.waiting_kernel_id
     WHERE
         w.source_kernel_id IS NOT NULL
         -- HTA looks at a wait when it walks past its end: one that ends after the kernel started comes too late.
@@ -24,13 +22,12 @@ waiting AS (
         )
 )
 SELECT DISTINCT
-    w.trace_id,  -- The trace.
-    w.window_id,  -- The window.
+    w.window_no,  -- The window.
     w.event_id,  -- GPU work that waits.
     w.ts_ns,  -- Its start, ns.
     s.event_id AS source_event_id,  -- GPU work that has to end first.
     s.end_ns AS source_end_ns,  -- Its end, ns.
     s.stream_key = w.stream_key AS is_same_stream  -- Both run on one stream: the wait is legal and adds nothing.
 FROM waiting AS w
-JOIN work AS s ON s.trace_id = w.trace_id AND s.window_id = w.window_id AND s.event_id = w.source_kernel_id
+JOIN work AS s ON s.window_no = w.window_no AND s.event_id = w.source_kernel_id
 WHERE (w.recency = 1 OR NOT w.one_wait_per_kernel) AND s.event_id <> w.event_id

@@ -2,96 +2,104 @@
 -- How: as call_stacks, over the clipped events; the backward thread joins the forward thread where each is the only one of its kind (HTA 2.8.5).
 -- With exit_pops_top an end leaves the event on top of the stack, which differs where events cross.
 WITH named AS (
-    SELECT DISTINCT
-        trace_id, window_id, tid, contains(name, 'forward') AS is_forward, contains(name, 'autograd') AS is_backward
-    FROM _clip
-    WHERE side = 'cpu' AND cat IN ('cpu_op', 'user_annotation') AND (contains(name, 'forward') OR contains(name, 'autograd'))
+    SELECT c.window_no, t.tid, bool_or(c.is_forward) AS is_forward, bool_or(c.is_backward) AS is_backward
+    FROM _clip AS c
+    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN threads AS t ON t.trace_id = w.trace_id AND t.thread_id = c.thread_id
+    WHERE c.is_forward OR c.is_backward
+    GROUP BY c.window_no, t.tid
 ),
 merged AS (
     SELECT
-        trace_id, window_id,
+        window_no,
         max(tid) FILTER (WHERE is_forward) AS forward_tid,
         max(tid) FILTER (WHERE is_backward) AS backward_tid
     FROM named
-    GROUP BY trace_id, window_id
+    GROUP BY window_no
     HAVING
-        count(DISTINCT tid) FILTER (WHERE is_forward) = 1 AND count(DISTINCT tid) FILTER (WHERE is_backward) = 1
+        count(*) FILTER (WHERE is_forward) = 1 AND count(*) FILTER (WHERE is_backward) = 1
         AND max(tid) FILTER (WHERE is_forward) <> max(tid) FILTER (WHERE is_backward)
         AND max(tid) FILTER (WHERE is_forward) <> '0' AND max(tid) FILTER (WHERE is_backward) <> '0'
 ),
 moved AS (
-    SELECT m.trace_id, m.window_id, b.thread_id, max(f.thread_id) AS merged_thread_id
+    SELECT m.window_no, b.thread_id, max(f.thread_id) AS merged_thread_id
     FROM merged AS m
-    JOIN threads AS b ON b.trace_id = m.trace_id AND b.tid = m.backward_tid
-    JOIN threads AS f ON f.trace_id = m.trace_id AND f.tid = m.forward_tid AND f.pid = b.pid
-    GROUP BY m.trace_id, m.window_id, b.thread_id
+    JOIN critical_path_windows AS w ON w.window_no = m.window_no
+    JOIN threads AS b ON b.trace_id = w.trace_id AND b.tid = m.backward_tid
+    JOIN threads AS f ON f.trace_id = w.trace_id AND f.tid = m.forward_tid AND f.pid = b.pid
+    GROUP BY m.window_no, b.thread_id
 ),
 cpu AS (
     SELECT
-        c.trace_id, c.window_id, p.exit_pops_top, coalesce(m.merged_thread_id, c.thread_id) AS thread_id,
-        c.event_id, c.ts_ns, c.end_ns, c.end_ns - c.ts_ns AS dur_ns, c.is_operator, c.is_lock, c.is_blocking
+        -- Window and thread in one number: a sort key of one column instead of two.
+        c.window_no * 1048576 + coalesce(m.merged_thread_id, c.thread_id) AS thread_key,
+        c.event_id, c.ts_ns, c.dur_ns, c.is_operator, c.is_lock, c.is_blocking, p.exit_pops_top
     FROM _clip AS c
-    JOIN _profiles AS p ON p.trace_id = c.trace_id AND p.profile = c.profile
-    LEFT JOIN moved AS m ON m.trace_id = c.trace_id AND m.window_id = c.window_id AND m.thread_id = c.thread_id
+    JOIN critical_path_windows AS w ON w.window_no = c.window_no
+    JOIN _profiles AS p ON p.view_no = w.view_no
+    LEFT JOIN moved AS m ON m.window_no = c.window_no AND m.thread_id = c.thread_id
     WHERE c.side = 'cpu'
 ),
 marks AS (
+    -- Order at one time: ends (shorter, then later in the file), starts (longer, then earlier), events of no duration.
     SELECT
         *, 1 AS change, ts_ns AS at_ns,
-        CASE WHEN dur_ns = 0 THEN 2 ELSE 1 END AS turn, -dur_ns AS by_length, event_id AS by_place
+        CASE WHEN dur_ns = 0 THEN 4611686018427387904 ELSE -dur_ns END AS turn, event_id * 2 AS by_place
     FROM cpu
     UNION ALL
     SELECT
-        *, -1, end_ns,
-        CASE WHEN dur_ns = 0 THEN 2 ELSE 0 END, dur_ns, CASE WHEN dur_ns = 0 THEN event_id ELSE -event_id END
+        *, -1, ts_ns + dur_ns,
+        CASE WHEN dur_ns = 0 THEN 4611686018427387904 ELSE dur_ns - 4611686018427387904 END,
+        CASE WHEN dur_ns = 0 THEN event_id * 2 + 1 ELSE -event_id END
     FROM cpu
 ),
 ordered AS (
     SELECT
-        trace_id, window_id, thread_id, event_id, exit_pops_top, change, at_ns, is_operator, is_lock, is_blocking,
+        thread_key, event_id, exit_pops_top, change, at_ns, is_operator, is_lock, is_blocking,
         row_number() OVER thread AS place,
         sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
         + CASE WHEN change = 1 THEN 0 ELSE 1 END AS depth,
         lag(change) OVER thread AS change_before,
         lag(event_id) OVER thread AS event_before
     FROM marks
-    WINDOW thread AS (
-        PARTITION BY trace_id, window_id, thread_id ORDER BY at_ns, turn, by_length, by_place, change DESC
-    )
+    WINDOW thread AS (PARTITION BY thread_key ORDER BY at_ns, turn, by_place)
 ),
-opened AS (
+by_level AS (
     SELECT
-        *,
-        max(CASE WHEN change = 1 AND change_before = 1 THEN (place - 1) * 4294967296 + event_before END) OVER level_so_far AS opener,
-        CASE WHEN change = -1 THEN lag(event_id) OVER level END AS top_event_id
+        thread_key, place, event_id, change, at_ns, depth, is_operator, is_lock, is_blocking, exit_pops_top,
+        max(CASE WHEN change = 1 AND change_before = 1 THEN (place - 1) * 4294967296 + event_before END) OVER (
+            PARTITION BY thread_key, depth ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS opener,
+        lag(event_id) OVER (PARTITION BY thread_key, depth ORDER BY place) AS before_event_id
     FROM ordered
-    WINDOW
-        level AS (PARTITION BY trace_id, window_id, thread_id, depth ORDER BY place),
-        level_so_far AS (
-            PARTITION BY trace_id, window_id, thread_id, depth ORDER BY place
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        )
+    -- Only starts have a parent to look for, unless ends may close another event.
+    WHERE change = 1 OR exit_pops_top
 ),
-crossed AS (
+popped AS (
     SELECT
-        o.trace_id, o.window_id, o.thread_id, o.place, t.event_id, t.end_ns, t.is_operator, t.is_lock, t.is_blocking
-    FROM opened AS o
-    JOIN cpu AS t ON t.trace_id = o.trace_id AND t.window_id = o.window_id AND t.event_id = o.top_event_id
-    WHERE o.exit_pops_top AND o.top_event_id <> o.event_id
+        b.thread_key, b.place, b.change, b.depth, b.opener, b.exit_pops_top,
+        t.event_id, t.ts_ns + t.dur_ns AS at_ns, t.is_operator, t.is_lock, t.is_blocking
+    FROM by_level AS b
+    JOIN cpu AS t ON t.thread_key = b.thread_key AND t.event_id = b.before_event_id
+    WHERE b.change = -1
 )
 SELECT
-    o.trace_id,  -- The trace.
-    o.window_id,  -- The window.
-    o.thread_id,  -- The thread, after the backward thread joined the forward one.
-    o.place,  -- Place on the thread, from 1.
-    coalesce(x.event_id, o.event_id) AS event_id,  -- The event entered or left.
-    o.change,  -- 1 for entering, -1 for leaving.
-    coalesce(x.end_ns, o.at_ns) AS at_ns,  -- The event's own start or end, ns.
-    CASE WHEN o.depth > 1 THEN o.opener % 4294967296 END AS parent_event_id,  -- The event around it on the stack.
-    coalesce(x.is_operator, o.is_operator) AS is_operator,  -- A node of the graph.
-    coalesce(x.is_lock, o.is_lock) AS is_lock,  -- Takes the runtime lock.
-    coalesce(x.is_blocking, o.is_blocking) AS is_blocking,  -- Waits for the GPU.
-    o.top_event_id IS NOT NULL AND o.top_event_id <> o.event_id AS crosses  -- Its end closes another event: operators cross here.
-FROM opened AS o
-LEFT JOIN crossed AS x
-    ON x.trace_id = o.trace_id AND x.window_id = o.window_id AND x.thread_id = o.thread_id AND x.place = o.place
+    thread_key,  -- The window and the thread: window_no * 1048576 + thread_id, after the backward thread joined the forward one.
+    place,  -- Place on the thread, from 1.
+    event_id,  -- The event entered or left.
+    change,  -- 1 for entering, -1 for leaving.
+    at_ns,  -- The event's own start or end, ns.
+    CASE WHEN depth > 1 THEN opener % 4294967296 END AS parent_event_id,  -- The event around it; NULL at the top, and for ends unless exit_pops_top.
+    is_operator,  -- A node of the graph.
+    is_lock,  -- Takes the runtime lock.
+    is_blocking,  -- Waits for the GPU.
+    exit_pops_top  -- The profile's ends close whatever is on top of the stack.
+FROM by_level
+WHERE change = 1
+UNION ALL
+SELECT thread_key, place, event_id, change, at_ns, CASE WHEN depth > 1 THEN opener % 4294967296 END, is_operator, is_lock, is_blocking, exit_pops_top
+FROM popped
+UNION ALL
+SELECT thread_key, place, event_id, change, at_ns, NULL, is_operator, is_lock, is_blocking, exit_pops_top
+FROM ordered
+WHERE change = -1 AND NOT exit_pops_top

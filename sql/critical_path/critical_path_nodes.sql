@@ -1,17 +1,17 @@
 -- One row: a node of the dependency graph of a window: the start or the end of an event.
--- How: the ends of all edges, once each, with the time of their event.
+-- How: every operator and every piece of GPU work of the window has an edge at its start and at its end.
 -- check: unique(trace_id, window_id, node_id)
-WITH touched AS (
-    SELECT trace_id, window_id, src_node_id AS node_id FROM critical_path_edges
-    UNION
-    SELECT trace_id, window_id, dst_node_id FROM critical_path_edges
+WITH ends AS (
+    SELECT window_no, event_id * 2 AS node_id, event_id, TRUE AS is_start, ts_ns FROM _clip WHERE is_operator OR side = 'gpu'
+    UNION ALL
+    SELECT window_no, event_id * 2 + 1, event_id, FALSE, ts_ns + dur_ns FROM _clip WHERE is_operator OR side = 'gpu'
 )
 SELECT
-    n.trace_id,  -- The trace.
-    n.window_id,  -- The window.
+    w.trace_id,  -- The trace.
+    w.window_id,  -- The window.
     n.node_id,  -- Twice the event, plus 1 for its end.
-    c.event_id,  -- The event.
-    n.node_id % 2 = 0 AS is_start,  -- The event's start, not its end.
-    CASE WHEN n.node_id % 2 = 0 THEN c.ts_ns ELSE c.end_ns END AS ts_ns  -- Time of the node, ns.
-FROM touched AS n
-JOIN _clip AS c ON c.trace_id = n.trace_id AND c.window_id = n.window_id AND c.event_id = n.node_id // 2
+    n.event_id,  -- The event.
+    n.is_start,  -- The event's start, not its end.
+    n.ts_ns  -- Time of the node, ns.
+FROM ends AS n
+JOIN critical_path_windows AS w ON w.window_no = n.window_no

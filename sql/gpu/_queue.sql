@@ -1,36 +1,38 @@
 -- One row: a change of the number of launches that have not started yet on a stream, in a profile.
 -- How: +1 at each launch call, -1 at each start of GPU work, running sum a stream; ties: launches first, then file order (HTA 2.7).
 WITH any_call AS (
-    SELECT DISTINCT profile FROM call_roles WHERE role = 'launch' AND name = '*'
+    SELECT DISTINCT p.view_no
+    FROM call_roles AS r
+    JOIN _profiles AS p ON p.profile = r.profile
+    WHERE r.role = 'launch' AND r.name = '*'
 ),
 launched AS (
-    SELECT DISTINCT c.trace_id, c.profile, c.event_id AS launch_event_id, c.ts_ns, c.correlation
+    SELECT DISTINCT c.view_no, c.event_id AS launch_event_id, c.ts_ns, c.correlation
     FROM _loaded_events AS c
-    JOIN _links AS l ON l.trace_id = c.trace_id AND l.profile = c.profile AND l.launch_event_id = c.event_id
-    JOIN _loaded_events AS g ON g.trace_id = l.trace_id AND g.profile = l.profile AND g.event_id = l.gpu_event_id
-    LEFT JOIN any_call AS a ON a.profile = c.profile
-    WHERE c.is_launch OR a.profile IS NOT NULL AND g.side = 'gpu'
+    JOIN _links AS l ON l.view_no = c.view_no AND l.launch_event_id = c.event_id
+    JOIN _loaded_events AS g ON g.view_no = l.view_no AND g.event_id = l.gpu_event_id
+    LEFT JOIN any_call AS a ON a.view_no = c.view_no
+    WHERE c.is_launch OR a.view_no IS NOT NULL AND g.side = 'gpu'
 ),
 pairs AS (
-    SELECT l.trace_id, l.profile, l.launch_event_id, l.ts_ns AS launch_ts_ns, g.event_id, g.ts_ns, g.stream_key
+    SELECT l.view_no, l.launch_event_id, l.ts_ns AS launch_ts_ns, g.event_id, g.ts_ns, g.stream_key
     FROM launched AS l
-    JOIN _loaded_events AS g ON g.trace_id = l.trace_id AND g.profile = l.profile AND g.correlation = l.correlation
+    JOIN _loaded_events AS g ON g.view_no = l.view_no AND g.correlation = l.correlation
     WHERE g.stream_key IS NOT NULL AND g.side IN ('gpu', 'sync')
 ),
 changes AS (
-    SELECT trace_id, profile, stream_key, launch_ts_ns AS ts_ns, launch_event_id AS event_id, event_id AS order_id, 1 AS change FROM pairs
+    SELECT view_no, stream_key, launch_ts_ns AS ts_ns, launch_event_id AS event_id, event_id AS order_id, 1 AS change FROM pairs
     UNION ALL
-    SELECT DISTINCT trace_id, profile, stream_key, ts_ns, event_id, event_id, -1 FROM pairs
+    SELECT DISTINCT view_no, stream_key, ts_ns, event_id, event_id, -1 FROM pairs
 )
 SELECT
-    trace_id,  -- The trace.
-    profile,  -- hta or default.
+    view_no,  -- The trace as a profile sees it.
     stream_key,  -- Stream as the profile sees it.
     event_id,  -- The launch call or the GPU work.
     ts_ns,  -- When, ns.
     change,  -- +1 for a launch, -1 for a start.
     CAST(sum(change) OVER (
-        PARTITION BY trace_id, profile, stream_key ORDER BY ts_ns, change DESC, event_id, order_id
+        PARTITION BY view_no, stream_key ORDER BY ts_ns, change DESC, event_id, order_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS BIGINT) AS queue_length  -- Launches that have not started yet, this change included.
 FROM changes

@@ -1,7 +1,7 @@
 -- One row: a change of the number of launches that have not started yet on a stream.
 -- How: the series of _queue in the default profile, a stream being (device, stream).
 SELECT
-    q.trace_id,  -- The trace.
+    p.trace_id,  -- The trace.
     s.device,  -- Device.
     s.stream,  -- Stream on the device.
     q.event_id,  -- The launch call (change 1) or the GPU work (change -1).
@@ -9,5 +9,6 @@ SELECT
     q.change,  -- +1 for a launch, -1 for a start.
     q.queue_length  -- Launches that have not started yet, this change included.
 FROM _queue AS q
-JOIN streams AS s ON s.trace_id = q.trace_id AND s.stream_id = q.stream_key
-WHERE q.profile = 'default'
+JOIN _profiles AS p ON p.view_no = q.view_no
+JOIN streams AS s ON s.trace_id = p.trace_id AND s.stream_id = q.stream_key
+WHERE p.profile = 'default'

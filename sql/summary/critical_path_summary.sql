@@ -7,7 +7,7 @@ WITH summed AS (
         sum(CASE WHEN p.summary_of_measured THEN c.weight_ns ELSE c.path_weight_ns END) AS duration_ns
     FROM critical_path AS c
     JOIN critical_path_windows AS w ON w.trace_id = c.trace_id AND w.window_id = c.window_id
-    JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
+    JOIN _profiles AS p ON p.view_no = w.view_no
     GROUP BY c.trace_id, c.window_id, w.profile, w.end_ns - w.start_ns, c.bound_by
 )
 SELECT

@@ -3,120 +3,120 @@
 -- Both lookups are windows over launches and records (or waits) in time order, so no row is walked.
 WITH waits AS (
     SELECT
-        e.trace_id, e.profile, e.event_id AS wait_event_id, e.name, e.device, e.stream_key, e.ts_ns, e.end_ns,
+        e.view_no, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key, e.ts_ns + e.dur_ns AS end_ns,
         e.wait_on_stream, e.wait_on_cuda_event_record_corr_id AS record_correlation,
         c.event_id AS wait_call_event_id, c.thread_id, c.ts_ns AS call_ts_ns, c.is_wait,
         p.stream_by_device
     FROM _loaded_events AS e
-    JOIN _profiles AS p ON p.trace_id = e.trace_id AND p.profile = e.profile
-    JOIN _links AS l
-        ON l.trace_id = e.trace_id AND l.profile = e.profile AND l.gpu_event_id = e.event_id
-        AND (l.is_last OR NOT p.one_kernel_per_launch)
-    JOIN _loaded_events AS c ON c.trace_id = l.trace_id AND c.profile = l.profile AND c.event_id = l.launch_event_id
-    WHERE e.is_sync AND e.name IN ('Stream Wait Event', 'Event Sync')
+    JOIN _profiles AS p ON p.view_no = e.view_no
+    JOIN _links AS l ON l.view_no = e.view_no AND l.gpu_event_id = e.event_id
+    JOIN _loaded_events AS c ON c.view_no = l.view_no AND c.event_id = l.launch_event_id
+    WHERE l.is_known AND e.sync_kind IN ('Stream Wait Event', 'Event Sync')
 ),
 records AS (
-    SELECT trace_id, profile, correlation, max(event_id) AS record_event_id, max(ts_ns) AS ts_ns
+    SELECT view_no, correlation, max(event_id) AS record_event_id, max(ts_ns) AS ts_ns
     FROM _loaded_events
     WHERE is_record AND correlation IS NOT NULL
-    GROUP BY trace_id, profile, correlation
+    GROUP BY view_no, correlation
 ),
 -- An event may be waited for from another device than it was recorded on: every device with that stream is a candidate.
 recorded_on AS (
     SELECT DISTINCT
-        r.trace_id, r.profile, r.record_event_id, r.ts_ns, l.device, l.stream_key, w.wait_event_id,
+        r.view_no, r.record_event_id, r.ts_ns, l.device, l.stream_key, w.wait_event_id,
         l.device = w.device AS same_device
     FROM waits AS w
     JOIN records AS r
-        ON r.trace_id = w.trace_id AND r.profile = w.profile AND r.correlation = w.record_correlation
-    LEFT JOIN streams AS s ON w.stream_by_device AND s.trace_id = w.trace_id AND s.stream = w.wait_on_stream
+        ON r.view_no = w.view_no AND r.correlation = w.record_correlation
+    JOIN _profiles AS p ON p.view_no = w.view_no
+    LEFT JOIN streams AS s ON w.stream_by_device AND s.trace_id = p.trace_id AND s.stream = w.wait_on_stream
     JOIN _launches AS l
-        ON l.trace_id = w.trace_id AND l.profile = w.profile
+        ON l.view_no = w.view_no
         AND l.stream_key = CASE WHEN w.stream_by_device THEN s.stream_id ELSE w.wait_on_stream END
         AND (w.stream_by_device OR l.device = w.device)
 ),
 record_places AS (
-    SELECT DISTINCT trace_id, profile, record_event_id, ts_ns, device, stream_key FROM recorded_on
+    SELECT DISTINCT view_no, record_event_id, ts_ns, device, stream_key FROM recorded_on
 ),
 before_record AS (
     SELECT
         *,
         max(CASE WHEN record_event_id IS NULL THEN place END) OVER (
-            PARTITION BY trace_id, profile, device, stream_key ORDER BY place
+            PARTITION BY view_no, device, stream_key ORDER BY place
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS launch_place
     FROM (
         SELECT
             *,
             row_number() OVER (
-                PARTITION BY trace_id, profile, device, stream_key
+                PARTITION BY view_no, device, stream_key
                 ORDER BY ts_ns, CASE WHEN record_event_id IS NULL THEN 0 ELSE 1 END, order_id
             ) AS place
         FROM (
-            SELECT trace_id, profile, device, stream_key, ts_ns, launch_event_id AS order_id, last_gpu_event_id, CAST(NULL AS BIGINT) AS record_event_id
-            FROM _launches
+            SELECT view_no, device, stream_key, ts_ns, launch_event_id AS order_id, last_gpu_event_id, CAST(NULL AS BIGINT) AS record_event_id
+            FROM _launches AS l
+            WHERE EXISTS (SELECT 1 FROM record_places AS r WHERE r.view_no = l.view_no AND r.device = l.device AND r.stream_key = l.stream_key)
             UNION ALL
-            SELECT trace_id, profile, device, stream_key, ts_ns, record_event_id, NULL, record_event_id FROM record_places
+            SELECT view_no, device, stream_key, ts_ns, record_event_id, NULL, record_event_id FROM record_places
         ) AS both_kinds
     ) AS placed
 ),
 sources AS (
-    SELECT r.trace_id, r.profile, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id, l.ts_ns AS launched_ns
+    SELECT r.view_no, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id, l.ts_ns AS launched_ns
     FROM before_record AS r
     JOIN before_record AS l
-        ON l.trace_id = r.trace_id AND l.profile = r.profile AND l.device = r.device
+        ON l.view_no = r.view_no AND l.device = r.device
         AND l.stream_key = r.stream_key AND l.place = r.launch_place
     WHERE r.record_event_id IS NOT NULL
 ),
 wait_sources AS (
     SELECT
-        o.trace_id, o.profile, o.wait_event_id, o.record_event_id, s.source_kernel_id,
+        o.view_no, o.wait_event_id, o.record_event_id, s.source_kernel_id,
         row_number() OVER (
-            PARTITION BY o.trace_id, o.profile, o.wait_event_id
+            PARTITION BY o.view_no, o.wait_event_id
             ORDER BY CASE WHEN o.same_device THEN 0 ELSE 1 END, s.launched_ns DESC, s.source_kernel_id
         ) AS choice
     FROM recorded_on AS o
     JOIN sources AS s
-        ON s.trace_id = o.trace_id AND s.profile = o.profile AND s.record_event_id = o.record_event_id
+        ON s.view_no = o.view_no AND s.record_event_id = o.record_event_id
         AND s.device = o.device AND s.stream_key = o.stream_key
 ),
 after_wait AS (
     SELECT
         *,
         min(CASE WHEN wait_event_id IS NULL THEN place END) OVER (
-            PARTITION BY trace_id, profile, thread_id, stream_key ORDER BY place
+            PARTITION BY view_no, thread_id, stream_key ORDER BY place
             ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
         ) AS launch_place
     FROM (
         SELECT
             *,
             row_number() OVER (
-                PARTITION BY trace_id, profile, thread_id, stream_key
+                PARTITION BY view_no, thread_id, stream_key
                 ORDER BY ts_ns, CASE WHEN wait_event_id IS NULL THEN 0 ELSE 1 END, order_id
             ) AS place
         FROM (
-            SELECT trace_id, profile, thread_id, stream_key, ts_ns, launch_event_id AS order_id, first_gpu_event_id, CAST(NULL AS BIGINT) AS wait_event_id
-            FROM _launches
+            SELECT view_no, thread_id, stream_key, ts_ns, launch_event_id AS order_id, first_gpu_event_id, CAST(NULL AS BIGINT) AS wait_event_id
+            FROM _launches AS l
+            WHERE EXISTS (SELECT 1 FROM waits AS w WHERE w.view_no = l.view_no AND w.thread_id = l.thread_id AND w.stream_key = l.stream_key)
             UNION ALL
-            SELECT trace_id, profile, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
+            SELECT view_no, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
             FROM waits
-            WHERE name = 'Stream Wait Event' AND is_wait
+            WHERE sync_kind = 'Stream Wait Event' AND is_wait
         ) AS both_kinds
     ) AS placed
 ),
 targets AS (
-    SELECT w.trace_id, w.profile, w.wait_event_id, l.first_gpu_event_id AS waiting_kernel_id
+    SELECT w.view_no, w.wait_event_id, l.first_gpu_event_id AS waiting_kernel_id
     FROM after_wait AS w
     JOIN after_wait AS l
-        ON l.trace_id = w.trace_id AND l.profile = w.profile AND l.thread_id = w.thread_id
+        ON l.view_no = w.view_no AND l.thread_id = w.thread_id
         AND l.stream_key = w.stream_key AND l.place = w.launch_place
     WHERE w.wait_event_id IS NOT NULL
 )
 SELECT
-    w.trace_id,  -- The trace.
-    w.profile,  -- hta or default.
+    w.view_no,  -- The trace as a profile sees it.
     w.wait_event_id,  -- The cuda_sync row.
-    w.name AS wait_kind,  -- Stream Wait Event or Event Sync.
+    w.sync_kind AS wait_kind,  -- Stream Wait Event or Event Sync.
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
     w.end_ns AS wait_end_ns,  -- End of the cuda_sync row, ns.
     w.record_correlation,  -- Correlation id of the record call.
@@ -124,6 +124,6 @@ SELECT
     s.source_kernel_id,  -- GPU work that must end first; NULL when nothing was launched before the record.
     t.waiting_kernel_id  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
 FROM waits AS w
-LEFT JOIN records AS r ON r.trace_id = w.trace_id AND r.profile = w.profile AND r.correlation = w.record_correlation
-LEFT JOIN wait_sources AS s ON s.trace_id = w.trace_id AND s.profile = w.profile AND s.wait_event_id = w.wait_event_id AND s.choice = 1
-LEFT JOIN targets AS t ON t.trace_id = w.trace_id AND t.profile = w.profile AND t.wait_event_id = w.wait_event_id
+LEFT JOIN records AS r ON r.view_no = w.view_no AND r.correlation = w.record_correlation
+LEFT JOIN wait_sources AS s ON s.view_no = w.view_no AND s.wait_event_id = w.wait_event_id AND s.choice = 1
+LEFT JOIN targets AS t ON t.view_no = w.view_no AND t.wait_event_id = w.wait_event_id

@@ -1,0 +1,67 @@
+-- One row: an edge of the dependency graph of a window, in numbers only.
+-- How: the union of lock, call-stack, kernel, synchronisation and launch edges; ascending edge_id is the order in which HTA inserts them.
+WITH free_calls AS (
+    SELECT DISTINCT window_no, dst_event_id * 2 + 1 AS dst_node_id FROM _sync_edges WHERE NOT dst_is_start AND explains_wait
+),
+profiled AS (
+    SELECT w.window_no, p.blocking_is_always_free, p.zero_from_ns
+    FROM critical_path_windows AS w
+    JOIN _profiles AS p ON p.view_no = w.view_no
+),
+kernel_edges AS (
+    SELECT window_no, place * 4 AS place, event_id * 2 AS src_node_id, event_id * 2 + 1 AS dst_node_id, 1 AS edge_code, dur_ns AS weight_ns, event_id AS attributed_event_id
+    FROM _kernel_nodes
+    UNION ALL
+    SELECT window_no, place * 4 + 1, launch_event_id * 2, event_id * 2, 3, CASE WHEN waited_for_launch THEN ts_ns - launch_ts_ns ELSE 0 END, NULL
+    FROM _kernel_nodes
+    WHERE waited_for_launch OR zero_weight_launch AND launch_in_window
+    UNION ALL
+    SELECT window_no, place * 4 + 2, last_event_id * 2 + 1, event_id * 2, 4, ts_ns - last_end_ns, last_event_id
+    FROM _kernel_nodes
+    WHERE may_wait_for_last AND NOT waited_for_launch
+),
+-- Where a kernel waits for the work before it on its own stream, the kernel-kernel edge already says so.
+sync_edges AS (
+    SELECT s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start
+    FROM _sync_edges AS s
+    LEFT JOIN _kernel_nodes AS k
+        ON k.window_no = s.window_no AND k.event_id = s.dst_event_id AND k.last_event_id = s.src_event_id
+        AND k.may_wait_for_last AND NOT k.waited_for_launch
+    WHERE k.event_id IS NULL OR NOT s.dst_is_start
+),
+edges AS (
+    SELECT
+        window_no, 1152921504606846976 + place AS edge_id, src_node_id, dst_node_id, edge_code,
+        coalesce(dts_ns, 0) AS weight_ns, FALSE AS ends_blocking_call,
+        CASE WHEN edge_code = 1 THEN dst_node_id // 2 END AS attributed_event_id
+    FROM _lock_edges
+    UNION ALL
+    SELECT
+        window_no, 2305843009213693952 + thread_id * 1099511627776 + place, src_node_id, dst_node_id, edge_code,
+        CASE WHEN edge_code = 2 THEN 0 ELSE dts_ns END, ends_blocking_call, attributed_event_id
+    FROM _cpu_edges
+    UNION ALL
+    SELECT window_no, 3458764513820540928 + place, src_node_id, dst_node_id, edge_code, weight_ns, FALSE, attributed_event_id
+    FROM kernel_edges
+    UNION ALL
+    SELECT
+        window_no,
+        4611686018427387904 + row_number() OVER (PARTITION BY window_no ORDER BY dst_event_id, src_event_id),
+        src_event_id * 2 + 1, dst_event_id * 2 + CASE WHEN dst_is_start THEN 0 ELSE 1 END, 5, 0, FALSE, NULL
+    FROM sync_edges
+)
+SELECT
+    e.window_no,  -- The window.
+    e.edge_id,  -- Number of the edge within the window; ascending in the order of insertion.
+    e.src_node_id,  -- Source node: twice the event, plus 1 for its end.
+    e.dst_node_id,  -- Destination node, likewise.
+    e.edge_code,  -- Type of the edge in edge_types.
+    CASE WHEN e.ends_blocking_call AND p.blocking_is_always_free THEN 0 ELSE e.weight_ns END AS weight_ns,  -- Weight as measured, ns.
+    CASE
+        WHEN e.weight_ns <= p.zero_from_ns OR e.ends_blocking_call AND (p.blocking_is_always_free OR f.dst_node_id IS NOT NULL) THEN 0
+        ELSE e.weight_ns
+    END AS path_weight_ns,  -- Weight as used on the path, ns.
+    e.attributed_event_id  -- Event whose time it is.
+FROM edges AS e
+JOIN profiled AS p ON p.window_no = e.window_no
+LEFT JOIN free_calls AS f ON f.window_no = e.window_no AND f.dst_node_id = e.dst_node_id
