@@ -1,76 +1,25 @@
 """A small discrete machine of one rank: CPU threads that hand over to each other, streams that work in order, events.
 
 It writes every event with times that such a machine would show and records, while it runs, what each piece of work
-really waited for and the longest path of the `default` profile (rules in `docs/` of the capture module).
+really waited for and the longest path of the `default` profile (its rules: the package's docstring).
 Every duration handed in is ns and a multiple of the clock's grid.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .busy import COMMUNICATION, COMPUTATION, MEMORY, BusyTime
 from .kineto import Rows
 from .longest import COMM, COMPUTE, CPU, GAP, LAUNCH, MEM, ZERO, Path, longest
+from .work import Done, Event, MachineTruth, Pending, Stream, Work
 
-KERNEL_ARGS = (
-    '"queued": 0, "registers per thread": 32, "shared memory": 0, "blocks per SM": 4.740741, '
-    '"warps per SM": 75.851852, "grid": [512, 1, 1], "block": [512, 1, 1], "est. achieved occupancy %": 75'
-)
 _LABEL = {COMPUTATION: COMPUTE, COMMUNICATION: COMM, MEMORY: MEM}
 _CBID = {
     "cudaLaunchKernel": 211, "cudaMemcpyAsync": 41, "cudaMemsetAsync": 51, "cudaEventRecord": 135,
     "cudaStreamWaitEvent": 147, "cudaStreamSynchronize": 131, "cudaEventSynchronize": 137,
     "cudaDeviceSynchronize": 165,
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a launch puts on a stream."""
-
-    name: str
-    cat: str = "kernel"
-    kind: str = COMPUTATION
-    call: str = "cudaLaunchKernel"
-    args: str = KERNEL_ARGS
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The end of a piece of GPU work, with the longest path into it."""
-
-    end_ns: int
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A recorded CUDA event; source is the last work on its stream at that time, None when there was none."""
-
-    number: int
-    correlation: int
-    stream: int
-    source: Done | None
-
-
-@dataclass(slots=True)
-class Stream:
-    last: Done | None = None
-    waits: list[Done] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Pending:
-    """A launched piece of work whose end is not known yet: a collective that waits for the other ranks."""
-
-    work: Work
-    stream: int
-    start_ns: int
-    path: Path
-    external: int
-    correlation: int
 
 
 @dataclass(slots=True)
@@ -85,30 +34,16 @@ class _Open:
     gpu_to: int = 0
 
 
-@dataclass(slots=True)
-class MachineTruth:
-    """What the simulator knows about one rank.
-
-    started_by counts pieces of GPU work by what really held them up: `launch`, `kernel` (the one before on the
-    stream) or `wait` (an event). rule counts them by the edge of the default profile that has their waiting time.
-    idle_syncs counts blocking calls that found the GPU's work already done (their time stays CPU time).
-    """
-
-    path: Path = ZERO
-    n_kernels: Counter[str] = field(default_factory=Counter)
-    started_by: Counter[str] = field(default_factory=Counter)
-    rule: Counter[str] = field(default_factory=Counter)
-    blocked_syncs: int = 0
-    idle_syncs: int = 0
-
-
 class Machine:
     """One rank's CPU threads and streams. Times in ns since the capture's start, on a true clock."""
 
-    def __init__(self, rows: Rows, *, gap_ns: int = 1000, wake_ns: int = 2000) -> None:
-        """gap_ns: from the end of a stream's (or event's) work to the next start; wake_ns: from there to the CPU."""
+    def __init__(self, rows: Rows, *, gap_ns: int = 1000, wake_ns: int = 2000, grid_ns: int | None = None) -> None:
+        """gap_ns: from the end of a stream's (or event's) work to the next start; wake_ns: from there to the CPU.
+
+        grid_ns: what lies between two CPU events at least; None for the clock's grid.
+        """
         self.rows = rows
-        self.grid = rows.clock.grid_ns
+        self.grid = grid_ns or rows.clock.grid_ns
         self.gap_ns, self.wake_ns = gap_ns, wake_ns
         self.now = 0
         self.tid = rows.pid

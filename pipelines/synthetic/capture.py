@@ -1,0 +1,241 @@
+"""Write a capture of N ranks to disk as a stream, with the answers known."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from io import BufferedWriter
+from pathlib import Path as FilePath
+from random import Random
+from typing import IO, cast
+
+from .busy import BreakdownTruth
+from .kineto import Clock, Rows, head, tail
+from .longest import Path
+from .machine import Machine
+from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, Sizes, StepProgram
+from .work import MachineTruth, Pending
+
+
+@dataclass(frozen=True)
+class CaptureSpec:
+    """What to write. Times in ns; the means of what a step's parts take.
+
+    Attributes:
+        compute_streams: streams that compute kernels run on; the first is stream 7.
+        bucket_layers: layers of the backward pass that share one all-reduce.
+        straggler: the rank whose compute kernels take `straggler_slowdown` times as long; None for none.
+        clock_offset_ns: what each rank's clock shows more than true time; missing ranks have 0.
+        fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
+            offsets must be whole microseconds too.
+        sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
+    """
+
+    ranks: int = 2
+    steps: int = 3
+    layers: int = 4
+    ops_per_layer: int = 3
+    seed: int = 0
+    compute_streams: int = 2
+    bucket_layers: int = 2
+    op_ns: int = 24_000
+    kernel_ns: int = 40_000
+    collective_ns: int = 150_000
+    collective_skew_ns: int = 1_000
+    straggler: int | None = None
+    straggler_slowdown: float = 1.5
+    clock_offset_ns: tuple[int, ...] = ()
+    include_python_frames: bool = False
+    fractional_ts: bool = True
+    sync_each_step: bool = True
+    gz: bool = True
+    first_step: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:
+            raise ValueError("ranks, steps, layers, ops_per_layer, compute_streams and bucket_layers must be positive")
+        if self.straggler is not None and not 0 <= self.straggler < self.ranks:
+            raise ValueError(f"straggler {self.straggler} is no rank of {self.ranks}")
+        if not self.fractional_ts and any(offset % 1000 for offset in self.clock_offset_ns):
+            raise ValueError("clock offsets must be whole microseconds where time stamps are")
+
+    def offset_ns(self, rank: int) -> int:
+        """The clock offset of a rank, ns."""
+        return self.clock_offset_ns[rank] if rank < len(self.clock_offset_ns) else 0
+
+
+@dataclass(slots=True)
+class PathTruth:
+    """A critical path of the default profile: its length and its parts by what they are bound by, ns."""
+
+    length_ns: int
+    bound_by: dict[str, int]
+
+    @classmethod
+    def of(cls, path: Path) -> PathTruth:
+        return cls(path.length, path.bound_by())
+
+
+@dataclass(slots=True)
+class Truth:
+    """What is known about one rank. `machine` says what really held up each piece of GPU work, in counts.
+
+    collective_wait_ns: time that this rank's collectives waited for the last rank to arrive.
+    arrived_last: collectives for which this rank was the one waited for.
+    """
+
+    full: PathTruth
+    steps: list[PathTruth]
+    breakdown: BreakdownTruth
+    machine: MachineTruth
+    clock_offset_ns: int
+    collective_wait_ns: int
+    arrived_last: int
+
+
+@dataclass(slots=True)
+class RankCapture:
+    """One written trace file."""
+
+    path: FilePath
+    rank: int
+    n_events: int
+    truth: Truth
+
+
+@dataclass(slots=True)
+class Capture:
+    """A written capture; `ranks` in rank order."""
+
+    spec: CaptureSpec
+    ranks: list[RankCapture]
+    straggler: int | None
+    n_collectives: int = 0
+
+    @property
+    def paths(self) -> list[FilePath]:
+        """The files, in rank order."""
+        return [rank.path for rank in self.ranks]
+
+
+@dataclass(slots=True)
+class _Rank:
+    """A rank while it is being written."""
+
+    number: int
+    machine: Machine
+    file: IO[bytes]
+    path: FilePath
+    sizes: Sizes
+    steps: list[PathTruth] = field(default_factory=list)
+    wait_ns: int = 0
+    arrived_last: int = 0
+    sequence: int = 0
+    first_line: bool = True
+
+    def flush(self) -> None:
+        """Write what the machine has produced."""
+        lines = self.machine.rows.take()
+        if lines:
+            self.file.write(("" if self.first_line else ",\n").encode() + ",\n".join(lines).encode())
+            self.first_line = False
+
+
+def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
+    """Write one trace file a rank into `folder` (made when missing) and return what is known about them.
+
+    The same spec gives the same bytes. Memory does not depend on the number of steps. Raises OSError when a file
+    cannot be written.
+    """
+    folder = FilePath(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        ranks = [_open_rank(spec, number, folder, stack) for number in range(spec.ranks)]
+        n_collectives = 0
+        for step in range(spec.steps):
+            n_collectives += _write_step(spec, ranks, step)
+        return Capture(spec, [_close_rank(spec, rank) for rank in ranks], spec.straggler, n_collectives)
+
+
+def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStack) -> _Rank:
+    path = folder / f"rank{number}.json{'.gz' if spec.gz else ''}"
+    raw = stack.enter_context(path.open("wb"))
+    # No name and no time in the gzip header: the same spec gives the same bytes.
+    file = stack.enter_context(gzip.GzipFile("", "wb", 1, raw, mtime=0)) if spec.gz else raw
+    device = number % 8
+    rows = Rows(Clock(spec.fractional_ts, spec.offset_ns(number)), 1000 + 10 * number, device)
+    slowdown = spec.straggler_slowdown if number == spec.straggler else 1.0
+    sizes = Sizes(
+        spec.layers, spec.ops_per_layer, spec.bucket_layers, spec.compute_streams - 1, spec.op_ns, spec.kernel_ns,
+        spec.ranks, slowdown, spec.include_python_frames, spec.sync_each_step,
+    )  # fmt: skip
+    rank = _Rank(number, Machine(rows), cast(BufferedWriter, file), path, sizes)
+    numbers = [COMPUTE_STREAM, COPY_STREAM, COMM_STREAM, *range(SIDE_STREAMS, SIDE_STREAMS + sizes.side_streams)]
+    rows.metadata(
+        {rows.pid: f"thread {rows.pid} (python3.11)", rows.pid + 1: "thread pt_autograd_0"},
+        {stream: f"stream {stream} " for stream in numbers},
+    )
+    rank.file.write(head(number, spec.ranks, device).encode())
+    rank.machine.now = 10_000
+    return rank
+
+
+def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
+    """Run one step on all ranks, rank after rank up to each collective. Returns the number of collectives."""
+    before = [rank.machine.cpu_path for rank in ranks]
+    programs = [_start_step(spec, rank, step) for rank in ranks]
+    rng = Random(f"{spec.seed}/collectives/{step}")
+    n_collectives = 0
+    pending = [next(program, None) for program in programs]
+    while pending[0] is not None:
+        n_collectives += 1
+        ends = _meet(spec, ranks, [p for p in pending if p is not None], rng)
+        pending = [_resume(program, end) for program, end in zip(programs, ends, strict=True)]
+    for rank, start in zip(ranks, before, strict=True):
+        if spec.sync_each_step:
+            # The sync ties every stream to the CPU, so the step's path is what the CPU's path has grown by.
+            rank.steps.append(PathTruth.of(rank.machine.cpu_path.minus(start)))
+        rank.machine.busy.settle(rank.machine.now)
+        rank.flush()
+    return n_collectives
+
+
+def _start_step(spec: CaptureSpec, rank: _Rank, step: int) -> Generator[Pending, int, None]:
+    program = StepProgram(rank.machine, rank.sizes, Random(f"{spec.seed}/{rank.number}/{step}"), rank.sequence)
+    yield from program.run(spec.first_step + step)
+    rank.sequence = program.sequence
+
+
+def _resume(program: Generator[Pending, int, None], end_ns: int) -> Pending | None:
+    try:
+        return program.send(end_ns)
+    except StopIteration:
+        return None
+
+
+def _meet(spec: CaptureSpec, ranks: list[_Rank], pending: list[Pending], rng: Random) -> list[int]:
+    """The ends of one collective on all ranks, true ns: the last to arrive, the transfer, and a skew a rank."""
+    grid = ranks[0].machine.grid
+    last = max(p.start_ns for p in pending)
+    culprit = next(i for i, p in enumerate(pending) if p.start_ns == last)
+    ranks[culprit].arrived_last += 1
+    transfer = int(spec.collective_ns * (0.8 + 0.4 * rng.random()))
+    ends = []
+    for rank, p in zip(ranks, pending, strict=True):
+        rank.wait_ns += last - p.start_ns
+        skew = rng.randrange(spec.collective_skew_ns + 1)
+        ends.append(last + max((transfer + skew) // grid * grid, grid))
+    return ends
+
+
+def _close_rank(spec: CaptureSpec, rank: _Rank) -> RankCapture:
+    machine = rank.machine
+    machine.rows.closing(machine.now)
+    rank.flush()
+    rank.file.write(tail(rank.number, machine.rows.clock).encode())
+    full, breakdown = PathTruth.of(machine.truth.path), machine.busy.close()
+    offset = spec.offset_ns(rank.number)
+    truth = Truth(full, rank.steps, breakdown, machine.truth, offset, rank.wait_ns, rank.arrived_last)
+    return RankCapture(rank.path, rank.number, machine.rows.n_events, truth)

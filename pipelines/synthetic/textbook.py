@@ -1,0 +1,125 @@
+"""Small captures whose critical path a person can add up: each function states the sum it expects.
+
+All times are whole microseconds. A call at the top level lasts 5 µs and is followed by 1 µs of nothing; a kernel
+starts 6 µs after its launch call began, or 1 µs after the work or the event that it waits for ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from .busy import COMMUNICATION, MEMORY
+from .capture import PathTruth
+from .kineto import Clock, Rows, head, tail
+from .longest import COMM, COMPUTE, CPU, GAP, LAUNCH, MEM
+from .machine import Machine
+from .work import Work
+
+US = 1000
+CALL, LATENCY, GAP_NS = 5 * US, 6 * US, 1 * US
+
+_GEMM = Work("ampere_sgemm_32x32_sliced1x4_tn")
+_REDUCE = Work("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)", kind=COMMUNICATION)
+_COPY = Work("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync", '"bytes": 1048576')
+
+
+@dataclass(slots=True)
+class TextbookCase:
+    """A capture and its critical path by construction (`expected`); `simulated` is what the machine found."""
+
+    name: str
+    text: str
+    expected: PathTruth
+    simulated: PathTruth
+
+    def write(self, folder: FilePath | str) -> FilePath:
+        """Write `<folder>/<name>.json` and return its path."""
+        path = FilePath(folder) / f"{self.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.text)
+        return path
+
+    def events(self) -> list[dict]:
+        """The capture's traceEvents."""
+        return json.loads(self.text)["traceEvents"]
+
+
+def _chain(m: Machine) -> dict[str, int]:
+    """Five kernels of 50 µs one after another, then a device sync: the first launch, five kernels, four gaps."""
+    for _ in range(5):
+        m.launch(_GEMM, 7, 50 * US, CALL, LATENCY)
+    m.device_sync()
+    return {LAUNCH: LATENCY, COMPUTE: 5 * 50 * US, GAP: 4 * GAP_NS}
+
+
+def _two_streams(m: Machine) -> dict[str, int]:
+    """A kernel that waits for the longer of two branches: the first call, the second launch, 300 µs, 50 µs."""
+    m.launch(_GEMM, 7, 100 * US, CALL, LATENCY)
+    m.launch(_GEMM, 20, 300 * US, CALL, LATENCY)
+    m.wait(7, m.record(20))
+    m.launch(_GEMM, 7, 50 * US, CALL, LATENCY)
+    m.device_sync()
+    return {CPU: CALL, LAUNCH: LATENCY, COMPUTE: 350 * US}
+
+
+def _cpu_bound(m: Machine) -> dict[str, int]:
+    """Six operators of 80 µs whose kernels of 10 µs end inside them: only the operators count, not the gaps."""
+    for _ in range(6):
+        m.enter("aten::mul")
+        m.advance(34 * US)
+        m.launch(_GEMM, 7, 10 * US, CALL, LATENCY)
+        m.advance(39 * US)  # with 1 µs after entering and 1 µs after the call: 1 + 34 + 5 + 1 + 39 = 80 µs
+        m.leave()
+        m.advance(20 * US)
+    return {CPU: 6 * 80 * US}
+
+
+def _comm_bound(m: Machine) -> dict[str, int]:
+    """Compute, an all-reduce that waits for it, compute that waits for that; waiting for events weighs nothing."""
+    m.launch(_GEMM, 7, 40 * US, CALL, LATENCY)
+    m.wait(28, m.record(7))
+    m.launch(_REDUCE, 28, 400 * US, CALL, LATENCY)
+    m.wait(7, m.record(28))
+    m.launch(_GEMM, 7, 30 * US, CALL, LATENCY)
+    m.device_sync()
+    return {LAUNCH: LATENCY, COMPUTE: 70 * US, COMM: 400 * US}
+
+
+def _memory_bound(m: Machine) -> dict[str, int]:
+    """A copy of 200 µs on a stream of its own, a kernel that waits for it, and a stream sync."""
+    m.launch(_COPY, 20, 200 * US, CALL, LATENCY)
+    m.wait(7, m.record(20))
+    m.launch(_GEMM, 7, 25 * US, CALL, LATENCY)
+    m.stream_sync(7)
+    return {LAUNCH: LATENCY, MEM: 200 * US, COMPUTE: 25 * US}
+
+
+_BUILDERS: dict[str, Callable[[Machine], dict[str, int]]] = {
+    "chain": _chain,
+    "two_streams": _two_streams,
+    "cpu_bound": _cpu_bound,
+    "comm_bound": _comm_bound,
+    "memory_bound": _memory_bound,
+}
+TEXTBOOK = tuple(_BUILDERS)
+"""Names of the textbook captures."""
+
+
+def textbook(name: str, *, fractional_ts: bool = False) -> TextbookCase:
+    """The textbook capture of that name. KeyError when there is none."""
+    build = _BUILDERS[name]
+    rows = Rows(Clock(fractional_ts), pid=1000, device=0)
+    rows.metadata({1000: "thread 1000 (python3.11)"}, {7: "stream 7 "})
+    # A grid of 1 µs also with fractional time stamps: the sums do not change.
+    machine = Machine(rows, gap_ns=GAP_NS, grid_ns=US)
+    machine.now = 10 * US
+    machine.enter("ProfilerStep#0", "user_annotation")
+    expected = build(machine)
+    machine.leave()
+    rows.closing(machine.now)
+    text = head(0, 1, 0) + ",\n".join(rows.take()) + tail(0, rows.clock)
+    truth = PathTruth(sum(expected.values()), expected)
+    return TextbookCase(name, text, truth, PathTruth.of(machine.truth.path))

@@ -1,0 +1,78 @@
+"""The words of the simulated machine: work, its end, events, streams, and what the machine knows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from .busy import COMPUTATION
+from .longest import ZERO, Path
+
+KERNEL_ARGS = (
+    '"queued": 0, "registers per thread": 32, "shared memory": 0, "blocks per SM": 4.740741, '
+    '"warps per SM": 75.851852, "grid": [512, 1, 1], "block": [512, 1, 1], "est. achieved occupancy %": 75'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a launch puts on a stream."""
+
+    name: str
+    cat: str = "kernel"
+    kind: str = COMPUTATION
+    call: str = "cudaLaunchKernel"
+    args: str = KERNEL_ARGS
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a piece of GPU work, with the longest path into it."""
+
+    end_ns: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A recorded CUDA event; source is the last work on its stream at that time, None when there was none."""
+
+    number: int
+    correlation: int
+    stream: int
+    source: Done | None
+
+
+@dataclass(slots=True)
+class Stream:
+    last: Done | None = None
+    waits: list[Done] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A launched piece of work whose end is not known yet: a collective that waits for the other ranks."""
+
+    work: Work
+    stream: int
+    start_ns: int
+    path: Path
+    external: int
+    correlation: int
+
+
+@dataclass(slots=True)
+class MachineTruth:
+    """What the simulator knows about one rank.
+
+    started_by counts pieces of GPU work by what really held them up: `launch`, `kernel` (the one before on the
+    stream) or `wait` (an event). rule counts them by the edge of the default profile that has their waiting time.
+    idle_syncs counts blocking calls that found the GPU's work already done (their time stays CPU time).
+    """
+
+    path: Path = ZERO
+    n_kernels: Counter[str] = field(default_factory=Counter)
+    started_by: Counter[str] = field(default_factory=Counter)
+    rule: Counter[str] = field(default_factory=Counter)
+    blocked_syncs: int = 0
+    idle_syncs: int = 0
