@@ -63,7 +63,16 @@ def random_capture(seed: int) -> dict[str, Any]:
         inner = _cpu(state, threads[0], "user_annotation", "## forward ##", start, {}) if backward else None
         for thread in threads:
             thread.now = start + 1 + rng.randrange(4)
-        _run(state, threads, streams, MAX_EVENTS * (step + 1) // max(n_steps, 1) - 12)
+        limit = MAX_EVENTS * (step + 1) // max(n_steps, 1) - 12
+        _launch(state, threads[0], streams[0])
+        if backward and rng.random() < 0.8:
+            # Mostly the autograd thread works while the forward thread is idle. Where it does not, a reader that puts
+            # both on one stack sees operators that cross, weights below 0, and now and then a cycle.
+            _run(state, [threads[0], *threads[2:]], streams, limit - 30)
+            threads[1].now = max(t.now for t in threads) + 1
+            _run(state, threads[1:2], streams, limit)
+        else:
+            _run(state, threads, streams, limit)
         threads[0].now += 2
         for row in (inner, note):
             if row is not None:

@@ -1,0 +1,106 @@
+"""The longest path of the default profile, read back from a written capture, in plain Python.
+
+It shares no code with the simulator: it sees only the events, finds stacks, waits and syncs as a reader must, and sums
+up the whole graph. For captures whose threads do not overlap in time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from typing import Any
+
+Event = dict[str, Any]
+Node = tuple[int, int]  # (position in traceEvents, 0 start or 1 end)
+Edges = dict[Node, list[tuple[Node, int]]]
+
+WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+BLOCKING = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
+
+
+def default_path_ns(events: list[Event]) -> int:
+    """Length of the longest path in ns over all events of one rank."""
+    into: Edges = defaultdict(list)
+    times = {(i, k): _time(e, k) for i, e in enumerate(events) if e.get("ph") == "X" for k in (0, 1)}
+    calls = {e["args"]["correlation"]: i for i, e in enumerate(events) if e.get("cat") == "cuda_runtime"}
+    launched = sorted(
+        (times[calls[e["args"]["correlation"]], 0], e["args"]["stream"], i)
+        for i, e in enumerate(events)
+        if e.get("cat") in WORK
+    )
+    explained = _sync_edges(events, calls, launched, times, into)
+    _cpu_edges(events, times, explained, into)
+    _gpu_edges(events, calls, launched, times, into)
+    best: dict[Node, int] = {}
+    # Times grow along every edge of these captures, so the order of time is an order of the graph.
+    for node in sorted(times, key=lambda n: (times[n], n[1])):
+        best[node] = max((best[source] + weight for source, weight in into[node]), default=0)
+    return max(best.values())
+
+
+def _time(event: Event, end: int) -> int:
+    return int(Fraction(event["ts"] + (event["dur"] if end else 0)) * 1000)
+
+
+def _cpu_edges(events: list[Event], times: dict[Node, int], explained: set[int], into: Edges) -> None:
+    operators = [i for i, e in enumerate(events) if e.get("cat") in ("cpu_op", "cuda_runtime")]
+    last, depth = None, 0
+    for time, end, i in sorted((times[i, k], k, i) for i in operators for k in (0, 1)):
+        if last is not None:
+            free = (depth == 0 and not end) or (end and i in explained)
+            into[i, end].append((last, 0 if free else time - times[last]))
+        depth += -1 if end else 1
+        last = (i, end)
+
+
+def _last_before(launched: list[tuple[int, int, int]], time: int, stream: int) -> int | None:
+    """The last work launched on a stream (-1: not used) before a time."""
+    return next((i for begun, s, i in reversed(launched) if begun < time and s == stream), None)
+
+
+def _sync_edges(events: list[Event], calls: dict[int, int], launched: list[tuple[int, int, int]],
+                times: dict[Node, int], into: Edges) -> set[int]:  # fmt: skip
+    """Edges into the ends of blocking calls; returns the calls that really waited."""
+    explained = set()
+    streams = {s for _, s, _ in launched}
+    for row in (e for e in events if e.get("cat") == "cuda_sync" and e["name"] != "Stream Wait Event"):
+        call, args = calls[row["args"]["correlation"]], row["args"]
+        assert events[call]["name"] in BLOCKING
+        begin = times[call, 0]
+        if row["name"] == "Event Sync":
+            record = times[calls[args["wait_on_cuda_event_record_corr_id"]], 0]
+            sources = [_last_before(launched, record, args["wait_on_stream"])]
+        else:
+            on = streams if row["name"] == "Context Sync" else {args["stream"]}
+            sources = [_last_before(launched, begin, stream) for stream in on]
+        for source in sources:
+            if source is not None:
+                into[call, 1].append(((source, 1), 0))
+                if times[source, 1] > begin:
+                    explained.add(call)
+    return explained
+
+
+def _gpu_edges(events: list[Event], calls: dict[int, int], launched: list[tuple[int, int, int]],
+               times: dict[Node, int], into: Edges) -> None:  # fmt: skip
+    waits: dict[int, list[int]] = defaultdict(list)
+    for row in (e for e in events if e["name"] == "Stream Wait Event"):
+        args = row["args"]
+        record = times[calls[args["wait_on_cuda_event_record_corr_id"]], 0]
+        source = _last_before(launched, record, args["wait_on_stream"])
+        begin = times[calls[args["correlation"]], 0]
+        target = next((i for begun, s, i in launched if begun > begin and s == args["stream"]), None)
+        if source is not None and target is not None:
+            waits[target].append(source)
+    last: dict[int, int] = {}
+    for begun, stream, i in launched:
+        call, start = calls[events[i]["args"]["correlation"]], times[i, 0]
+        into[i, 1].append(((i, 0), times[i, 1] - start))
+        into[i, 0] += [((source, 1), 0) for source in waits[i]]
+        waited = max((times[source, 1] for source in waits[i]), default=-1)
+        before = times[last[stream], 1] if stream in last else -1
+        idle = before < begun and waited < begun
+        into[i, 0].append(((call, 0), start - begun if idle else 0))
+        if not idle and before > waited:
+            into[i, 0].append(((last[stream], 1), start - before))
+        last[stream] = i

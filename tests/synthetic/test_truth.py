@@ -1,0 +1,105 @@
+"""The truth of captures: against sums of edges written down by hand, and against the path read back from the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pipelines.synthetic import TEXTBOOK, CaptureSpec, textbook, write_capture
+
+from .default_path import default_path_ns
+
+Edge = tuple[str, str, int]
+
+CPU_BOUND: list[Edge] = []
+for op in range(6):
+    # Start of the operator, start and end of its launch, end; then the kernel of 10 µs, launched 6 µs before it.
+    CPU_BOUND += [(f"op{op}", f"call{op}", 35), (f"call{op}", f"called{op}", 5), (f"called{op}", f"end{op}", 40)]
+    CPU_BOUND += [(f"call{op}", f"kernel{op}", 6), (f"kernel{op}", f"done{op}", 10)]
+    CPU_BOUND += [(f"end{op}", f"op{op + 1}", 0)]
+
+# Edges in µs. c: a launch call's start, C: its end, k: a kernel's start, K: its end, S: the end of the sync.
+BY_HAND: dict[str, list[Edge]] = {
+    "chain": [
+        *[(f"c{i}", f"C{i}", 5) for i in range(5)],
+        *[(f"C{i}", f"c{i + 1}", 0) for i in range(4)],
+        *[(f"c{i}", f"k{i}", 0) for i in range(1, 5)],
+        ("c0", "k0", 6),
+        *[(f"k{i}", f"K{i}", 50) for i in range(5)],
+        *[(f"K{i}", f"k{i + 1}", 1) for i in range(4)],
+        ("C4", "S", 0), ("K4", "S", 0),
+    ],
+    "two_streams": [
+        ("ca", "Ca", 5), ("Ca", "cb", 0), ("cb", "Cb", 5), ("Cb", "record", 0), ("record", "recorded", 2),
+        ("recorded", "wait", 0), ("wait", "waited", 3), ("waited", "cc", 0), ("cc", "Cc", 5), ("Cc", "S", 0),
+        ("ca", "ka", 6), ("ka", "Ka", 100), ("cb", "kb", 6), ("kb", "Kb", 300), ("Kb", "kc", 0), ("cc", "kc", 0),
+        ("kc", "Kc", 50), ("Kc", "S", 0), ("Kb", "S", 0),
+    ],
+    "cpu_bound": CPU_BOUND,
+    "comm_bound": [
+        ("ca", "Ca", 5), ("Ca", "r1", 0), ("r1", "R1", 2), ("R1", "w1", 0), ("w1", "W1", 3), ("W1", "cb", 0),
+        ("cb", "Cb", 5), ("Cb", "r2", 0), ("r2", "R2", 2), ("R2", "w2", 0), ("w2", "W2", 3), ("W2", "cc", 0),
+        ("cc", "Cc", 5), ("Cc", "S", 0), ("ca", "ka", 6), ("ka", "Ka", 40), ("Ka", "kb", 0), ("cb", "kb", 0),
+        ("kb", "Kb", 400), ("Kb", "kc", 0), ("cc", "kc", 0), ("kc", "Kc", 30), ("Kc", "S", 0), ("Kb", "S", 0),
+    ],
+    "memory_bound": [
+        ("ca", "Ca", 5), ("Ca", "r", 0), ("r", "R", 2), ("R", "w", 0), ("w", "W", 3), ("W", "cb", 0), ("cb", "Cb", 5),
+        ("Cb", "S", 0), ("ca", "ka", 6), ("ka", "Ka", 200), ("Ka", "kb", 0), ("cb", "kb", 0), ("kb", "Kb", 25),
+        ("Kb", "S", 0),
+    ],
+}  # fmt: skip
+
+
+def longest_of_all_paths(edges: list[Edge]) -> int:
+    """Try every path from every node."""
+
+    def onwards(node: str) -> int:
+        return max((weight + onwards(end) for start, end, weight in edges if start == node), default=0)
+
+    # A path that starts at a node which an edge enters is never longer: no weight is negative.
+    sources = {start for start, _, _ in edges} - {end for _, end, _ in edges}
+    return max(onwards(node) for node in sources)
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+def test_textbook_by_hand(name: str) -> None:
+    case = textbook(name)
+    assert longest_of_all_paths(BY_HAND[name]) * 1000 == case.expected.length_ns
+    assert case.simulated == case.expected
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+@pytest.mark.parametrize("fractional", [False, True])
+def test_textbook_read_back(name: str, fractional: bool, tmp_path: Path) -> None:
+    case = textbook(name, fractional_ts=fractional)
+    document = json.loads(case.write(tmp_path).read_text(), parse_float=Fraction)
+    assert default_path_ns(document["traceEvents"]) == case.expected.length_ns
+    assert case.text == textbook(name, fractional_ts=fractional).text
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_general_captures_read_back(seed: int, tmp_path: Path) -> None:
+    spec = CaptureSpec(
+        ranks=1 + seed % 3, steps=2, seed=seed, compute_streams=1 + seed % 4, fractional_ts=seed % 2 == 0,
+        op_ns=(24_000, 200_000, 90_000)[seed % 3], straggler=0 if seed == 4 else None, sync_each_step=seed != 5,
+    )  # fmt: skip
+    for rank in write_capture(spec, tmp_path).ranks:
+        document = json.loads(gzip.decompress(rank.path.read_bytes()), parse_float=Fraction)
+        assert default_path_ns(document["traceEvents"]) == rank.truth.full.length_ns
+        for number, step in enumerate(rank.truth.steps):
+            events = _window(document["traceEvents"], f"ProfilerStep#{number}")
+            assert default_path_ns(events) == step.length_ns
+
+
+def _window(events: list[dict], annotation: str) -> list[dict]:
+    """The events of one annotation: what the CPU does in it, and the GPU work and syncs launched by that."""
+    note = next(e for e in events if e["name"] == annotation and e["cat"] == "user_annotation")
+    begin, end = note["ts"], note["ts"] + note["dur"]
+    cpu = [e for e in events if e.get("cat") in ("cpu_op", "cuda_runtime") and begin <= e["ts"] <= end]
+    launched = {e["args"]["correlation"] for e in cpu if e["cat"] == "cuda_runtime"}
+    gpu = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_sync")
+    return cpu + [e for e in events if e.get("cat") in gpu and e["args"]["correlation"] in launched]
