@@ -13,7 +13,7 @@ computed while simulating, from what each piece of work waited for, with none of
 * every event waited for gives an edge of weight 0.
 """
 
-from .capture import Capture, CaptureSpec, PathTruth, RankCapture, Truth, write_capture
+from .capture import Capture, CaptureSpec, PathTruth, RankCapture, Truth, steps_for, write_capture
 from .enlarge import enlarge
 from .random_capture import random_capture
 from .textbook import TEXTBOOK, TextbookCase, textbook
@@ -28,6 +28,7 @@ __all__ = [
     "Truth",
     "enlarge",
     "random_capture",
+    "steps_for",
     "textbook",
     "write_capture",
 ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 from collections.abc import Generator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BufferedWriter
 from pathlib import Path as FilePath
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import IO, cast
 
 from .busy import BreakdownTruth
@@ -157,6 +158,16 @@ def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
         for step in range(spec.steps):
             n_collectives += _write_step(spec, ranks, step)
         return Capture(spec, [_close_rank(spec, rank) for rank in ranks], spec.straggler, n_collectives)
+
+
+def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
+    """How many steps make a file of about `n_bytes` a rank (before gzip), from writing one and two steps on trial."""
+    with TemporaryDirectory() as folder:
+        sizes = []
+        for steps in (1, 2):
+            trial = write_capture(replace(spec, steps=steps, gz=False), FilePath(folder) / str(steps))
+            sizes.append(trial.paths[0].stat().st_size)
+    return max(1 + round((n_bytes - sizes[0]) / (sizes[1] - sizes[0])), 1)
 
 
 def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStack) -> _Rank:

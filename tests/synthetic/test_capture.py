@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.synthetic import Capture, CaptureSpec, write_capture
+from pipelines.synthetic import Capture, CaptureSpec, steps_for, write_capture
 
 SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, clock_offset_ns=(0, 250_000, -40_000), include_python_frames=True)
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -186,6 +186,13 @@ def test_whole_microseconds(tmp_path: Path) -> None:
     assert "baseTimeNanoseconds" not in document
     assert all(isinstance(e["ts"], int) for e in document["traceEvents"])
     assert capture.ranks[0].truth.steps == []
+
+
+def test_size_can_be_chosen(tmp_path: Path) -> None:
+    spec = CaptureSpec(ranks=1, gz=False)
+    spec = CaptureSpec(ranks=1, gz=False, steps=steps_for(spec, 2_000_000))
+    size = write_capture(spec, tmp_path).paths[0].stat().st_size
+    assert 0.9 * 2_000_000 < size < 1.1 * 2_000_000
 
 
 @pytest.mark.parametrize("wrong", [{"ranks": 0}, {"straggler": 2}, {"fractional_ts": False, "clock_offset_ns": (1,)}])
