@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def by_correlation(events: list[Event]) -> dict[int, Event]:
 def test_same_spec_same_bytes(tmp_path: Path, capture: Capture) -> None:
     again = write_capture(SPEC, tmp_path)
     assert [p.read_bytes() for p in again.paths] == [p.read_bytes() for p in capture.paths]
-    other = write_capture(CaptureSpec(**{**SPEC.__dict__, "seed": 1}), tmp_path / "other")
+    other = write_capture(replace(SPEC, seed=1), tmp_path / "other")
     assert other.paths[0].read_bytes() != capture.paths[0].read_bytes()
 
 
@@ -190,7 +191,7 @@ def test_whole_microseconds(tmp_path: Path) -> None:
 
 def test_size_can_be_chosen(tmp_path: Path) -> None:
     spec = CaptureSpec(ranks=1, gz=False)
-    spec = CaptureSpec(ranks=1, gz=False, steps=steps_for(spec, 2_000_000))
+    spec = replace(spec, steps=steps_for(spec, 2_000_000))
     size = write_capture(spec, tmp_path).paths[0].stat().st_size
     assert 0.9 * 2_000_000 < size < 1.1 * 2_000_000
 
