@@ -52,10 +52,13 @@ def path_edges(window: WindowGraph) -> np.ndarray:
 def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
     """Create table `longest_path` (trace_id, window_id, seq from 1, edge_id): the critical path of every window.
 
-    A window whose graph has a cycle has no rows; `quality` says so.
+    A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
     con.execute("CREATE OR REPLACE TABLE longest_path (trace_id VARCHAR, window_id VARCHAR, seq BIGINT, edge_id BIGINT)")
-    windows = con.execute("SELECT trace_id, window_id FROM critical_path_windows ORDER BY window_no").fetchall()
+    windows = con.execute(
+        "SELECT trace_id, window_id FROM critical_path_windows "
+        "WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) ORDER BY window_no"
+    ).fetchall()
     for trace_id, window_id in windows:
         try:
             edges = path_edges(load_window(con, trace_id, window_id))

@@ -3,10 +3,11 @@
 -- check: unique(trace_id, window_id, seq)
 WITH chosen AS (
     SELECT
-        w.trace_id, w.window_id, w.profile, l.seq, e.*, t.edge_type,
+        w.trace_id, w.window_id, w.profile, p.summary_of_measured, l.seq, e.*, t.edge_type,
         coalesce(e.attributed_event_id, CASE WHEN t.edge_type = 'KERNEL_LAUNCH_DELAY' THEN e.dst_node_id // 2 END) AS shown_event_id
     FROM longest_path AS l
     JOIN critical_path_windows AS w ON w.trace_id = l.trace_id AND w.window_id = l.window_id
+    JOIN _profiles AS p ON p.view_no = w.view_no
     JOIN _edges AS e ON e.window_no = w.window_no AND e.edge_id = l.edge_id
     JOIN edge_types AS t ON t.edge_code = e.edge_code
 ),
@@ -45,6 +46,7 @@ SELECT
     s.edge_type,  -- Type of the edge.
     s.weight_ns,  -- Weight as measured, ns.
     s.path_weight_ns,  -- Weight as used on the path, ns.
+    CASE WHEN s.summary_of_measured THEN s.weight_ns ELSE s.path_weight_ns END AS duration_ns,  -- The edge's time in the summary, ns: measured in HTA, used in default.
     s.attributed_event_id,  -- Event whose time it is; NULL for edges without time and for launch delays.
     coalesce(s.shown_event_id, s.dst_node_id // 2) AS event_id,  -- The event to show for this edge.
     s.name,  -- Name of the attributed event; of the launched kernel for a launch delay; NULL for edges without time.

@@ -1,13 +1,12 @@
 -- One row: a share of the critical path of a window by what it is bound by.
--- How: sum of the path's weights by bound_by, in percent of their sum; HTA adds measured weights, default the ones used.
+-- How: sum of the path's weights by bound_by, in percent of their sum; duration_ns of critical_path.
 -- check: unique(trace_id, window_id, bound_by)
 WITH summed AS (
     SELECT
         c.trace_id, c.window_id, w.profile, w.end_ns - w.start_ns AS window_ns, c.bound_by, count(*) AS n_edges,
-        sum(CASE WHEN p.summary_of_measured THEN c.weight_ns ELSE c.path_weight_ns END) AS duration_ns
+        sum(c.duration_ns) AS duration_ns
     FROM critical_path AS c
     JOIN critical_path_windows AS w ON w.trace_id = c.trace_id AND w.window_id = c.window_id
-    JOIN _profiles AS p ON p.view_no = w.view_no
     GROUP BY c.trace_id, c.window_id, w.profile, w.end_ns - w.start_ns, c.bound_by
 )
 SELECT

@@ -1,0 +1,30 @@
+"""The command line: `tracelake`. One file a command group; this one puts them together."""
+
+from __future__ import annotations
+
+import typer
+
+from pipelines.cli import demo, ingest, path, query
+
+app = typer.Typer(
+    name="tracelake",
+    help="A columnar lakehouse for PyTorch/Kineto GPU traces: every question is SQL.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+app.command("ingest")(ingest.ingest)
+app.command("sql")(query.sql)
+app.command("tables")(query.tables)
+app.command("breakdown")(path.breakdown)
+app.command("critical-path")(path.critical_path)
+app.command("overlay")(path.overlay)
+app.command("materialize")(query.materialize)
+app.command("demo")(demo.demo)
+app.command("ui")(demo.ui)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,101 @@
+"""The critical path of one window as an answer: numbers for a person, one JSON object for a program."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
+from pipelines.models.catalog import Catalog
+from pipelines.models.run import run_models
+
+_EDGE_FILE = """
+    COPY (
+        SELECT
+            e.src_event_id, e.src_is_start, e.dst_event_id, e.dst_is_start, e.weight_ns / 1000.0 AS weight_us, e.edge_type,
+            e.attributed_event_id, p.edge_id IS NOT NULL AS on_critical_path
+        FROM critical_path_edges AS e LEFT JOIN longest_path AS p USING (trace_id, window_id, edge_id)
+        ORDER BY e.edge_id
+    ) TO '{path}' (FORMAT parquet, COMPRESSION zstd)
+"""
+
+
+@dataclass(frozen=True)
+class PathAnswer:
+    """A window's critical path. Times are microseconds; `summary` is percent of the path's length by what bounds it.
+
+    `success` is False where the graph has no path: it is empty or has a cycle. `path` is in order from its beginning.
+    """
+
+    success: bool
+    nodes: int
+    edges: int
+    edges_by_type: dict[str, dict[str, float]]
+    length_us: float
+    summary: dict[str, float | None]
+    window_us: float | None = None
+    path: list[dict[str, Any]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return asdict(self)
+
+
+def critical_path(
+    con: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    request: WindowRequest,
+    *,
+    overrides: dict[tuple[str, str], str] | None = None,
+    edges_file: Path | None = None,
+    with_path: bool = True,
+    on_model: Any = None,
+) -> PathAnswer:
+    """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
+
+    `edges_file` receives one row an edge (Parquet). Raises WindowNotFound when nothing opens the window.
+    """
+    request_windows(con, [request], overrides)
+    targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
+    if edges_file:
+        targets.append("critical_path_edges")
+    run_models(con, catalog, [*targets, "longest_path", "_edges"], on_model=on_model)
+    windows = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()
+    if not windows:
+        raise explain_missing(con, request)
+    if edges_file:
+        con.execute(_EDGE_FILE.format(path=str(edges_file).replace("'", "''")))
+    return _answer(con, windows[0][0] / 1000, with_path)
+
+
+def _answer(con: duckdb.DuckDBPyConnection, window_us: float, with_path: bool) -> PathAnswer:
+    by_type = con.execute(
+        "SELECT edge_type, count(*), sum(weight_ns) / 1000.0 FROM _edges JOIN edge_types USING (edge_code) "
+        "GROUP BY edge_type ORDER BY edge_type"
+    ).fetchall()
+    length, steps = con.execute(
+        "SELECT coalesce(sum(path_weight_ns), 0) / 1000.0, count(*) FROM longest_path JOIN _edges USING (edge_id)"
+    ).fetchall()[0]
+    nodes = con.execute("SELECT count(*) FROM (SELECT src_node_id FROM _edges UNION SELECT dst_node_id FROM _edges)")
+    summary = con.execute("SELECT bound_by, percent FROM critical_path_summary ORDER BY duration_ns DESC, bound_by")
+    return PathAnswer(
+        success=steps > 0,
+        nodes=nodes.fetchall()[0][0],
+        edges=sum(n for _, n, _ in by_type),
+        edges_by_type={kind: {"count": n, "weight_us": weight} for kind, n, weight in by_type},
+        length_us=length,
+        summary=dict(summary.fetchall()),
+        window_us=window_us,
+        path=_path(con) if with_path else [],
+    )
+
+
+def _path(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    names = ("event_id", "name", "edge_type", "duration_us", "bound_by")
+    rows = con.execute(
+        "SELECT event_id, name, edge_type, duration_ns / 1000.0, bound_by FROM critical_path ORDER BY seq"
+    ).fetchall()
+    return [dict(zip(names, row, strict=True)) for row in rows]

@@ -1,0 +1,72 @@
+"""Which stretch of a trace the critical path is asked for: whole trace, or instances of an annotation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+PROFILES = ("default", "hta")
+
+
+class WindowNotFound(LookupError):
+    """No such annotation or instance in the trace; the message lists what there is."""
+
+
+@dataclass(frozen=True)
+class WindowRequest:
+    """A window: every event between the first start and the last end of instances `first` … `last` (from 0, inclusive)
+    of the annotation whose name holds `annotation`; an empty annotation is the whole trace (HTA 2.8.1)."""
+
+    trace_id: str
+    window_id: str = "full"
+    profile: str = "default"
+    annotation: str = ""
+    first: int = 0
+    last: int = 0
+
+
+def parse_instance(text: str | None) -> tuple[int, int]:
+    """`None` is (0, 0), `"3"` is (3, 3), `"3:5"` is (3, 5), inclusive on both sides. Raises ValueError with the forms."""
+    if text is None:
+        return 0, 0
+    first, _, last = text.partition(":")
+    try:
+        bounds = int(first), int(last or first)
+    except ValueError:
+        raise ValueError(f"instance {text!r} is neither N nor N:M (counted from 0, both inclusive)") from None
+    if bounds[0] < 0 or bounds[1] < bounds[0]:
+        raise ValueError(f"instance {text!r}: N and M count from 0 and M is not below N")
+    return bounds
+
+
+def request_windows(
+    con: duckdb.DuckDBPyConnection, requests: list[WindowRequest], overrides: dict[tuple[str, str], str] | None = None
+) -> None:
+    """Create the tables `window_requests` and `switch_overrides` ((profile, switch) → value) that the models read."""
+    con.execute(
+        "CREATE OR REPLACE TABLE window_requests (trace_id VARCHAR, window_id VARCHAR, profile VARCHAR, "
+        "annotation VARCHAR, first_instance BIGINT, last_instance BIGINT)"
+    )
+    for r in requests:
+        row = [r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last]
+        con.execute("INSERT INTO window_requests VALUES (?, ?, ?, ?, ?, ?)", row)
+    con.execute("CREATE OR REPLACE TABLE switch_overrides (profile VARCHAR, switch VARCHAR, value VARCHAR)")
+    for (profile, switch), value in (overrides or {}).items():
+        con.execute("INSERT INTO switch_overrides VALUES (?, ?, ?)", [profile, switch, value])
+
+
+def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> WindowNotFound:
+    """The error for a window that no event opens, with the annotations and instance counts that the trace has."""
+    rows = con.execute(
+        "SELECT name, count(*) FROM events WHERE trace_id = ? AND cat = 'user_annotation' "
+        "GROUP BY name ORDER BY min(ts_ns) LIMIT 20",
+        [request.trace_id],
+    ).fetchall()
+    matching = [(name, n) for name, n in rows if request.annotation in name]
+    shown = "; ".join(f"{name!r} ({n})" for name, n in matching or rows) or "none"
+    if matching:
+        what = f"instance {request.first}:{request.last} of annotation {request.annotation!r} is not in the trace"
+    else:
+        what = f"no event's name holds {request.annotation!r}"
+    return WindowNotFound(f"{what}. Annotations there are (with their number, instances count from 0): {shown}")

@@ -1,0 +1,53 @@
+"""Names in a lake: where a table's batch lies, what is not yet visible, what marks a batch as committed.
+
+`<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place; the file
+of `traces` comes last and is the commit mark: rows of other tables count only where their (trace_id, batch_id) is in it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+MARK = "traces"
+STAGING = ".staging"
+ANALYST = "analyst.duckdb"
+_BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{6}-[0-9a-f]{8}$")
+
+
+@dataclass(frozen=True, order=True)
+class Batch:
+    """One ingest run's traces. The id begins with its UTC time, so batches sort by it: `20261121T053000-1f2e3d4c`."""
+
+    batch_id: str
+
+    @classmethod
+    def new(cls) -> Batch:
+        """A batch of now."""
+        return cls(f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}")
+
+    @property
+    def day(self) -> str:
+        """The ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an id that is none."""
+        match = _BATCH.match(self.batch_id)
+        if not match:
+            raise ValueError(f"{self.batch_id!r} is no batch id")
+        return "-".join(match.groups())
+
+
+def table_file(root: Path, table: str, batch: Batch) -> Path:
+    """Where a table's rows of a batch lie once they are visible."""
+    return root / table / f"day={batch.day}" / f"{batch.batch_id}.parquet"
+
+
+def table_files(root: Path, table: str) -> list[Path]:
+    """All visible files of a table, oldest batch first."""
+    return sorted(root.joinpath(table).glob("day=*/*.parquet"), key=lambda path: path.name)
+
+
+def batch_of(path: Path) -> Batch:
+    """The batch that a table's file belongs to."""
+    return Batch(path.stem)

@@ -1,0 +1,76 @@
+"""Run models in a DuckDB connection: the closure of what is asked for, each model once, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import duckdb
+
+from pipelines.models.catalog import Catalog, Model
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """A model that ran: its rows and the seconds it took."""
+
+    name: str
+    n_rows: int
+    seconds: float
+
+
+def run_models(
+    con: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    targets: Iterable[str],
+    have: frozenset[str] = frozenset(),
+    on_model: Callable[[str], None] | None = None,
+) -> list[ModelRun]:
+    """Create the targets, and what they read, as tables in `con`.
+
+    `have` are tables or views that are there already, beside the lake tables (`events`, `traces`, `findings`) and what
+    `request_windows` makes. An intermediate table is dropped after its last reader. `on_model(name)` is called before
+    each model.
+    """
+    wanted = set(targets)
+    present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
+    order = _needed(catalog, wanted, present)
+    last_reader = {source: name for name in order for source in catalog.models[name].dependencies}
+    runs = []
+    for name in order:
+        if on_model:
+            on_model(name)
+        started = time.perf_counter()
+        rows = _create(con, catalog.models[name])
+        runs.append(ModelRun(name, rows, time.perf_counter() - started))
+        for source, reader in last_reader.items():
+            if reader == name and source in order and source not in wanted and catalog.models[source].kind != "rules":
+                con.execute(f"DROP TABLE {source}")
+    return runs
+
+
+def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
+    needed, todo = set(), [name for name in wanted if name not in present]
+    while todo:
+        name = todo.pop()
+        if name in needed or name in present or name not in catalog.models:
+            continue
+        needed.add(name)
+        todo += catalog.models[name].dependencies
+    return [name for name in catalog.models if name in needed]
+
+
+def _create(con: duckdb.DuckDBPyConnection, model: Model) -> int:
+    if model.kind == "rules":
+        # An empty field of a rule is an empty text, as in HTA's label for edges without time.
+        con.execute(
+            f"CREATE OR REPLACE TABLE {model.name} AS SELECT * FROM read_csv(?, comment = '#', header = true)", [str(model.path)]
+        )
+    elif model.kind == "python":
+        from pipelines.critical_path.path import longest_paths
+
+        longest_paths(con)
+    else:
+        con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {model.sql}")
+    return con.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]

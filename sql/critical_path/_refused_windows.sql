@@ -1,0 +1,9 @@
+-- One row: a window whose graph a profile refuses.
+-- How: HTA refuses a synchronisation edge between two pieces of work on one stream (2.8.9); default takes it as legal.
+SELECT DISTINCT
+    k.window_no,  -- The window.
+    'a kernel waits for an event of its own stream' AS reason  -- Why.
+FROM _kernel_waits AS k
+JOIN critical_path_windows AS w ON w.window_no = k.window_no
+JOIN _profiles AS p ON p.view_no = w.view_no
+WHERE k.is_same_stream AND p.one_wait_per_kernel

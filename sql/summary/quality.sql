@@ -1,0 +1,105 @@
+-- One row: a finding about a trace: what was repaired, dropped, unmatched, negative or missing.
+-- How: the findings of ingestion and one counted check after another over the models; a check that finds nothing has no row.
+-- check: unique(trace_id, check, detail)
+WITH work AS (
+    SELECT trace_id, count(*) AS n, count(*) FILTER (WHERE launch_event_id IS NULL) AS n_unlaunched FROM kernels GROUP BY trace_id
+),
+per_trace AS (
+    SELECT
+        t.trace_id, t.rank, coalesce(w.n, 0) AS n_work, coalesce(w.n_unlaunched, 0) AS n_unlaunched,
+        count(e.event_id) FILTER (WHERE e.cat = 'cuda_sync') AS n_syncs,
+        count(e.event_id) FILTER (WHERE e.dur_ns = 0) AS n_zero,
+        count(e.event_id) FILTER (WHERE e.dur_ns < 0) AS n_negative,
+        count(e.event_id) FILTER (WHERE e.dur_ns IS NOT NULL AND e.cat IS NULL) AS n_without_category
+    FROM traces AS t
+    LEFT JOIN work AS w ON w.trace_id = t.trace_id
+    LEFT JOIN events AS e ON e.trace_id = t.trace_id AND e.dur_ns IS NOT NULL
+    GROUP BY t.trace_id, t.rank, w.n, w.n_unlaunched
+),
+kernel_gaps AS (
+    SELECT
+        w.trace_id,
+        count(*) FILTER (WHERE k.last_end_ns > k.ts_ns) AS n_overlapping,
+        min(k.ts_ns - k.last_end_ns) AS worst_gap_ns,
+        count(*) FILTER (WHERE k.launch_ts_ns > k.ts_ns) AS n_before_launch,
+        min(k.ts_ns - k.launch_ts_ns) AS worst_launch_ns,
+        count(*) FILTER (WHERE NOT k.waited_for_launch AND NOT k.may_wait_for_last AND k.launch_event_id IS NULL) AS n_orphans
+    FROM _kernel_nodes AS k
+    JOIN critical_path_windows AS w ON w.window_no = k.window_no
+    WHERE w.window_id = 'full'
+    GROUP BY w.trace_id
+),
+syncs AS (
+    SELECT w.trace_id, count(*) AS n, max(s.src_ns - s.dst_ns) AS worst_ns
+    FROM _sync_edges AS s
+    JOIN critical_path_windows AS w ON w.window_no = s.window_no
+    WHERE w.window_id = 'full' AND s.src_ns > s.dst_ns
+    GROUP BY w.trace_id
+),
+crossing AS (
+    SELECT c.trace_id, count(*) AS n
+    FROM call_stacks AS c
+    JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
+    JOIN events AS p ON p.trace_id = c.trace_id AND p.event_id = c.parent_event_id
+    WHERE e.end_ns > p.end_ns
+    GROUP BY c.trace_id
+),
+waits AS (
+    SELECT
+        trace_id,
+        count(*) FILTER (WHERE record_event_id IS NULL) AS n_without_record,
+        count(*) FILTER (WHERE record_event_id IS NOT NULL AND source_kernel_id IS NULL) AS n_without_source,
+        count(*) FILTER (WHERE wait_kind = 'Stream Wait Event' AND waiting_kernel_id IS NULL) AS n_without_work
+    FROM event_waits
+    GROUP BY trace_id
+),
+pathless AS (
+    SELECT w.trace_id, w.window_id, count(e.edge_id) AS n_edges
+    FROM critical_path_windows AS w
+    LEFT JOIN longest_path AS l ON l.trace_id = w.trace_id AND l.window_id = w.window_id
+    LEFT JOIN _edges AS e ON e.window_no = w.window_no
+    WHERE l.seq IS NULL
+    GROUP BY w.trace_id, w.window_id
+),
+all_checks AS (
+    SELECT trace_id, "check", severity, n, detail FROM findings
+    UNION ALL
+    SELECT trace_id, 'no_gpu_work', 'info', 1, 'the trace has no GPU work; breakdown is zero and the critical path runs on the CPU' FROM per_trace WHERE n_work = 0
+    UNION ALL
+    SELECT trace_id, 'no_rank', 'info', 1, 'neither distributedInfo nor the file name says which rank this is' FROM per_trace WHERE rank IS NULL
+    UNION ALL
+    SELECT trace_id, 'no_sync_events', 'warning', n_work, 'GPU work but no cuda_sync events (PyTorch PR 105187): waits between streams and for the GPU are unknown to the critical path' FROM per_trace WHERE n_work > 0 AND n_syncs = 0
+    UNION ALL
+    SELECT trace_id, 'unlaunched_work', 'warning', n_unlaunched, 'GPU work whose launch call is not in the trace' FROM per_trace WHERE n_unlaunched > 0
+    UNION ALL
+    SELECT trace_id, 'zero_duration', 'info', n_zero, 'events of duration 0: the trace counts whole microseconds or the events are instants' FROM per_trace WHERE n_zero > 0
+    UNION ALL
+    SELECT trace_id, 'negative_duration_kept', 'warning', n_negative, 'events of negative duration; the critical path leaves them out' FROM per_trace WHERE n_negative > 0
+    UNION ALL
+    SELECT trace_id, 'no_category', 'info', n_without_category, 'events with a duration but no category: kept in events, in no model' FROM per_trace WHERE n_without_category > 0
+    UNION ALL
+    SELECT trace_id, 'overlap_on_stream', 'warning', n_overlapping, 'GPU work starts before the work before it on its stream ended, at worst by ' || CAST(-worst_gap_ns AS VARCHAR) || ' ns; such gaps weigh 0 on the path' FROM kernel_gaps WHERE n_overlapping > 0
+    UNION ALL
+    SELECT trace_id, 'work_before_launch', 'warning', n_before_launch, 'GPU work starts before the call that launched it, at worst by ' || CAST(-worst_launch_ns AS VARCHAR) || ' ns: the clocks of CPU and GPU disagree' FROM kernel_gaps WHERE n_before_launch > 0
+    UNION ALL
+    SELECT trace_id, 'orphan_work', 'info', n_orphans, 'GPU work without anything before it on the path: no launch in the trace and first on its stream' FROM kernel_gaps WHERE n_orphans > 0
+    UNION ALL
+    SELECT trace_id, 'sync_against_time', 'warning', n, 'a wait ends before the work it waited for, at worst by ' || CAST(worst_ns AS VARCHAR) || ' ns' FROM syncs
+    UNION ALL
+    SELECT trace_id, 'crossing_operators', 'warning', n, 'CPU events end after the event around them: they cross instead of nest' FROM crossing
+    UNION ALL
+    SELECT trace_id, 'wait_without_record', 'warning', n_without_record, 'event waits whose record call is not in the trace' FROM waits WHERE n_without_record > 0
+    UNION ALL
+    SELECT trace_id, 'wait_without_source', 'info', n_without_source, 'event waits whose record had no GPU work before it' FROM waits WHERE n_without_source > 0
+    UNION ALL
+    SELECT trace_id, 'wait_without_work', 'info', n_without_work, 'stream waits with no GPU work after them on their stream' FROM waits WHERE n_without_work > 0
+    UNION ALL
+    SELECT trace_id, 'no_critical_path', CASE WHEN n_edges > 0 THEN 'error' ELSE 'warning' END, n_edges, CASE WHEN n_edges > 0 THEN 'the graph of window ' || window_id || ' has a cycle' ELSE 'window ' || window_id || ' has no operator and no GPU work' END FROM pathless
+)
+SELECT
+    trace_id,  -- The trace.
+    "check",  -- Name of the check.
+    severity,  -- info, warning or error.
+    CAST(n AS BIGINT) AS n,  -- How many times it was found.
+    detail  -- What it means, with the worst case where there is one.
+FROM all_checks
