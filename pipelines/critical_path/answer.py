@@ -52,15 +52,16 @@ def critical_path(
     overrides: dict[tuple[str, str], str] | None = None,
     edges_file: Path | None = None,
     with_path: bool = True,
+    with_edges: bool = False,
     on_model: Any = None,
 ) -> PathAnswer:
     """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
 
-    `edges_file` receives one row an edge (Parquet). Raises WindowNotFound when nothing opens the window.
+    `edges_file` receives one row an edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`. Raises WindowNotFound when nothing opens the window.
     """
     request_windows(con, [request], overrides)
     targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
-    if edges_file:
+    if edges_file or with_edges:
         targets.append("critical_path_edges")
     run_models(con, catalog, [*targets, "longest_path", "_edges"], on_model=on_model)
     windows = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()

@@ -1,0 +1,127 @@
+"""`tracelake demo` and `tracelake ui`: the whole way once, and the Dagster UI on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, err, fail, human_us, out, progress
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def demo(
+    traces: Annotated[list[str] | None, typer.Argument(help="Real traces; without them a synthetic capture is made.")] = None,
+    folder: Annotated[Path, typer.Option(help="Where the demo's lake and capture go.")] = Path("demo"),
+) -> None:
+    """Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.
+
+    Example: `tracelake demo /fleet/job42/`
+    """
+    from pipelines.cli.ingest import report_table
+    from pipelines.ingest import ingest
+    from pipelines.lake import Lake
+
+    lake = Lake(folder / "lake")
+    given = traces or [str(_synthetic(folder / "capture"))]
+    with progress(None, "ingesting") as advance:
+        report = ingest(given, lake, on_file=lambda row: advance(1, f"ingesting {Path(row.path).name}"))
+    out.print(report_table(report.rows))
+    if not lake.exists:
+        raise fail("no trace went in", "Look at the reasons above.")
+    _materialize(lake)
+    _show(lake, folder / "overlay")
+    if report.rejected:
+        out.print(f"{len(report.rejected)} files are no profiler traces or cannot be read: see the reasons above, or table rejects.")
+    out.print("\nask:    [bold]tracelake sql \"SELECT * FROM quality\" --lake " + f"{lake.root}[/]", highlight=False, soft_wrap=True)
+    out.print(f"browse: [bold]tracelake ui --lake {lake.root}[/]", highlight=False, soft_wrap=True)
+    out.print(f"[dim](tracelake is {Path(sys.executable).parent / 'tracelake'})[/]", highlight=False, soft_wrap=True)
+
+
+def _synthetic(folder: Path) -> Path:
+    from pipelines.synthetic import CaptureSpec, write_capture
+
+    if not folder.exists():
+        capture = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), folder)
+        out.print(f"wrote a synthetic capture of {len(capture.ranks)} ranks to {folder}; rank {capture.straggler} is the straggler")
+    return folder
+
+
+def _materialize(lake: Any) -> None:
+    """Every asset through Dagster, in process: what the schedule would do."""
+    from dagster_project.demo import materialize_all
+
+    with progress(None, "starting Dagster") as advance:
+        ok = materialize_all(lake.root, [], on_step=lambda name: advance(1, f"materialized {name}"))
+    if not ok:
+        raise fail("an asset failed", f"See it in the UI: tracelake ui --lake {lake.root}")
+
+
+def _show(lake: Any, overlay_folder: Path) -> None:
+    from pipelines.cli.path import _rows, breakdown_table
+    from pipelines.cli.query import open_analyst
+
+    con = open_analyst(lake.root, [])
+    out.print(
+        breakdown_table(
+            _rows(con, "SELECT t.rank, t.path, b.* FROM temporal_breakdown b JOIN traces t USING (trace_id) ORDER BY t.path")
+        )
+    )
+    out.print(_paths_table(_rows(con, _PATHS)))
+    out.print(_quality_table(_rows(con, _QUALITY)))
+    overlays = sorted((lake.root / "overlays").rglob("overlaid_critical_path_*"))
+    if overlays:
+        out.print(f"open in https://ui.perfetto.dev: [bold]{overlays[0]}[/] ({len(overlays)} files)", highlight=False, soft_wrap=True)
+
+
+_PATHS = """
+    SELECT t.path, t.rank, s.bound_by, s.duration_ns, s.percent, s.percent_of_window
+    FROM traces t LEFT JOIN critical_path_summary s USING (trace_id)
+    WHERE coalesce(s.window_id, 'full') = 'full' ORDER BY t.path, s.percent DESC
+"""
+_QUALITY = 'SELECT "check", severity, count(*) AS traces, sum(n) AS n FROM quality GROUP BY "check", severity ORDER BY severity, traces DESC'
+
+
+def _paths_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="critical path by boundedness", title_justify="left")
+    for name in ("trace", "rank", "length", "bound by"):
+        table.add_column(name, justify="right" if name in ("rank", "length") else "left", overflow="fold")
+    for path in dict.fromkeys(row["path"] for row in rows):
+        own = [row for row in rows if row["path"] == path]
+        shares = ", ".join(f"{r['bound_by']} {r['percent']:.1f} %" for r in own if r["percent"])
+        length = sum(row["duration_ns"] or 0 for row in own)
+        rank = own[0]["rank"]
+        table.add_row(Path(path).name, "" if rank is None else str(rank), human_us(length / 1000), shares or "no path")
+    return table
+
+
+def _quality_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table("check", "severity", "traces", "n", title="quality", title_justify="left")
+    for row in rows:
+        table.add_row(row["check"], row["severity"], str(row["traces"]), f"{row['n']:,}")
+    return table
+
+
+def ui(
+    lake: LakeOption = DEFAULT_LAKE,
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
+) -> None:
+    """Open the Dagster UI on this project with the lake chosen: lineage, runs, checks, the inbox sensor.
+
+    Example: `tracelake ui --lake /data/lake`
+    """
+    home = lake.absolute() / ".dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    settings = home / "dagster.yaml"
+    if not settings.exists():
+        settings.write_text("telemetry:\n  enabled: false\n")
+    env = {**os.environ, "TRACELAKE_LAKE": str(lake.absolute()), "DAGSTER_HOME": str(home)}
+    err.print(f"Dagster UI: http://127.0.0.1:{port}  (Ctrl-C stops it)")
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "-p", str(port)]
+    raise typer.Exit(subprocess.run(command, cwd=PROJECT, env=env, check=False).returncode)

@@ -1,0 +1,65 @@
+"""`tracelake ingest`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, out, print_json, progress
+
+
+def ingest(
+    paths: Annotated[list[str], typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")],
+    lake: LakeOption = DEFAULT_LAKE,
+    job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Put traces into the lake: a row a trace. Content that is already in it changes nothing.
+
+    Exits with 1 when any file was rejected; the others are in.
+
+    Example: `tracelake ingest /fleet/job42/*.json.gz --lake /data/lake --job job42`
+    """
+    from pipelines.ingest import expand
+    from pipelines.ingest import ingest as ingest_files
+    from pipelines.lake import Lake
+    from pipelines.lake.publish import publish
+
+    files = expand(paths)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with progress(size, "reading") as advance:
+        report = ingest_files(files, Lake(lake), job, on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
+    publish(Lake(lake))
+    if json:
+        print_json([asdict(row) for row in report.rows])
+    else:
+        out.print(report_table(report.rows))
+    if report.rejected:
+        raise typer.Exit(1)
+
+
+def report_table(rows: list) -> Table:
+    """A row a file: trace, rank, events, MB/s, status and why."""
+    table = Table(title="ingested", title_justify="left")
+    for name, justify in (("file", "left"), ("trace", "left"), ("rank", "right"), ("events", "right"), ("MB/s", "right")):
+        table.add_column(name, justify=justify, overflow="fold")
+    table.add_column("status")
+    table.add_column("reason", overflow="fold")
+    colours = {"ok": "green", "known": "dim", "repaired": "yellow", "partial": "yellow", "rejected": "red"}
+    for row in rows:
+        speed = f"{row.unpacked_bytes / 1e6 / row.seconds:.0f}" if row.unpacked_bytes and row.seconds else ""
+        at = f"byte {row.byte_offset}: " if row.byte_offset is not None else ""
+        table.add_row(
+            Path(row.path).name,
+            row.trace_id or "",
+            "" if row.rank is None else str(row.rank),
+            "" if row.n_events is None else f"{row.n_events:,}",
+            speed,
+            f"[{colours.get(row.status, 'white')}]{row.status}[/]",
+            f"{at}{row.reason}" if row.reason else "",
+        )
+    return table

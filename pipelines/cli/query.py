@@ -1,0 +1,181 @@
+"""`tracelake sql`, `tracelake tables`, `tracelake materialize`: the lake for analysts."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, out, print_json, progress
+
+
+class Format(StrEnum):
+    """How a result is printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="A SELECT over the tables that `tracelake tables` lists.")],
+    lake: LakeOption = DEFAULT_LAKE,
+    format: Annotated[Format, typer.Option(help="table, csv and json go to stdout, parquet too (redirect it).")] = Format.table,
+    limit: Annotated[int, typer.Option(help="Rows that --format table shows; 0 for all.")] = 100,
+) -> None:
+    """Ask the lake in SQL. Tables that are not computed yet are computed first.
+
+    Example: `tracelake sql "SELECT rank, idle_percent FROM temporal_breakdown JOIN traces USING (trace_id)"`
+    """
+    import duckdb
+
+    con = open_analyst(lake, tables_in(query))
+    try:
+        relation = con.sql(query)
+    except duckdb.Error as error:
+        raise fail(str(error), "`tracelake tables` lists the tables, `tracelake tables NAME` their columns.") from None
+    if relation is None:
+        return
+    if format is Format.table:
+        _print_table(relation, limit)
+    elif format is Format.json:
+        names = relation.columns
+        print_json([dict(zip(names, row, strict=True)) for row in relation.fetchall()])
+    else:
+        _copy_out(relation, format)
+
+
+def tables_in(query: str) -> list[str]:
+    """The names of the catalog's model tables that a query reads; all of them where it cannot be parsed."""
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    from pipelines.models.catalog import load_catalog
+
+    known = load_catalog().materialized
+    try:
+        found = {table.name.lower() for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
+    except SqlglotError:
+        return []  # DuckDB says better what is wrong with it
+    return [name for name in known if name in found]
+
+
+def open_analyst(folder: Path, tables: list[str]) -> Any:
+    """The analysts' file opened read-only, with the named model tables up to date. Exits where there is no lake."""
+    import duckdb
+
+    from pipelines.lake import Lake
+    from pipelines.lake.layout import ANALYST
+    from pipelines.lake.publish import publish
+    from pipelines.models.catalog import load_catalog
+    from pipelines.models.materialize import materialize, stale
+
+    lake = Lake(folder)
+    if not lake.exists:
+        raise fail(f"no traces in the lake {lake.root}", f"Put some in: tracelake ingest FILES --lake {folder}")
+    catalog = load_catalog()
+    if any(stale(lake, catalog, tables, batch) for batch in lake.batches()):
+        with progress(None, "computing tables") as advance:
+            materialize(lake, tables, on_step=lambda text: advance(1, f"computing {text}"))
+    elif not (lake.root / ANALYST).exists():
+        publish(lake, catalog)
+    return duckdb.connect(str(lake.root / ANALYST), read_only=True)
+
+
+def _print_table(relation: Any, limit: int) -> None:
+    rows = relation.fetchmany(limit + 1) if limit else relation.fetchall()
+    table = Table()
+    for name, kind in zip(relation.columns, relation.types, strict=True):
+        table.add_column(name, justify="right" if _is_number(str(kind)) else "left", overflow="fold")
+    for row in rows[: limit or None]:
+        table.add_row(*(_cell(value) for value in row))
+    out.print(table)
+    if limit and len(rows) > limit:
+        err.print(f"[dim]only the first {limit} rows; --limit 0 shows all[/]")
+
+
+def _is_number(kind: str) -> bool:
+    return any(word in kind for word in ("INT", "DOUBLE", "FLOAT", "DECIMAL"))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "[dim]NULL[/]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value).replace("[", "\\[")
+
+
+def _copy_out(relation: Any, format: Format) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    table = relation.to_arrow_table()
+    sink = pa.PythonFile(sys.stdout.buffer, mode="w")
+    if format is Format.csv:
+        pyarrow.csv.write_csv(table, sink)
+    else:
+        pyarrow.parquet.write_table(table, sink, compression="zstd")
+    sys.stdout.flush()
+
+
+def tables(
+    name: Annotated[str | None, typer.Argument(help="A table; without it all are listed.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the tables with what a row is, or one table's columns with types and meaning.
+
+    Example: `tracelake tables kernels`
+    """
+    from pipelines.lake.publish import column_types
+    from pipelines.models.catalog import load_catalog
+
+    catalog = load_catalog()
+    if name is None:
+        rows = [(catalog.models[t].layer, t, catalog.models[t].doc) for t in catalog.public]
+        _show(("layer", "table", "one row"), [(a, b, c.removeprefix("One row: ")) for a, b, c in rows], json)
+        return
+    if name not in catalog.public:
+        raise fail(f"no table {name!r}", f"There are: {', '.join(sorted(catalog.public))}")
+    types = dict(column_types(catalog)[name])
+    model = catalog.models[name]
+    if not json:
+        out.print(f"[bold]{name}[/]: {model.doc}\n", highlight=False)
+    _show(("column", "type", "meaning"), [(c.name, types.get(c.name, ""), c.doc) for c in model.columns], json)
+
+
+def _show(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: bool) -> None:
+    if json:
+        print_json([dict(zip(headings, row, strict=True)) for row in rows])
+        return
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+def materialize(
+    names: Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.", metavar="[TABLE]...")] = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    force: Annotated[bool, typer.Option(help="Compute anew what is up to date, too.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compute the model tables of the lake that are missing or out of date.
+
+    Example: `tracelake materialize kernels temporal_breakdown`
+    """
+    from pipelines.lake import Lake
+    from pipelines.models.catalog import CatalogError
+    from pipelines.models.materialize import materialize as bring_up_to_date
+
+    try:
+        with progress(None, "computing tables") as advance:
+            done = bring_up_to_date(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))
+    except CatalogError as error:
+        raise fail(str(error)) from None
+    rows = [(d.table, d.batch.batch_id, f"{d.n_rows:,}", f"{d.seconds:.2f}") for d in done]
+    _show(("table", "batch", "rows", "seconds"), rows, json)

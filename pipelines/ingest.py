@@ -1,0 +1,270 @@
+"""A batch of files → the lake.
+
+Each file is read once, in bounded memory, into a private staging database and from there into private Parquet; a batch
+of traces becomes visible when its `traces` file is put in place, and not before. What is rejected becomes a row of
+`rejects`, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.lake.layout import Batch
+from pipelines.lake.store import Lake, quoted
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.origin import describe_origin
+from pipelines.traces import StagedTrace, TraceRejected, connect_staging, stage_trace
+
+BATCH_TRACES = 500
+BATCH_BYTES = 2 << 30
+_PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
+
+_STAGED = {
+    "_staged_traces": "trace_id VARCHAR, batch_id VARCHAR, path VARCHAR, capture_id VARCHAR, job VARCHAR, rank BIGINT, "
+    "world_size BIGINT, host VARCHAR, device_name VARCHAR, device_count BIGINT, n_events BIGINT, first_ts_ns BIGINT, "
+    "last_ts_ns BIGINT, format VARCHAR, unpacked_bytes BIGINT, status VARCHAR, ingested_at TIMESTAMP, metadata VARCHAR",
+    "_staged_findings": 'trace_id VARCHAR, batch_id VARCHAR, "check" VARCHAR, severity VARCHAR, n BIGINT, detail VARCHAR',
+    "_rejected_files": "path VARCHAR, byte_offset BIGINT, reason VARCHAR, seen_at TIMESTAMP, batch_id VARCHAR",
+}
+
+
+@dataclass(frozen=True)
+class TraceRow:
+    """What became of one file. `status`: ok, repaired, partial, known (its content is in the lake) or rejected."""
+
+    path: str
+    status: str
+    trace_id: str | None = None
+    rank: int | None = None
+    n_events: int | None = None
+    unpacked_bytes: int | None = None
+    seconds: float = 0.0
+    reason: str | None = None
+    byte_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """One row a file, in the order in which they were read."""
+
+    rows: list[TraceRow] = field(default_factory=list)
+
+    @property
+    def rejected(self) -> list[TraceRow]:
+        """The files that did not go in."""
+        return [row for row in self.rows if row.status == "rejected"]
+
+
+def expand(paths: Iterable[str | Path]) -> list[Path]:
+    """Files named by files, folders (all files in them but hidden ones, recursively) and globs, each once, in order."""
+    found: dict[Path, None] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            inside = (p for p in sorted(path.rglob("*")) if p.is_file())
+            found.update((p, None) for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts))
+        elif path.exists() or not glob.has_magic(str(given)):
+            found[path] = None
+        else:
+            matches = [Path(p) for p in sorted(glob.glob(str(given), recursive=True))]
+            found.update(dict.fromkeys(expand(matches)) if matches else {path: None})
+    return list(found)
+
+
+def ingest(
+    paths: Iterable[str | Path],
+    lake: Lake,
+    job: str | None = None,
+    on_file: Callable[[TraceRow], Any] | None = None,
+    on_bytes: Callable[[int], Any] | None = None,
+) -> IngestReport:
+    """Put files, folders and globs into the lake; content that is in it already changes nothing.
+
+    `on_file(row)` is called after each file, `on_bytes(n)` while packed bytes are read. Files are committed in batches
+    of 500 traces or 2 GiB of JSON, so a crash loses at most the batch it hit, and running again completes it.
+    """
+    lake.sweep()
+    report, files = IngestReport(), expand(paths)
+    while files:
+        with _OpenBatch(lake, job) as batch:
+            while files and not batch.full:
+                row = batch.add(files.pop(0), on_bytes)
+                report.rows.append(row)
+                if on_file:
+                    on_file(row)
+            batch.commit()
+    return report
+
+
+class _OpenBatch:
+    """The traces read so far, staged as private Parquet files, until `commit` makes them visible together."""
+
+    def __init__(self, lake: Lake, job: str | None) -> None:
+        self.lake, self.job, self.batch = lake, job, Batch.new()
+        self.folder = lake.staging(self.batch)
+        self.catalog = load_catalog()
+        self.known = set(lake.known_traces())
+        self.parts: list[Path] = []
+        self.bytes = 0
+        self.rows = duckdb.connect()
+        for name, columns in _STAGED.items():
+            self.rows.execute(f"CREATE TABLE {name} ({columns})")
+
+    def __enter__(self) -> _OpenBatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rows.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def full(self) -> bool:
+        return len(self.parts) >= BATCH_TRACES or self.bytes >= BATCH_BYTES
+
+    def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> TraceRow:
+        started = time.perf_counter()
+        try:
+            with tempfile.TemporaryDirectory(dir=self.folder) as scratch, connect_staging(Path(scratch)) as con:
+                staged = stage_trace(con, path, on_bytes=on_bytes)
+                status = "known" if staged.trace_id in self.known else staged.status
+                origin = describe_origin(path, staged.metadata, self.job)
+                if status != "known":
+                    self._write_events(con, staged, origin)
+        except TraceRejected as rejection:
+            return self._reject(path, rejection, time.perf_counter() - started)
+        except OSError as error:
+            rejection = TraceRejected(str(path), None, f"cannot be read: {error.strerror or error}")
+            return self._reject(path, rejection, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return TraceRow(
+            str(path), status, staged.trace_id, origin["rank"], staged.n_events, staged.unpacked_bytes, seconds
+        )
+
+    def _write_events(self, con: duckdb.DuckDBPyConnection, staged: StagedTrace, origin: dict[str, Any]) -> None:
+        prepare_events(con, self.catalog, staged, self.batch.batch_id)
+        part = self.folder / f"{staged.trace_id}.parquet"
+        con.execute(f"COPY ({self.catalog.models['events'].sql}) TO {quoted(part)} ({_PARQUET})")
+        first, last = self.rows.execute(
+            "SELECT min(ts_ns), max(end_ns) FROM read_parquet(?) WHERE dur_ns IS NOT NULL", [str(part)]
+        ).fetchall()[0]
+        insert_trace(self.rows, staged, self.batch.batch_id, origin, first, last)
+        self.known.add(staged.trace_id)
+        self.parts.append(part)
+        self.bytes += staged.unpacked_bytes
+
+    def _reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
+        row = [str(path.absolute()), rejection.byte_offset, rejection.reason, datetime.now(UTC).replace(tzinfo=None)]
+        self.rows.execute("INSERT INTO _rejected_files VALUES (?, ?, ?, ?, ?)", [*row, self.batch.batch_id])
+        return TraceRow(
+            str(path), "rejected", seconds=seconds, reason=rejection.reason, byte_offset=rejection.byte_offset
+        )
+
+    def commit(self) -> None:
+        """Put every table's file in place, the mark last. Traces that another process committed meanwhile are left out."""
+        if self.parts:
+            self.lake.put("events", self.batch, self._merged())
+            self.lake.put("findings", self.batch, self._staged("findings"))
+        with self.lake.commit_lock():
+            self._commit_rejects()
+            known = list(self.lake.known_traces())
+            self.rows.execute("DELETE FROM _staged_traces WHERE list_contains(?, trace_id)", [known])
+            if self.rows.execute("SELECT count(*) FROM _staged_traces").fetchall()[0][0]:
+                self.lake.put("traces", self.batch, self._staged("traces"))
+
+    def _commit_rejects(self) -> None:
+        with duckdb.connect() as con:
+            self.lake_rejects(con)
+            seen = con.execute("SELECT path, reason FROM seen").fetchall()
+        for path, reason in seen:  # the same file tried again is no news
+            self.rows.execute("DELETE FROM _rejected_files WHERE path = ? AND reason = ?", [path, reason])
+        if self.rows.execute("SELECT count(*) FROM _rejected_files").fetchall()[0][0]:
+            self.lake.put("rejects", self.batch, self._staged("rejects"))
+
+    def lake_rejects(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Table `seen` in `con`: the rejects that are in the lake."""
+        files = [str(path) for path in sorted(self.lake.root.glob("rejects/day=*/*.parquet"))]
+        source = "SELECT path, reason FROM read_parquet(?)" if files else "SELECT '' AS path, '' AS reason WHERE ?"
+        con.execute(f"CREATE TABLE seen AS {source}", [files or False])
+
+    def _staged(self, table: str) -> Path:
+        target = self.folder / f"{table}.table"
+        self.rows.execute(f"COPY ({self.catalog.models[table].sql}) TO {quoted(target)} ({_PARQUET})")
+        return target
+
+    def _merged(self) -> Path:
+        if len(self.parts) == 1:
+            return self.parts[0]
+        target = self.folder / "events.table"
+        parts = ", ".join(quoted(part) for part in sorted(self.parts))  # named by trace: sorted, so row groups prune
+        with connect_staging(self.folder) as con:
+            con.execute(f"COPY (SELECT * FROM read_parquet([{parts}])) TO {quoted(target)} ({_PARQUET})")
+        return target
+
+
+def prepare_events(con: duckdb.DuckDBPyConnection, catalog: Catalog, staged: StagedTrace, batch_id: str) -> None:
+    """Give `sql/ingest/events.sql` what it reads beside `raw_events`: the rule tables and the trace's context."""
+    for name in catalog.models["events"].dependencies:
+        model = catalog.models.get(name)
+        if model is not None and model.kind == "rules":
+            con.execute(f"CREATE OR REPLACE TABLE {name} AS FROM read_csv(?, comment = '#', header = true)", [str(model.path)])
+    con.execute("CREATE OR REPLACE TABLE _ingest_context (trace_id VARCHAR, batch_id VARCHAR, base_ns BIGINT)")
+    con.execute("INSERT INTO _ingest_context VALUES (?, ?, ?)", [staged.trace_id, batch_id, staged.base_ns])
+
+
+def insert_trace(
+    con: duckdb.DuckDBPyConnection,
+    staged: StagedTrace,
+    batch_id: str,
+    origin: dict[str, Any],
+    first_ns: int | None,
+    last_ns: int | None,
+) -> None:
+    """Add a trace and its findings to `_staged_traces` and `_staged_findings`."""
+    now = datetime.now(UTC).replace(tzinfo=None)
+    row = [staged.trace_id, batch_id, str(Path(staged.path).absolute()), *origin.values(), staged.n_events, first_ns]
+    row += [last_ns, staged.format, staged.unpacked_bytes, staged.status, now, json.dumps(staged.metadata, default=str)]
+    con.execute(f"INSERT INTO _staged_traces VALUES ({', '.join('?' * len(row))})", row)
+    for f in staged.findings:
+        finding = [staged.trace_id, batch_id, f.check, f.severity, f.n, f.detail]
+        con.execute("INSERT INTO _staged_findings VALUES (?, ?, ?, ?, ?, ?)", finding)
+
+
+def load_trace(
+    con: duckdb.DuckDBPyConnection, path: str | Path, on_bytes: Callable[[int], Any] | None = None
+) -> StagedTrace:
+    """Read one file into tables `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected."""
+    catalog = load_catalog()
+    staged = stage_trace(con, path, on_bytes=on_bytes)
+    prepare_events(con, catalog, staged, "")
+    con.execute(f"CREATE OR REPLACE TABLE events AS {catalog.models['events'].sql}")
+    con.execute("DROP TABLE raw_events")
+    for name, columns in _STAGED.items():
+        con.execute(f"CREATE OR REPLACE TABLE {name} ({columns})")
+    query = "SELECT min(ts_ns), max(end_ns) FROM events WHERE dur_ns IS NOT NULL"
+    first, last = con.execute(query).fetchall()[0]
+    insert_trace(con, staged, "", describe_origin(Path(path), staged.metadata, None), first, last)
+    for table in ("traces", "findings"):
+        con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")
+    return staged
+
+
+def empty_lake_tables(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+    """Create the lake's tables in `con` with their columns and types and no rows, by ingesting an empty trace."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.json"
+        path.write_text('{"traceEvents": []}')
+        load_trace(con, path)
+    con.execute("DELETE FROM traces")
+    con.execute("DELETE FROM findings")
+    con.execute(f"CREATE OR REPLACE TABLE rejects AS {catalog.models['rejects'].sql}")

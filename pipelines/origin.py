@@ -1,0 +1,51 @@
+"""Where a trace comes from: job, rank, host and devices, from its metadata, else from the file's name and folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+# Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz, trace_4.pt.trace.json.
+RANK_PATTERN = r"(?:rank|worker)[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json|_(\d+)\.(?:pt\.trace\.)?json"
+_JOB_KEYS = ("job", "job_name", "mast_job_name", "tw_job")
+_HOST_KEYS = ("host_name", "hostname", "host")
+
+
+def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> dict[str, Any]:
+    """capture_id, job, rank, world_size, host, device_name, device_count; None where nothing says so.
+
+    `capture_id` is the same for the ranks of one job found in one folder. The pattern for ranks in file names is
+    RANK_PATTERN or the environment's TRACELAKE_RANK_PATTERN; its first group that matches is the rank.
+    """
+    spread = metadata.get("distributedInfo")
+    spread = spread if isinstance(spread, dict) else {}
+    devices = metadata.get("deviceProperties")
+    devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    job = job or next((str(metadata[key]) for key in _JOB_KEYS if metadata.get(key)), None)
+    capture = hashlib.sha256(f"{job or ''}\0{path.absolute().parent}".encode()).hexdigest()[:16]
+    rank = _whole(spread.get("rank"))
+    return {
+        "capture_id": capture,
+        "job": job,
+        "rank": _rank_from_name(path.name) if rank is None else rank,
+        "world_size": _whole(spread.get("world_size")),
+        "host": next((str(metadata[key]) for key in _HOST_KEYS if metadata.get(key)), None),
+        "device_name": str(devices[0]["name"]) if devices and devices[0].get("name") else None,
+        "device_count": len(devices) or None,
+    }
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _rank_from_name(name: str) -> int | None:
+    match = re.search(os.environ.get("TRACELAKE_RANK_PATTERN", RANK_PATTERN), name, re.IGNORECASE)
+    found = next((group for group in match.groups() if group), None) if match else None
+    return _whole(found)
