@@ -1,0 +1,139 @@
+"""What the assets share: partitions, which batches a run is about, and the metadata that is shown for a table."""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+
+from pipelines.lake import Batch, Lake
+from pipelines.lake.layout import batch_of, table_files
+from pipelines.models.catalog import GIVEN, Catalog, Model, load_catalog
+
+# Code references, observable sources and backfill policies are beta in the Dagster that pyproject.toml pins to.
+warnings.filterwarnings("ignore", category=dg.BetaWarning)
+
+# One partition an ingest day: few, as Dagster wants them. end_offset: today is a partition before it is over.
+DAYS = dg.DailyPartitionsDefinition(start_date="2025-01-01", timezone="UTC", end_offset=1)
+WHOLE_RANGE = dg.BackfillPolicy.single_run()
+TRACE_FILES = dg.AssetKey("trace_files")
+PREVIEW_ROWS = 5
+PREVIEW_WIDTH = 60
+
+
+def today() -> str:
+    """The partition of now."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+@dataclass(frozen=True)
+class Span:
+    """The batches that a run is about: those of its days, and those that came in since it started (past midnight)."""
+
+    days: frozenset[str]
+    since: str
+
+    @classmethod
+    def of(cls, context: Any) -> "Span":
+        """The span of a run's partitions; a run without partitions is about the whole lake."""
+        run = context.instance.get_run_stats(context.run_id)
+        started = datetime.fromtimestamp(run.start_time or datetime.now(UTC).timestamp(), UTC)
+        days = frozenset(context.partition_keys) if context.has_partition_key_range else frozenset()
+        return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")
+
+    def holds(self, batch: Batch) -> bool:
+        """The batch belongs to the run."""
+        return batch.day in self.days or batch.batch_id >= self.since
+
+    def batches(self, lake: Lake) -> list[Batch]:
+        """The committed batches of the run, oldest first."""
+        return [batch for batch in lake.batches() if self.holds(batch)]
+
+    def files(self, lake: Lake, table: str) -> list[str]:
+        """A table's Parquet files of the run; of `rejects` also those of batches in which no file went in."""
+        committed = set(lake.batches())
+        marked = [p for p in table_files(lake.root, table) if table == "rejects" or batch_of(p) in committed]
+        return [str(path) for path in marked if self.holds(batch_of(path))]
+
+
+def upstreams(catalog: Catalog, name: str) -> list[str]:
+    """The public tables that a table's SQL reads, itself or through private models; staged files: `trace_files`."""
+    found: dict[str, None] = {}
+    todo = list(catalog.models[name].dependencies)
+    while todo:
+        source = todo.pop(0)
+        if source in catalog.models:
+            model = catalog.models[source]
+            if model.private:
+                todo += model.dependencies
+            else:
+                found[source] = None
+        elif GIVEN.get(source) == "ingest":
+            found["trace_files"] = None
+    return list(found)
+
+
+def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more: Any) -> dg.AssetSpec:
+    """The asset of a table of the catalog: documentation, columns, version and source file come from its file."""
+    catalog = load_catalog()
+    model = catalog.models[name]
+    metadata = {"dagster/column_schema": column_schema(model, {}), "dagster/code_references": source_of(model)}
+    return dg.AssetSpec(
+        name,
+        deps=sorted({*upstreams(catalog, name), *deps}),
+        description=model.doc,
+        group_name=model.layer,
+        code_version=catalog.version(name),
+        metadata=metadata,
+        kinds=set(kinds),
+        **more,
+    )
+
+
+def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
+    """Columns with their meaning; types are known once there is a file of the table."""
+    meaning = {column.name: column.doc for column in model.columns}
+    names = list(types) or list(meaning)
+    return dg.TableSchema(
+        columns=[dg.TableColumn(name, type=types.get(name, ""), description=meaning.get(name)) for name in names]
+    )
+
+
+def source_of(model: Model) -> dg.CodeReferencesMetadataValue:
+    """Where the table is written down."""
+    return dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=str(model.path))])
+
+
+def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
+    """Metadata of a table as it lies in the lake: rows, bytes, columns with types, the first rows."""
+    files = span.files(lake, table)
+    if not files:
+        return {"dagster/row_count": 0}
+    with duckdb.connect() as con:
+        rows = con.from_parquet(files, hive_partitioning=False)
+        count = rows.aggregate("count(*)").fetchall()[0][0]
+        types = {name: str(kind) for name, kind in zip(rows.columns, rows.types, strict=True)}
+        first = rows.limit(PREVIEW_ROWS).fetchall()
+    return {
+        "dagster/row_count": count,
+        "bytes": sum(Path(file).stat().st_size for file in files),
+        "files": len(files),
+        "dagster/column_schema": column_schema(load_catalog().models[table], types),
+        "preview": dg.MetadataValue.md(markdown_table(list(types), first)),
+    }
+
+
+def markdown_table(columns: list[str], rows: Iterable[Iterable[Any]], width: int = PREVIEW_WIDTH) -> str:
+    """A Markdown table; long values are cut, so that a row stays a line."""
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join([*lines, *("| " + " | ".join(_cell(value, width) for value in row) + " |" for row in rows)])
+
+
+def _cell(value: Any, width: int) -> str:
+    text = "" if value is None else str(value)
+    cut = text if len(text) <= width else text[: width - 1] + "…"
+    return cut.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,64 @@
+"""The critical path: networkx's step between the edges and the answer, and the file to open in Perfetto."""
+
+import time
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+
+from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
+from pipelines.lake import Lake
+from pipelines.lake.layout import table_file
+
+OVERLAYS = "overlays"
+# A trace without a path (its graph is empty, refused or has a cycle) has nothing to show; `quality` says so.
+_TRACES = "SELECT trace_id, path FROM traces WHERE batch_id = ? AND trace_id IN (SELECT trace_id FROM critical_path)"
+
+
+def longest_path_spec() -> dg.AssetSpec:
+    """`networkx.dag_longest_path` of every window.
+
+    It reads the private `_edges`; `critical_path_edges` shows the same edges by name, so it is shown as its upstream.
+    """
+    return table_spec("longest_path", {"networkx", "python"}, deps=["critical_path_edges"])
+
+
+@dg.asset(
+    deps=["critical_path", "events", "traces"],
+    group_name="critical_path",
+    kinds={"perfetto", "json"},
+    partitions_def=DAYS,
+    backfill_policy=WHOLE_RANGE,
+)
+def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
+    """One Perfetto file a trace: its critical path as a track of its own, with an arrow an edge.
+
+    A file that is newer than the path it shows is left as it is.
+    """
+    # Here, not at the top: what writes the file is heavy and nothing else in Dagster's graph needs it.
+    from pipelines.critical_path.overlay import write_overlay
+
+    started = time.perf_counter()
+    rows, written = [], 0
+    for batch in Span.of(context).batches(lake):
+        changed = table_file(lake.root, "critical_path", batch).stat().st_mtime
+        with duckdb.connect() as con:
+            lake.create_views(con, ["events", "critical_path", "critical_path_edges"])
+            for trace_id, source in con.execute(_TRACES, [batch.batch_id]).fetchall():
+                folder = lake.root / OVERLAYS / f"day={batch.day}" / trace_id
+                files = [path for path in folder.glob("*") if path.stat().st_mtime >= changed]
+                if not files:
+                    context.log.info(f"overlay {source}")
+                    folder.mkdir(parents=True, exist_ok=True)
+                    files = [write_overlay(con, trace_id, None, folder)]
+                    written += 1
+                rows.append((trace_id, Path(source).name, str(files[0])))
+    return dg.MaterializeResult(
+        metadata={
+            "files": len(rows),
+            "written": written,
+            "seconds": time.perf_counter() - started,
+            "path": dg.MetadataValue.path(lake.root / OVERLAYS),
+            "overlays": dg.MetadataValue.md(markdown_table(["trace", "of", "open in Perfetto"], rows[:50], width=400)),
+        }
+    )

@@ -1,0 +1,28 @@
+"""Everything that Dagster shows and runs."""
+
+import dagster as dg
+
+from assets.checks import checks
+from assets.critical_path import overlay
+from assets.models import models, rule_assets
+from assets.traces import lake_tables, trace_files
+from dagster_project.jobs import analyse, ingest_and_analyse
+from dagster_project.resources import LakeResource
+from dagster_project.sensors import daily, new_trace_files
+
+
+def definitions(lake_path: str = "") -> dg.Definitions:
+    """The project on a lake; without a path, on the one that TRACELAKE_LAKE names."""
+    return dg.Definitions(
+        assets=[trace_files, *rule_assets(), lake_tables, models, overlay],
+        asset_checks=[checks],
+        jobs=[ingest_and_analyse, analyse],
+        sensors=[new_trace_files],
+        schedules=[daily],
+        resources={"lake": LakeResource(path=lake_path)},
+        # A process a step costs 4 to 10 s each; the work is parallel inside DuckDB.
+        executor=dg.in_process_executor,
+    )
+
+
+defs = definitions()

@@ -1,0 +1,55 @@
+"""The whole job in this process, for `make demo`: no daemon, no history, no logs, a callback for a progress bar."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+def materialize_all(
+    lake_path: str | Path,
+    inbox_files: Iterable[str | Path],
+    on_step: Callable[[str], Any] | None = None,
+    on_log: Callable[[str], Any] | None = None,
+    job: str | None = None,
+) -> bool:
+    """Take files into a lake (none: only what is in it) and materialize every asset. Returns whether every step went
+    through; a failed asset check is a finding about the traces and not a failure.
+
+    `on_step(name)` is called for each asset that is done (`asset_names()` lists them), `on_log(text)` while it works:
+    for each file taken in and each model begun.
+    """
+    # Dagster takes two seconds to import: not before somebody asks for it.
+    import dagster as dg
+
+    from assets.common import today
+    from dagster_project.definitions import definitions
+
+    def heard(entry: dg.EventLogEntry) -> None:
+        event = entry.dagster_event
+        if event is None:
+            if on_log:
+                on_log(entry.user_message)
+        elif event.is_step_materialization and on_step and event.asset_key:
+            on_step(event.asset_key.to_user_string())
+
+    run_id = str(uuid4())
+    files = [str(Path(file).absolute()) for file in inbox_files]
+    config: dict[str, Any] = {"ops": {"ingest": {"config": {"files": files, "job": job}}}, **QUIET}
+    everything = definitions(str(Path(lake_path).absolute())).resolve_job_def("ingest_and_analyse")
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_event_listener(run_id, heard)
+        result = everything.execute_in_process(
+            run_config=config, instance=instance, partition_key=today(), raise_on_error=False, run_id=run_id
+        )
+    return result.success
+
+
+def asset_names() -> list[str]:
+    """The assets that a run materializes."""
+    from dagster_project.definitions import defs
+
+    graph = defs.resolve_asset_graph()
+    return sorted(key.to_user_string() for key in graph.materializable_asset_keys)

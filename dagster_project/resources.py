@@ -1,0 +1,19 @@
+"""The lake as a Dagster resource. Our own: dagster-duckdb's holds its file's lock and cannot open read-only."""
+
+import os
+
+import dagster as dg
+
+from pipelines.lake import Lake
+
+LAKE = "TRACELAKE_LAKE"
+
+
+class LakeResource(dg.ConfigurableResource[Lake]):
+    """The lake in folder `path`; without one, the folder in TRACELAKE_LAKE, or `./lake`. Holds nothing open."""
+
+    path: str = ""
+
+    def create_resource(self, context: dg.InitResourceContext) -> Lake:
+        """Called once a run."""
+        return Lake(self.path or os.environ.get(LAKE) or "lake")
