@@ -7,20 +7,22 @@ of traces becomes visible when its `traces` file is put in place, and not before
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from pipelines.lake.layout import Batch
+from pipelines.lake.layout import MARK, REJECTS, Batch, table_files
 from pipelines.lake.store import Lake, quoted
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.origin import describe_origin
@@ -28,13 +30,15 @@ from pipelines.traces import StagedTrace, TraceRejected, connect_staging, stage_
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
+_LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
 
 _STAGED = {
     "_staged_traces": "trace_id VARCHAR, batch_id VARCHAR, path VARCHAR, capture_id VARCHAR, job VARCHAR, rank BIGINT, "
     "world_size BIGINT, host VARCHAR, device_name VARCHAR, device_count BIGINT, n_events BIGINT, first_ts_ns BIGINT, "
     "last_ts_ns BIGINT, format VARCHAR, unpacked_bytes BIGINT, status VARCHAR, ingested_at TIMESTAMP, metadata VARCHAR",
-    "_staged_findings": 'trace_id VARCHAR, batch_id VARCHAR, "check" VARCHAR, severity VARCHAR, n BIGINT, detail VARCHAR',
+    "_staged_findings": 'trace_id VARCHAR, batch_id VARCHAR, "check" VARCHAR, severity VARCHAR, n BIGINT, '
+    "detail VARCHAR",
     "_rejected_files": "path VARCHAR, byte_offset BIGINT, reason VARCHAR, seen_at TIMESTAMP, batch_id VARCHAR",
 }
 
@@ -72,14 +76,19 @@ def expand(paths: Iterable[str | Path]) -> list[Path]:
     for given in paths:
         path = Path(given)
         if path.is_dir():
-            inside = (p for p in sorted(path.rglob("*")) if p.is_file())
-            found.update((p, None) for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts))
+            found.update(
+                (p, None) for p in sorted(path.rglob("*")) if p.is_file() and not _is_hidden(p.relative_to(path))
+            )
         elif path.exists() or not glob.has_magic(str(given)):
             found[path] = None
         else:
             matches = [Path(p) for p in sorted(glob.glob(str(given), recursive=True))]
             found.update(dict.fromkeys(expand(matches)) if matches else {path: None})
     return list(found)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def ingest(
@@ -92,18 +101,21 @@ def ingest(
     """Put files, folders and globs into the lake; content that is in it already changes nothing.
 
     `on_file(row)` is called after each file, `on_bytes(n)` while packed bytes are read. Files are committed in batches
-    of 500 traces or 2 GiB of JSON, so a crash loses at most the batch it hit, and running again completes it.
+    of 500 traces or 2 GiB of JSON, so a crash loses at most the batch it hit, and running again completes it. Files of
+    the lake itself are passed over. Raises duckdb.IOException or OSError where the lake cannot be written.
     """
     lake.sweep()
-    report, files = IngestReport(), expand(paths)
+    report = IngestReport()
+    files = deque(path for path in expand(paths) if not path.absolute().is_relative_to(lake.root))
     while files:
         with _OpenBatch(lake, job) as batch:
+            rows: list[TraceRow] = []
             while files and not batch.full:
-                row = batch.add(files.pop(0), on_bytes)
-                report.rows.append(row)
+                rows.append(batch.add(files.popleft(), on_bytes))
                 if on_file:
-                    on_file(row)
-            batch.commit()
+                    on_file(rows[-1])
+            beaten = batch.commit()
+            report.rows.extend(replace(row, status="known") if row.trace_id in beaten else row for row in rows)
     return report
 
 
@@ -144,8 +156,13 @@ class _OpenBatch:
         except TraceRejected as rejection:
             return self._reject(path, rejection, time.perf_counter() - started)
         except OSError as error:
+            if error.errno in _LAKE_ERRNOS:
+                raise  # the lake's disk, not this file
             rejection = TraceRejected(str(path), None, f"cannot be read: {error.strerror or error}")
             return self._reject(path, rejection, time.perf_counter() - started)
+        except (duckdb.DataError, duckdb.InvalidInputException, duckdb.NotSupportedError) as error:
+            reason = f"DuckDB cannot read it: {str(error).splitlines()[0]}"
+            return self._reject(path, TraceRejected(str(path), None, reason), time.perf_counter() - started)
         seconds = time.perf_counter() - started
         return TraceRow(
             str(path), status, staged.trace_id, origin["rank"], staged.n_events, staged.unpacked_bytes, seconds
@@ -170,32 +187,37 @@ class _OpenBatch:
             str(path), "rejected", seconds=seconds, reason=rejection.reason, byte_offset=rejection.byte_offset
         )
 
-    def commit(self) -> None:
-        """Put every table's file in place, the mark last. Traces that another process committed meanwhile are left out."""
+    def commit(self) -> set[str]:
+        """Put every table's file in place, the mark last; returns the traces that another process committed meanwhile.
+
+        Their rows in this batch's files have no mark, so no view shows them.
+        """
+        written: list[Path] = []
         if self.parts:
-            self.lake.put("events", self.batch, self._merged())
-            self.lake.put("findings", self.batch, self._staged("findings"))
+            written.append(self.lake.put("events", self.batch, self._merged()))
+            written.append(self.lake.put("findings", self.batch, self._staged("findings")))
         with self.lake.commit_lock():
             self._commit_rejects()
-            known = list(self.lake.known_traces())
-            self.rows.execute("DELETE FROM _staged_traces WHERE list_contains(?, trace_id)", [known])
-            if self.rows.execute("SELECT count(*) FROM _staged_traces").fetchall()[0][0]:
-                self.lake.put("traces", self.batch, self._staged("traces"))
+            mine = {path.stem for path in self.parts}
+            beaten = mine & set(self.lake.known_traces())
+            self.rows.execute("DELETE FROM _staged_traces WHERE list_contains(?, trace_id)", [sorted(beaten)])
+            if mine - beaten:
+                self.lake.put(MARK, self.batch, self._staged(MARK))
+        if mine and mine == beaten:
+            for path in written:
+                path.unlink()
+        return beaten
 
     def _commit_rejects(self) -> None:
-        with duckdb.connect() as con:
-            self.lake_rejects(con)
-            seen = con.execute("SELECT path, reason FROM seen").fetchall()
-        for path, reason in seen:  # the same file tried again is no news
-            self.rows.execute("DELETE FROM _rejected_files WHERE path = ? AND reason = ?", [path, reason])
+        """Add the rejected files to the lake; the same file rejected again for the same reason is no news."""
+        earlier = [str(path) for path in table_files(self.lake.root, REJECTS)]
+        if earlier:
+            self.rows.execute(
+                "DELETE FROM _rejected_files WHERE (path, reason) IN (SELECT (path, reason) FROM read_parquet(?))",
+                [earlier],
+            )
         if self.rows.execute("SELECT count(*) FROM _rejected_files").fetchall()[0][0]:
-            self.lake.put("rejects", self.batch, self._staged("rejects"))
-
-    def lake_rejects(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Table `seen` in `con`: the rejects that are in the lake."""
-        files = [str(path) for path in sorted(self.lake.root.glob("rejects/day=*/*.parquet"))]
-        source = "SELECT path, reason FROM read_parquet(?)" if files else "SELECT '' AS path, '' AS reason WHERE ?"
-        con.execute(f"CREATE TABLE seen AS {source}", [files or False])
+            self.lake.put(REJECTS, self.batch, self._staged(REJECTS))
 
     def _staged(self, table: str) -> Path:
         target = self.folder / f"{table}.table"
@@ -208,6 +230,7 @@ class _OpenBatch:
         target = self.folder / "events.table"
         parts = ", ".join(quoted(part) for part in sorted(self.parts))  # named by trace: sorted, so row groups prune
         with connect_staging(self.folder) as con:
+            con.execute("SET preserve_insertion_order = true")
             con.execute(f"COPY (SELECT * FROM read_parquet([{parts}])) TO {quoted(target)} ({_PARQUET})")
         return target
 
@@ -217,7 +240,8 @@ def prepare_events(con: duckdb.DuckDBPyConnection, catalog: Catalog, staged: Sta
     for name in catalog.models["events"].dependencies:
         model = catalog.models.get(name)
         if model is not None and model.kind == "rules":
-            con.execute(f"CREATE OR REPLACE TABLE {name} AS FROM read_csv(?, comment = '#', header = true)", [str(model.path)])
+            rows = "SELECT * FROM read_csv(?, comment = '#', header = true)"
+            con.execute(f"CREATE OR REPLACE TABLE {name} AS {rows}", [str(model.path)])
     con.execute("CREATE OR REPLACE TABLE _ingest_context (trace_id VARCHAR, batch_id VARCHAR, base_ns BIGINT)")
     con.execute("INSERT INTO _ingest_context VALUES (?, ?, ?)", [staged.trace_id, batch_id, staged.base_ns])
 

@@ -1,7 +1,8 @@
 """Names in a lake: where a table's batch lies, what is not yet visible, what marks a batch as committed.
 
-`<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place; the file
-of `traces` comes last and is the commit mark: rows of other tables count only where their (trace_id, batch_id) is in it.
+`<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place; the
+file of `traces` comes last and is the commit mark: rows of other tables count only where their (trace_id, batch_id) is
+in it. `rejects` has no mark: its rows are about files that did not become traces.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 MARK = "traces"
+REJECTS = "rejects"
 STAGING = ".staging"
 ANALYST = "analyst.duckdb"
+ANALYST_TEMP = ".analyst-"
 _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{6}-[0-9a-f]{8}$")
 
 

@@ -12,36 +12,36 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import ANALYST, MARK, table_files
-from pipelines.lake.store import Lake, quoted
-from pipelines.models.catalog import Catalog, Model, load_catalog
+from pipelines.lake.layout import ANALYST, ANALYST_TEMP, MARK, REJECTS, table_files
+from pipelines.lake.store import Lake, committed_rows, quoted
+from pipelines.models.catalog import Catalog, Column, Model, load_catalog
 from pipelines.models.run import run_models
 
-_SMALL = ("traces", "findings", "rejects")
+_SMALL = (MARK, "findings", REJECTS)
+BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 
 
 def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
-    """Write `<lake>/analyst.duckdb` anew and return its path. Tables without rows yet are empty, with their types."""
+    """Write `<lake>/analyst.duckdb` anew and return its path. Tables without rows yet are empty, with their types.
+
+    It shows what is committed at this moment; large tables are views that hold absolute paths, so it stays where it is.
+    """
     catalog = catalog or load_catalog()
     target = lake.root / ANALYST
-    lake.root.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".analyst-", suffix=".duckdb", dir=lake.root)
-    os.close(handle)
-    os.unlink(name)  # DuckDB wants to make the file itself
-    try:
-        with duckdb.connect(name) as con:
+    with lake.publish_lock(), tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
+        built = Path(folder) / ANALYST
+        with duckdb.connect(str(built)) as con:
             for table in (MARK, *(t for t in catalog.public if t != MARK)):
-                _publish_table(con, lake, catalog.models[table])
-        os.replace(name, target)
-    finally:
-        Path(name).unlink(missing_ok=True)
-        Path(name + ".wal").unlink(missing_ok=True)
+                _publish_table(con, lake, catalog, catalog.models[table])
+        with built.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(built, target)
     return target
 
 
 def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     """The columns and DuckDB types of every public table, found by running all models on nothing."""
-    return _column_types(tuple(catalog.models[name] for name in catalog.models))
+    return _column_types(tuple(catalog.models.values()))
 
 
 @lru_cache
@@ -54,33 +54,30 @@ def _column_types(models: tuple[Model, ...]) -> dict[str, list[tuple[str, str]]]
         empty_lake_tables(con, catalog)
         request_windows(con, [])
         run_models(con, catalog, catalog.public)
-        return {
-            name: [(row[0], row[1]) for row in con.execute(f"DESCRIBE {name}").fetchall()] for name in catalog.public
-        }
+        types = {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in catalog.public}
+    for name in catalog.materialized:
+        types[name].append((BATCH_COLUMN.name, "VARCHAR"))
+    return types
 
 
-def _publish_table(con: duckdb.DuckDBPyConnection, lake: Lake, model: Model) -> None:
+def _publish_table(con: duckdb.DuckDBPyConnection, lake: Lake, catalog: Catalog, model: Model) -> None:
     files = table_files(lake.root, model.name)
-    small = model.name in _SMALL or model.layer == "summary"
     kind = "TABLE"
     if model.kind == "rules":
-        con.execute(f"CREATE TABLE {model.name} AS FROM read_csv({quoted(model.path)}, comment = '#', header = true)")
+        run_models(con, catalog, [model.name])
     elif not files:
-        types = column_types(load_catalog())[model.name]
-        con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {kind}' for column, kind in types)})")
+        types = column_types(catalog)[model.name]
+        con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
     else:
-        kind = "TABLE" if small else "VIEW"
-        rows = f"SELECT * FROM read_parquet([{', '.join(quoted(file) for file in files)}], hive_partitioning = false)"
-        if model.name not in (MARK, "rejects"):
-            rows += " SEMI JOIN traces USING (trace_id, batch_id)"
-        con.execute(f"CREATE {kind} {model.name} AS {rows}")
+        kind = "TABLE" if model.name in _SMALL or model.layer == "summary" else "VIEW"
+        con.execute(f"CREATE {kind} {model.name} AS {committed_rows(model.name, files)}")
     _comment(con, model, kind)
 
 
 def _comment(con: duckdb.DuckDBPyConnection, model: Model, kind: str) -> None:
     con.execute(f"COMMENT ON {kind} {model.name} IS {quoted(model.doc)}")
     present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
-    for column in model.columns:
+    for column in (BATCH_COLUMN, *model.columns):
         if column.name in present:
             con.execute(f"COMMENT ON COLUMN {model.name}.{_name(column.name)} IS {quoted(column.doc)}")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import MARK, STAGING, Batch, batch_of, table_file, table_files
+from pipelines.lake.layout import ANALYST_TEMP, MARK, REJECTS, STAGING, Batch, batch_of, table_file, table_files
 
 LEFTOVER_SECONDS = 24 * 3600
 VERSION_KEY = "tracelake_version"
@@ -24,7 +24,7 @@ def quoted(value: str | Path) -> str:
 
 
 class Lake:
-    """A folder of Parquet tables. Safe to use from several processes at once; a crash leaves the old or the new state."""
+    """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).absolute()
@@ -57,9 +57,20 @@ class Lake:
     @contextmanager
     def commit_lock(self) -> Iterator[None]:
         """Held by one process at a time, only while it checks what is known and puts its commit mark."""
+        with self._locked(".lock"):
+            yield
+
+    @contextmanager
+    def publish_lock(self) -> Iterator[None]:
+        """Held by one publisher at a time, so that a slow one does not replace a newer file by an older."""
+        with self._locked(".publish.lock"):
+            yield
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
         self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with (self.root / name).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # the kernel frees it when the process dies
             yield
 
     def known_traces(self) -> dict[str, Batch]:
@@ -75,40 +86,69 @@ class Lake:
         """The committed batches, oldest first."""
         return [batch_of(path) for path in table_files(self.root, MARK)]
 
-    def version_of(self, table: str, batch: Batch) -> str | None:
-        """The model version that a table's batch was computed with; None where there is no such file."""
-        path = table_file(self.root, table, batch)
-        if not path.exists():
-            return None
-        query = "SELECT decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = ?"
+    def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
+        """The model version that each table of a batch was computed with; a table without a file is not in it."""
+        files = {str(path): table for table in tables if (path := table_file(self.root, table, batch)).exists()}
+        if not files:
+            return {}
+        query = "SELECT file_name, decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = ?"
         with duckdb.connect() as con:
-            rows = con.execute(query, [str(path), VERSION_KEY]).fetchall()
-        return rows[0][0] if rows else None
+            rows = con.execute(query, [list(files), VERSION_KEY]).fetchall()
+        return {files[name]: version for name, version in rows}
 
     def sweep(self) -> list[Path]:
-        """Remove what crashed runs left behind more than a day ago: staging folders and files without a commit mark."""
-        old = time.time() - LEFTOVER_SECONDS
+        """Remove what killed runs left behind more than a day ago; returns what is gone.
+
+        That is: staging folders, files of batches without a commit mark, half-built analysts' files.
+        """
         committed = set(self.batches())
-        gone = [p for p in self.root.glob(f"{STAGING}/*") if p.stat().st_mtime < old and Batch(p.name) not in committed]
-        for folder in gone:
-            shutil.rmtree(folder, ignore_errors=True)
-        for path in self.root.glob("*/day=*/*.parquet"):
-            unmarked = path.parts[-3] not in (MARK, "rejects") and batch_of(path) not in committed
-            if unmarked and path.stat().st_mtime < old:
+        unmarked = (
+            path
+            for path in self.root.glob("*/day=*/*.parquet")
+            if path.parts[-3] not in (MARK, REJECTS) and batch_of(path) not in committed
+        )
+        found = [*self.root.glob(f"{STAGING}/*"), *self.root.glob(f"{ANALYST_TEMP}*"), *unmarked]
+        gone = [path for path in found if _is_leftover(path)]
+        for path in gone:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)  # another sweep may be at it
+            else:
                 path.unlink(missing_ok=True)
-                gone.append(path)
         return gone
 
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
-        """Create views over committed rows in `con`, of one trace or of all; tables without files are left out."""
+        """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
+
+        The views list the files of this moment, the marks first: what is committed later is in none of them, so no
+        query sees a batch in one table and not in another.
+        """
         marks = table_files(self.root, MARK)
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
-        listed = ", ".join(quoted(f) for f in marks)
-        con.execute(f"CREATE OR REPLACE VIEW traces AS SELECT * FROM read_parquet([{listed}]){only}")
-        for table in tables:
-            files = table_files(self.root, table)
-            if table == MARK or not files:
-                continue
-            listed = ", ".join(quoted(f) for f in files)
-            joined = "" if table == "rejects" else "SEMI JOIN traces USING (trace_id, batch_id)"
-            con.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM read_parquet([{listed}]) {joined}{only}")
+        for table in (MARK, *(t for t in tables if t != MARK)):
+            files = marks if table == MARK else table_files(self.root, table)
+            if files:
+                only_here = "" if table == REJECTS else only
+                con.execute(f"CREATE OR REPLACE VIEW {table} AS {committed_rows(table, files)}{only_here}")
+
+    def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
+        """An in-memory connection with views of the tables, as of now. The caller closes it."""
+        con = duckdb.connect()
+        self.create_views(con, tables)
+        return con
+
+
+def committed_rows(table: str, files: Iterable[Path]) -> str:
+    """The SELECT of a table's committed rows; it reads `traces`, which must be there before.
+
+    Files of an older version of a model may lack columns: they read as NULL until they are computed anew.
+    """
+    listed = ", ".join(quoted(file) for file in files)
+    rows = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = true)"
+    return rows if table in (MARK, REJECTS) else f"{rows} SEMI JOIN {MARK} USING (trace_id, batch_id)"
+
+
+def _is_leftover(path: Path) -> bool:
+    try:
+        return path.stat().st_mtime < time.time() - LEFTOVER_SECONDS
+    except FileNotFoundError:  # its run ended meanwhile
+        return False

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -34,7 +35,7 @@ GIVEN = {
 
 @dataclass(frozen=True)
 class Model:
-    """A table of the lake. `kind`: sql (a model), lake (written by ingestion), rules (a CSV), python (`longest_path`)."""
+    """A table. `kind`: sql (a model), lake (written by ingestion), rules (a CSV) or python (see PYTHON_MODELS)."""
 
     name: str
     layer: str
@@ -52,10 +53,11 @@ class Model:
         return self.name.startswith("_")
 
 
+_CRITICAL_PATH = Path(__file__).resolve().parents[1] / "critical_path"
 LONGEST_PATH = Model(
     name="longest_path",
     layer="critical_path",
-    path=Path(__file__).resolve().parents[1] / "critical_path" / "path.py",
+    path=_CRITICAL_PATH / "path.py",
     sql="",
     doc="One row: an edge that networkx.dag_longest_path chose in a window, in order.",
     columns=(
@@ -69,12 +71,23 @@ LONGEST_PATH = Model(
     kind="python",
 )
 
+# Tables that Python makes: the function `module:name` that creates the table in a connection, and the code that decides
+# what is in it, so that the version changes with it.
+PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
+    LONGEST_PATH.name: (
+        LONGEST_PATH,
+        "pipelines.critical_path.path:longest_paths",
+        tuple(_CRITICAL_PATH / f"{module}.py" for module in ("path", "graph", "backend", "longest")),
+    )
+}
+
 
 @dataclass(frozen=True)
 class Catalog:
     """All models by name, each after the models it reads."""
 
     models: dict[str, Model]
+    _versions: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def closure(self, names: Iterable[str]) -> list[str]:
         """The names and all they depend on, in order. Raises CatalogError for a name that is no table."""
@@ -99,44 +112,87 @@ class Catalog:
         """The tables that are computed after ingestion and written to the lake."""
         return [name for name in self.public if self.models[name].kind in ("sql", "python")]
 
+    @cached_property
+    def rules(self) -> dict[str, Path]:
+        """The rule tables and their files."""
+        return {name: model.path for name, model in self.models.items() if model.kind == "rules"}
+
     def version(self, name: str) -> str:
-        """A hash over the model's text and all it reads: it changes when the table's content may change."""
-        digest = hashlib.sha256()
-        for upstream in self.closure([name]):
-            model = self.models[upstream]
-            digest.update(model.path.read_bytes() if model.kind in ("rules", "python") else model.sql.encode())
-        return digest.hexdigest()[:16]
+        """A hash over a model's text and all it reads: it changes when the table's content may change.
+
+        What ingestion wrote counts as given: no model recomputes it, so its SQL is not part of the hash.
+        """
+        if name not in self._versions:
+            model = self.models[name]
+            upstream = (d for d in model.dependencies if d in self.models and self.models[d].kind != "lake")
+            digest = hashlib.sha256(_own_content(model))
+            for dependency in upstream:
+                digest.update(f"{dependency}={self.version(dependency)};".encode())
+            self._versions[name] = digest.hexdigest()[:16]
+        return self._versions[name]
+
+
+def _own_content(model: Model) -> bytes:
+    if model.kind == "rules":
+        return model.path.read_bytes()
+    if model.kind == "python":
+        return b"".join(path.read_bytes() for path in PYTHON_MODELS[model.name][2] if path.exists())
+    return model.sql.encode()
 
 
 @lru_cache
 def load_catalog(folder: Path = SQL_DIR) -> Catalog:
     """Read all models of a folder. Raises CatalogError at the first file that does not follow the rules."""
-    models = {model.name: model for model in [*_rules(folder), *_sql_models(folder), LONGEST_PATH]}
+    models: dict[str, Model] = {}
+    for model in (*_rules(folder), *_sql_models(folder), *_python_models(folder)):
+        if model.name in models:
+            raise CatalogError(
+                f"{model.path}:1: the table {model.name!r} is already defined in {models[model.name].path}"
+            )
+        models[model.name] = model
     for model in models.values():
         _check_dependencies(model, models)
+    reads = {model.name: [d for d in model.dependencies if d in models] for model in models.values()}
     try:
-        order = list(TopologicalSorter({m.name: [d for d in m.dependencies if d in models] for m in models.values()}).static_order())
+        order = list(TopologicalSorter(reads).static_order())
     except CycleError as error:
-        raise CatalogError(f"models depend on each other in a circle: {' → '.join(error.args[1])}") from None
+        circle = error.args[1]
+        raise CatalogError(
+            f"{models[circle[0]].path}:1: models depend on each other in a circle: {' → '.join(circle)}"
+        ) from None
     return Catalog({name: models[name] for name in order})
 
 
+def _python_models(folder: Path) -> list[Model]:
+    """The tables made by Python; a folder of SQL files without what they read (a test's) has none of them."""
+    names = {path.stem for path in folder.glob("*/*.*")}
+    return [model for model, _, _ in PYTHON_MODELS.values() if names.issuperset(model.dependencies)]
+
+
 def _sql_models(folder: Path) -> list[Model]:
-    files = sorted(p for p in folder.glob("*/*.sql"))
+    files = sorted(folder.glob("*/*.sql"))
     seen: dict[str, Path] = {}
     for path in files:
         if path.stem in seen:
-            raise CatalogError(f"{path}: the table {path.stem!r} is already defined in {seen[path.stem]}")
+            raise CatalogError(f"{path}:1: the table {path.stem!r} is already defined in {seen[path.stem]}")
         if path.parent.name not in LAYERS:
-            raise CatalogError(f"{path}: unknown layer {path.parent.name!r}; add it to LAYERS in {__file__}")
+            raise CatalogError(f"{path}:1: unknown layer {path.parent.name!r}; put it in one of {', '.join(LAYERS)}")
         seen[path.stem] = path
-    return [_sql_model(path, parsed) for path, parsed in parse_files(files).items()]
+    return [_sql_model(path, parsed) for path, parsed in parse_files(folder, files).items()]
 
 
 def _sql_model(path: Path, parsed: ParsedFile) -> Model:
-    kind = "lake" if path.parent.name == "ingest" else "sql"
+    layer = path.parent.name
     return Model(
-        path.stem, path.parent.name, path, parsed.sql, parsed.doc, parsed.columns, parsed.dependencies, parsed.checks, kind
+        name=path.stem,
+        layer=layer,
+        path=path,
+        sql=parsed.sql,
+        doc=parsed.doc,
+        columns=parsed.columns,
+        dependencies=parsed.dependencies,
+        checks=parsed.checks,
+        kind="lake" if layer == "ingest" else "sql",
     )
 
 
@@ -145,13 +201,16 @@ def _rules(folder: Path) -> list[Model]:
 
 
 def _rule_table(path: Path) -> Model:
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     notes = [line[1:].strip() for line in lines if line.startswith("#")]
-    header = next(csv.reader([line for line in lines if not line.startswith("#")]))
+    if not notes or not notes[0].startswith("One row: "):
+        raise CatalogError(f"{path}:1: begin the file with `# One row: …`, which says what a row is")
+    at = next((i for i, line in enumerate(lines, 1) if not line.startswith("#")), len(lines))
+    header = next(csv.reader(lines[at - 1 : at]), [])
     docs = dict(note.split(": ", 1) for note in notes[1:] if ": " in note)
     missing = [name for name in header if name not in docs]
-    if not notes or missing:
-        raise CatalogError(f"{path}: say what a row is in a first comment line, then `# column: meaning` for {missing}")
+    if missing:
+        raise CatalogError(f"{path}:{at}: column {missing[0]!r} has no meaning; write `# {missing[0]}: meaning` above")
     columns = tuple(Column(name, docs[name]) for name in header)
     return Model(path.stem, "rules", path, "", notes[0], columns, (), (), "rules")
 
@@ -160,6 +219,16 @@ def _check_dependencies(model: Model, models: dict[str, Model]) -> None:
     for name in model.dependencies:
         layer = models[name].layer if name in models else GIVEN.get(name)
         if layer is None:
-            raise CatalogError(f"{model.path}: reads {name!r}, which is neither a model nor a rule table")
+            raise CatalogError(f"{_place(model, name)}: reads {name!r}; write the name of a model or of a rule table")
         if LAYERS.index(layer) > LAYERS.index(model.layer):
-            raise CatalogError(f"{model.path}: layer {model.layer} may not read {name!r} of the later layer {layer}")
+            raise CatalogError(
+                f"{_place(model, name)}: layer {model.layer} may not read {name!r} of the later layer {layer}; "
+                f"move the file to sql/{layer}/"
+            )
+
+
+def _place(model: Model, table: str) -> str:
+    """File and line where a model names a table."""
+    named = re.compile(rf"\b{re.escape(table)}\b")
+    lines = enumerate(model.sql.splitlines(), 1)
+    return f"{model.path}:{next((i for i, line in lines if named.search(line.split('--')[0])), 1)}"

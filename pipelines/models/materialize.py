@@ -1,4 +1,4 @@
-"""Batches of the lake → model tables. A file that is missing or older than its model is computed anew.
+"""Batches of the lake → model tables. A file that is missing or of another version than its model is computed anew.
 
 A batch is worked through in groups of traces of at most GROUP_EVENTS events, so memory does not grow with the batch;
 each table's file is put in place whole, so a killed run leaves the old or the new one.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from pipelines.lake.store import VERSION_KEY, Lake, quoted
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import run_models
 
+# 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
 GROUP_EVENTS = 1_500_000
 MEMORY_LIMIT = "2GB"
+_LAKE_TABLES = ("traces", "events", "findings")
 
 
 @dataclass(frozen=True)
 class Materialized:
-    """A table's file that was written: its rows and the seconds its models took."""
+    """A table's file that was written: its rows and the seconds its own model took."""
 
     table: str
     batch: Batch
@@ -38,7 +40,8 @@ class Materialized:
 
 def stale(lake: Lake, catalog: Catalog, tables: Iterable[str], batch: Batch) -> list[str]:
     """The tables of a batch whose file is missing or was computed by another version of the model."""
-    return [table for table in tables if lake.version_of(table, batch) != catalog.version(table)]
+    versions = lake.versions_of(batch, tables)
+    return [table for table in tables if versions.get(table) != catalog.version(table)]
 
 
 def materialize(
@@ -50,37 +53,47 @@ def materialize(
 ) -> list[Materialized]:
     """Bring model tables up to date (all of them by default) and publish; `on_step(text)` is called before each model.
 
-    Raises CatalogError for a name that is no table.
+    Private models, and public ones that the asked tables read, are computed with them and not stored. Raises
+    CatalogError for a name that is no table.
     """
     catalog = load_catalog()
     asked = list(catalog.materialized if tables is None else tables)
-    catalog.closure(asked)
-    asked = [table for table in asked if table in catalog.materialized]
+    catalog.closure(asked)  # refuses names that are no tables
+    asked = [table for table in catalog.materialized if table in set(asked)]
     done: list[Materialized] = []
     for batch in lake.batches() if batches is None else batches:
         wanted = asked if force else stale(lake, catalog, asked, batch)
         if wanted:
-            done += _materialize_batch(lake, catalog, wanted, batch, on_step)
+            done += _materialize_batch(lake, _Work(catalog, wanted, batch, on_step or (lambda _: None)))
     publish(lake, catalog)
     return done
 
 
-def _materialize_batch(
-    lake: Lake, catalog: Catalog, tables: list[str], batch: Batch, on_step: Callable[[str], Any] | None
-) -> list[Materialized]:
-    folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
+@dataclass
+class _Work:
+    """Tables to compute for one batch, and the seconds each took so far."""
+
+    catalog: Catalog
+    tables: list[str]
+    batch: Batch
+    on_step: Callable[[str], Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def _materialize_batch(lake: Lake, work: _Work) -> list[Materialized]:
+    folder = Path(tempfile.mkdtemp(dir=lake.staging(work.batch)))
     try:
-        seconds: dict[str, float] = {}
-        groups = _groups(lake, batch)
+        groups = _groups(lake, work.batch)
         for number, traces in enumerate(groups):
             label = "" if len(groups) == 1 else f" (group {number + 1} of {len(groups)})"
-            _run_group(lake, catalog, tables, batch, traces, folder / str(number), seconds, label, on_step)
-        return [_put(lake, catalog, table, batch, folder, seconds.get(table, 0.0)) for table in tables]
+            _run_group(lake, work, traces, folder / f"{number:06d}", label)
+        return [_put(lake, work, table, folder) for table in work.tables]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
+    """The batch's traces in order of trace_id, cut where the events of a group would exceed GROUP_EVENTS."""
     with duckdb.connect() as con:
         path = str(table_file(lake.root, "traces", batch))
         rows = con.execute("SELECT trace_id, n_events FROM read_parquet(?) ORDER BY trace_id", [path]).fetchall()
@@ -95,50 +108,47 @@ def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
     return groups
 
 
-def _run_group(
-    lake: Lake,
-    catalog: Catalog,
-    tables: list[str],
-    batch: Batch,
-    traces: list[str],
-    folder: Path,
-    seconds: dict[str, float],
-    label: str,
-    on_step: Callable[[str], Any] | None,
-) -> None:
+def _run_group(lake: Lake, work: _Work, traces: list[str], folder: Path, label: str) -> None:
     folder.mkdir()
-    with duckdb.connect(str(folder / "work.duckdb")) as con:
+    database = folder / "work.duckdb"
+    with duckdb.connect(str(database)) as con:
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         con.execute("SET preserve_insertion_order = false")
-        _batch_views(con, lake, batch, traces)
+        _batch_views(con, lake, work.batch, traces)
         request_windows(con, [WindowRequest(trace_id) for trace_id in traces])
-        runs = run_models(con, catalog, tables, on_model=lambda name: on_step(name + label) if on_step else None)
+        runs = run_models(con, work.catalog, work.tables, on_model=lambda name: work.on_step(name + label))
         for run in runs:
-            seconds[run.name] = seconds.get(run.name, 0.0) + run.seconds
-        for table in tables:
-            rows = f"SELECT *, {quoted(batch.batch_id)} AS batch_id FROM {table}"
-            con.execute(f"COPY ({rows}) TO {quoted(folder / (table + '.parquet'))} (FORMAT parquet, COMPRESSION zstd)")
-    (folder / "work.duckdb").unlink()
+            work.seconds[run.name] = work.seconds.get(run.name, 0.0) + run.seconds
+        order = (
+            " ORDER BY trace_id" if len(traces) > 1 else ""
+        )  # so that a trace's row groups are found by their bounds
+        for table in work.tables:
+            rows = f"SELECT *, {quoted(work.batch.batch_id)} AS batch_id FROM {table}{order}"
+            _write(con, rows, folder / f"{table}.parquet", work.catalog.version(table))
+    database.unlink()
 
 
 def _batch_views(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
-    for table in ("traces", "events", "findings"):
+    for table in _LAKE_TABLES:
         path = quoted(table_file(lake.root, table, batch))
         rows = f"SELECT * FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
         con.execute(f"CREATE VIEW {table} AS {rows}")
 
 
-def _put(
-    lake: Lake, catalog: Catalog, table: str, batch: Batch, folder: Path, seconds: float
-) -> Materialized:
-    target = folder / f"{table}.whole"
-    parts = ", ".join(quoted(path) for path in sorted(folder.glob(f"*/{table}.parquet"), key=lambda p: int(p.parent.name)))
+def _put(lake: Lake, work: _Work, table: str, folder: Path) -> Materialized:
+    parts = sorted(folder.glob(f"*/{table}.parquet"))
+    whole = parts[0]
     with duckdb.connect() as con:
-        con.execute(
-            f"COPY (SELECT * FROM read_parquet([{parts}])) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd, "
-            f"KV_METADATA {{{VERSION_KEY}: {quoted(catalog.version(table))}}})"
-        )
-        n_rows = con.execute("SELECT count(*) FROM read_parquet(?)", [str(target)]).fetchall()[0][0]
-    lake.put(table, batch, target)
-    return Materialized(table, batch, n_rows, seconds)
+        if len(parts) > 1:
+            whole = folder / f"{table}.whole"
+            listed = ", ".join(quoted(part) for part in parts)
+            _write(con, f"SELECT * FROM read_parquet([{listed}])", whole, work.catalog.version(table))
+        n_rows = con.execute("SELECT count(*) FROM read_parquet(?)", [str(whole)]).fetchall()[0][0]
+    lake.put(table, work.batch, whole)
+    return Materialized(table, work.batch, n_rows, work.seconds.get(table, 0.0))
+
+
+def _write(con: duckdb.DuckDBPyConnection, rows: str, target: Path, version: str) -> None:
+    options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(version)}}}"
+    con.execute(f"COPY ({rows}) TO {quoted(target)} ({options})")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 
 import duckdb
 
-from pipelines.models.catalog import Catalog, Model
+from pipelines.models.catalog import PYTHON_MODELS, Catalog, Model
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,12 @@ def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
 
 def _create(con: duckdb.DuckDBPyConnection, model: Model) -> int:
     if model.kind == "rules":
-        # An empty field of a rule is an empty text, as in HTA's label for edges without time.
-        con.execute(
-            f"CREATE OR REPLACE TABLE {model.name} AS SELECT * FROM read_csv(?, comment = '#', header = true)", [str(model.path)]
-        )
+        # "" is an empty text, as in HTA's label for edges without time; a field with nothing in it is NULL.
+        rows = "SELECT * FROM read_csv(?, comment = '#', header = true)"
+        con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {rows}", [str(model.path)])
     elif model.kind == "python":
-        from pipelines.critical_path.path import longest_paths
-
-        longest_paths(con)
+        module, function = PYTHON_MODELS[model.name][1].split(":")
+        getattr(import_module(module), function)(con)
     else:
         con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {model.sql}")
     return con.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]

@@ -1,6 +1,7 @@
 """One SQL file of the catalog, read with sqlglot: its header, columns, dependencies and what it may not contain.
 
-Parsing all files costs half a second, so what was read is kept by the hash of the texts in the user's cache folder.
+Parsing all files costs half a second, so what was read is kept, by folder, in the user's cache folder; it is used only
+where the texts and this module are the same to the byte.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 from pipelines.models.errors import CatalogError
 
-_FORMAT = "2"
+_ONE_ROW = "One row: "
 
 
 @dataclass(frozen=True)
@@ -37,99 +39,116 @@ class ParsedFile:
     checks: tuple[str, ...]
 
 
-def parse_files(paths: list[Path]) -> dict[Path, ParsedFile]:
-    """Parse files, or take what an earlier process parsed from the same texts. Raises CatalogError."""
-    texts = {path: path.read_text() for path in paths}
-    digest = hashlib.sha256(_FORMAT.encode())
+def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
+    """Parse the files of a folder, or take what an earlier process parsed from the same texts. Raises CatalogError."""
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    digest = hashlib.sha256()
+    for source in (Path(__file__), Path(__file__).with_name("portable.py")):
+        digest.update(source.read_bytes())
     for path, text in texts.items():
         digest.update(f"{path}\0{text}\0".encode())
-    cache = _cache_folder() / f"catalog-{digest.hexdigest()[:24]}.json"
-    known = _read_cache(cache)
-    if known is not None and set(known) == {str(path) for path in paths}:
+    cache = _cache_file(folder)
+    known = _read_cache(cache, digest.hexdigest())
+    if known is not None:
         return {path: _from_json(texts[path], known[str(path)]) for path in paths}
     parsed = {path: parse_file(path, text) for path, text in texts.items()}
-    _write_cache(cache, {str(path): {**asdict(file), "sql": ""} for path, file in parsed.items()})
+    files = {str(path): {**asdict(file), "sql": ""} for path, file in parsed.items()}
+    _write_cache(cache, {"digest": digest.hexdigest(), "files": files})
     return parsed
 
 
 def parse_file(path: Path, text: str) -> ParsedFile:
     """Parse one file and hold it against the rules. Raises CatalogError with file, line and what to write."""
-    from sqlglot import exp, parse
-    from sqlglot.errors import SqlglotError
-    from sqlglot.optimizer.scope import traverse_scope
+    header = _header(path, text)
+    query = _query(path, text)
+    columns = _columns(path, query)
+    checks = tuple(line.removeprefix("check: ") for line in header if line.startswith("check: "))
+    doc = " ".join(line for line in header if not line.startswith("check: "))
+    return ParsedFile(text, doc, columns, _tables(query), checks)
 
-    header = [line[2:].strip() for line in text.split("\nWITH")[0].split("\nSELECT")[0].splitlines() if line.startswith("--")]
-    if not header or not header[0].startswith("One row: "):
-        raise CatalogError(f"{path}:1: begin with `-- One row: …` that says what a row is")
+
+def _header(path: Path, text: str) -> list[str]:
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line[2:].strip())
+    if not lines or not lines[0].startswith(_ONE_ROW):
+        raise CatalogError(f"{path}:1: begin the file with `-- {_ONE_ROW}…`, which says what a row is")
+    return lines
+
+
+def _query(path: Path, text: str) -> Any:
+    from sqlglot import exp, parse
+    from sqlglot.errors import ParseError, SqlglotError
+
+    from pipelines.models.portable import refuse_unportable
+
     try:
         statements = [s for s in parse(text, dialect="duckdb") if s is not None]
     except SqlglotError as error:
-        raise CatalogError(f"{path}: {error}") from None
+        line = error.errors[0].get("line", 1) if isinstance(error, ParseError) and error.errors else 1
+        raise CatalogError(f"{path}:{line}: no SQL that can be read: {_plain(error)}") from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise CatalogError(f"{path}: one SELECT a file, found {len(statements)} statements")
-    query = statements[0]
-    _refuse_unportable(path, query)
-    first = query
-    while isinstance(first, exp.SetOperation):
-        first = first.left
-    columns = tuple(_column(path, text, projection) for projection in first.selects)
-    tables = {
-        source.name for scope in traverse_scope(query) for source in scope.sources.values() if isinstance(source, exp.Table)
-    }
-    checks = tuple(line.removeprefix("check: ") for line in header if line.startswith("check: "))
-    doc = " ".join(line for line in header if not line.startswith("check: "))
-    return ParsedFile(text, doc, columns, tuple(sorted(tables)), checks)
+        raise CatalogError(f"{path}:1: write one SELECT a file; this is {len(statements)} statements or no SELECT")
+    if path.parent.name != "ingest":  # that layer reads DuckDB's own staging table
+        refuse_unportable(path, statements[0])
+    return statements[0]
 
 
-def _column(path: Path, text: str, projection: Any) -> Column:
+def _plain(error: Exception) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()[0]
+
+
+def _columns(path: Path, query: Any) -> tuple[Column, ...]:
     from sqlglot import exp
 
+    while isinstance(query, exp.SetOperation):
+        query = query.left  # its names are the result's
+    return tuple(_column(path, projection) for projection in query.selects)
+
+
+def _column(path: Path, projection: Any) -> Column:
+    from sqlglot import exp
+
+    from pipelines.models.portable import line_of
+
     name = projection.alias_or_name
-    line = next((i for i, part in enumerate(text.splitlines(), 1) if f"{name}," in part or part.endswith(name)), 1)
+    line = line_of(projection)
     if isinstance(projection, exp.Star) or name == "*":
-        raise CatalogError(f"{path}: the outermost SELECT names its columns, no `*`")
+        raise CatalogError(f"{path}:{line}: the outermost SELECT names its columns, no `*`")
+    if not name:
+        raise CatalogError(f"{path}:{line}: give the column a name: `{projection.sql()} AS name,  -- Meaning, unit.`")
     if not projection.comments:
         raise CatalogError(f"{path}:{line}: column {name!r} has no meaning; write `{name},  -- Meaning, unit.`")
     return Column(name, projection.comments[-1].strip())
 
 
-def _refuse_unportable(path: Path, query: Any) -> None:
+def _tables(query: Any) -> tuple[str, ...]:
     from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
 
-    if path.parent.name == "ingest":
-        return  # reads DuckDB's own staging table
-    banned: dict[type, str] = {exp.Pivot: "PIVOT", exp.Lambda: "a lambda", exp.Array: "a list", exp.Struct: "a struct"}
-    for kind, what in banned.items():
-        if next(query.find_all(kind), None) is not None:
-            raise CatalogError(f"{path}: {what} is not portable")
-    for join in query.find_all(exp.Join):
-        if str(join.args.get("method") or "").upper() == "ASOF":
-            raise CatalogError(f"{path}: ASOF is not portable; write a window over UNION ALL")
-    for clause in query.find_all(exp.With):
-        if clause.args.get("recursive"):
-            raise CatalogError(f"{path}: recursive CTEs are not portable")
-    for call in query.find_all(exp.PercentileCont, exp.Quantile):
-        raise CatalogError(f"{path}: {call.sql()} is not portable")
-    for group in query.find_all(exp.Group):
-        if group.args.get("all"):
-            raise CatalogError(f"{path}: GROUP BY ALL is not portable; list the columns")
+    sources = (source for scope in traverse_scope(query) for source in scope.sources.values())
+    return tuple(sorted({source.name for source in sources if isinstance(source, exp.Table)}))
 
 
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake"
+def _cache_file(folder: Path) -> Path:
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake"
+    return root / f"catalog-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}.json"
 
 
-def _read_cache(path: Path) -> dict[str, Any] | None:
+def _read_cache(path: Path, digest: str) -> dict[str, Any] | None:
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # absent or cut off: it is parsed again
         return None
+    return known["files"] if known.get("digest") == digest else None
 
 
 def _write_cache(path: Path, value: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
             json.dump(value, file)
         os.replace(file.name, path)
     except OSError:
