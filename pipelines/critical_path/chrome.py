@@ -1,0 +1,93 @@
+"""Events in the Chrome trace format: their text, exact to the nanosecond, and files to write them to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from json.encoder import encode_basestring_ascii as quoted
+from pathlib import Path
+from typing import IO, TypeVar, cast
+
+from isal import igzip
+
+T = TypeVar("T")
+_NUMBER = re.compile(r"(0|-?[1-9]\d{0,17})\Z")
+
+
+def open_trace(path: Path, *, packed: bool) -> IO[bytes]:
+    """Open a file for writing, gzip or plain. The packed form carries no time, so equal content gives equal bytes."""
+    return cast("IO[bytes]", igzip.IGzipFile(path, "wb", compresslevel=1, mtime=0)) if packed else path.open("wb")
+
+
+def microseconds(ns: int) -> str:
+    """Nanoseconds as the text of a JSON number in microseconds: whole ones as integers, others with three decimals.
+
+    Viewers read an integer exactly, while a decimal goes through a double.
+    """
+    whole, rest = divmod(abs(ns), 1000)
+    return f"{'-' if ns < 0 else ''}{whole}{f'.{rest:03d}' if rest else ''}"
+
+
+def with_critical(args: str | None) -> str:
+    """The JSON text of an event's arguments with `critical` = 1 added; what is no object moves into key `args`."""
+    text = (args or "{}").strip()
+    if text == "null":
+        text = "{}"
+    if not text.startswith("{"):
+        return f'{{"args": {text}, "critical": 1}}'
+    if '"critical"' in text:  # perhaps an overlay of an overlay: a key must not stand twice
+        return json.dumps({**json.loads(text), "critical": 1})
+    inside = text[1:-1].strip()
+    return f'{{{inside}{", " if inside else ""}"critical": 1}}'
+
+
+def trace_event(
+    ph: str,
+    cat: str | None,
+    name: str | None,
+    pid: str | None,
+    tid: str | None,
+    ts_ns: int | None,
+    dur_ns: int | None,
+    *,
+    flow_id: str | None = None,
+    bp: str | None = None,
+    scope: str | None = None,
+    args: str | None = None,
+    extra: str | None = None,
+) -> str:
+    """The JSON text of one event; what is None is left out. `args` and `extra` (further keys) are JSON text."""
+    parts = [f'"ph": {quoted(ph)}']
+    for key, text in (("cat", cat), ("name", name)):
+        if text is not None:
+            parts.append(f'"{key}": {quoted(text)}')
+    for key, text in (("pid", pid), ("tid", tid), ("id", flow_id)):
+        if text is not None:
+            parts.append(f'"{key}": {text if _NUMBER.match(text) else quoted(text)}')
+    for key, time in (("ts", ts_ns), ("dur", dur_ns)):
+        if time is not None:
+            parts.append(f'"{key}": {microseconds(time)}')
+    for key, text in (("bp", bp), ("s", scope)):
+        if text is not None:
+            parts.append(f'"{key}": {quoted(text)}')
+    if args is not None:
+        parts.append(f'"args": {args}')
+    if extra and (inside := extra.strip()[1:-1].strip()):
+        parts.append(inside)
+    return f"{{{', '.join(parts)}}}"
+
+
+def step_times(steps: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, int, int, T]]:
+    """Clip steps (start, weight, what) so that none begins before the end of those before: (start, dur, weight, what).
+
+    The path goes back in time where work that waits begins, by the trace's clock, before what it waited for ended. What
+    nothing is left of is dropped.
+    """
+    past: int | None = None
+    for start, weight, what in steps:
+        end = start + weight
+        begin = start if past is None else max(start, past)
+        if end > begin:
+            yield begin, end - begin, weight, what
+            past = end

@@ -1,0 +1,229 @@
+"""The critical path as a trace for Perfetto or chrome://tracing: marked events, arrows, and a track of its own.
+
+The file is written as a stream: events are read from table `events` in batches, so memory does not grow with the trace.
+Unlike HTA's overlay it has a track of the path, because searching for `critical` marks nothing in Perfetto.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.critical_path.chrome import open_trace, step_times, trace_event, with_critical
+
+PREFIX = "overlaid_critical_path_"
+"""What the file's name begins with, as in HTA."""
+TRACK = "critical path"
+"""Name of the process and of the thread that show the path."""
+SHOW_ZERO_LAUNCHES = "CRITICAL_PATH_SHOW_ZERO_WEIGHT_LAUNCH_EDGE"
+"""Environment variable of HTA: `1` keeps launch edges of weight 0 where all edges are drawn."""
+
+_BATCH = 20_000
+_HTA_TYPES = {
+    "OPERATOR_KERNEL": "critical_path_operator",
+    "DEPENDENCY": "critical_path_dependency",
+    "KERNEL_LAUNCH_DELAY": "critical_path_kernel_launch_delay",
+    "KERNEL_KERNEL_DELAY": "critical_path_kernel_kernel_delay",
+    "SYNC_DEPENDENCY": "critical_path_sync_dependency",
+}
+_DELAYS = {"KERNEL_LAUNCH_DELAY": "launch delay: ", "KERNEL_KERNEL_DELAY": "kernel-kernel delay: "}
+
+_EVENTS = """
+    WITH on_path AS (
+        SELECT src_event_id AS event_id FROM critical_path WHERE trace_id = $trace_id AND window_id = $window_id
+        UNION
+        SELECT dst_event_id FROM critical_path WHERE trace_id = $trace_id AND window_id = $window_id
+    )
+    SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns, e.flow_id, e.bp, e.scope, e.args, e.extra,
+        p.event_id IS NOT NULL
+    FROM events AS e LEFT JOIN on_path AS p ON p.event_id = e.event_id
+    WHERE e.trace_id = $trace_id AND e.event_id >= $first AND e.event_id < $past AND e.ph IS NOT NULL
+        AND (
+            NOT $only_critical OR p.event_id IS NOT NULL OR e.ph <> 'X'
+            OR e.cat IN ('user_annotation', 'python_function')
+        )
+    ORDER BY e.event_id
+"""
+_ENDS = """
+    s.pid, s.tid, s.ts_ns, coalesce(s.dur_ns, 0), e.src_is_start,
+    d.pid, d.tid, d.ts_ns, coalesce(d.dur_ns, 0), e.dst_is_start
+"""
+_JOIN_ENDS = """
+    JOIN events AS s ON s.trace_id = e.trace_id AND s.event_id = e.src_event_id
+    JOIN events AS d ON d.trace_id = e.trace_id AND d.event_id = e.dst_event_id
+    WHERE e.trace_id = $trace_id AND e.window_id = $window_id
+"""
+_PATH_ARROWS = f"""
+    SELECT {_ENDS}, e.edge_type, e.weight_ns, TRUE FROM critical_path AS e {_JOIN_ENDS}
+        AND e.edge_type IN ('DEPENDENCY', 'KERNEL_LAUNCH_DELAY', 'SYNC_DEPENDENCY')
+    ORDER BY e.seq
+"""
+_ALL_ARROWS = f"""
+    SELECT {_ENDS}, e.edge_type, e.weight_ns, p.seq IS NOT NULL
+    FROM critical_path_edges AS e
+    LEFT JOIN critical_path AS p
+        ON p.trace_id = e.trace_id AND p.window_id = e.window_id
+        AND p.src_event_id = e.src_event_id AND p.src_is_start = e.src_is_start
+        AND p.dst_event_id = e.dst_event_id AND p.dst_is_start = e.dst_is_start
+    {_JOIN_ENDS} AND ($zero_launches OR e.edge_type <> 'KERNEL_LAUNCH_DELAY' OR e.weight_ns <> 0)
+    ORDER BY e.edge_id
+"""
+_STEPS = """
+    SELECT CASE WHEN e.src_is_start THEN s.ts_ns ELSE s.ts_ns + coalesce(s.dur_ns, 0) END, e.path_weight_ns,
+        e.edge_type, e.event_id, e.name, e.bound_by
+    FROM critical_path AS e JOIN events AS s ON s.trace_id = e.trace_id AND s.event_id = e.src_event_id
+    WHERE e.trace_id = $trace_id AND e.window_id = $window_id AND e.path_weight_ns > 0
+    ORDER BY e.seq
+"""
+
+
+def write_overlay(
+    con: duckdb.DuckDBPyConnection,
+    trace_id: str,
+    source: Path | None,
+    out_dir: Path,
+    *,
+    window_id: str = "full",
+    only_critical: bool = True,
+    all_edges: bool = False,
+) -> Path:
+    """Write `overlaid_critical_path_<name of source>` into `out_dir` (made when missing) and return its path.
+
+    `con` holds `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` gives the
+    name only (None: the path in `traces`); a name on .gz is packed. `only_critical` keeps the events of the path,
+    annotations, Python frames and all that is no slice, and draws the path's edges only (as in HTA, `all_edges` is
+    ignored then). Otherwise every event is kept. Either way those of the path have `args.critical = 1`. Entries of
+    traceEvents without a phase are left out: no viewer shows them. Raises ValueError for an unknown trace.
+    """
+    row = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
+    if row is None:
+        raise ValueError(f"there is no trace {trace_id}")
+    name = source.name if source else Path(row[0]).name if row[0] else f"{trace_id}.json.gz"
+    metadata = row[1] or "{}"
+    base_ns = _whole(json.loads(metadata).get("baseTimeNanoseconds"))
+    of = {"trace_id": trace_id, "window_id": window_id}
+    out_dir.mkdir(parents=True, exist_ok=True)
+    target = out_dir / (PREFIX + name)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with open_trace(unfinished, packed=name.endswith(".gz")) as out:
+            head = metadata.strip()[1:-1].strip()
+            out.write((f"{{{head}{', ' if head else ''}" + '"traceEvents": [').encode())
+            lines = chain(
+                _events(con, of, base_ns, only_critical),
+                _arrows(con, of, base_ns, all_edges and not only_critical),
+                _track(con, of, base_ns),
+            )
+            _write_lines(out.write, lines)
+            out.write(b"\n]}\n")
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return target
+
+
+def _whole(value: Any) -> int:
+    try:
+        return int(value or 0)
+    except (TypeError, ValueError):
+        return 0
+
+
+def _write_lines(write: Callable[[bytes], Any], lines: Iterator[str]) -> None:
+    """Write event texts with commas between them, some hundred at a time: a call of the packer for each is slow."""
+    pending: list[str] = []
+    before = "\n"
+    for line in lines:
+        pending.append(line)
+        if len(pending) == 500:
+            write((before + ",\n".join(pending)).encode())
+            before = ",\n"
+            pending.clear()
+    if pending:
+        write((before + ",\n".join(pending)).encode())
+
+
+def _rows(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) -> Iterator[tuple]:
+    cursor = con.execute(query, values)
+    while rows := cursor.fetchmany(_BATCH):
+        yield from rows
+
+
+def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, only_critical: bool) -> Iterator[str]:
+    """The trace's own events. Ranges of event_id are read one by one, so that no query sorts or holds them all."""
+    past = con.execute("SELECT coalesce(max(event_id) + 1, 0) FROM events WHERE trace_id = ?", [of["trace_id"]])
+    for first in range(0, past.fetchall()[0][0], _BATCH):
+        values = {**of, "first": first, "past": first + _BATCH, "only_critical": only_critical}
+        for ph, cat, name, pid, tid, ts, dur, flow_id, bp, scope, args, extra, critical in _rows(con, _EVENTS, values):
+            yield trace_event(
+                ph,
+                cat,
+                name,
+                pid,
+                tid,
+                None if ts is None else ts - base_ns,
+                None if ph == "B" else dur,  # the duration of a B event stands in its E event
+                flow_id=flow_id,
+                bp=bp,
+                scope=scope,
+                args=with_critical(args) if critical else args,
+                extra=extra,
+            )
+
+
+def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, all_edges: bool) -> Iterator[str]:
+    """Flow events, a pair an edge. HTA's edges: those with a dependency, a launch or a synchronisation on the path."""
+    query, values = (_ALL_ARROWS, {**of, "zero_launches": os.environ.get(SHOW_ZERO_LAUNCHES) == "1"})
+    if not all_edges:
+        query, values = _PATH_ARROWS, of
+    for flow_id, row in enumerate(_rows(con, query, values)):
+        edge_type, weight_ns, critical = row[10:]
+        args = json.dumps(
+            {"weight": weight_ns / 1000, "critical": critical, "type": _HTA_TYPES.get(edge_type, edge_type)}
+        )
+        for ph, bp, (pid, tid, ts_ns, dur_ns, is_start) in (("s", None, row[:5]), ("f", "e", row[5:10])):
+            # A slice ends before its end: 1 us earlier, as HTA does on the GPU, a viewer still finds it.
+            at = ts_ns if is_start else ts_ns + dur_ns - min(1000, dur_ns)
+            yield trace_event(
+                ph,
+                "critical_path",
+                "critical_path",
+                pid,
+                tid,
+                at - base_ns,
+                None,
+                flow_id=str(flow_id),
+                bp=bp,
+                args=args,
+            )
+
+
+def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int) -> Iterator[str]:
+    """The path's own process: its steps that take time, one after another."""
+    pids = {
+        pid for (pid,) in con.execute("SELECT DISTINCT pid FROM events WHERE trace_id = ?", [of["trace_id"]]).fetchall()
+    }
+    own = next(str(n) for n in range(900_000_000, 901_000_000) if str(n) not in pids)
+    for kind, args in (
+        ("process_name", {"name": TRACK}),
+        ("thread_name", {"name": TRACK}),
+        ("process_sort_index", {"sort_index": -1}),
+    ):
+        yield trace_event("M", None, kind, own, "0", 0, None, args=json.dumps(args))
+    steps = ((row[0], row[1], row[2:]) for row in _rows(con, _STEPS, of))
+    for start_ns, dur_ns, weight_ns, (edge_type, event_id, name, bound_by) in step_times(steps):
+        args: dict[str, Any] = {
+            "bound_by": bound_by,
+            "event_id": event_id,
+            "type": _HTA_TYPES.get(edge_type, edge_type),
+        }
+        if dur_ns != weight_ns:
+            args["weight"] = weight_ns / 1000
+        label = _DELAYS.get(edge_type, "") + (name or edge_type)
+        yield trace_event("X", "critical_path", label, own, "0", start_ns - base_ns, dur_ns, args=json.dumps(args))

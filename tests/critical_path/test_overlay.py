@@ -1,0 +1,234 @@
+"""The overlay: which events it keeps, where its arrows and the path's own track lie, and that times stay exact."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import tracemalloc
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.critical_path.chrome import microseconds, step_times, trace_event, with_critical
+from pipelines.critical_path.overlay import SHOW_ZERO_LAUNCHES, TRACK, write_overlay
+
+BASE = 1_712_195_495_000_000_000
+STEP = "OPERATOR_KERNEL"
+# event_id, ph, cat, name, pid, tid, ts_ns after BASE, dur_ns, args
+EVENTS = [
+    (0, "M", None, "process_name", "7", "0", 0, None, '{"name": "python"}'),
+    (1, "X", "cpu_op", "aten::mm", "7", "8", 1_000, 10_000, None),
+    (2, "X", "cuda_runtime", "cudaLaunchKernel", "7", "8", 3_000, 4_123, '{"correlation": 5}'),
+    (3, "X", "kernel", 'gemm<"a">', "0", "7", 9_500, 6_001, '{"device": 0, "stream": 7}'),
+    (4, "X", "cuda_runtime", "cudaDeviceSynchronize", "7", "8", 12_000, 5_000, "{}"),
+    (5, "X", "user_annotation", "ProfilerStep#1", "7", "8", 500, 20_000, "{}"),
+    (6, "X", "python_function", "main.py", "7", "8", 0, 30_000, None),
+    (7, "X", "cpu_op", "aten::off_path", "7", "9", 2_000, 1_000, '{"x": 1}'),
+    (8, None, None, None, None, None, None, None, None),
+    (9, "s", "ac2g", "ac2g", "7", "8", 3_000, None, None),
+]
+# seq, src, src_is_start, dst, dst_is_start, edge_type, weight, path_weight, attributed, event, name, cat, bound_by
+PATH = [
+    (1, 1, True, 2, True, STEP, 2_000, 2_000, 1, 1, "aten::mm", "cpu_op", "cpu_bound"),
+    (2, 2, True, 3, True, "KERNEL_LAUNCH_DELAY", 6_500, 6_500, None, 3, 'gemm<"a">', "kernel", "launch_delay"),
+    (3, 3, True, 3, False, STEP, 6_001, 6_001, 3, 3, 'gemm<"a">', "kernel", "gpu_compute_bound"),
+    (4, 3, False, 4, False, "SYNC_DEPENDENCY", 0, 0, None, 4, None, None, ""),
+]
+TYPES = {
+    "traces": "trace_id VARCHAR, path VARCHAR, metadata VARCHAR",
+    "events": "trace_id VARCHAR, event_id BIGINT, ph VARCHAR, cat VARCHAR, name VARCHAR, pid VARCHAR, tid VARCHAR, "
+    "ts_ns BIGINT, dur_ns BIGINT, args VARCHAR, flow_id VARCHAR, bp VARCHAR, scope VARCHAR, extra VARCHAR",
+    "critical_path": "trace_id VARCHAR, window_id VARCHAR, seq BIGINT, src_event_id BIGINT, src_is_start BOOLEAN, "
+    "dst_event_id BIGINT, dst_is_start BOOLEAN, edge_type VARCHAR, weight_ns BIGINT, path_weight_ns BIGINT, "
+    "attributed_event_id BIGINT, event_id BIGINT, name VARCHAR, cat VARCHAR, bound_by VARCHAR",
+    "critical_path_edges": "trace_id VARCHAR, window_id VARCHAR, edge_id BIGINT, src_event_id BIGINT, "
+    "src_is_start BOOLEAN, dst_event_id BIGINT, dst_is_start BOOLEAN, edge_type VARCHAR, weight_ns BIGINT, "
+    "path_weight_ns BIGINT, attributed_event_id BIGINT",
+}
+
+
+@pytest.fixture
+def con() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    for name, columns in TYPES.items():
+        con.execute(f"CREATE TABLE {name} ({columns})")
+    metadata = f'{{"schemaVersion": 1, "deviceProperties": [{{"id": 0}}], "baseTimeNanoseconds": {BASE}}}'
+    con.execute("INSERT INTO traces VALUES ('t', '/data/rank0.json.gz', ?)", [metadata])
+    for event_id, *rest, ts, dur, args in EVENTS:
+        flow = (
+            ["77", None, None, None] if rest[0] == "s" else [None, None, None, '{"tts": 5}' if event_id == 7 else None]
+        )
+        row = ["t", event_id, *rest, None if ts is None else ts + BASE, dur, args, *flow]
+        con.execute(f"INSERT INTO events VALUES ({', '.join('?' * len(row))})", row)
+    for row in PATH:
+        con.execute(f"INSERT INTO critical_path VALUES ('t', 'full', {', '.join('?' * len(row))})", list(row))
+        edge = [*row[:8], row[8]]
+        con.execute("INSERT INTO critical_path_edges VALUES ('t', 'full', ?, ?, ?, ?, ?, ?, ?, ?, ?)", edge)
+    con.execute(
+        "INSERT INTO critical_path_edges VALUES ('t', 'full', 5, 7, TRUE, 3, TRUE, 'KERNEL_LAUNCH_DELAY', 0, 0, NULL)"
+    )
+    return con
+
+
+def read(path: Path) -> dict[str, Any]:
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return json.loads(text, parse_float=Decimal)
+
+
+def own_events(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    """The trace's events without those that the overlay added."""
+    added = {e["pid"] for e in trace["traceEvents"] if e.get("args", {}).get("name") == TRACK}
+    return [e for e in trace["traceEvents"] if e.get("cat") != "critical_path" and e["pid"] not in added]
+
+
+def arrows(trace: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    flows = [e for e in trace["traceEvents"] if e["ph"] in "sf" and e["cat"] == "critical_path"]
+    return list(zip(flows[0::2], flows[1::2], strict=True))
+
+
+def track(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    return [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "critical_path"]
+
+
+def test_only_critical_keeps_path_annotations_and_what_is_no_slice(con, tmp_path):
+    path = write_overlay(con, "t", None, tmp_path / "new" / "folder")
+    trace = read(path)
+    assert path.name == "overlaid_critical_path_rank0.json.gz"
+    assert [e["name"] for e in own_events(trace)] == [
+        "process_name", "aten::mm", "cudaLaunchKernel", 'gemm<"a">', "cudaDeviceSynchronize", "ProfilerStep#1", "main.py",
+        "ac2g",
+    ]  # fmt: skip
+    assert trace["schemaVersion"] == 1 and trace["deviceProperties"] == [{"id": 0}]
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_all_events_mark_the_critical_ones_with_or_without_args(con, tmp_path):
+    trace = read(write_overlay(con, "t", Path("x.json"), tmp_path, only_critical=False))
+    events = own_events(trace)
+    assert len(events) == sum(ph is not None for _, ph, *_ in EVENTS)
+    assert [e["name"] for e in events if e.get("args", {}).get("critical") == 1] == [
+        "aten::mm", "cudaLaunchKernel", 'gemm<"a">', "cudaDeviceSynchronize",
+    ]  # fmt: skip
+    launch, off_path, flow = (
+        next(e for e in events if e["name"] == n) for n in ("cudaLaunchKernel", "aten::off_path", "ac2g")
+    )
+    assert launch["args"] == {"correlation": 5, "critical": 1}
+    assert off_path["args"] == {"x": 1} and off_path["tts"] == 5
+    assert flow == {"ph": "s", "cat": "ac2g", "name": "ac2g", "pid": 7, "tid": 8, "id": 77, "ts": 3}
+
+
+def test_times_are_exact_and_relative_to_the_base(con, tmp_path):
+    text = write_overlay(con, "t", Path("x.json"), tmp_path, only_critical=False).read_text()
+    assert '"ts": 9.500, "dur": 6.001' in text and '"ts": 3, "dur": 4.123' in text
+    con.execute("""UPDATE traces SET metadata = '{}'""")
+    text = write_overlay(con, "t", Path("x.json"), tmp_path).read_text()
+    assert f'"ts": {BASE // 1000 + 9}.500, "dur": 6.001' in text
+
+
+def test_arrows_are_those_of_hta_and_touch_slices(con, tmp_path):
+    trace = read(write_overlay(con, "t", None, tmp_path))
+    pairs = arrows(trace)
+    assert [(s["ph"], f["ph"], s["id"], f["id"], f["bp"]) for s, f in pairs] == [
+        ("s", "f", n, n, "e") for n in range(2)
+    ]
+    assert [s["args"] for s, _ in pairs] == [
+        {"weight": Decimal("6.5"), "critical": True, "type": "critical_path_kernel_launch_delay"},
+        {"weight": Decimal("0.0"), "critical": True, "type": "critical_path_sync_dependency"},
+    ]
+    slices = [e for e in own_events(trace) if e["ph"] == "X"]
+    for end in (event for pair in pairs for event in pair):
+        where = [e for e in slices if (e["pid"], e["tid"]) == (end["pid"], end["tid"])]
+        assert any(e["ts"] <= end["ts"] < e["ts"] + e["dur"] for e in where), end
+
+
+def test_all_edges_hide_launches_of_weight_zero_unless_asked(con, tmp_path, monkeypatch):
+    def count(**modes: bool) -> int:
+        return len(arrows(read(write_overlay(con, "t", None, tmp_path, **modes))))
+
+    assert count(only_critical=False, all_edges=True) == 4
+    assert count(only_critical=True, all_edges=True) == 2
+    monkeypatch.setenv(SHOW_ZERO_LAUNCHES, "1")
+    assert count(only_critical=False, all_edges=True) == 5
+    last = arrows(read(write_overlay(con, "t", None, tmp_path, only_critical=False, all_edges=True)))[-1][0]
+    assert last["args"]["critical"] is False
+
+
+def test_the_path_has_a_track_of_its_own_as_long_as_the_path(con, tmp_path):
+    trace = read(write_overlay(con, "t", None, tmp_path))
+    steps = track(trace)
+    names = {e["name"]: e["args"] for e in trace["traceEvents"] if e["ph"] == "M" and e["pid"] == steps[0]["pid"]}
+    assert names["process_name"] == {"name": TRACK} and names["thread_name"] == {"name": TRACK}
+    assert not {e["pid"] for e in own_events(trace)} & {e["pid"] for e in steps}
+    assert [(e["name"], e["args"]["bound_by"], e["args"]["event_id"]) for e in steps] == [
+        ("aten::mm", "cpu_bound", 1),
+        ('launch delay: gemm<"a">', "launch_delay", 3),
+        ('gemm<"a">', "gpu_compute_bound", 3),
+    ]
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in zip(steps, steps[1:], strict=False))
+    assert sum(e["dur"] for e in steps) * 1000 == sum(row[7] for row in PATH)
+
+
+def test_steps_that_go_back_in_time_are_clipped():
+    steps = [(0, 10, "a"), (8, 4, "b"), (9, 2, "gone"), (20, 5, "c")]
+    assert list(step_times(steps)) == [(0, 10, 10, "a"), (10, 2, 4, "b"), (20, 5, 5, "c")]
+
+
+def test_a_trace_without_a_path_and_an_unknown_trace(con, tmp_path):
+    trace = read(write_overlay(con, "t", None, tmp_path, window_id="other"))
+    assert not arrows(trace) and not track(trace) and len(own_events(trace)) == 4
+    with pytest.raises(ValueError, match="no trace u"):
+        write_overlay(con, "u", None, tmp_path)
+
+
+def test_memory_does_not_grow_with_the_trace(con, tmp_path):
+    def peak(copies: int) -> int:
+        con.execute(
+            "INSERT INTO events BY NAME SELECT * REPLACE (event_id + 10 * (n + 1) AS event_id) "
+            "FROM events, range(?) AS r(n) WHERE event_id IN (3, 7)".replace("* REPLACE", "* EXCLUDE n REPLACE"),
+            [copies],
+        )
+        tracemalloc.start()
+        write_overlay(con, "t", None, tmp_path, only_critical=False)
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used
+
+    small, large = peak(12_000), peak(60_000)
+    assert large < 1.3 * small
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(0, "0"), (1, "0.001"), (-1, "-0.001"), (-1_500, "-1.500"), (1_712_195_495_505_583_123, "1712195495505583.123")],
+)
+def test_microseconds_never_pass_through_a_double(ns: int, text: str):
+    assert microseconds(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (None, {"critical": 1}),
+        ("null", {"critical": 1}),
+        ("{ }", {"critical": 1}),
+        ('{"critical": 0, "big": 123456789012345678901}', {"critical": 1, "big": 123456789012345678901}),
+        ("[1]", {"args": [1], "critical": 1}),
+    ],
+)
+def test_with_critical(args: str | None, expected: dict[str, Any]):
+    text = with_critical(args)
+    assert json.loads(text) == expected and len(re.findall('"critical"', text)) == 1
+
+
+def test_ids_that_are_no_plain_numbers_stay_text():
+    event = json.loads(
+        trace_event("b", "c", "é\n\ud800", "Spans", "007", 1, None, flow_id="0x1f", scope="p", extra="{}")
+    )
+    assert event == {
+        "ph": "b", "cat": "c", "name": "é\n\ud800", "pid": "Spans", "tid": "007", "id": "0x1f",
+        "ts": Decimal("0.001") if isinstance(event["ts"], Decimal) else 0.001, "s": "p",
+    }  # fmt: skip
