@@ -227,5 +227,6 @@ def test_with_critical(args: str | None, expected: dict[str, Any]):
 def test_ids_that_are_no_plain_numbers_stay_text():
     event = trace_event("b", "c", "\u00e9\n\ud800", "Spans", "007", 1, None, flow_id="0x1f", scope="p", extra="{}")
     assert json.loads(event) == {
-        "ph": "b", "cat": "c", "name": "\u00e9\n\ud800", "pid": "Spans", "tid": "007", "id": "0x1f", "ts": 0.001, "s": "p",
+        "ph": "b", "cat": "c", "name": "\u00e9\n\ud800", "pid": "Spans", "tid": "007", "id": "0x1f",
+        "ts": 0.001, "s": "p",
     }  # fmt: skip

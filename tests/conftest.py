@@ -1,0 +1,18 @@
+"""Shared fixtures: where the reference material is, and a connection in which models run on rows written in the test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real traces and reference outputs beside the checkout."""
+    if not (SHARED / "traces").is_dir():
+        pytest.skip(f"reference material is not there: {SHARED}")
+    return SHARED
