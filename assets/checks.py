@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import dagster as dg
 import duckdb
 
-from assets.common import DAYS, Span, markdown_table
+from assets.common import Span, markdown_table
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 
@@ -90,7 +90,7 @@ def all_checks() -> dict[tuple[str, str], tuple[dg.AssetCheckSpec, Evaluate]]:
 
 @dg.multi_asset_check(
     name="checks",
-    specs=[spec._replace(partitions_def=DAYS) for spec, _ in all_checks().values()],
+    specs=[spec for spec, _ in all_checks().values()],
     can_subset=True,
 )
 def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.AssetCheckResult]:

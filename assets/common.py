@@ -40,7 +40,7 @@ class Span:
     @classmethod
     def of(cls, context: Any) -> "Span":
         """The span of a run's partitions; a run without partitions is about the whole lake."""
-        run = context.instance.get_run_stats(context.run_id)
+        run = context.instance.get_run_stats(context.run.run_id)
         started = datetime.fromtimestamp(run.start_time or datetime.now(UTC).timestamp(), UTC)
         days = frozenset(context.partition_keys) if context.has_partition_key_range else frozenset()
         return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")

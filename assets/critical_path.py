@@ -7,12 +7,14 @@ import dagster as dg
 import duckdb
 
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
+from pipelines.critical_path.overlay import PREFIX, write_overlay
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_file
+from pipelines.lake.store import quoted
 
 OVERLAYS = "overlays"
 # A trace without a path (its graph is empty, refused or has a cycle) has nothing to show; `quality` says so.
-_TRACES = "SELECT trace_id, path FROM traces WHERE batch_id = ? AND trace_id IN (SELECT trace_id FROM critical_path)"
+_TRACES = "SELECT trace_id, path FROM traces WHERE trace_id IN (SELECT trace_id FROM critical_path)"
 
 
 def longest_path_spec() -> dg.AssetSpec:
@@ -35,21 +37,18 @@ def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> 
 
     A file that is newer than the path it shows is left as it is.
     """
-    # Here, not at the top: what writes the file is heavy and nothing else in Dagster's graph needs it.
-    from pipelines.critical_path.overlay import write_overlay
-
     started = time.perf_counter()
     rows, written = [], 0
     for batch in Span.of(context).batches(lake):
         changed = table_file(lake.root, "critical_path", batch).stat().st_mtime
         with duckdb.connect() as con:
-            lake.create_views(con, ["events", "critical_path", "critical_path_edges"])
-            for trace_id, source in con.execute(_TRACES, [batch.batch_id]).fetchall():
+            for table in ("traces", "events", "critical_path"):
+                con.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(table_file(lake.root, table, batch))})")
+            for trace_id, source in con.execute(_TRACES).fetchall():
                 folder = lake.root / OVERLAYS / f"day={batch.day}" / trace_id
-                files = [path for path in folder.glob("*") if path.stat().st_mtime >= changed]
+                files = [path for path in folder.glob(f"{PREFIX}*") if path.stat().st_mtime >= changed]
                 if not files:
                     context.log.info(f"overlay {source}")
-                    folder.mkdir(parents=True, exist_ok=True)
                     files = [write_overlay(con, trace_id, None, folder)]
                     written += 1
                 rows.append((trace_id, Path(source).name, str(files[0])))

@@ -2,19 +2,16 @@
 
 import dagster as dg
 
-from assets.common import DAYS
 from assets.critical_path import overlay
 from assets.models import models
 
 ingest_and_analyse = dg.define_asset_job(
     "ingest_and_analyse",
     selection=dg.AssetSelection.all(),
-    partitions_def=DAYS,
     description="Trace files → lake → models → critical path → overlay, for one ingest day.",
 )
 analyse = dg.define_asset_job(
     "analyse",
     selection=dg.AssetSelection.assets(models, overlay),
-    partitions_def=DAYS,
     description="Bring the models and overlays of a day up to date: after a change under sql/.",
 )

@@ -1,0 +1,1 @@
+"""Tests of assets/ and dagster_project/."""

@@ -1,0 +1,65 @@
+"""A hand-written trace, an inbox and a run of everything in process."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.common import today
+from dagster_project.definitions import definitions
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "traces" / "critical_path"
+
+
+def event(name: str, cat: str, ts: int, dur: int, tid: int, **args: Any) -> dict[str, Any]:
+    """A complete event, times in microseconds."""
+    pid = 0 if cat == "kernel" else 1
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+TINY = [
+    event("aten::mm", "cpu_op", 1000, 50, 1, **{"External id": 1}),
+    event("cudaLaunchKernel", "cuda_runtime", 1010, 20, 1, correlation=7),
+    event("gemm", "kernel", 1040, 100, 7, correlation=7, stream=7, device=0),
+    event("cudaDeviceSynchronize", "cuda_runtime", 1060, 90, 1, correlation=8),
+]
+
+
+def write_trace(path: Path, shift: int = 0) -> Path:
+    """The tiny trace, moved in time, so that each shift is another content."""
+    events = [{**e, "ts": e["ts"] + shift} for e in TINY]
+    path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": events}))
+    return path
+
+
+def age(path: Path, seconds: float = 60) -> Path:
+    """Make a file look as if it had been quiet for some time."""
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+    return path
+
+
+@pytest.fixture
+def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty watched folder."""
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    monkeypatch.setenv("TRACELAKE_INBOX", str(folder))
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., dg.ExecuteInProcessResult]:
+    """`run(files)` executes the whole job in process on the lake `tmp_path/lake`."""
+
+    def execute(files: list[Path] | None = None, job: str = "ingest_and_analyse") -> dg.ExecuteInProcessResult:
+        config = {"ops": {"ingest": {"config": {"files": [str(f) for f in files]}}}} if files is not None else {}
+        with dg.DagsterInstance.ephemeral() as instance:
+            definition = definitions(str(tmp_path / "lake")).resolve_job_def(job)
+            return definition.execute_in_process(run_config=config, partition_key=today(), instance=instance)
+
+    return execute

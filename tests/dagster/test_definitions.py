@@ -1,0 +1,77 @@
+"""The project loads, and its asset graph is the SQL's."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+
+from assets.checks import all_checks
+from assets.common import upstreams
+from dagster_project.definitions import defs
+from dagster_project.demo import asset_names
+from pipelines.models.catalog import load_catalog
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_definitions_are_valid() -> None:
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_dagster_definitions_validate(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dagster", "definitions", "validate", "-m", "dagster_project.definitions"]
+    env = {**os.environ, "DAGSTER_HOME": str(tmp_path), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_every_public_table_is_an_asset_and_no_private_one() -> None:
+    keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
+    assert keys == {*load_catalog().public, "trace_files", "overlay"}
+
+
+def test_lineage_is_the_sqls() -> None:
+    graph, catalog = defs.resolve_asset_graph(), load_catalog()
+    for name in catalog.public:
+        parents = {key.to_user_string() for key in graph.get(dg.AssetKey(name)).parent_keys}
+        shown_too = {"critical_path_edges"} if name == "longest_path" else set()  # the public face of `_edges`
+        assert parents == {*upstreams(catalog, name), *shown_too}, name
+
+
+def test_upstreams_pass_through_private_models() -> None:
+    catalog = load_catalog()
+    assert "_edges" in catalog.models["critical_path_edges"].dependencies
+    assert "events" in upstreams(catalog, "critical_path_edges")
+    assert not [name for table in catalog.public for name in upstreams(catalog, table) if name.startswith("_")]
+
+
+def test_longest_path_lies_between_edges_and_path() -> None:
+    graph = defs.resolve_asset_graph()
+    path = graph.get(dg.AssetKey("longest_path"))
+    assert dg.AssetKey("critical_path_edges") in path.parent_keys
+    assert dg.AssetKey("critical_path") in path.child_keys
+    assert path.kinds == {"networkx", "python"}
+
+
+def test_models_carry_their_documentation() -> None:
+    node = defs.resolve_asset_graph().get(dg.AssetKey("kernels"))
+    model = load_catalog().models["kernels"]
+    columns = node.metadata["dagster/column_schema"].columns
+    assert node.description == model.doc
+    assert node.group_name == "gpu"
+    assert [(c.name, c.description) for c in columns] == [(c.name, c.doc) for c in model.columns]
+    assert node.code_version == load_catalog().version("kernels")
+
+
+def test_every_header_check_is_an_asset_check() -> None:
+    keys = {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys}
+    promised = sum(len(m.checks) for m in load_catalog().models.values() if not m.private)
+    assert keys == set(all_checks())
+    assert len(keys) == promised + 3  # quality: error, warning; rejects
+
+
+def test_names_for_the_progress_bar() -> None:
+    assert {"events", "kernels", "critical_path", "overlay"} <= set(asset_names())
+    assert "trace_files" not in asset_names()

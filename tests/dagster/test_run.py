@@ -1,0 +1,137 @@
+"""The whole job in process: files in an inbox → lake → models → path → overlay."""
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+import pytest
+
+from assets.checks import checks
+from assets.common import today
+from dagster_project.definitions import definitions
+from dagster_project.demo import asset_names, materialize_all
+from tests.dagster.conftest import SHARED, write_trace
+
+
+def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict]:
+    """Asset → metadata of its materialization."""
+    events = [e.step_materialization_data.materialization for e in result.get_asset_materialization_events()]
+    return {e.asset_key.to_user_string(): {k: v.value for k, v in e.metadata.items()} for e in events}
+
+
+def state(folder: Path) -> dict[str, int]:
+    """Every file of the lake that is data, with its time of change."""
+    files = [p for p in folder.rglob("*") if p.suffix in (".parquet", ".json", ".gz")]
+    return {str(p): p.stat().st_mtime_ns for p in files}
+
+
+def test_tiny_trace_through_every_asset(run, inbox: Path, tmp_path: Path) -> None:
+    write_trace(inbox / "rank0.json")
+    result = run()
+    made = materialized(result)
+    assert result.success
+    assert set(made) == set(asset_names())
+    assert made["events"]["dagster/row_count"] == 4
+    assert made["kernels"]["dagster/row_count"] == 1
+    assert made["kernels"]["computed"] is True
+    assert {c.name: c.type for c in made["kernels"]["dagster/column_schema"].columns}["ts_ns"] == "BIGINT"
+    assert "kernels" in {
+        dep.asset_key.to_user_string()
+        for deps in made["merged_intervals"]["dagster/column_lineage"].deps_by_column.values()
+        for dep in deps
+    }
+    assert "gemm" in made["kernels"]["preview"]
+    assert made["overlay"]["files"] == 1
+    assert len(list((tmp_path / "lake" / "overlays").rglob("overlaid_critical_path_rank0.json*"))) == 1
+    with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
+        assert con.execute("SELECT count(*) FROM critical_path").fetchall()[0][0] > 0
+
+
+def test_running_again_changes_nothing(run, inbox: Path, tmp_path: Path) -> None:
+    write_trace(inbox / "rank0.json")
+    first = materialized(run())
+    before = state(tmp_path / "lake")
+    again = materialized(run())
+    assert state(tmp_path / "lake") == before
+    assert {n: m.get("dagster/row_count") for n, m in again.items()} == {
+        n: m.get("dagster/row_count") for n, m in first.items()
+    }
+    assert again["kernels"]["computed"] is False
+    assert again["overlay"]["written"] == 0
+
+
+def test_only_the_models(run, inbox: Path) -> None:
+    run([write_trace(inbox / "rank0.json")])
+    write_trace(inbox / "rank1.json", shift=5)
+    made = materialized(run(job="analyse"))
+    assert "events" not in made
+    assert made["critical_path"]["dagster/row_count"] > 0
+    assert made["overlay"]["files"] == 1
+
+
+def test_empty_inbox(run, inbox: Path) -> None:
+    result = run()
+    assert result.success
+    assert materialized(result)["events"]["dagster/row_count"] == 0
+
+
+def test_real_traces(run, inbox: Path) -> None:
+    sources = sorted(SHARED.glob("*.json.gz"))
+    if not sources:
+        pytest.skip(f"no traces in {SHARED}")
+    for source in sources:
+        shutil.copy(source, inbox)
+    result = run()
+    made = materialized(result)
+    assert made["traces"]["dagster/row_count"] == len(sources)
+    assert made["overlay"]["files"] == len(sources)
+    evaluated = {(e.asset_key.to_user_string(), e.check_name): e for e in result.get_asset_check_evaluations()}
+    assert evaluated["critical_path", "unique_trace_id_window_id_seq"].passed
+    assert evaluated["rejects", "nothing_rejected"].passed
+    assert evaluated["quality", "no_error"].passed
+
+
+def test_a_rejected_file_warns_and_the_rest_goes_on(run, inbox: Path) -> None:
+    write_trace(inbox / "rank0.json")
+    (inbox / "notes.txt").write_text("this is no trace")
+    result = run()
+    rejected = next(e for e in result.get_asset_check_evaluations() if e.check_name == "nothing_rejected")
+    assert result.success
+    assert materialized(result)["traces"]["dagster/row_count"] == 1
+    assert not rejected.passed
+    assert rejected.severity == dg.AssetCheckSeverity.WARN
+    assert "notes.txt" in rejected.metadata["files"].value
+
+
+def test_failing_checks_are_shown_as_failed(tmp_path: Path) -> None:
+    """A table that holds a key twice and a quality table with an error: both checks fail, the run does not."""
+    day, batch = today(), f"{today().replace('-', '')}T000000-00000000"
+    rows = {
+        "traces": "SELECT 't' AS trace_id",
+        "threads": "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)",
+        "quality": "SELECT 't' AS trace_id, 'cycle' AS check, 'error' AS severity, 3 AS n, 'x' AS detail",
+    }
+    for table, query in rows.items():
+        folder = tmp_path / table / f"day={day}"
+        folder.mkdir(parents=True)
+        duckdb.sql(query).write_parquet(str(folder / f"{batch}.parquet"))
+    job = dg.define_asset_job("only_checks", selection=dg.AssetSelection.checks(checks))
+    everything = dg.Definitions.merge(definitions(str(tmp_path)), dg.Definitions(jobs=[job]))
+    result = everything.resolve_job_def("only_checks").execute_in_process()
+    found = {(e.asset_key.to_user_string(), e.check_name): e for e in result.get_asset_check_evaluations()}
+    assert result.success
+    assert not found["threads", "unique_trace_id_thread_id"].passed
+    assert not found["quality", "no_error"].passed
+    assert found["quality", "no_error"].severity == dg.AssetCheckSeverity.ERROR
+    assert found["quality", "no_warning"].passed
+
+
+def test_materialize_all_reports_each_asset_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = write_trace(tmp_path / "rank0.json")
+    done: list[str] = []
+    logged: list[str] = []
+    assert materialize_all(tmp_path / "lake", [file], done.append, logged.append)
+    assert sorted(done) == asset_names()
+    assert any(line.startswith("model kernels") for line in logged)
+    assert capfd.readouterr().err == ""
