@@ -25,6 +25,7 @@ import duckdb
 from pipelines.lake.layout import MARK, REJECTS, Batch, table_files
 from pipelines.lake.store import Lake, quoted
 from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.run import create_rules
 from pipelines.origin import describe_origin
 from pipelines.traces import StagedTrace, TraceRejected, connect_staging, stage_trace
 
@@ -240,8 +241,7 @@ def prepare_events(con: duckdb.DuckDBPyConnection, catalog: Catalog, staged: Sta
     for name in catalog.models["events"].dependencies:
         model = catalog.models.get(name)
         if model is not None and model.kind == "rules":
-            rows = "SELECT * FROM read_csv(?, comment = '#', header = true)"
-            con.execute(f"CREATE OR REPLACE TABLE {name} AS {rows}", [str(model.path)])
+            create_rules(con, model)
     con.execute("CREATE OR REPLACE TABLE _ingest_context (trace_id VARCHAR, batch_id VARCHAR, base_ns BIGINT)")
     con.execute("INSERT INTO _ingest_context VALUES (?, ?, ?)", [staged.trace_id, batch_id, staged.base_ns])
 

@@ -220,7 +220,7 @@ def _check_dependencies(model: Model, models: dict[str, Model]) -> None:
         layer = models[name].layer if name in models else GIVEN.get(name)
         if layer is None:
             raise CatalogError(f"{_place(model, name)}: reads {name!r}; write the name of a model or of a rule table")
-        if LAYERS.index(layer) > LAYERS.index(model.layer):
+        if layer != "rules" and LAYERS.index(layer) > LAYERS.index(model.layer):  # rules are data, for every layer
             raise CatalogError(
                 f"{_place(model, name)}: layer {model.layer} may not read {name!r} of the later layer {layer}; "
                 f"move the file to sql/{layer}/"

@@ -64,12 +64,20 @@ def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
 
 def _create(con: duckdb.DuckDBPyConnection, model: Model) -> int:
     if model.kind == "rules":
-        # "" is an empty text, as in HTA's label for edges without time; a field with nothing in it is NULL.
-        rows = "SELECT * FROM read_csv(?, comment = '#', header = true)"
-        con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {rows}", [str(model.path)])
+        create_rules(con, model)
     elif model.kind == "python":
         module, function = PYTHON_MODELS[model.name][1].split(":")
         getattr(import_module(module), function)(con)
     else:
         con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {model.sql}")
     return con.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]
+
+
+def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Create a rule table from its CSV.
+
+    The dialect is given: guessed from few rows, quotes would be part of the text. `""` is an empty text, as in HTA's
+    label for edges without time; a field with nothing in it is NULL.
+    """
+    dialect = "header = true, comment = '#', delim = ',', quote = '\"', escape = '\"', allow_quoted_nulls = false"
+    con.execute(f"CREATE OR REPLACE TABLE {model.name} AS SELECT * FROM read_csv(?, {dialect})", [str(model.path)])

@@ -113,9 +113,9 @@ def _column(path: Path, projection: Any) -> Column:
 
     from pipelines.models.portable import line_of
 
-    name = projection.alias_or_name
+    name = projection.output_name
     line = line_of(projection)
-    if isinstance(projection, exp.Star) or name == "*":
+    if isinstance(projection, exp.Star) or projection.alias_or_name == "*":
         raise CatalogError(f"{path}:{line}: the outermost SELECT names its columns, no `*`")
     if not name:
         raise CatalogError(f"{path}:{line}: give the column a name: `{projection.sql()} AS name,  -- Meaning, unit.`")

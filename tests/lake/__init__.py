@@ -1,0 +1,1 @@
+"""Tests of the lake: crashes, several processes at once, what analysts see."""

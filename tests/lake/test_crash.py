@@ -1,0 +1,110 @@
+"""Killed at any step and run again, a verb leaves what it leaves when nothing happens."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST, table_files
+from pipelines.models.materialize import materialize
+from tests.lake.world import (
+    PROCESSES,
+    TABLES,
+    assert_whole,
+    capture,
+    do_ingest,
+    do_materialize,
+    do_publish,
+    run_killed,
+    shown,
+)
+
+
+def test_ingest_killed_at_every_step(tmp_path: Path) -> None:
+    files = capture(tmp_path / "in")
+    whole = Lake(tmp_path / "whole")
+    ingest(files, whole)
+    expected = shown(whole)
+    killed = 0
+    while True:
+        lake = Lake(tmp_path / f"lake{killed}")
+        if not run_killed(killed + 1, do_ingest, lake.root, files):
+            break
+        with lake.connect(["events", "traces"]) as con:
+            assert not lake.exists or assert_whole(con) == 3, f"step {killed + 1}"
+        report = ingest(files, lake)
+        assert shown(lake) == expected, f"step {killed + 1}"
+        assert {row.status for row in report.rows} <= {"ok", "known", "rejected"}
+        assert len(lake.batches()) == 1
+        killed += 1
+    assert killed > 10
+
+
+def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
+    files, choice = capture(tmp_path / "in", ranks=6), random.Random(1)
+    lake = Lake(tmp_path / "lake")
+    for _ in range(6):
+        process = PROCESSES.Process(target=do_ingest, args=(lake.root, files))
+        process.start()
+        process.join(choice.uniform(0.02, 0.6))
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    ingest(files, lake)
+    with lake.connect(["events", "traces"]) as con:
+        assert assert_whole(con) == 6
+
+
+def test_materialize_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in"), lake)
+    materialize(lake, TABLES)
+    expected = shown(lake)
+    written = {table: table_files(lake.root, table)[0] for table in TABLES}
+    killed = 0
+    while True:
+        for path in written.values():
+            path.unlink(missing_ok=True)
+        if not run_killed(killed + 1, do_materialize, lake.root):
+            break
+        half = shown(lake)
+        assert all(half[table] == expected[table] for table in half), f"step {killed + 1}"
+        materialize(lake, TABLES)
+        assert shown(lake) == expected, f"step {killed + 1}"
+        killed += 1
+    assert killed > 10
+
+
+def test_publish_killed_at_every_step(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in"), lake)
+    do_publish(lake.root)
+    killed = 0
+    while run_killed(killed + 1, do_publish, lake.root):
+        with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+            assert assert_whole(con) == 3
+        killed += 1
+    assert killed >= 3
+
+
+def test_leftovers_are_swept_after_a_day_and_not_before(tmp_path: Path) -> None:
+    files = capture(tmp_path / "in")
+    lake = Lake(tmp_path / "lake")
+    step = 1
+    while not table_files(lake.root, "events"):  # until the kill falls between the events and their mark
+        assert run_killed(step, do_ingest, lake.root, files)
+        step += 1
+    assert not lake.exists
+    assert lake.sweep() == []
+    for path in [*lake.root.glob(".staging/*"), *table_files(lake.root, "events")]:
+        os.utime(path, (0, 0))
+    assert lake.sweep()
+    assert not table_files(lake.root, "events")
+    assert not list(lake.root.glob(".staging/*"))

@@ -1,0 +1,99 @@
+"""Names, versions and views of a lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Batch, Lake
+from pipelines.lake.layout import ANALYST, table_file, table_files
+from pipelines.lake.publish import column_types, publish
+from pipelines.models.catalog import load_catalog
+from pipelines.models.materialize import materialize
+from tests.lake.world import capture, write_trace
+
+
+def test_a_batch_knows_its_day() -> None:
+    assert Batch("20261121T053000-1f2e3d4c").day == "2026-11-21"
+    assert Batch.new().day.startswith("20")
+    with pytest.raises(ValueError, match="no batch id"):
+        _ = Batch("latest").day
+
+
+def test_files_lie_where_any_engine_finds_them(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in"), lake)
+    batch = lake.batches()[0]
+    for table in ("traces", "events", "findings", "rejects"):
+        assert table_file(lake.root, table, batch).is_file()
+    assert not list(lake.root.glob(".staging/*"))
+    hive = f"{lake.root}/events/*/*.parquet"
+    days = duckdb.sql(f"SELECT DISTINCT day FROM read_parquet('{hive}', hive_partitioning = true)").fetchall()
+    assert [str(day) for (day,) in days] == [batch.day]
+
+
+def test_the_events_of_a_batch_are_sorted_by_trace(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in", ranks=5), lake)
+    file = table_files(lake.root, "events")[0]
+    keys = duckdb.execute("SELECT trace_id, event_id FROM read_parquet(?)", [str(file)]).fetchall()
+    assert keys == sorted(keys)
+    assert len({trace_id for trace_id, _ in keys}) == 5
+
+
+def test_an_empty_lake_is_published_with_all_tables_and_types(tmp_path: Path) -> None:
+    with duckdb.connect(str(publish(Lake(tmp_path / "lake"))), read_only=True) as con:
+        types = column_types(load_catalog())
+        assert set(types) == {row[0] for row in con.execute("SHOW TABLES").fetchall()}
+        for table, columns in types.items():
+            assert [(r[0], r[1]) for r in con.execute(f"DESCRIBE {table}").fetchall()] == columns
+            if load_catalog().models[table].kind != "rules":
+                assert con.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+
+
+def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in"), lake)
+    materialize(lake)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        for table, columns in column_types(load_catalog()).items():
+            described = con.execute(f"DESCRIBE {table}").fetchall()
+            assert {(row[0], row[1]) for row in described} == set(columns), table
+        bare = con.execute(
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL UNION ALL "
+            "SELECT table_name, '' FROM duckdb_tables() WHERE comment IS NULL UNION ALL "
+            "SELECT view_name, '' FROM duckdb_views() WHERE NOT internal AND comment IS NULL"
+        ).fetchall()
+        assert bare == []
+        kinds = dict(con.execute("SELECT table_name, table_type FROM information_schema.tables").fetchall())
+    assert kinds["events"] == kinds["kernels"] == "VIEW"
+    assert kinds["traces"] == kinds["temporal_breakdown"] == kinds["kernel_classes"] == "BASE TABLE"
+
+
+def test_an_open_shell_keeps_its_state_while_more_is_ingested(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "a.json", 1)], lake)
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        ingest([write_trace(tmp_path / "b.json", 2)], lake)
+        materialize(lake, ["kernels"])
+        assert con.execute("SELECT count(*) FROM traces").fetchall() == [(1,)]
+        assert con.execute("SELECT count(DISTINCT trace_id) FROM events").fetchall() == [(1,)]
+
+
+def test_files_of_an_older_model_read_as_null_where_they_lack_a_column(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for seed in (1, 2):
+        ingest([write_trace(tmp_path / f"{seed}.json", seed)], lake)
+    materialize(lake, ["kernels"])
+    old = table_files(lake.root, "kernels")[0]
+    staged = tmp_path / "old.parquet"
+    duckdb.execute(f"COPY (SELECT * EXCLUDE (rule_id) FROM read_parquet('{old}')) TO '{staged}'")
+    lake.put("kernels", lake.batches()[0], staged)
+    with lake.connect(["traces", "kernels"]) as con:
+        assert con.execute("SELECT count(*), count(rule_id) FROM kernels").fetchall() == [(8, 4)]
+    materialize(lake, ["kernels"])  # the rewritten file carries no version: it is computed anew
+    with lake.connect(["traces", "kernels"]) as con:
+        assert con.execute("SELECT count(*), count(rule_id) FROM kernels").fetchall() == [(8, 8)]

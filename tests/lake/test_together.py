@@ -1,0 +1,95 @@
+"""Writers, readers and a publisher at once: nobody fails, nobody sees a torn trace."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST, table_files
+from pipelines.lake.publish import publish
+from tests.lake.world import PROCESSES, assert_whole, capture, shown, write_trace
+
+
+def write_one_by_one(root: Path, files: list[Path]) -> None:
+    for file in files:
+        ingest([file], Lake(root))
+
+
+def publish_until(root: Path, done: Any) -> None:
+    while not done.is_set():
+        publish(Lake(root))
+
+
+def read_until(root: Path, done: Any, reads: Any) -> None:
+    while not done.is_set():
+        with duckdb.connect(str(root / ANALYST), read_only=True) as con:
+            assert_whole(con)
+        with Lake(root).connect(["traces", "events"]) as con:
+            assert_whole(con)
+        with reads.get_lock():
+            reads.value += 1
+
+
+def test_writers_readers_and_a_publisher(tmp_path: Path) -> None:
+    files = [write_trace(tmp_path / "in" / f"rank{rank}.json", rank) for rank in range(8)]
+    root = tmp_path / "lake"
+    ingest([files[0]], Lake(root))
+    publish(Lake(root))
+    done, reads = PROCESSES.Event(), PROCESSES.Value("i", 0)
+    writers = [PROCESSES.Process(target=write_one_by_one, args=(root, given)) for given in (files, files[::-1])]
+    others = [PROCESSES.Process(target=publish_until, args=(root, done))]
+    others += [PROCESSES.Process(target=read_until, args=(root, done, reads)) for _ in range(2)]
+    for process in [*others, *writers]:
+        process.start()
+    for process in writers:
+        process.join()
+    time.sleep(0.2)
+    done.set()
+    for process in others:
+        process.join()
+    assert [process.exitcode for process in [*writers, *others]] == [0] * 5
+    assert reads.value > 0
+    publish(Lake(root))
+    with duckdb.connect(str(root / ANALYST), read_only=True) as con:
+        assert assert_whole(con) == 8
+
+
+def test_the_same_files_by_two_processes_at_once(tmp_path: Path) -> None:
+    files = capture(tmp_path / "in", ranks=4)
+    alone, together = Lake(tmp_path / "alone"), Lake(tmp_path / "together")
+    ingest(files, alone)
+    writers = [PROCESSES.Process(target=write_all, args=(together.root, files)) for _ in range(3)]
+    for process in writers:
+        process.start()
+    for process in writers:
+        process.join()
+    assert [process.exitcode for process in writers] == [0] * 3
+    assert shown(together) == shown(alone)
+
+
+def write_all(root: Path, files: list[Path]) -> None:
+    ingest(files, Lake(root))
+
+
+def test_a_trace_that_another_process_commits_first_is_known(tmp_path: Path, monkeypatch) -> None:
+    files = capture(tmp_path / "in")
+    lake = Lake(tmp_path / "lake")
+    merged = "pipelines.ingest._OpenBatch._merged"
+    original = __import__("pipelines.ingest", fromlist=["_OpenBatch"])._OpenBatch._merged
+
+    def overtaken(batch: Any) -> Path:
+        monkeypatch.setattr(merged, original)
+        ingest(files, lake)  # another process, between our reading and our commit
+        return original(batch)
+
+    monkeypatch.setattr(merged, overtaken)
+    report = ingest(files, lake)
+    assert [row.status for row in report.rows] == ["known", "known", "known", "rejected"]
+    assert len(lake.batches()) == len(table_files(lake.root, "events")) == 1
+    with lake.connect(["traces", "events"]) as con:
+        assert assert_whole(con) == 3

@@ -1,0 +1,116 @@
+"""Small traces on disk, what a lake shows of them, and processes that are killed at a step."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+
+# Children start from a process that has the modules loaded and nothing running, so a test can afford many of them.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["pipelines.ingest", "pipelines.models.materialize", "tests.lake.world"])
+TABLES = ["kernels", "temporal_breakdown"]
+
+
+def write_trace(path: Path, seed: int, n: int = 4, **top: Any) -> Path:
+    """A trace of n launches, each with a kernel; the seed makes its content, and so its id, its own."""
+    events: list[dict[str, Any]] = []
+    for i in range(n):
+        at = {"ts": 100 * i + seed, "ph": "X"}
+        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "dur": 5}
+        kernel = {"cat": "kernel", "name": f"gemm_{seed}", "pid": 0, "tid": 7, "dur": 20}
+        events.append({**at, **launch, "args": {"correlation": i + 1}})
+        events.append({**at, **kernel, "args": {"correlation": i + 1, "stream": 7, "device": 0}})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**top, "traceEvents": events}))
+    return path
+
+
+def capture(folder: Path, ranks: int = 3) -> list[Path]:
+    """`ranks` traces and one file that is none."""
+    files = [write_trace(folder / f"rank{rank}.json", rank, distributedInfo={"rank": rank}) for rank in range(ranks)]
+    broken = folder / "broken.json"
+    broken.write_text("no trace at all")
+    return [*files, broken]
+
+
+def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]:
+    """Every row that the lake shows, but for what names the run: batch, time of ingestion."""
+    tables = tables or [name for name in load_catalog().public if load_catalog().models[name].kind != "rules"]
+    rows = {}
+    with lake.connect(tables) as con:
+        present = {row[0] for row in con.execute("SHOW TABLES").fetchall()}
+        for table in sorted(present):
+            columns = {row[0] for row in con.execute(f"DESCRIBE {table}").fetchall()}
+            left_out = ", ".join(sorted(columns & {"batch_id", "ingested_at", "seen_at"}))
+            found = con.execute(f"SELECT * EXCLUDE ({left_out}) FROM {table}").fetchall()
+            rows[table] = sorted(found, key=repr)
+    return rows
+
+
+def assert_whole(con: duckdb.DuckDBPyConnection) -> int:
+    """Every trace that is shown is there once and with all its events; returns how many there are."""
+    traces = con.execute("SELECT trace_id, n_events FROM traces").fetchall()
+    assert len({trace_id for trace_id, _ in traces}) == len(traces)
+    if traces:
+        counted = con.execute("SELECT trace_id, count(*), count(DISTINCT event_id) FROM events GROUP BY 1").fetchall()
+        assert sorted(counted) == sorted((trace_id, n, n) for trace_id, n in traces)
+    return len(traces)
+
+
+def run_killed(step: int, verb: Callable[..., object], *args: Any) -> bool:
+    """Run `verb(*args)` in a process that kills itself at its step-th touch of the disk; False when it has fewer."""
+    process = PROCESSES.Process(target=_dying, args=(step, verb, args))
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
+    return process.exitcode != 0
+
+
+def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...]) -> None:
+    left = step
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*given, **named)
+
+        return wrapped
+
+    for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree"), (duckdb, "connect")):
+        setattr(module, name, counted(getattr(module, name)))
+    verb(*args)
+
+
+def do_ingest(root: Path, paths: list[Path]) -> None:
+    """Ingest, in a process of its own."""
+    from pipelines.ingest import ingest
+
+    ingest(paths, Lake(root))
+
+
+def do_materialize(root: Path) -> None:
+    """Compute TABLES, in a process of its own."""
+    from pipelines.models.materialize import materialize
+
+    materialize(Lake(root), TABLES)
+
+
+def do_publish(root: Path) -> None:
+    """Publish the analysts' file, in a process of its own."""
+    from pipelines.lake.publish import publish
+
+    publish(Lake(root))

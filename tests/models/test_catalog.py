@@ -1,0 +1,133 @@
+"""What the catalog reads from SQL files, and what it refuses."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.models.catalog import LAYERS, CatalogError, load_catalog
+
+GOOD = "-- One row: a thing.\nSELECT\n    trace_id,  -- The trace.\n    1 AS n  -- A number.\nFROM window_requests\n"
+
+
+def folder(tmp_path: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = tmp_path / "sql" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "sql"
+
+
+def reading(table: str) -> str:
+    return GOOD.replace("window_requests", table)
+
+
+def test_a_file_says_it_all(tmp_path: Path) -> None:
+    text = "-- One row: a.\n-- How: so.\n-- check: unique(trace_id)\n" + GOOD.split("\n", 1)[1]
+    model = load_catalog(folder(tmp_path, {"gpu/a.sql": text, "gpu/_b.sql": reading("a")})).models["a"]
+    assert (model.name, model.layer, model.kind, model.private) == ("a", "gpu", "sql", False)
+    assert model.doc == "One row: a. How: so."
+    assert [(column.name, column.doc) for column in model.columns] == [("trace_id", "The trace."), ("n", "A number.")]
+    assert (model.dependencies, model.checks, model.sql) == (("window_requests",), ("unique(trace_id)",), text)
+
+
+def test_order_closure_and_public_names(tmp_path: Path) -> None:
+    files = {"summary/a.sql": reading("_b"), "gpu/_b.sql": reading("c"), "gpu/c.sql": GOOD, "gpu/d.sql": GOOD}
+    catalog = load_catalog(folder(tmp_path, files))
+    assert catalog.closure(["a"]) == ["c", "_b", "a"]
+    assert sorted(catalog.public) == ["a", "c", "d"]
+    with pytest.raises(CatalogError, match="no table 'nothing'"):
+        catalog.closure(["nothing"])
+
+
+def test_ctes_and_subqueries_are_no_tables(tmp_path: Path) -> None:
+    text = (
+        "-- One row: a.\nWITH c AS (SELECT trace_id FROM b), b2 AS (SELECT trace_id FROM c)\n"
+        "SELECT\n    trace_id  -- The trace.\nFROM b2\nWHERE trace_id IN (SELECT trace_id FROM d)\n"
+    )
+    catalog = load_catalog(folder(tmp_path, {"gpu/a.sql": text, "gpu/b.sql": GOOD, "gpu/d.sql": GOOD}))
+    assert catalog.models["a"].dependencies == ("b", "d")
+
+
+BROKEN = {
+    "no header": (GOOD.split("\n", 1)[1], r"a\.sql:1: begin the file with `-- One row: …`"),
+    "no meaning": (GOOD.replace("  -- A number.", ""), r"a\.sql:4: column 'n' has no meaning; write `n,  -- Mean"),
+    "no name": (GOOD.replace("1 AS n", "1 + 1"), r"a\.sql:\d: give the column a name"),
+    "star": ("-- One row: a.\nSELECT * FROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
+    "from first": ("-- One row: a.\nFROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
+    "unknown table": (reading("kernles"), r"a\.sql:5: reads 'kernles'; write the name of a model"),
+    "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT a file"),
+    "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT a file"),
+    "broken": ("-- One row: a.\nSELECT trace_id,\n FROM (", r"a\.sql:\d: no SQL that can be read"),
+    "circle": (reading("a"), r"a\.sql:1: models depend on each other in a circle: a → a"),
+    "later layer": (reading("late"), r"a\.sql:5: layer gpu may not read 'late' of the later layer summary"),
+    "group by all": (GOOD + "GROUP BY ALL", r"a\.sql:\d: GROUP BY ALL is not portable"),
+    "asof": (GOOD + "ASOF JOIN b ON b.n >= n", r"a\.sql:\d: an ASOF or positional join"),
+    "lambda": (GOOD.replace("1 AS", "list_transform(x, lambda y: y) AS"), r"a\.sql:4: a lambda"),
+    "list": (GOOD.replace("1 AS", "[n, 1] AS"), r"a\.sql:4: a list"),
+    "list aggregate": (GOOD.replace("1 AS", "list(x) AS"), r"a\.sql:4: a list"),
+    "struct": (GOOD.replace("1 AS", "{'k': m} AS"), r"a\.sql:4: a struct"),
+    "quantile": (GOOD.replace("1 AS", "quantile_cont(x, 0.5) AS"), r"a\.sql:4: a continuous quantile"),
+    "recursion": (
+        "-- One row: a.\nWITH RECURSIVE r AS (SELECT 1 AS n)\nSELECT\n    n  -- N.\nFROM r",
+        r"a\.sql:\d: a recursive CTE",
+    ),
+    "pivot": (
+        "-- One row: a.\nSELECT\n    n  -- N.\nFROM (PIVOT window_requests ON profile USING count(*))",
+        r"a\.sql:\d: PIVOT is not portable",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_refused_is_told_with_file_line_and_way_out(tmp_path: Path, name: str) -> None:
+    text, message = BROKEN[name]
+    files = {"gpu/a.sql": text, "gpu/b.sql": GOOD, "summary/late.sql": GOOD}
+    with pytest.raises(CatalogError, match=message):
+        load_catalog(folder(tmp_path, files))
+
+
+def test_names_are_unique_and_layers_known(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match=r"b\.sql:1: the table 'b' is already defined in .*gpu"):
+        load_catalog(folder(tmp_path, {"gpu/b.sql": GOOD, "sync/b.sql": GOOD}))
+    with pytest.raises(CatalogError, match=r"c\.sql:1: unknown layer 'somewhere'"):
+        load_catalog(folder(tmp_path / "2", {"somewhere/c.sql": GOOD}))
+
+
+def test_rules_are_documented_tables(tmp_path: Path) -> None:
+    rules = "# One row: a rule.\n# name: Its name.\nname\nx\n"
+    catalog = load_catalog(folder(tmp_path, {"rules/r.csv": rules, "gpu/a.sql": reading("r")}))
+    assert (catalog.models["r"].kind, catalog.models["r"].columns[0].doc) == ("rules", "Its name.")
+    assert set(catalog.rules) == {"r"}
+    with pytest.raises(CatalogError, match=r"s\.csv:2: column 'name' has no meaning; write `# name: meaning` above"):
+        load_catalog(folder(tmp_path / "2", {"rules/s.csv": "# One row: a rule.\nname\nx\n"}))
+    with pytest.raises(CatalogError, match=r"s\.csv:1: begin the file with"):
+        load_catalog(folder(tmp_path / "3", {"rules/s.csv": "name\nx\n"}))
+
+
+def test_a_version_follows_what_a_model_reads(tmp_path: Path) -> None:
+    rules = "# One row: a rule.\n# name: Its name.\nname\nx\n"
+    lake = reading("raw_events")
+    files = {"rules/r.csv": rules, "ingest/l.sql": lake, "gpu/_b.sql": reading("r"), "gpu/a.sql": reading("_b")}
+    files["gpu/other.sql"] = reading("l")
+    before = load_catalog(folder(tmp_path, files))
+    cases = {
+        "rules/r.csv": (rules + "y\n", {"r", "_b", "a"}),
+        "gpu/_b.sql": (files["gpu/_b.sql"] + "-- more", {"_b", "a"}),
+        "ingest/l.sql": (lake + "-- more", {"l"}),  # what is ingested stays: no model is computed anew for it
+    }
+    for i, (name, (text, expected)) in enumerate(cases.items()):
+        after = load_catalog(folder(tmp_path / str(i), {**files, name: text}))
+        assert {n for n in before.models if before.version(n) != after.version(n)} == expected
+
+
+def test_the_projects_own_catalog_holds_and_loads_fast() -> None:
+    catalog = load_catalog()
+    assert [m.name for m in catalog.models.values() if not m.doc.startswith("One row: ")] == []
+    assert {model.layer for model in catalog.models.values()} <= set(LAYERS)
+    load_catalog.cache_clear()
+    started = time.perf_counter()
+    load_catalog()
+    assert time.perf_counter() - started < 0.3
