@@ -1,0 +1,156 @@
+"""`make bench`: HTA and tracelake in turn on the same files as whole processes; ratios and the floors of issue 2.
+
+Example: `python -m tests.benchmarks.bench --quick --file rank0.json.gz`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+from tests.benchmarks import report
+from tests.benchmarks.inputs import CAPTURE, SetupFailed, hta_python, longer, synthetic
+from tests.benchmarks.processes import in_turn, measure, tracelake
+from tests.benchmarks.report import Floor, Line, console
+
+_HTA_SIDE = Path(__file__).with_name("hta_side.py")
+_LONG, _HUGE = 10, 43
+"""Copies of CAPTURE that make 0.47 GB and 2.03 GB of JSON."""
+_SPEED, _LONG_SPEED, _LONG_MEMORY = Floor(8), Floor(20), Floor(4)
+_GZIP, _INGEST_MEMORY = Floor(3, at_least=False), Floor(700, at_least=False, unit=" MiB")
+_GRAPH_EVENTS = 1_000_000
+
+
+def main() -> None:
+    """Parse the options, run what they ask for, print tables."""
+    options = _options()
+    source = options.file or (CAPTURE if CAPTURE.exists() else None)
+    if source is None:
+        console.print(
+            f"[yellow]{CAPTURE} is not here (the ../shared folder is missing): measuring on a synthetic capture, for "
+            "which there are no floors. --file FILE measures on a capture of yours.[/]"
+        )
+    try:
+        with console.status("preparing HTA's environment and the captures under .bench/"):
+            python = hta_python()
+            source = (source or synthetic()).resolve()
+            long = longer(source, _LONG, ".json") if options.large else None
+    except SetupFailed as error:
+        raise SystemExit(f"error: {error}") from None
+    known = source == CAPTURE.resolve()
+    console.print(
+        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; medians of whole processes"
+    )
+    _compare(python, source, options.runs, _SPEED if known else None, None)
+    if long is not None:
+        floors = (_LONG_SPEED, _LONG_MEMORY) if known else (None, None)
+        _compare(python, long, options.large, *floors)
+    _ingest(source, options.runs, options.large, known)
+    if options.large:
+        _longest_path()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="runs on the capture itself (3)")
+    parser.add_argument(
+        "--large", type=int, default=1, help="runs on the long captures; 0 leaves them out (1; HTA: 5 min)"
+    )
+    parser.add_argument("--file", type=Path, help="the capture (.json or .json.gz) instead of v100_54mb_rank1")
+    parser.add_argument("--quick", action="store_true", help="as --runs 1 --large 0")
+    options = parser.parse_args()
+    if options.quick:
+        options.runs, options.large = 1, 0
+    if options.runs < 1 or options.large < 0:
+        parser.error("--runs must be at least 1 and --large at least 0")
+    if options.file and not options.file.is_file():
+        parser.error(f"there is no file {options.file}")
+    return options
+
+
+def _compare(python: Path, file: Path, runs: int, speed: Floor | None, memory: Floor | None) -> None:
+    """Loading and the critical path by HTA and by us: load A B A B …, then path A B C A B C …"""
+    with console.status(file.name) as status:
+
+        def say(text: str) -> None:
+            status.update(f"{file.name}: {text}")
+
+        loads = in_turn(
+            {
+                "HTA load": lambda _: [python, _HTA_SIDE, "load", file],
+                "ingest": lambda folder: tracelake("ingest", file, "--lake", folder / "lake"),
+            },
+            runs,
+            say=say,
+        )
+        paths = in_turn(
+            {
+                "HTA path": lambda _: [python, _HTA_SIDE, "path", file],
+                "default": lambda _: tracelake("critical-path", file),
+                "hta": lambda _: tracelake("critical-path", file, "--profile", "hta"),
+            },
+            runs,
+            say=say,
+        )
+    report.against_hta(
+        f"{file.name}: {file.stat().st_size / 1e6:,.0f} MB",
+        [
+            Line("file → loaded (ours: Parquet lake)", loads["HTA load"], loads["ingest"]),
+            Line("file → critical path, profile default", paths["HTA path"], paths["default"], speed, memory),
+            Line("file → critical path, profile hta", paths["HTA path"], paths["hta"]),
+        ],
+    )
+
+
+def _ingest(source: Path, runs: int, large: int, known: bool) -> None:
+    """Ingestion of packed captures against unpacking alone; the long ones show that memory does not grow."""
+    gzip = shutil.which("gzip")
+    if gzip is None:
+        console.print("[yellow]gzip is not installed: ingestion is not compared with it[/]")
+        return
+    files = [(source, runs, False)] if source.suffix == ".gz" else []
+    try:
+        for copies in (_LONG, _HUGE) if large else ():
+            with console.status(f"making the capture {copies} times longer"):
+                files.append((longer(source, copies, ".json.gz"), large, known))
+    except SetupFailed as error:
+        console.print(f"[red]{error}[/]")
+    lines = []
+    for file, count, floors in files:
+        with console.status(file.name):
+            results = in_turn(
+                {
+                    "gzip": lambda _, file=file: [gzip, "-dc", file],
+                    "ingest": lambda folder, file=file: tracelake("ingest", file, "--lake", folder / "lake"),
+                },
+                count,
+                discard=["gzip"],
+            )
+        bounds = (_GZIP, _INGEST_MEMORY) if floors else (None, None)
+        lines.append(Line(file.name, results["gzip"], results["ingest"], *bounds))
+    if lines:
+        report.against_gzip("ingest .json.gz → Parquet", lines)
+    if len(lines) > 1:
+        small, huge = (line.ours.rss_mib for line in lines[-2:])
+        console.print(f"peak memory of ingest at {_HUGE / _LONG:.1f} times the size: {100 * (huge / small - 1):+.1f} %")
+
+
+def _longest_path() -> None:
+    rows = []
+    with console.status(f"longest path of a graph of {_GRAPH_EVENTS:,} events"):
+        for which in ("networkx", "tracelake"):
+            run = measure([sys.executable, "-m", "tests.benchmarks.longest_path", which, str(_GRAPH_EVENTS)])
+            if run.status:
+                console.print(f"[red]failed:[/] {which}: {run.stderr.strip()[-600:]}", highlight=False)
+                return
+            rows.append((which, json.loads(run.stdout), run.rss_mib))
+    report.longest_path(f"networkx.dag_longest_path on {_GRAPH_EVENTS:,} events", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""What the benchmark needs, made once under `.bench/`: HTA in an environment of its own, and long captures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.benchmarks.processes import ROOT
+
+BENCH = ROOT / ".bench"
+CAPTURE = ROOT.parent / "shared" / "traces" / "single" / "v100_54mb_rank1.json.gz"
+"""The capture that the floors are for: 47 MB of JSON, 216,092 events."""
+_HTA = ("traceinsight==0.6.1", "pandas<3")
+
+# In processes of their own: the benchmark's must stay small (see processes.measure).
+_ENLARGE = """
+import sys
+from pipelines.synthetic import enlarge
+enlarge(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+"""
+_SYNTHETIC = """
+import sys
+from dataclasses import replace
+from pipelines.synthetic import CaptureSpec, steps_for, write_capture
+spec = CaptureSpec(ranks=1, seed=1, fractional_ts=False)
+write_capture(replace(spec, steps=steps_for(spec, 47_000_000)), sys.argv[1])
+"""
+
+
+class SetupFailed(Exception):
+    """Something the benchmark needs could not be made; the message says what and how to go on."""
+
+
+def hta_python() -> Path:
+    """The interpreter of HTA's environment, installed on first use. Raises SetupFailed."""
+    folder = BENCH / "hta"
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    stamp = folder / ".installed"
+    wanted = " ".join(_HTA)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    for command in (
+        [sys.executable, "-m", "venv", folder],
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *_HTA],
+        [python, "-c", "import hta.trace_analysis"],
+    ):
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+        if done.returncode:
+            raise SetupFailed(f"HTA cannot be installed into {folder}: {done.stderr.strip()[-600:]}")
+    stamp.write_text(wanted)
+    return python
+
+
+def longer(source: Path, times: int, suffix: str) -> Path:
+    """`source` again and again in time, as .json or .json.gz by `suffix`, made on first use. Raises SetupFailed."""
+    name = source.name.removesuffix(".gz").removesuffix(".json")
+    return _made(BENCH / f"{name}_{times}x{suffix}", lambda unfinished: [_ENLARGE, source, unfinished, str(times)])
+
+
+def synthetic() -> Path:
+    """A synthetic capture about as large as CAPTURE, made on first use. Raises SetupFailed."""
+    folder = BENCH / "synthetic"
+    path = folder / "rank0.json.gz"
+    return path if path.exists() else _made(folder, lambda unfinished: [_SYNTHETIC, unfinished]) / path.name
+
+
+def _made(target: Path, script: Callable[[Path], list[Path | str]]) -> Path:
+    if target.exists():
+        return target
+    BENCH.mkdir(exist_ok=True)
+    unfinished = target.with_name(f"unfinished-{target.name}")  # the suffix decides whether it is packed
+    shutil.rmtree(unfinished, ignore_errors=True)
+    arguments = script(unfinished)
+    done = subprocess.run(
+        [sys.executable, "-c", *(str(part) for part in arguments)], cwd=ROOT, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SetupFailed(f"cannot make {target}: {done.stderr.strip()[-600:]}")
+    os.replace(unfinished, target)
+    return target
