@@ -12,8 +12,9 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import ANALYST, ANALYST_TEMP, MARK, REJECTS, table_files
+from pipelines.lake.layout import ANALYST, ANALYST_TEMP, MARK, REJECTS
 from pipelines.lake.store import Lake, committed_rows, quoted
+from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model, load_catalog
 from pipelines.models.run import run_models
 
@@ -31,25 +32,27 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     with lake.publish_lock(), tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
         with duckdb.connect(str(built)) as con:
+            batches = set(lake.batches())
             for table in (MARK, *(t for t in catalog.public if t != MARK)):
-                _publish_table(con, lake, catalog, catalog.models[table])
+                _publish_table(con, catalog, catalog.models[table], lake.committed_files(table, batches))
         with built.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(built, target)
     return target
 
 
+@lru_cache
 def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     """The columns and DuckDB types of every public table, found by running all models on nothing."""
-    return _column_types(tuple(catalog.models.values()))
+    digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
+    found = remembered("column-types", digest, lambda: _dry_run(catalog))
+    return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
 
 
-@lru_cache
-def _column_types(models: tuple[Model, ...]) -> dict[str, list[tuple[str, str]]]:
+def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     from pipelines.critical_path.windows import request_windows
     from pipelines.ingest import empty_lake_tables
 
-    catalog = Catalog({model.name: model for model in models})
     with duckdb.connect() as con:
         empty_lake_tables(con, catalog)
         request_windows(con, [])
@@ -60,8 +63,7 @@ def _column_types(models: tuple[Model, ...]) -> dict[str, list[tuple[str, str]]]
     return types
 
 
-def _publish_table(con: duckdb.DuckDBPyConnection, lake: Lake, catalog: Catalog, model: Model) -> None:
-    files = table_files(lake.root, model.name)
+def _publish_table(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, files: list[Path]) -> None:
     kind = "TABLE"
     if model.kind == "rules":
         run_models(con, catalog, [model.name])

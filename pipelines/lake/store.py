@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,6 +86,14 @@ class Lake:
         """The committed batches, oldest first."""
         return [batch_of(path) for path in table_files(self.root, MARK)]
 
+    def committed_files(self, table: str, batches: Set[Batch] | None = None) -> list[Path]:
+        """The table's files of committed batches (of `batches`, where these were listed before), oldest first.
+
+        A file without a mark may be taken away again, so nobody else reads it.
+        """
+        known = set(self.batches()) if batches is None else batches
+        return [path for path in table_files(self.root, table) if table == REJECTS or batch_of(path) in known]
+
     def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
         """The model version that each table of a batch was computed with; a table without a file is not in it."""
         files = {str(path): table for table in tables if (path := table_file(self.root, table, batch)).exists()}
@@ -122,11 +130,10 @@ class Lake:
         The views list the files of this moment, the marks first: what is committed later is in none of them, so no
         query sees a batch in one table and not in another.
         """
-        marks = table_files(self.root, MARK)
+        batches = set(self.batches())
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
         for table in (MARK, *(t for t in tables if t != MARK)):
-            files = marks if table == MARK else table_files(self.root, table)
-            if files:
+            if files := self.committed_files(table, batches):
                 only_here = "" if table == REJECTS else only
                 con.execute(f"CREATE OR REPLACE VIEW {table} AS {committed_rows(table, files)}{only_here}")
 

@@ -82,12 +82,12 @@ PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalog:
     """All models by name, each after the models it reads."""
 
     models: dict[str, Model]
-    _versions: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    _versions: dict[str, str] = field(default_factory=dict, repr=False)
 
     def closure(self, names: Iterable[str]) -> list[str]:
         """The names and all they depend on, in order. Raises CatalogError for a name that is no table."""

@@ -6,15 +6,12 @@ where the texts and this module are the same to the byte.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
 
 _ONE_ROW = "One row: "
@@ -42,19 +39,15 @@ class ParsedFile:
 def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
     """Parse the files of a folder, or take what an earlier process parsed from the same texts. Raises CatalogError."""
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    digest = hashlib.sha256()
-    for source in (Path(__file__), Path(__file__).with_name("portable.py")):
-        digest.update(source.read_bytes())
-    for path, text in texts.items():
-        digest.update(f"{path}\0{text}\0".encode())
-    cache = _cache_file(folder)
-    known = _read_cache(cache, digest.hexdigest())
-    if known is not None:
-        return {path: _from_json(texts[path], known[str(path)]) for path in paths}
-    parsed = {path: parse_file(path, text) for path, text in texts.items()}
-    files = {str(path): {**asdict(file), "sql": ""} for path, file in parsed.items()}
-    _write_cache(cache, {"digest": digest.hexdigest(), "files": files})
-    return parsed
+    rules = [(Path(__file__).with_name(name)).read_bytes() for name in ("sqlfile.py", "portable.py")]
+    digest = digest_of([*rules, *(part for path, text in texts.items() for part in (str(path), text))])
+
+    def parse_all() -> dict[str, Any]:
+        parsed = {path: parse_file(path, text) for path, text in texts.items()}
+        return {str(path): {**asdict(file), "sql": ""} for path, file in parsed.items()}
+
+    known = remembered(f"catalog-{digest_of([str(folder)])[:16]}", digest, parse_all)
+    return {path: _from_json(text, known[str(path)]) for path, text in texts.items()}
 
 
 def parse_file(path: Path, text: str) -> ParsedFile:
@@ -130,29 +123,6 @@ def _tables(query: Any) -> tuple[str, ...]:
 
     sources = (source for scope in traverse_scope(query) for source in scope.sources.values())
     return tuple(sorted({source.name for source in sources if isinstance(source, exp.Table)}))
-
-
-def _cache_file(folder: Path) -> Path:
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake"
-    return root / f"catalog-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}.json"
-
-
-def _read_cache(path: Path, digest: str) -> dict[str, Any] | None:
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # absent or cut off: it is parsed again
-        return None
-    return known["files"] if known.get("digest") == digest else None
-
-
-def _write_cache(path: Path, value: dict[str, Any]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(value, file)
-        os.replace(file.name, path)
-    except OSError:
-        return  # a home that cannot be written only costs time
 
 
 def _from_json(text: str, value: dict[str, Any]) -> ParsedFile:

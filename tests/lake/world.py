@@ -90,7 +90,7 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...]) -> Non
 
         return wrapped
 
-    for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree"), (duckdb, "connect")):
+    for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree")):
         setattr(module, name, counted(getattr(module, name)))
     verb(*args)
 

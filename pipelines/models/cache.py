@@ -1,0 +1,47 @@
+"""What is slow to find out and follows from texts alone, kept in the user's cache folder between processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+
+def digest_of(parts: Iterable[str | bytes]) -> str:
+    """A hash over texts, each told apart from the next."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode()
+        digest.update(f"{len(data)}:".encode() + data)
+    return digest.hexdigest()
+
+
+def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
+    """What `compute` returned (any JSON value) for the same digest before, in whatever process; else compute it.
+
+    One file a name: it holds the last digest only, so the folder does not grow.
+    """
+    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake" / f"{name}.json"
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known["digest"] == digest:
+            return known["value"]
+    except (OSError, ValueError, KeyError, TypeError):  # absent, cut off or another format: computed again
+        pass
+    value = compute()
+    _write(path, json.dumps({"digest": digest, "value": value}))
+    return value
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except OSError:
+        return  # a home that cannot be written only costs time
