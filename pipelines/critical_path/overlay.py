@@ -25,6 +25,8 @@ SHOW_ZERO_LAUNCHES = "CRITICAL_PATH_SHOW_ZERO_WEIGHT_LAUNCH_EDGE"
 """Environment variable of HTA: `1` keeps launch edges of weight 0 where all edges are drawn."""
 
 _BATCH = 20_000
+# From here on (101 days) doubles of microseconds are further apart than a nanosecond.
+_DOUBLES_FROM_NS = 2**43 * 1000
 _HTA_TYPES = {
     "OPERATOR_KERNEL": "critical_path_operator",
     "DEPENDENCY": "critical_path_dependency",
@@ -105,15 +107,14 @@ def write_overlay(
     if row is None:
         raise ValueError(f"there is no trace {trace_id}")
     name = source.name if source else Path(row[0]).name if row[0] else f"{trace_id}.json.gz"
-    metadata = row[1] or "{}"
-    base_ns = _whole(json.loads(metadata).get("baseTimeNanoseconds"))
+    metadata, base_ns = _with_base(con, trace_id, (row[1] or "{}").strip())
     of = {"trace_id": trace_id, "window_id": window_id}
     out_dir.mkdir(parents=True, exist_ok=True)
     target = out_dir / (PREFIX + name)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with open_trace(unfinished, packed=name.endswith(".gz")) as out:
-            head = metadata.strip()[1:-1].strip()
+            head = metadata[1:-1].strip()
             out.write((f"{{{head}{', ' if head else ''}" + '"traceEvents": [').encode())
             lines = chain(
                 _events(con, of, base_ns, only_critical),
@@ -128,11 +129,28 @@ def write_overlay(
     return target
 
 
-def _whole(value: Any) -> int:
-    try:
-        return int(value or 0)
-    except (TypeError, ValueError):
-        return 0
+def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> tuple[str, int]:
+    """The metadata and the `baseTimeNanoseconds` in it, that all times of the file count from.
+
+    Where there is none and times have fractions of a microsecond, one is added: viewers hold microseconds as doubles,
+    whose grid since 1970 is 0.25 us, so slices that only touch would overlap, and Perfetto drops what overlaps.
+    """
+    given = json.loads(metadata).get("baseTimeNanoseconds")
+    if given is not None:
+        try:
+            return metadata, int(given)
+        except (TypeError, ValueError):
+            return metadata, 0
+    first, fractions = con.execute(
+        "SELECT min(ts_ns), bool_or(ts_ns % 1000 <> 0 OR dur_ns % 1000 <> 0) FROM events "
+        "WHERE trace_id = ? AND ph = 'X'",
+        [trace_id],
+    ).fetchall()[0]
+    if not fractions or first < _DOUBLES_FROM_NS:
+        return metadata, 0
+    base_ns = first // 1_000_000_000 * 1_000_000_000
+    inside = metadata[1:-1].strip()
+    return f'{{{inside}{", " if inside else ""}"baseTimeNanoseconds": {base_ns}}}', base_ns
 
 
 def _write_lines(write: Callable[[bytes], Any], lines: Iterator[str]) -> None:
@@ -167,7 +185,8 @@ def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, on
                 name,
                 pid,
                 tid,
-                None if ts is None else ts - base_ns,
+                # Names of processes have time 0 in some traces, also where others count from a base.
+                None if ts is None else max(ts - base_ns, 0) if ph == "M" else ts - base_ns,
                 None if ph == "B" else dur,  # the duration of a B event stands in its E event
                 flow_id=flow_id,
                 bp=bp,

@@ -125,9 +125,16 @@ def test_all_events_mark_the_critical_ones_with_or_without_args(con, tmp_path):
 def test_times_are_exact_and_relative_to_the_base(con, tmp_path):
     text = write_overlay(con, "t", Path("x.json"), tmp_path, only_critical=False).read_text()
     assert '"ts": 9.500, "dur": 6.001' in text and '"ts": 3, "dur": 4.123' in text
-    con.execute("""UPDATE traces SET metadata = '{}'""")
+
+
+def test_without_a_base_whole_microseconds_stay_and_fractions_get_a_base_that_doubles_can_hold(con, tmp_path):
+    con.execute("UPDATE traces SET metadata = '{}'")
+    trace = read(write_overlay(con, "t", Path("x.json"), tmp_path))
+    kernel = next(e for e in own_events(trace) if e.get("cat") == "kernel")
+    assert trace["baseTimeNanoseconds"] == BASE and kernel["ts"] == Decimal("9.5")
+    con.execute("UPDATE events SET ts_ns = ts_ns // 1000 * 1000, dur_ns = dur_ns // 1000 * 1000")
     text = write_overlay(con, "t", Path("x.json"), tmp_path).read_text()
-    assert f'"ts": {BASE // 1000 + 9}.500, "dur": 6.001' in text
+    assert "baseTimeNanoseconds" not in text and f'"ts": {BASE // 1000 + 9}, "dur": 6' in text
 
 
 def test_arrows_are_those_of_hta_and_touch_slices(con, tmp_path):
@@ -147,13 +154,14 @@ def test_arrows_are_those_of_hta_and_touch_slices(con, tmp_path):
 
 
 def test_all_edges_hide_launches_of_weight_zero_unless_asked(con, tmp_path, monkeypatch):
-    def count(**modes: bool) -> int:
-        return len(arrows(read(write_overlay(con, "t", None, tmp_path, **modes))))
+    def count(only_critical: bool) -> int:
+        path = write_overlay(con, "t", None, tmp_path, only_critical=only_critical, all_edges=True)
+        return len(arrows(read(path)))
 
-    assert count(only_critical=False, all_edges=True) == 4
-    assert count(only_critical=True, all_edges=True) == 2
+    assert count(only_critical=False) == 4
+    assert count(only_critical=True) == 2
     monkeypatch.setenv(SHOW_ZERO_LAUNCHES, "1")
-    assert count(only_critical=False, all_edges=True) == 5
+    assert count(only_critical=False) == 5
     last = arrows(read(write_overlay(con, "t", None, tmp_path, only_critical=False, all_edges=True)))[-1][0]
     assert last["args"]["critical"] is False
 
