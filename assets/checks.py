@@ -53,7 +53,7 @@ def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity) -> Evaluate:
 
 def _nothing_rejected(files: list[str]) -> dg.AssetCheckResult:
     rows = _fetch(_REJECTED, files)
-    shown = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50]))
+    shown = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50], width=400))
     return dg.AssetCheckResult(
         passed=not rows,
         severity=dg.AssetCheckSeverity.WARN,
