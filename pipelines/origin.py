@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-# Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz, trace_4.pt.trace.json.
-RANK_PATTERN = r"(?:rank|worker)[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json|_(\d+)\.(?:pt\.trace\.)?json"
+# Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number alone behind an
+# underscore is as often a process id (libkineto_activities_1074.json), so it is none.
+RANK_PATTERN = r"(?:rank|worker)[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json"
 _JOB_KEYS = ("job", "job_name", "mast_job_name", "tw_job")
 _HOST_KEYS = ("host_name", "hostname", "host")
 

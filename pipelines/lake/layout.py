@@ -18,19 +18,21 @@ REJECTS = "rejects"
 STAGING = ".staging"
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
-_BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{6}-[0-9a-f]{8}$")
+_BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
 
 
 @dataclass(frozen=True, order=True)
 class Batch:
-    """One ingest run's traces. The id begins with its UTC time, so batches sort by it: `20261121T053000-1f2e3d4c`."""
+    """One ingest run's traces. The id begins with its UTC time to the microsecond, so batches sort by it:
+    `20261121T053000123456-1f2e3d4c`.
+    """
 
     batch_id: str
 
     @classmethod
     def new(cls) -> Batch:
         """A batch of now."""
-        return cls(f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}")
+        return cls(f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
 
     @property
     def day(self) -> str:

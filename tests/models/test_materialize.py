@@ -1,0 +1,85 @@
+"""Batches → model tables: what is computed, when again, in what pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import pipelines.models.materialize
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST, table_files
+from pipelines.models.catalog import Catalog, CatalogError, load_catalog
+from pipelines.models.materialize import materialize, stale
+from tests.lake.world import TABLES, capture, shown, write_trace
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in"), lake)
+    return lake
+
+
+def test_all_public_tables_of_every_batch(lake: Lake, tmp_path: Path) -> None:
+    ingest([write_trace(tmp_path / "more.json", 9)], lake)
+    catalog, steps = load_catalog(), []
+    done = materialize(lake, on_step=steps.append)
+    assert {(d.table, d.batch) for d in done} == {(t, b) for t in catalog.materialized for b in lake.batches()}
+    assert {d.table: d.n_rows for d in done if d.batch == lake.batches()[0]}["kernels"] == 12
+    assert "kernels" in steps and "longest_path" in steps
+    assert not list(lake.root.glob(".staging/*/*"))
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(16,)]
+
+
+def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
+    materialize(lake, TABLES)
+    before = {path: path.stat().st_mtime_ns for table in TABLES for path in table_files(lake.root, table)}
+    assert materialize(lake, TABLES) == []
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [d.table for d in materialize(lake, ["kernels"], force=True)] == ["kernels"]
+
+
+def test_a_changed_model_is_computed_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    materialize(lake, TABLES)
+    version = Catalog.version
+    changed = lambda catalog, name: version(catalog, name) + ("x" if name == "kernels" else "")  # noqa: E731
+    monkeypatch.setattr(Catalog, "version", changed)
+    assert stale(lake, load_catalog(), TABLES, lake.batches()[0]) == ["kernels"]
+    assert [d.table for d in materialize(lake, TABLES)] == ["kernels"]
+    assert stale(lake, load_catalog(), TABLES, lake.batches()[0]) == []
+
+
+def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [name for name in load_catalog().materialized if name != "critical_path_windows"]
+    materialize(lake, tables)
+    whole, steps = shown(lake, ["traces", *tables]), []
+    monkeypatch.setattr(pipelines.models.materialize, "GROUP_EVENTS", 9)  # a trace has 8
+    materialize(lake, tables, force=True, on_step=steps.append)
+    assert shown(lake, ["traces", *tables]) == whole
+    assert "kernels (group 3 of 3)" in steps
+    file = str(table_files(lake.root, "kernels")[0])
+    trace_ids = duckdb.execute("SELECT trace_id FROM read_parquet(?)", [file]).fetchall()
+    assert trace_ids == sorted(trace_ids)
+
+
+def test_chosen_batches_only(lake: Lake, tmp_path: Path) -> None:
+    ingest([write_trace(tmp_path / "more.json", 9)], lake)
+    first, second = lake.batches()
+    assert {d.batch for d in materialize(lake, TABLES, [second])} == {second}
+    assert stale(lake, load_catalog(), TABLES, first) == TABLES
+
+
+def test_an_unknown_table_is_refused_before_anything_is_computed(lake: Lake) -> None:
+    with pytest.raises(CatalogError, match="no table 'kernles'; there are: "):
+        materialize(lake, ["kernels", "kernles"])
+    assert not table_files(lake.root, "kernels")
+
+
+def test_a_lake_without_traces(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    assert materialize(lake) == []
+    assert (lake.root / ANALYST).exists()
