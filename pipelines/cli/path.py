@@ -28,7 +28,7 @@ def opened(trace: str, lake: Path) -> Iterator[tuple[Any, str]]:
 
     with tempfile.TemporaryDirectory() as folder, duckdb.connect() as con:
         con.execute(f"SET temp_directory = '{folder}'")
-        con.execute("SET memory_limit = '1GB'")
+        con.execute("SET memory_limit = '500MB'")
         con.execute("SET preserve_insertion_order = false")
         if Path(trace).is_file():
             yield con, _load(con, Path(trace))

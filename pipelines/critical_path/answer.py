@@ -63,7 +63,7 @@ def critical_path(
     targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
     if edges_file or with_edges:
         targets.append("critical_path_edges")
-    run_models(con, catalog, [*targets, "critical_path_windows", "longest_path", "_edges", "edge_types"], on_model=on_model)
+    run_models(con, catalog, [*targets, "critical_path_windows", "_path_bounds", "longest_path", "_edges", "edge_types"], on_model=on_model)
     windows = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()
     if not windows:
         raise explain_missing(con, request)
@@ -78,15 +78,14 @@ def _answer(con: duckdb.DuckDBPyConnection, window_us: float, with_path: bool) -
         "GROUP BY edge_type ORDER BY edge_type"
     ).fetchall()
     length, steps = con.execute(
-        "SELECT coalesce(sum(path_weight_ns), 0) / 1000.0, count(*) FROM longest_path JOIN _edges USING (edge_id)"
+        "SELECT coalesce(sum(path_weight_ns), 0) / 1000.0, count(*) FROM _path_bounds"
     ).fetchall()[0]
-    nodes = con.execute(
-        "SELECT count(*) FROM (SELECT src_node_id FROM _edges UNION SELECT dst_node_id FROM _edges)"
-    ).fetchall()[0][0]
+    # Every event of the graph has two nodes, and an edge runs into its end.
+    ends = con.execute("SELECT count(DISTINCT dst_node_id) FROM _edges WHERE dst_node_id % 2 = 1").fetchall()[0][0]
     summary = con.execute("SELECT bound_by, percent FROM critical_path_summary ORDER BY duration_ns DESC, bound_by")
     return PathAnswer(
         success=steps > 0,
-        nodes=nodes,
+        nodes=2 * ends,
         edges=sum(n for _, n, _ in by_type),
         edges_by_type={kind: {"count": n, "weight_us": weight} for kind, n, weight in by_type},
         length_us=length,

@@ -40,13 +40,12 @@ def path_edges(window: WindowGraph) -> np.ndarray:
     """The ids of the edges on the longest path, in order. Raises networkx.NetworkXUnfeasible where there is a cycle."""
     graph = window.graph
     nodes = np.asarray(nx.dag_longest_path(graph, weight="weight"))
-    if len(nodes) < 2:
-        return np.empty(0, dtype=np.int64)
-    width = int(graph.node_ids.max()) + 1
-    keys = graph.node_ids[graph.src] * width + graph.node_ids[graph.dst]
-    by_key = np.argsort(keys)
-    wanted = nodes[:-1] * width + nodes[1:]
-    return window.edge_ids[by_key[np.searchsorted(keys, wanted, sorter=by_key)]]
+    # No two edges join the same nodes, so an edge is on the path where its ends are neighbours there.
+    step = np.full(int(graph.node_ids.max()) + 1 if len(graph) else 0, -2, dtype=np.int64)
+    step[nodes] = np.arange(len(nodes))
+    step = step[graph.node_ids]
+    taken = np.flatnonzero((step[graph.src] >= 0) & (step[graph.dst] == step[graph.src] + 1))
+    return window.edge_ids[taken[np.argsort(step[graph.src[taken]])]]
 
 
 def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
