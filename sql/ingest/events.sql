@@ -62,7 +62,7 @@ SELECT
     e.dur_ns,  -- Duration, ns; NULL where there is none.
     e.relative_ns + i.base_ns + e.dur_ns AS end_ns,  -- End, ns.
     TRY_CAST(e.arg[1] AS BIGINT) AS device,  -- Argument device.
-    TRY_CAST(e.arg[2] AS BIGINT) AS stream,  -- Argument stream.
+    CASE WHEN NOT starts_with(e.arg[2], '0x') THEN TRY_CAST(e.arg[2] AS BIGINT) END AS stream,  -- Argument stream; NULL for the pointers that HIP calls write.
     TRY_CAST(e.arg[3] AS BIGINT) AS correlation,  -- Argument correlation: joins a call and the GPU work it launched.
     coalesce(TRY_CAST(e.arg[4] AS BIGINT), TRY_CAST(e.arg[14] AS BIGINT)) AS external_id,  -- Argument External id: joins an operator and an execution trace.
     TRY_CAST(e.arg[5] AS BIGINT) AS python_id,  -- Argument Python id of a Python frame.
