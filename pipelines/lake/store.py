@@ -43,15 +43,14 @@ class Lake:
     def put(self, table: str, batch: Batch, staged: Path) -> Path:
         """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible."""
         target = table_file(self.root, table, batch)
+        is_new_folder = not target.parent.exists()
         target.parent.mkdir(parents=True, exist_ok=True)
         with staged.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(staged, target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        # Names are flushed too, so that a commit mark does not outlive a loss of power that its batch's files do not.
+        for folder in (target.parent, target.parent.parent, self.root)[: 3 if is_new_folder else 1]:
+            _flush_names(folder)
         return target
 
     @contextmanager
@@ -152,6 +151,14 @@ def committed_rows(table: str, files: Iterable[Path]) -> str:
     listed = ", ".join(quoted(file) for file in files)
     rows = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = true)"
     return rows if table in (MARK, REJECTS) else f"{rows} SEMI JOIN {MARK} USING (trace_id, batch_id)"
+
+
+def _flush_names(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _is_leftover(path: Path) -> bool:

@@ -1,0 +1,34 @@
+"""What is remembered between processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.models.cache import digest_of, remembered
+
+
+def test_the_same_digest_is_computed_once_and_another_anew(own_cache: Path) -> None:
+    calls = []
+
+    def compute() -> list[int]:
+        calls.append(1)
+        return [len(calls)]
+
+    assert [remembered("a", digest, compute) for digest in ("x", "x", "y", "x")] == [[1], [1], [2], [3]]
+    assert len(list(own_cache.rglob("*.json"))) == 1
+
+
+def test_a_broken_file_is_computed_over(own_cache: Path) -> None:
+    for text in ("", "[]", '{"digest": "x"}', '{"digest": "x", "val'):
+        (own_cache / "tracelake").mkdir(exist_ok=True)
+        (own_cache / "tracelake" / "a.json").write_text(text)
+        assert remembered("a", "x", lambda: 7) == 7
+
+
+def test_a_home_that_cannot_be_written_only_costs_time(own_cache: Path) -> None:
+    (own_cache / "tracelake").write_text("a file where the folder would be")
+    assert remembered("a", "x", lambda: 7) == 7
+
+
+def test_texts_are_told_apart() -> None:
+    assert digest_of(["ab", "c"]) != digest_of(["a", "bc"])
