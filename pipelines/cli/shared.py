@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ LakeOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 DEFAULT_LAKE = Path("lake")
 
-out = Console()
+# Where stdout is no terminal, tables get room instead of the 80 columns that rich would guess.
+out = Console(width=None if sys.stdout.isatty() else 140)
 err = Console(stderr=True)
 
 
