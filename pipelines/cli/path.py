@@ -180,7 +180,7 @@ def path_table(title: str, answer: Any) -> Table:
         return Table(title=f"{title}: no critical path (the graph is empty, refused or has a cycle)", title_justify="left")
     covered = f", {100 * answer.length_us / answer.window_us:.1f} % of the window" if answer.window_us else ""
     heading = f"critical path of {title}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
-    table = Table(title=heading, title_justify="left")
+    table = Table(title=heading, title_justify="left", min_width=len(heading))
     table.add_column("bound by")
     table.add_column("percent", justify="right")
     table.add_column("time", justify="right")

@@ -132,12 +132,13 @@ def tables(
     Example: `tracelake tables kernels`
     """
     from pipelines.lake.publish import column_types
-    from pipelines.models.catalog import load_catalog
+    from pipelines.models.catalog import LAYERS, load_catalog
 
     catalog = load_catalog()
     if name is None:
-        rows = [(catalog.models[t].layer, t, catalog.models[t].doc) for t in catalog.public]
-        _show(("layer", "table", "one row"), [(a, b, c.removeprefix("One row: ")) for a, b, c in rows], json)
+        models = sorted((catalog.models[name] for name in catalog.public), key=lambda m: (LAYERS.index(m.layer), m.name))
+        rows = [(m.layer, m.name, m.doc.removeprefix("One row: ").split(" How: ")[0]) for m in models]
+        _show(("layer", "table", "one row"), rows, json)
         return
     if name not in catalog.public:
         raise fail(f"no table {name!r}", f"There are: {', '.join(sorted(catalog.public))}")
