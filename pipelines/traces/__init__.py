@@ -1,5 +1,6 @@
-"""One trace file → one staged table with metadata and findings."""
+"""One trace file becomes one staged table, its metadata and its findings."""
 
-from pipelines.traces.staging import Finding, StagedTrace, TraceRejected, connect_staging, stage_trace
+from pipelines.traces.record import Finding, StagedTrace, TraceRejected
+from pipelines.traces.staging import connect_staging, stage_trace
 
 __all__ = ["Finding", "StagedTrace", "TraceRejected", "connect_staging", "stage_trace"]

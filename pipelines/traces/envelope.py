@@ -1,123 +1,204 @@
-"""What stands around the events: where their array begins and ends, and the metadata before and after it.
+"""Where the event array starts and ends in a trace, and the metadata before and after it.
 
-A trace is an object with a key `traceEvents` or an array at the top. Names may hold any text, so nothing is searched
-for: the beginning is found by reading tokens, the end by reading the rest of the object behind it.
+A trace is `[event, ...]` or `{key: value, ..., "traceEvents": [event, ...], key: value, ...}`. The start is found by
+tokenising (strings and brackets), never by searching: a string may contain `"traceEvents": [`.
 """
-
-from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Any
 
+from pipelines.traces.mend import Hopeless, mend_object
+from pipelines.traces.record import FindingCounter
+
+MAX_HEAD_BYTES = 256 << 20  # metadata before the array; beyond this the file is no trace that we know
 BOM = b"\xef\xbb\xbf"
-# Longest metadata before the events that is waited for, and length of the tail in which the array's end is looked for.
-HEAD_LIMIT = 64 << 20
-TAIL = 4 << 20
-
-_TOKEN = re.compile(rb'\s*("(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+)', re.DOTALL)
-_END = re.compile(rb"[}\[,]\s*(\])(?=\s*[,}])")
+_SPACE = re.compile(rb"[\s,]*")
+_TOKEN = re.compile(rb'["\[\]{}]')
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_COLON = re.compile(rb"\s*:\s*")
+_SCALAR = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
+# A `]` that may close the array: after an entry (or as the empty array's), before the end or another top-level key.
+_END = re.compile(rb'\}(\s*,?\s*)\](?=\s*(?:\}?\s*\Z|,\s*"|,\s*\}))')
+_EMPTY = re.compile(rb"\A\s*\]")
 
 
 class NotATrace(Exception):
-    """The text cannot be a trace; `offset` is where that shows, in bytes."""
+    """The text is no trace: `offset` is the byte to blame."""
 
-    def __init__(self, reason: str, offset: int) -> None:
+    def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
-        self.offset = offset
+        self.offset, self.reason = offset, reason
 
 
-@dataclass(frozen=True)
 class Head:
-    """The array of events begins at `start` (its `[`); `before` is the text of the object up to it (empty for an array
-    at the top)."""
+    """The text before the event array. Feed it chunks until `start` is set."""
 
-    start: int
-    before: bytes
+    def __init__(self) -> None:
+        self.text = bytearray()
+        self.start: int | None = None  # offset of the first byte after the array's `[`
+        self.is_object = False
+        self.keys: list[str] = []
+        self.has_bom = False
+        self.members_end = 0  # end of the last whole member before traceEvents
+        self._at = 0
+        self._opened = False
+        self._value: tuple[int, int] | None = None  # (position, depth) inside a value that is not complete yet
 
-    @property
-    def is_object(self) -> bool:
-        """The events are a value of a top-level object, so text follows their array."""
-        return bool(self.before)
+    def feed(self, chunk: bytes) -> bool:
+        """True once the array's start is known. NotATrace where the text cannot be a trace."""
+        self.text += chunk
+        if len(self.text) > MAX_HEAD_BYTES:
+            raise NotATrace(0, f"no traceEvents in the first {MAX_HEAD_BYTES >> 20} MiB (keys: {self._seen()})")
+        return (self._opened or self._open()) and self._members()
 
+    def _seen(self) -> str:
+        return ", ".join(self.keys[:12]) or "none"
 
-def find_head(text: bytes, whole: bool) -> Head | None:
-    """Where the events begin, or None where more text is needed (`whole`: there is none). Raises NotATrace."""
-    skip = len(BOM) if text.startswith(BOM) else 0
-    body = text[skip:].lstrip()
-    begin = len(text) - len(body)
-    if not body:
-        if whole:
-            raise NotATrace("the file is empty", 0)
+    def _open(self) -> bool:
+        self.has_bom = self.text.startswith(BOM)
+        at = 3 if self.has_bom else 0
+        found = re.compile(rb"\s*").match(self.text, at)
+        at = found.end() if found else at
+        if at >= len(self.text):
+            return False
+        first = self.text[at : at + 1]
+        if first == b"[":
+            self.start = at + 1
+        elif first == b"{":
+            self.is_object = True
+        else:
+            raise NotATrace(at, "starts with neither { nor [")
+        self._at = self.members_end = at + 1
+        self._opened = True
+        return True
+
+    def _members(self) -> bool:
+        while self.start is None:
+            if not self._member():
+                return False
+        return True
+
+    def _member(self) -> bool:
+        """Step over one whole `key: value`, or set `start`; False where more text is needed."""
+        text = self.text
+        at = _match_end(_SPACE, text, self._at)
+        if at >= len(text):
+            return False
+        if text[at : at + 1] == b"}":
+            raise NotATrace(at, f"an object without traceEvents (keys: {self._seen()})")
+        key = _STRING.match(text, at)
+        if key is None:
+            if text[at : at + 1] != b'"':
+                raise NotATrace(at, "no key where one should stand")
+            return False
+        colon = _COLON.match(text, key.end())
+        if colon is None or colon.end() >= len(text):
+            if text[key.end() :].strip()[:1] not in (b"", b":"):
+                raise NotATrace(key.end(), "no colon after a key")
+            return False
+        name = key.group()[1:-1].decode("utf-8", "replace")
+        if name == "traceEvents":
+            if text[colon.end() : colon.end() + 1] != b"[":
+                raise NotATrace(colon.end(), "traceEvents is no array")
+            self.start = colon.end() + 1
+            return True
+        end = self._skip(colon.end())
+        if end is None:
+            return False
+        self.keys.append(name)
+        self._at = self.members_end = end
+        return True
+
+    def _skip(self, at: int) -> int | None:
+        """End of the value at `at`, None if it is not complete; the place reached is remembered."""
+        text = self.text
+        if text[at : at + 1] not in (b"{", b"[", b'"'):
+            found = _SCALAR.match(text, at)
+            return found.end() if found else None
+        pos, depth = self._value or (at, 0)
+        while token := _TOKEN.search(text, pos):
+            if token.group() == b'"':
+                string = _STRING.match(text, token.start())
+                if string is None:
+                    self._value = (token.start(), depth)
+                    return None
+                pos = string.end()
+            else:
+                pos = token.end()
+                depth += 1 if token.group() in b"[{" else -1
+            if depth <= 0:
+                self._value = None
+                return pos
+        self._value = (len(text), depth)
         return None
-    if body[:1] == b"[":
-        return Head(begin, b"")
-    if body[:1] != b"{":
-        raise NotATrace("the text is not JSON: a trace begins with { or [", begin)
-    found = _walk(text, begin)
-    if found is None and (whole or len(text) > HEAD_LIMIT):
-        raise NotATrace("no key traceEvents in the top-level object", begin)
+
+    def metadata(self, counter: FindingCounter) -> dict:
+        """The members before the array."""
+        if not self.is_object:
+            return {}
+        begin = self.text.index(b"{") + 1
+        return members(bytes(self.text[begin : self.members_end]), counter)
+
+
+def _match_end(pattern: re.Pattern[bytes], text: bytearray, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def members(text: bytes, counter: FindingCounter) -> dict:
+    """`"key": value, ...` as a dict; text that is broken is mended and counted, what stays unreadable is left out."""
+    source = "{" + text.decode("utf-8", "replace").strip().strip(",") + "}"
+    if "\ufffd" in source:
+        counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")
+    try:
+        return _load(source)
+    except (ValueError, RecursionError):
+        try:
+            mended, end = mend_object(source, 0, counter, "the metadata")
+            if source[end:].strip():
+                raise Hopeless(end, "text after the last member")
+            return _load(mended)
+        except (Hopeless, ValueError, RecursionError):
+            counter.add("unreadable_metadata", 1, "the metadata")
+            return {}
+
+
+def _load(source: str) -> dict:
+    found = json.loads(source, parse_constant=_no_constant)
+    if re.search(r"\\u[dD][89a-fA-F]", source):
+        json.dumps(found, ensure_ascii=False).encode("utf-8")  # UnicodeEncodeError (a ValueError): a lone surrogate
+    found.pop("traceEvents", None)
     return found
 
 
-def _walk(text: bytes, begin: int) -> Head | None:
-    depth, key, position = 0, b"", begin
-    after_key = False
-    while match := _TOKEN.match(text, position):
-        token, position = match.group(1), match.end()
-        if depth == 1 and after_key and token == b"[" and key == b'"traceEvents"':
-            return Head(match.start(1), text[begin : match.start(1)])
-        if token in b"{[":
-            depth += 1
-        elif token in b"}]":
-            depth -= 1
-            if not depth:
-                raise NotATrace("no key traceEvents in the top-level object", match.start(1))
-        if depth == 1:
-            if token == b":":
-                after_key = True
-                continue
-            key = token
-        after_key = False
+def _no_constant(name: str) -> None:
+    raise ValueError(f"bare {name}")
+
+
+def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCounter) -> tuple[int, dict] | None:
+    """(offset of the end of the last entry, metadata after the array), or None if no `]` fits.
+
+    The end is the first `]` after an entry from which the rest of the file reads as the rest of the top-level object
+    (or as nothing, for a top-level array). A surplus comma before it is counted.
+    """
+    candidates = [(0, m.end(), b"") for m in [_EMPTY.match(tail)] if m and is_first]
+    for end, after, gap in [*candidates, *((m.start() + 1, m.end(), m.group(1)) for m in _END.finditer(tail))]:
+        trial = FindingCounter()
+        found = suffix(tail[after:], is_object, trial)
+        if found is not None:
+            for check, n in trial.counts.items():
+                counter.add(check, n, trial.places.get(check, ""))
+            counter.add("repaired_comma", int(b"," in gap), "the end of traceEvents")
+            return end, found
     return None
 
 
-def find_end(head: Head, tail: bytes) -> tuple[int, dict[str, Any]] | None:
-    """Where the array's closing bracket lies in the last bytes of the file, and the metadata; None where it is not found.
-
-    For an object it is the first bracket behind which the text goes on as that object and ends it: brackets in trailing
-    metadata come later, those inside events leave too many braces.
-    """
-    if not head.is_object:
-        stripped = tail.rstrip()
-        return (len(stripped) - 1, {}) if stripped.endswith(b"]") else None
-    found = None
-    for match in reversed(list(_END.finditer(b"," + tail))):
-        end = match.start(1) - 1  # one for the comma in front, which lets an array at the tail's start match
-        metadata = read_metadata(head.before, tail[end + 1 :])
-        if metadata is not None:
-            found = end, metadata
-    return found
-
-
-def read_metadata(before: bytes, after: bytes) -> dict[str, Any] | None:
-    """All top-level keys but traceEvents, from the texts around the array; None where they are no object."""
-    text = (before + b"null" + after).decode("utf-8", "replace").strip()
-    try:
-        value = json.loads(text, strict=False)
-    except ValueError:
-        try:
-            value = json.loads(_mended(text), strict=False)
-        except ValueError:
-            return None
-    if not isinstance(value, dict):
+def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None:
+    """Metadata after the array's `]`, None where `rest` does not read as the end of the trace."""
+    rest = rest.strip()
+    if not is_object:
+        return {} if not rest else None
+    if not rest.endswith(b"}"):
         return None
-    value.pop("traceEvents", None)
-    return value
-
-
-def _mended(text: str) -> str:
-    """Windows paths and other wrong escapes made literal, and a comma before the closing brace dropped."""
-    text = re.sub(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})', r"\\\\", text)
-    return re.sub(r",\s*}$", "}", text)
+    found = members(rest[:-1], counter)
+    return None if counter.counts["unreadable_metadata"] else found

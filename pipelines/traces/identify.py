@@ -1,54 +1,51 @@
-"""What a file is when it is no profiler trace, so that its rejection says something useful."""
+"""What a file is when it is no profiler trace, in words for the person who gave it."""
 
-from __future__ import annotations
-
-import json
+import re
 from pathlib import Path
 
-_BY_BYTES = (
-    (b"PAR1", "a Parquet file"),
-    (b"PK\x03\x04", "a zip archive"),
-    (b"\x28\xb5\x2f\xfd", "zstd-compressed: unpack it first"),
-    (b"BZh", "bzip2-compressed: unpack it first"),
-    (b"\xfd7zXZ", "xz-compressed: unpack it first"),
-    (b"SQLite format 3", "an SQLite database (an nsys export?)"),
-    (b"\x89PNG", "a picture"),
-    (b"%PDF", "a PDF"),
+_MAGIC = (
+    (b"PAR1", "a Parquet file (a straggler job table or another table), no trace"),
+    (b"SQLite format 3", "an SQLite database (an Nsight Systems or rocprof export), not a Kineto trace"),
+    (b"PK\x03\x04", "a zip archive: unpack it and give the .json files in it"),
+    (b"\x28\xb5\x2f\xfd", "zstd data: unpack it with zstd -d first"),
+    (b"\xfd7zXZ", "xz data: unpack it with xz -d first"),
+    (b"BZh", "bzip2 data: unpack it with bunzip2 first"),
+    (b"\xff\xfe", "UTF-16 text: convert it to UTF-8 first"),
+    (b"\xfe\xff", "UTF-16 text: convert it to UTF-8 first"),
+    (b"\x80\x04", "a Python pickle (perhaps a memory snapshot), no trace"),
 )
-_LIMIT = 64 << 20
 
 
-def identify(path: Path, head: bytes) -> str:
-    """One phrase for a file whose unpacked text begins with `head`."""
-    for magic, what in _BY_BYTES:
+def identify_path(path: Path) -> str | None:
+    """Why a path cannot be read at all; None for a file with content."""
+    if path.is_dir():
+        return "a folder: give its trace files, or the folder to `tracelake ingest`"
+    if not path.exists():
+        return "there is no such file"
+    if not path.is_file():
+        return "not a regular file"
+    return None if path.stat().st_size else "the file is empty: profile again or copy it again"
+
+
+def identify_text(head: bytes, keys: list[str]) -> str | None:
+    """What unpacked content is, from its first bytes and its top-level keys; None where nothing is recognised."""
+    for magic, meaning in _MAGIC:
         if head.startswith(magic):
-            return f"it is {what}"
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if not text:
-        return "the file is empty"
-    if text[:1] in b"{[":
-        return _identify_json(text)
+            return meaning
+    known = set(keys)
+    if "nodes" in known or "schema" in known:
+        return "an execution trace (PyTorch / Chakra: operators as nodes), no timeline; give the profiler trace"
+    if "entries" in known and "version" in known:
+        return "a Flight Recorder dump, no profiler trace"
+    text = head.lstrip()
+    if text[:1] in (b"{", b"["):
+        if any("slowdown" in key or "dp_rank" in key or key.startswith(("M_", "result")) for key in known):
+            return "a what-if result in JSON, no profiler trace"
+        return "JSON (a result or a configuration), but no profiler trace"
     if text[:1] == b"<":
-        return "it is HTML or XML"
-    if path.suffix in (".yaml", ".yml"):
-        return "it is YAML"
-    if b"\0" in text[:4096]:
-        return "it is binary"
-    return "it is text, not JSON"
-
-
-def _identify_json(text: bytes) -> str:
-    try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text[:_LIMIT].decode("utf-8", "replace"))
-    except ValueError:
-        return "it is JSON without a readable key traceEvents"
-    if not isinstance(value, dict):
-        return "it is a JSON array whose elements are no events"
-    keys = set(value)
-    if {"schema", "nodes"} <= keys:
-        return f"it is a PyTorch execution trace ({value['schema']}), not a profiler trace"
-    if {"tori", "tideal"} <= keys or "job_meta" in keys:
-        return "it is the result of a straggler analysis"
-    if {"pg_config", "entries"} & keys:
-        return "it is a Flight Recorder dump"
-    return f"it is JSON without traceEvents; its keys are {', '.join(sorted(keys)[:6])}"
+        return "HTML or XML (perhaps a download's error page), no trace"
+    if b"\0" in head[:4096]:
+        return "binary data, no trace"
+    if re.match(rb"(?:---|#.*\n|[\w-]+:(?:\s|$))", text):
+        return "YAML (a job's description), no trace"
+    return "plain text, no trace" if text else "blank: the file holds no text"

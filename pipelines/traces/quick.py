@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ _COLUMNS = (
 )
 
 
+# Longest event; DuckDB keeps several buffers of twice this size.
+OBJECT_LIMIT = 4 << 20
+
+
 class QuickWayFailed(Exception):
     """The text needs the tolerant reader; the reason is for the log, the tolerant reader finds its own."""
 
@@ -43,24 +48,41 @@ class Feed:
 
 def array_bytes(source: Source, feed: Feed, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """The array's bytes, brackets included. Raises NotATrace, or QuickWayFailed where the array does not end."""
-    head, start = read_head(chunks)
-    feed.head = head
-    held = start
-    quote = _ABSOLUTE.search(held[: 1 << 20]) is not None
+    feed.head, start = read_head(chunks)
+    pieces = _all_but_the_end(source, feed, start, chunks)
+    return _quoted(pieces) if _ABSOLUTE.search(start[: 1 << 20]) else pieces
+
+
+def _all_but_the_end(source: Source, feed: Feed, start: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Pass chunks on, keeping back the last TAIL bytes, in which the array ends and metadata follows."""
+    assert feed.head is not None
+    held = deque([start])
+    size = len(start)
     for chunk in chunks:
-        held += chunk
-        if len(held) >= 2 * TAIL:
-            cut = held.rfind(b",", 0, len(held) - TAIL) + 1  # a number is never cut in two
-            if cut:
-                yield _quoted(held[:cut], quote)
-                held = held[cut:]
+        held.append(chunk)
+        size += len(chunk)
+        while size - len(held[0]) >= TAIL:
+            size -= len(held[0])
+            yield held.popleft()
     if source.cut_at is not None:
         raise QuickWayFailed("the file is cut off")
-    ended = find_end(head, held)
+    tail = b"".join(held)
+    ended = find_end(feed.head, tail)
     if ended is None:
         raise QuickWayFailed("the array of events does not end")
     end, feed.metadata = ended
-    yield _quoted(held[: end + 1], quote)
+    yield tail[: end + 1]
+
+
+def _quoted(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Put absolute times with a fraction in quotes; pieces are cut at commas, so no number is cut in two."""
+    rest = b""
+    for piece in pieces:
+        text = rest + piece
+        cut = text.rfind(b",") + 1
+        rest = text[cut:]
+        yield _ABSOLUTE.sub(rb'\1"\2"', text[:cut])
+    yield _ABSOLUTE.sub(rb'\1"\2"', rest)
 
 
 def read_head(chunks: Iterator[bytes]) -> tuple[Head, bytes]:
@@ -74,10 +96,6 @@ def read_head(chunks: Iterator[bytes]) -> tuple[Head, bytes]:
     head = find_head(text, whole=True)
     assert head is not None
     return head, text[head.start :]
-
-
-def _quoted(text: bytes, quote: bool) -> bytes:
-    return _ABSOLUTE.sub(rb'\1"\2"', text) if quote else text
 
 
 @contextmanager
@@ -116,7 +134,7 @@ def read_array(con: duckdb.DuckDBPyConnection, table: str, pieces: Iterable[byte
         try:
             con.execute(
                 f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM read_json('{path}', format = 'array', "
-                f"columns = {{{columns}}}, maximum_object_size = {16 << 20})"
+                f"columns = {{{columns}}}, maximum_object_size = {OBJECT_LIMIT})"
             )
         except duckdb.Error as error:
             failure: BaseException | None = QuickWayFailed(str(error))

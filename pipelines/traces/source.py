@@ -1,71 +1,83 @@
-"""The bytes of a trace file: inflated where they are packed, hashed on the way, one chunk at a time."""
-
-from __future__ import annotations
+"""The bytes of a trace file, unpacked: inflate (.gz by its magic bytes, not its name), hash, count."""
 
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from isal import isal_zlib
 
-PACKED_CHUNK = 1 << 18
-CHUNK = 1 << 20
-_GZIP = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
+READ_BYTES = 1 << 17
+INFLATED_BYTES = 1 << 20  # at most this much comes out of one inflate call, whatever the ratio
 
 
 class Source:
-    """Reads a file once. After `chunks` is exhausted: `n_bytes` unpacked, `trace_id`, and `cut_at`, the unpacked offset
-    at which a gzip stream ended early or broke (None where it is whole), with `cut_reason`."""
+    """One pass over a file. `digest`, `unpacked_bytes` and `damage` hold once `chunks` has ended."""
 
-    def __init__(self, path: Path, on_bytes: Callable[[int], Any] | None = None) -> None:
-        self.path, self.on_bytes = path, on_bytes
-        with path.open("rb") as file:
-            self.packed = file.read(2) == _GZIP
-        self.n_bytes = 0
-        self.cut_at: int | None = None
-        self.cut_reason = ""
+    def __init__(self, path: Path, on_bytes: Callable[[int], object] | None = None) -> None:
+        self.path = path
+        self.is_gzip = False
+        self.unpacked_bytes = 0
+        self.damage: str | None = None  # why the packed data ends early
+        self._packed_bytes = 0
         self._hash = hashlib.sha256()
+        self._on_bytes = on_bytes
 
     @property
     def trace_id(self) -> str:
-        """First 16 hex digits of the SHA-256 of the unpacked bytes read so far."""
+        """First 16 hex digits of the SHA-256 of the unpacked content read so far."""
         return self._hash.hexdigest()[:16]
 
     def chunks(self) -> Iterator[bytes]:
-        """Unpacked bytes, at most a megabyte at a time."""
-        for chunk in self._inflated() if self.packed else self._read(CHUNK):
-            self._hash.update(chunk)
-            self.n_bytes += len(chunk)
-            yield chunk
-
-    def _read(self, size: int) -> Iterator[bytes]:
+        """Unpacked content in pieces of at most INFLATED_BYTES. OSError where the file cannot be read."""
         with self.path.open("rb") as file:
-            while chunk := file.read(size):
-                if self.on_bytes:
-                    self.on_bytes(len(chunk))
-                yield chunk
-
-    def _inflated(self) -> Iterator[bytes]:
-        """A gzip file is one member or several, with zeros allowed behind the last."""
-        inflate: Any = None  # None between members
-        members = 0
-        for packed in self._read(PACKED_CHUNK):
-            while packed:
-                if inflate is None:
-                    packed = packed.lstrip(b"\0") if members else packed
-                    if not packed:
-                        break
-                    inflate = isal_zlib.decompressobj(wbits=31)
-                try:
-                    chunk = inflate.decompress(packed, CHUNK)
-                except isal_zlib.error as error:
-                    self.cut_at, self.cut_reason = self.n_bytes, f"the gzip stream is broken ({error})"
-                    return
+            packed = self._packed(file)
+            first = next(packed, b"")
+            self.is_gzip = first.startswith(GZIP_MAGIC)
+            for chunk in self._inflate(first, packed) if self.is_gzip else _chain(first, packed):
                 if chunk:
+                    self._hash.update(chunk)
+                    self.unpacked_bytes += len(chunk)
                     yield chunk
-                packed = inflate.unconsumed_tail
-                if inflate.eof:
-                    packed, inflate, members = inflate.unused_data, None, members + 1
-        if inflate is not None:
-            self.cut_at, self.cut_reason = self.n_bytes, "the gzip stream ends early"
+
+    def _packed(self, file) -> Iterator[bytes]:
+        while data := file.read(READ_BYTES):
+            self._packed_bytes += len(data)
+            if self._on_bytes:
+                self._on_bytes(len(data))
+            yield data
+
+    def _inflate(self, data: bytes, packed: Iterator[bytes]) -> Iterator[bytes]:
+        """All members of a gzip file, one after another; stops at damage and names it."""
+        member = isal_zlib.decompressobj(wbits=31)
+        try:
+            while True:
+                yield member.decompress(data, INFLATED_BYTES)
+                data = member.unconsumed_tail
+                if member.eof:
+                    data = member.unused_data.lstrip(b"\0") or next(packed, b"").lstrip(b"\0")
+                    if not data:
+                        return
+                    if len(data) < 2:
+                        data += next(packed, b"")
+                    if not data.startswith(GZIP_MAGIC):
+                        self.damage = f"no gzip member follows at packed byte {self._packed_bytes - len(data)}"
+                        return
+                    member = isal_zlib.decompressobj(wbits=31)
+                elif not data and not (data := next(packed, b"")):
+                    yield from self._rest(member)
+                    return
+        except isal_zlib.error as error:
+            self.damage = f"gzip data damaged before packed byte {self._packed_bytes} ({error})"
+
+    def _rest(self, member) -> Iterator[bytes]:
+        """What the inflater still holds at the end of the file; damage if the member is not complete."""
+        while not member.eof and (left := member.decompress(b"", INFLATED_BYTES)):
+            yield left
+        if not member.eof:
+            self.damage = f"gzip data ends early at packed byte {self._packed_bytes}"
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest

@@ -198,10 +198,10 @@ def _repair_findings(source: Source, repairs: Repairs) -> list[Finding]:
 
 def _time_findings(con: duckdb.DuckDBPyConnection, table: str) -> list[Finding]:
     bad, negative, fine, begins, ends = con.execute(
-        f"SELECT count(*) FILTER (WHERE ts IS NOT NULL AND TRY_CAST(ts AS DECIMAL(38, 9)) IS NULL "
-        f"OR dur IS NOT NULL AND TRY_CAST(dur AS DECIMAL(38, 9)) IS NULL), "
+        f"SELECT count(*) FILTER (WHERE ts IS NOT NULL AND TRY_CAST(ts AS DOUBLE) IS NULL "
+        f"OR dur IS NOT NULL AND TRY_CAST(dur AS DOUBLE) IS NULL), "
         f"count(*) FILTER (WHERE starts_with(dur, '-')), "
-        f"count(*) FILTER (WHERE regexp_matches(ts, '\\.[0-9]{{3}}0*[1-9]') OR regexp_matches(dur, '\\.[0-9]{{3}}0*[1-9]')), "
+        f"count(*) FILTER (WHERE length(rtrim(split_part(ts, '.', 2), '0')) > 3 OR length(rtrim(split_part(dur, '.', 2), '0')) > 3), "
         f"count(*) FILTER (WHERE ph = 'B'), count(*) FILTER (WHERE ph = 'E') FROM {table}"
     ).fetchall()[0]
     found = (

@@ -6,7 +6,7 @@ SELECT
     s.stream,  -- Stream on the device.
     q.event_id,  -- The launch call (change 1) or the GPU work (change -1).
     q.ts_ns,  -- When, ns.
-    q.change,  -- +1 for a launch, -1 for a start.
+    CAST(q.change AS BIGINT) AS change,  -- +1 for a launch, -1 for a start.
     q.queue_length  -- Launches that have not started yet, this change included.
 FROM _queue AS q
 JOIN _profiles AS p ON p.view_no = q.view_no

@@ -106,7 +106,7 @@ def test_a_rejected_file_warns_and_the_rest_goes_on(run, inbox: Path) -> None:
 
 def test_failing_checks_are_shown_as_failed(tmp_path: Path) -> None:
     """A table that holds a key twice and a quality table with an error: both checks fail, the run does not."""
-    day, batch = today(), f"{today().replace('-', '')}T000000-00000000"
+    day, batch = today(), f"{today().replace('-', '')}T000000000000-00000000"
     rows = {
         "traces": "SELECT 't' AS trace_id",
         "threads": "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)",

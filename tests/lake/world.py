@@ -18,7 +18,7 @@ from pipelines.models.catalog import load_catalog
 
 # Children start from a process that has the modules loaded and nothing running, so a test can afford many of them.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pipelines.ingest", "pipelines.models.materialize", "tests.lake.world"])
+PROCESSES.set_forkserver_preload(["pipelines.ingest", "pipelines.models.materialize", "tests.lake.world", "pyarrow"])
 TABLES = ["kernels", "temporal_breakdown"]
 
 
@@ -69,7 +69,10 @@ def assert_whole(con: duckdb.DuckDBPyConnection) -> int:
 
 
 def run_killed(step: int, verb: Callable[..., object], *args: Any) -> bool:
-    """Run `verb(*args)` in a process that kills itself at its step-th touch of the disk; False when it has fewer."""
+    """Run `verb(*args)` in a process that kills itself at its step-th step; False when it has fewer.
+
+    Steps are before and after each rename and removal: what is visible changes there and nowhere else.
+    """
     process = PROCESSES.Process(target=_dying, args=(step, verb, args))
     process.start()
     process.join()
@@ -80,17 +83,22 @@ def run_killed(step: int, verb: Callable[..., object], *args: Any) -> bool:
 def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...]) -> None:
     left = step
 
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*given: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*given, **named)
+            count()
+            result = call(*given, **named)
+            count()
+            return result
 
         return wrapped
 
-    for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree")):
+    for module, name in ((os, "replace"), (shutil, "rmtree")):
         setattr(module, name, counted(getattr(module, name)))
     verb(*args)
 

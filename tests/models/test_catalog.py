@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -123,11 +122,7 @@ def test_a_version_follows_what_a_model_reads(tmp_path: Path) -> None:
         assert {n for n in before.models if before.version(n) != after.version(n)} == expected
 
 
-def test_the_projects_own_catalog_holds_and_loads_fast() -> None:
+def test_the_projects_own_catalog_holds() -> None:
     catalog = load_catalog()
     assert [m.name for m in catalog.models.values() if not m.doc.startswith("One row: ")] == []
     assert {model.layer for model in catalog.models.values()} <= set(LAYERS)
-    load_catalog.cache_clear()
-    started = time.perf_counter()
-    load_catalog()
-    assert time.perf_counter() - started < 0.3
