@@ -1,71 +1,34 @@
 """One trace file → table `raw_events`, a row an entry of traceEvents in their order, with metadata and findings.
 
-First the quick way; where it fails, the file is read again by the tolerant reader, which says what it repaired.
+The file is read once. DuckDB reads the pieces of the array that a thread cuts; a piece that it refuses, or in which it
+would let something pass without a word, goes through the tolerant reader, and only that piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from pipelines.traces.envelope import NotATrace, read_metadata
-from pipelines.traces.identify import identify
-from pipelines.traces.quick import Feed, QuickWayFailed, read_array, read_head, read_quickly
-from pipelines.traces.repair import Repairs, clean_events
+from pipelines.traces.envelope import NotATrace, suffix
+from pipelines.traces.identify import identify_path, identify_text
+from pipelines.traces.record import FindingCounter, StagedTrace, TraceRejected
+from pipelines.traces.repair import read_stretch
+from pipelines.traces.segments import PIECE_BYTES, Cutter, Piece
 from pipelines.traces.source import Source
 
-MEMORY_LIMIT = "320MB"
+MEMORY_LIMIT = "300MB"
 THREADS = 2
-
-_MEANING = {
-    "repaired_number": "bare NaN or infinity, now null",
-    "repaired_control_character": "unescaped control characters in strings, now escaped",
-    "repaired_escape": "backslashes that begin no escape (Windows paths?), now literal",
-    "repaired_comma": "missing or superfluous commas",
-    "repaired_quote": "unescaped quotes inside strings, now escaped",
-    "repaired_utf8": "bytes that are no UTF-8, now U+FFFD",
-    "unreadable_event": "events that could not be read; their places in traceEvents are kept, empty",
-    "not_an_event": "elements of traceEvents that are no objects; their places are kept, empty",
+_COLUMNS = {
+    **dict.fromkeys(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s"), "VARCHAR"),
+    **dict.fromkeys(("args", "attr"), "JSON"),
+    **dict.fromkeys(("tts", "tdur", "cname", "sf"), "VARCHAR"),
+    "stack": "JSON",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something ingestion repaired, dropped or could not read; `severity` is info, warning or error."""
-
-    check: str
-    severity: str
-    n: int
-    detail: str
-
-
-@dataclass(frozen=True)
-class StagedTrace:
-    """What was read: `base_ns` (baseTimeNanoseconds) is to be added to every ts; `metadata` are all other top-level
-    keys; `format` is packing/top-level form, as `json.gz/object`; `status` is ok, repaired or partial."""
-
-    trace_id: str
-    path: str
-    n_events: int
-    unpacked_bytes: int
-    base_ns: int
-    format: str
-    metadata: dict[str, Any]
-    findings: tuple[Finding, ...]
-    status: str
-
-
-class TraceRejected(Exception):
-    """The file did not go in. `byte_offset` is in unpacked bytes, None where the whole file is meant."""
-
-    def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
-        self.path, self.byte_offset, self.reason = path, byte_offset, reason
-        place = "" if byte_offset is None else f" (byte {byte_offset})"
-        super().__init__(f"{path}{place}: {reason}")
+_NO_NUMBERS = (b"NaN", b"nan", b"Inf", b"inf")
 
 
 def connect_staging(folder: Path) -> duckdb.DuckDBPyConnection:
@@ -76,7 +39,6 @@ def connect_staging(folder: Path) -> duckdb.DuckDBPyConnection:
     con.execute(f"SET temp_directory = '{folder}'")
     # Read once and thrown away: compressing it would cost more than writing it.
     con.execute("SET force_compression = 'uncompressed'")
-    con.execute("SET checkpoint_threshold = '1TB'")
     return con
 
 
@@ -88,129 +50,142 @@ def stage_trace(
 ) -> StagedTrace:
     """Read a trace file into `table`. `on_bytes(n)` is called while packed bytes are read. Raises TraceRejected."""
     path = Path(path)
-    if not path.exists():
-        raise TraceRejected(str(path), None, "there is no such file; give a file, a folder or a glob in quotes")
-    try:
-        source = Source(path, on_bytes)
-        repairs = Repairs()
+    if reason := identify_path(path):
+        raise TraceRejected(str(path), None, reason)
+    columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+    con.execute(f"CREATE OR REPLACE TABLE {table} ({columns})")
+    source = Source(path, on_bytes)
+    with tempfile.TemporaryDirectory() as folder:
+        cutter = Cutter(source, Path(folder))
         try:
-            feed = read_quickly(con, source, table, lambda c: _let_pass(c, table))
-        except QuickWayFailed:
-            source, repairs = Source(path), Repairs()
-            feed = _read_tolerantly(con, source, table, repairs)
-    except NotATrace as error:
-        raise _rejected(path, error) from None
-    n_events = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-    if repairs.counts and not _readable(con, table):
-        raise TraceRejected(str(path), repairs.places[next(iter(repairs.places))], "no element of traceEvents is a readable event")
-    return _staged(con, table, path, source, feed, repairs, n_events)
+            metadata = _Reader(con, table, cutter).read()
+        except NotATrace as error:
+            what = identify_text(bytes(cutter.head.text[:4096]), cutter.head.keys)
+            reason = f"{error.reason}; it is {what}" if what else error.reason
+            raise TraceRejected(str(path), error.offset, reason) from None
+        finally:
+            cutter.close()
+    return _staged(con, table, path, cutter, metadata)
 
 
-def _rejected(path: Path, error: NotATrace) -> TraceRejected:
-    chunks = Source(path).chunks()
-    text = b""
-    for chunk in chunks:
-        text += chunk
-        if len(text) > 8 << 20:
-            break
-    return TraceRejected(str(path), error.offset, f"{error}: {identify(path, text)}")
+class _Reader:
+    """Puts piece after piece into the table; `carry` is an entry that the next piece completes."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, table: str, cutter: Cutter) -> None:
+        self.con, self.table, self.cutter = con, table, cutter
+        self.carry, self.carry_offset = b"", 0
+
+    def read(self) -> dict[str, Any]:
+        """Read all pieces; returns the metadata around the array."""
+        after: dict[str, Any] = {}
+        for piece in self.cutter.pieces():
+            if self.carry or not piece.plain or _has_no_number(piece.data) or not self._insert(piece.file):
+                after = self._tolerantly(piece) or piece.metadata
+            else:
+                after = piece.metadata
+            piece.file.unlink(missing_ok=True)
+        return {**self.cutter.head.metadata(self.cutter.found), **after}
+
+    def _insert(self, file: Path, limit: int = 2 * PIECE_BYTES) -> bool:
+        """Append a JSON array's entries; False, with nothing appended, where DuckDB cannot read it."""
+        columns = ", ".join(f"'{name}': '{kind}'" for name, kind in _COLUMNS.items())
+        try:
+            self.con.execute(
+                f"INSERT INTO {self.table} SELECT * FROM read_json(?, format = 'array', columns = {{{columns}}}, "
+                f"maximum_object_size = {limit})",
+                [str(file)],
+            )
+        except duckdb.InvalidInputException:
+            return False
+        return True
+
+    def _tolerantly(self, piece: Piece) -> dict[str, Any] | None:
+        data = self.carry + piece.data
+        offset = self.carry_offset if self.carry else piece.offset
+        found = self.cutter.found
+        before = FindingCounter(found.counts.copy(), dict(found.places))
+        stretch = read_stretch(data, piece.last, offset, found)
+        if not self._append(piece.file, stretch.array(), len(data)):
+            # Something in an entry that reads well is not to DuckDB's taste: mend every entry.
+            found.counts, found.places = before.counts, before.places
+            stretch = read_stretch(data, piece.last, offset, found, mend_all=True)
+            if not self._append(piece.file, stretch.array(), len(data)):
+                raise NotATrace(offset, "a stretch of events stays unreadable after repair")
+        self.carry, self.carry_offset = data[stretch.stopped :], offset + stretch.stopped
+        if not piece.last:
+            return None
+        if stretch.ended:
+            rest = suffix(self.carry, self.cutter.head.is_object, found)
+            if rest is None:
+                found.add("trailing_text", 1, f"byte {self.carry_offset}")
+            return rest
+        if piece.plain and not stretch.ended:
+            return piece.metadata
+        return None
+
+    def _append(self, file: Path, array: bytes, size: int) -> bool:
+        file.write_bytes(array)
+        return self._insert(file, 2 * max(size, PIECE_BYTES))
 
 
-def _read_tolerantly(con: duckdb.DuckDBPyConnection, source: Source, table: str, repairs: Repairs) -> Feed:
-    chunks = source.chunks()
-    head, text = read_head(chunks)
-    feed = Feed(head=head)
-
-    def pieces() -> Iterator[bytes]:
-        yield b"["
-        separator = b"\n"
-        for event in clean_events(_chain(text[1:], chunks), repairs, head.start + 1):
-            # An element that is no object becomes one without keys: its row is all NULL.
-            yield separator + (b"{}" if event == b"null" else event)
-            separator = b",\n"
-        yield b"]"
-
-    read_array(con, table, pieces(), feed)
-    if head.is_object:
-        feed.metadata = read_metadata(head.before, repairs.rest.encode("utf-8", "replace")) or read_metadata(head.before, b"}") or {}
-    return feed
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
-
-
-def _let_pass(con: duckdb.DuckDBPyConnection, table: str) -> str | None:
-    """What DuckDB's reader accepts without a word: bare NaN, and doubles where digits were lost."""
-    nan, lossy = con.execute(
-        f"SELECT count(*) FILTER (WHERE (contains(args, 'NaN') OR contains(args, 'nan') OR contains(args, 'inf') "
-        f"OR contains(args, 'Inf')) AND regexp_matches(args, '[:,\\[]-?(NaN|nan|Infinity|inf)[,}}\\]]') "
-        f"OR ts IN ('nan', 'inf', '-inf', 'NaN', 'Infinity', '-Infinity') "
-        f"OR dur IN ('nan', 'inf', '-inf', 'NaN', 'Infinity', '-Infinity')), "
-        f"count(*) FILTER (WHERE contains(ts, '.') AND length(ts) <= 18 AND abs(TRY_CAST(ts AS DOUBLE)) >= 9e12) FROM {table}"
-    ).fetchall()[0]
-    return "bare NaN or infinity" if nan else "times lost digits" if lossy else None
-
-
-def _readable(con: duckdb.DuckDBPyConnection, table: str) -> bool:
-    query = f"SELECT count(*) FROM {table} WHERE ph IS NOT NULL OR name IS NOT NULL OR ts IS NOT NULL"
-    return con.execute(query).fetchall()[0][0] > 0
+def _has_no_number(data: bytes) -> bool:
+    """A bare NaN or infinity, which DuckDB's reader takes without a word: the word as a value, outside of names."""
+    for word in _NO_NUMBERS:
+        at = data.find(word)
+        while at >= 0:
+            before = data[max(at - 8, 0) : at].rstrip().rstrip(b"+-").rstrip()[-1:]
+            after = data[at : at + 16].lstrip(b"+-NaIifnty").lstrip()[:1]
+            if before in (b":", b",", b"[") and after in (b",", b"}", b"]"):
+                return True
+            at = data.find(word, at + 3)
+    return False
 
 
 def _staged(
-    con: duckdb.DuckDBPyConnection,
-    table: str,
-    path: Path,
-    source: Source,
-    feed: Feed,
-    repairs: Repairs,
-    n_events: int,
+    con: duckdb.DuckDBPyConnection, table: str, path: Path, cutter: Cutter, metadata: dict[str, Any]
 ) -> StagedTrace:
-    findings = [*_repair_findings(source, repairs), *_time_findings(con, table)]
-    cut = repairs.cut_at is not None or source.cut_at is not None
-    repaired = bool(repairs.counts)
-    assert feed.head is not None
+    source, found = cutter.source, cutter.found
+    if source.damage is not None:
+        found.add("truncated", 1, f"{source.damage}, unpacked byte {source.unpacked_bytes}")
+    if cutter.head.has_bom:
+        found.add("repaired_bom", 1, "byte 0")
+    n_events, n_readable, last_row = con.execute(
+        f"SELECT count(*), count(coalesce(ph, name, ts, pid)), max(rowid) FROM {table}"
+    ).fetchall()[0]
+    if n_events and not n_readable:
+        raise TraceRejected(str(path), 0, "no element of the array is a readable event; is it a profiler trace?")
+    if n_events and last_row != n_events - 1:  # a refused piece may leave a gap in the numbering
+        con.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM {table} ORDER BY rowid")
+    _count_times(con, table, found)
+    form = "object" if cutter.head.is_object else "array"
     return StagedTrace(
         trace_id=source.trace_id,
         path=str(path),
         n_events=n_events,
-        unpacked_bytes=source.n_bytes,
-        base_ns=_whole_number(feed.metadata.get("baseTimeNanoseconds")),
-        format=f"{'json.gz' if source.packed else 'json'}/{'object' if feed.head.is_object else 'array'}",
-        metadata=feed.metadata,
-        findings=tuple(findings),
-        status="partial" if cut else "repaired" if repaired else "ok",
+        unpacked_bytes=source.unpacked_bytes,
+        base_ns=_whole_number(metadata.get("baseTimeNanoseconds")),
+        format=f"{'json.gz' if source.is_gzip else 'json'}/{form}",
+        metadata=metadata,
+        findings=found.findings(),
+        status=found.status(),
     )
 
 
-def _repair_findings(source: Source, repairs: Repairs) -> list[Finding]:
-    findings = [
-        Finding(kind, "warning", n, f"{_MEANING.get(kind, kind)}; first at byte {repairs.places[kind]}")
-        for kind, n in sorted(repairs.counts.items())
-    ]
-    if source.cut_at is not None:
-        findings.append(Finding("truncated", "error", 1, f"{source.cut_reason} at unpacked byte {source.cut_at}; what came before is kept"))
-    elif repairs.cut_at is not None:
-        findings.append(Finding("truncated", "error", 1, f"the file ends inside traceEvents at byte {repairs.cut_at}; what came before is kept"))
-    return findings
-
-
-def _time_findings(con: duckdb.DuckDBPyConnection, table: str) -> list[Finding]:
+def _count_times(con: duckdb.DuckDBPyConnection, table: str, found: FindingCounter) -> None:
     bad, negative, fine, begins, ends = con.execute(
-        f"SELECT count(*) FILTER (WHERE ts IS NOT NULL AND TRY_CAST(ts AS DOUBLE) IS NULL "
-        f"OR dur IS NOT NULL AND TRY_CAST(dur AS DOUBLE) IS NULL), "
-        f"count(*) FILTER (WHERE starts_with(dur, '-')), "
-        f"count(*) FILTER (WHERE length(rtrim(split_part(ts, '.', 2), '0')) > 3 OR length(rtrim(split_part(dur, '.', 2), '0')) > 3), "
-        f"count(*) FILTER (WHERE ph = 'B'), count(*) FILTER (WHERE ph = 'E') FROM {table}"
+        f"WITH t AS (SELECT ph, ltrim(ts, '~') AS ts, ltrim(dur, '~') AS dur FROM {table}) "
+        "SELECT count(*) FILTER (WHERE ts IS NOT NULL AND TRY_CAST(ts AS DOUBLE) IS NULL "
+        "OR dur IS NOT NULL AND TRY_CAST(dur AS DOUBLE) IS NULL), "
+        "count(*) FILTER (WHERE starts_with(dur, '-')), "
+        "count(*) FILTER (WHERE length(rtrim(split_part(ts, '.', 2), '0')) > 3 "
+        "OR length(rtrim(split_part(dur, '.', 2), '0')) > 3), "
+        "count(*) FILTER (WHERE ph = 'B'), count(*) FILTER (WHERE ph = 'E') FROM t"
     ).fetchall()[0]
-    found = (
-        ("time_not_a_number", "warning", bad, "ts or dur is no number; it is NULL"),
-        ("negative_duration", "warning", negative, "dur is negative; it is kept as it is"),
-        ("sub_nanosecond_time", "info", fine, "ts or dur is finer than a nanosecond; rounded to the nearest"),
-        ("unmatched_begin_end", "warning", abs(begins - ends), f"{begins} begin and {ends} end events: the surplus has no duration"),
-    )
-    return [Finding(check, severity, n, detail) for check, severity, n, detail in found if n]
+    found.add("time_not_a_number", bad)
+    found.add("negative_duration", negative)
+    found.add("sub_nanosecond_time", fine)
+    found.add("unmatched_begin", max(begins - ends, 0))
+    found.add("unmatched_end", max(ends - begins, 0))
 
 
 def _whole_number(value: Any) -> int:

@@ -1,0 +1,138 @@
+"""The event array in pieces of whole entries, made by a thread that reads, inflates, hashes and cuts.
+
+Why pieces: DuckDB's JSON reader keeps every buffer of a pipe until the pipe ends (470 MB of JSON: 0.5 GB), so each
+piece is a small JSON array in a file of its own. A cut in the wrong place (inside an entry) cannot pass unnoticed: it
+leaves brackets unbalanced in both pieces, DuckDB refuses them, and the tolerant reader joins them again.
+"""
+
+import queue
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.traces.envelope import Head, NotATrace, find_end
+from pipelines.traces.record import FindingCounter
+from pipelines.traces.repair import mark_times
+from pipelines.traces.source import Source
+
+PIECE_BYTES = 24 << 20  # of JSON a piece; DuckDB takes twice this as its read buffer
+TAIL_BYTES = 2 << 20  # held back, because the array's end and the metadata after it are looked for in one piece
+MAX_PIECE_BYTES = 128 << 20  # a piece grows to this where no boundary is found
+_BOUNDARY = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
+# Absolute times with a fraction: a double does not hold their nanoseconds.
+_LOSSY = re.compile(rb'"ts"\s*:\s*"?-?(?:\d{14,}\.|\d{10,}\.\d{4}|9\d{12}\.|8[89]\d{11}\.)')
+
+
+@dataclass
+class Piece:
+    """Some entries of the array: `data` without the brackets, also written to `file` as an array."""
+
+    data: bytes
+    offset: int  # of data in the unpacked content
+    file: Path
+    last: bool = False
+    plain: bool = True  # False: no end of the array was found in the last piece
+    metadata: dict = field(default_factory=dict)  # after the array
+
+
+class Cutter:
+    """Iterate `pieces()` to the end or leave it through `close()`; then `source` knows the hash and the size."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
+        self.source, self.folder = source, folder
+        self.head = Head()
+        self.found = FindingCounter()
+        self._queue: queue.Queue[Piece | BaseException | None] = queue.Queue(maxsize=2)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trace-cutter", daemon=True)
+
+    def pieces(self) -> Iterator[Piece]:
+        """The pieces in order. Raises what the thread met: NotATrace, OSError."""
+        self._thread.start()
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def close(self) -> None:
+        self._stop.set()
+        while self._thread.is_alive():
+            try:
+                self._queue.get(timeout=0.05)
+            except queue.Empty:
+                continue
+
+    def _run(self) -> None:
+        try:
+            self._cut()
+            self._queue.put(None)
+        except BaseException as error:  # handed to the reader of the queue, which raises it
+            self._queue.put(error)
+
+    def _cut(self) -> None:
+        number, buffer, offset = 0, bytearray(), 0
+        opened = False
+        for chunk in self.source.chunks():
+            if self._stop.is_set():
+                return
+            if not opened:
+                opened = self.head.feed(chunk)
+                if not opened:
+                    continue
+                offset = self.head.start or 0
+                chunk = bytes(self.head.text[offset:])
+            buffer += chunk
+            if len(buffer) >= PIECE_BYTES + TAIL_BYTES and (cut := _boundary(buffer)):
+                end, begin = cut
+                self._put(Piece(bytes(memoryview(buffer)[:end]), offset, self._file(number)))
+                del buffer[:begin]
+                offset += begin
+                number += 1
+        if not opened:
+            raise NotATrace(self.source.unpacked_bytes, _without_array(self.source, self.head))
+        self._finish(bytes(buffer), offset, number)
+
+    def _finish(self, tail: bytes, offset: int, number: int) -> None:
+        end = None
+        if self.source.damage is None:
+            end = find_end(tail, self.head.is_object, number == 0, self.found)
+        if end is None:
+            self._put(Piece(tail, offset, self._file(number), last=True, plain=False))
+        else:
+            self._put(Piece(tail[: end[0]], offset, self._file(number), last=True, metadata=end[1]))
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"piece{number}.json"
+
+    def _put(self, piece: Piece) -> None:
+        if piece.plain:
+            data = mark_times(piece.data) if _LOSSY.search(piece.data) else piece.data
+            with piece.file.open("wb") as file:
+                file.write(b"[")
+                file.write(data)
+                file.write(b"]")
+        self._queue.put(piece)
+
+
+def _boundary(buffer: bytearray) -> tuple[int, int] | None:
+    """(end of an entry, start of the next) near PIECE_BYTES; the whole buffer may serve where there is none."""
+    for window in (1 << 16, 1 << 20, len(buffer)):
+        begin = max(PIECE_BYTES - window, 0)
+        found = None
+        for found in _BOUNDARY.finditer(buffer, begin, PIECE_BYTES):
+            if window > 1 << 16:
+                break
+        if found:
+            return found.start(1), found.end(1)
+    if len(buffer) > MAX_PIECE_BYTES:
+        raise NotATrace(0, f"no end of an entry in {MAX_PIECE_BYTES >> 20} MiB")
+    return None
+
+
+def _without_array(source: Source, head: Head) -> str:
+    if not source.unpacked_bytes:
+        return "the file is empty" if source.damage is None else source.damage
+    seen = f" (keys before: {', '.join(head.keys[:12])})" if head.keys else ""
+    return f"ends before the event array{seen}" + (f"; {source.damage}" if source.damage else "")
