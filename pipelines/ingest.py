@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import glob
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -23,10 +24,11 @@ from typing import Any
 import duckdb
 
 from pipelines.lake.layout import MARK, REJECTS, Batch, table_files
-from pipelines.lake.store import Lake, quoted
+from pipelines.lake.store import Lake
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import create_rules
 from pipelines.origin import describe_origin
+from pipelines.sqltext import file_list, quoted, row
 from pipelines.traces import StagedTrace, TraceRejected, connect_staging, stage_trace
 
 BATCH_TRACES = 500
@@ -68,7 +70,7 @@ class IngestReport:
     @property
     def rejected(self) -> list[TraceRow]:
         """The files that did not go in."""
-        return [row for row in self.rows if row.status == "rejected"]
+        return [file for file in self.rows if file.status == "rejected"]
 
 
 def expand(paths: Iterable[str | Path]) -> list[Path]:
@@ -116,7 +118,7 @@ def ingest(
                 if on_file:
                     on_file(rows[-1])
             beaten = batch.commit()
-            report.rows.extend(replace(row, status="known") if row.trace_id in beaten else row for row in rows)
+            report.rows.extend(replace(r, status="known") if r.trace_id in beaten else r for r in rows)
     return report
 
 
@@ -173,17 +175,16 @@ class _OpenBatch:
         prepare_events(con, self.catalog, staged, self.batch.batch_id)
         part = self.folder / f"{staged.trace_id}.parquet"
         con.execute(f"COPY ({self.catalog.models['events'].sql}) TO {quoted(part)} ({_PARQUET})")
-        first, last = self.rows.execute(
-            "SELECT min(ts_ns), max(end_ns) FROM read_parquet(?) WHERE dur_ns IS NOT NULL", [str(part)]
-        ).fetchall()[0]
+        query = f"SELECT min(ts_ns), max(end_ns) FROM read_parquet({quoted(part)}) WHERE dur_ns IS NOT NULL"
+        first, last = self.rows.execute(query).fetchall()[0]
         insert_trace(self.rows, staged, self.batch.batch_id, origin, first, last)
         self.known.add(staged.trace_id)
         self.parts.append(part)
         self.bytes += staged.unpacked_bytes
 
     def _reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
-        row = [str(path.absolute()), rejection.byte_offset, rejection.reason, datetime.now(UTC).replace(tzinfo=None)]
-        self.rows.execute("INSERT INTO _rejected_files VALUES (?, ?, ?, ?, ?)", [*row, self.batch.batch_id])
+        values = [_name(path), rejection.byte_offset, rejection.reason, datetime.now(UTC), self.batch.batch_id]
+        self.rows.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
         return TraceRow(
             str(path), "rejected", seconds=seconds, reason=rejection.reason, byte_offset=rejection.byte_offset
         )
@@ -201,7 +202,7 @@ class _OpenBatch:
             self._commit_rejects()
             mine = {path.stem for path in self.parts}
             beaten = mine & set(self.lake.known_traces())
-            self.rows.execute("DELETE FROM _staged_traces WHERE list_contains(?, trace_id)", [sorted(beaten)])
+            self.rows.execute(f"DELETE FROM _staged_traces WHERE trace_id IN {row(['', *beaten])}")
             if mine - beaten:
                 self.lake.put(MARK, self.batch, self._staged(MARK))
         if mine and mine == beaten:
@@ -211,12 +212,9 @@ class _OpenBatch:
 
     def _commit_rejects(self) -> None:
         """Add the rejected files to the lake; the same file rejected again for the same reason is no news."""
-        earlier = [str(path) for path in table_files(self.lake.root, REJECTS)]
-        if earlier:
-            self.rows.execute(
-                "DELETE FROM _rejected_files WHERE (path, reason) IN (SELECT (path, reason) FROM read_parquet(?))",
-                [earlier],
-            )
+        if earlier := table_files(self.lake.root, REJECTS):
+            known = f"SELECT (path, reason) FROM read_parquet({file_list(earlier)})"
+            self.rows.execute(f"DELETE FROM _rejected_files WHERE (path, reason) IN ({known})")
         if self.rows.execute("SELECT count(*) FROM _rejected_files").fetchall()[0][0]:
             self.lake.put(REJECTS, self.batch, self._staged(REJECTS))
 
@@ -229,10 +227,10 @@ class _OpenBatch:
         if len(self.parts) == 1:
             return self.parts[0]
         target = self.folder / "events.table"
-        parts = ", ".join(quoted(part) for part in sorted(self.parts))  # named by trace: sorted, so row groups prune
+        parts = file_list(sorted(self.parts))  # named by trace: sorted, so that row groups prune
         with connect_staging(self.folder) as con:
             con.execute("SET preserve_insertion_order = true")
-            con.execute(f"COPY (SELECT * FROM read_parquet([{parts}])) TO {quoted(target)} ({_PARQUET})")
+            con.execute(f"COPY (SELECT * FROM read_parquet({parts})) TO {quoted(target)} ({_PARQUET})")
         return target
 
 
@@ -243,7 +241,7 @@ def prepare_events(con: duckdb.DuckDBPyConnection, catalog: Catalog, staged: Sta
         if model is not None and model.kind == "rules":
             create_rules(con, model)
     con.execute("CREATE OR REPLACE TABLE _ingest_context (trace_id VARCHAR, batch_id VARCHAR, base_ns BIGINT)")
-    con.execute("INSERT INTO _ingest_context VALUES (?, ?, ?)", [staged.trace_id, batch_id, staged.base_ns])
+    con.execute(f"INSERT INTO _ingest_context VALUES {row([staged.trace_id, batch_id, staged.base_ns])}")
 
 
 def insert_trace(
@@ -255,13 +253,18 @@ def insert_trace(
     last_ns: int | None,
 ) -> None:
     """Add a trace and its findings to `_staged_traces` and `_staged_findings`."""
-    now = datetime.now(UTC).replace(tzinfo=None)
-    row = [staged.trace_id, batch_id, str(Path(staged.path).absolute()), *origin.values(), staged.n_events, first_ns]
-    row += [last_ns, staged.format, staged.unpacked_bytes, staged.status, now, json.dumps(staged.metadata, default=str)]
-    con.execute(f"INSERT INTO _staged_traces VALUES ({', '.join('?' * len(row))})", row)
+    metadata = json.dumps(staged.metadata, default=str)
+    values = [staged.trace_id, batch_id, _name(Path(staged.path)), *origin.values(), staged.n_events, first_ns, last_ns]
+    values += [staged.format, staged.unpacked_bytes, staged.status, datetime.now(UTC), metadata]
+    con.execute(f"INSERT INTO _staged_traces VALUES {row(values)}")
     for f in staged.findings:
-        finding = [staged.trace_id, batch_id, f.check, f.severity, f.n, f.detail]
-        con.execute("INSERT INTO _staged_findings VALUES (?, ?, ?, ?, ?, ?)", finding)
+        finding = row([staged.trace_id, batch_id, f.check, f.severity, f.n, f.detail])
+        con.execute(f"INSERT INTO _staged_findings VALUES {finding}")
+
+
+def _name(path: Path) -> str:
+    """The absolute path as text; bytes in it that are no UTF-8 become U+FFFD."""
+    return os.fsencode(path.absolute()).decode("utf-8", "replace")
 
 
 def load_trace(

@@ -13,10 +13,11 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.layout import ANALYST, ANALYST_TEMP, MARK, REJECTS
-from pipelines.lake.store import Lake, committed_rows, quoted
+from pipelines.lake.store import Lake, committed_rows
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model, load_catalog
 from pipelines.models.run import run_models
+from pipelines.sqltext import quoted
 
 _SMALL = (MARK, "findings", REJECTS)
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")

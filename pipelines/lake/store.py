@@ -13,14 +13,10 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.layout import ANALYST_TEMP, MARK, REJECTS, STAGING, Batch, batch_of, table_file, table_files
+from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
 VERSION_KEY = "tracelake_version"
-
-
-def quoted(value: str | Path) -> str:
-    """A SQL text literal."""
-    return "'" + str(value).replace("'", "''") + "'"
 
 
 class Lake:
@@ -78,7 +74,7 @@ class Lake:
         if not files:
             return {}
         with duckdb.connect() as con:
-            rows = con.execute("SELECT trace_id, batch_id FROM read_parquet(?)", [[str(f) for f in files]]).fetchall()
+            rows = con.execute(f"SELECT trace_id, batch_id FROM read_parquet({file_list(files)})").fetchall()
         return {trace_id: Batch(batch_id) for trace_id, batch_id in rows}
 
     def batches(self) -> list[Batch]:
@@ -95,13 +91,13 @@ class Lake:
 
     def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
         """The model version that each table of a batch was computed with; a table without a file is not in it."""
-        files = {str(path): table for table in tables if (path := table_file(self.root, table, batch)).exists()}
+        files = {path: table for table in tables if (path := table_file(self.root, table, batch)).exists()}
         if not files:
             return {}
-        query = "SELECT file_name, decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = ?"
+        query = f"SELECT file_name, decode(key), decode(value) FROM parquet_kv_metadata({file_list(files)})"
         with duckdb.connect() as con:
-            rows = con.execute(query, [list(files), VERSION_KEY]).fetchall()
-        return {files[name]: version for name, version in rows}
+            rows = con.execute(query).fetchall()
+        return {files[Path(name)]: value for name, key, value in rows if key == VERSION_KEY}
 
     def sweep(self) -> list[Path]:
         """Remove what killed runs left behind more than a day ago; returns what is gone.
@@ -148,8 +144,7 @@ def committed_rows(table: str, files: Iterable[Path]) -> str:
 
     Files of an older version of a model may lack columns: they read as NULL until they are computed anew.
     """
-    listed = ", ".join(quoted(file) for file in files)
-    rows = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = true)"
+    rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
     return rows if table in (MARK, REJECTS) else f"{rows} SEMI JOIN {MARK} USING (trace_id, batch_id)"
 
 

@@ -18,9 +18,10 @@ import duckdb
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.lake.layout import Batch, table_file
 from pipelines.lake.publish import publish
-from pipelines.lake.store import VERSION_KEY, Lake, quoted
+from pipelines.lake.store import VERSION_KEY, Lake
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import run_models
+from pipelines.sqltext import file_list, quoted
 
 # 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
 GROUP_EVENTS = 1_500_000
@@ -95,8 +96,8 @@ def _materialize_batch(lake: Lake, work: _Work) -> list[Materialized]:
 def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
     """The batch's traces in order of trace_id, cut where the events of a group would exceed GROUP_EVENTS."""
     with duckdb.connect() as con:
-        path = str(table_file(lake.root, "traces", batch))
-        rows = con.execute("SELECT trace_id, n_events FROM read_parquet(?) ORDER BY trace_id", [path]).fetchall()
+        path = quoted(table_file(lake.root, "traces", batch))
+        rows = con.execute(f"SELECT trace_id, n_events FROM read_parquet({path}) ORDER BY trace_id").fetchall()
     groups: list[list[str]] = []
     size = 0
     for trace_id, n_events in rows:
@@ -142,9 +143,8 @@ def _put(lake: Lake, work: _Work, table: str, folder: Path) -> Materialized:
     with duckdb.connect() as con:
         if len(parts) > 1:
             whole = folder / f"{table}.whole"
-            listed = ", ".join(quoted(part) for part in parts)
-            _write(con, f"SELECT * FROM read_parquet([{listed}])", whole, work.catalog.version(table))
-        n_rows = con.execute("SELECT count(*) FROM read_parquet(?)", [str(whole)]).fetchall()[0][0]
+            _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, work.catalog.version(table))
+        n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
     lake.put(table, work.batch, whole)
     return Materialized(table, work.batch, n_rows, work.seconds.get(table, 0.0))
 

@@ -10,6 +10,7 @@ from importlib import import_module
 import duckdb
 
 from pipelines.models.catalog import PYTHON_MODELS, Catalog, Model
+from pipelines.sqltext import quoted
 
 
 @dataclass(frozen=True)
@@ -80,4 +81,4 @@ def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
     label for edges without time; a field with nothing in it is NULL.
     """
     dialect = "header = true, comment = '#', delim = ',', quote = '\"', escape = '\"', allow_quoted_nulls = false"
-    con.execute(f"CREATE OR REPLACE TABLE {model.name} AS SELECT * FROM read_csv(?, {dialect})", [str(model.path)])
+    con.execute(f"CREATE OR REPLACE TABLE {model.name} AS SELECT * FROM read_csv({quoted(model.path)}, {dialect})")

@@ -1,0 +1,39 @@
+"""Python values as SQL text.
+
+Bound parameters (`execute(query, [value])`) would do, but the first one makes DuckDB import pandas where it is
+installed (ibis brings it), which costs a process half a second: more than reading a small trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+
+def quoted(value: str | Path) -> str:
+    """A SQL text literal."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def literal(value: str | int | datetime | Path | None) -> str:
+    """A value as SQL text; a datetime is a TIMESTAMP without time zone. Raises TypeError for any other type."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.replace(tzinfo=None).isoformat(sep=' ')}'"
+    if isinstance(value, str | Path):
+        return quoted(value)
+    if isinstance(value, int):
+        return str(value)
+    raise TypeError(f"no SQL literal for {type(value).__name__}: {value!r}")
+
+
+def row(values: Iterable[str | int | datetime | Path | None]) -> str:
+    """A row for VALUES: `(1, 'a', NULL)`."""
+    return f"({', '.join(literal(value) for value in values)})"
+
+
+def file_list(files: Iterable[Path]) -> str:
+    """A list of files, as read_parquet takes it."""
+    return f"[{', '.join(quoted(file) for file in files)}]"
