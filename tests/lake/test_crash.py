@@ -44,7 +44,7 @@ def test_ingest_killed_at_every_step(tmp_path: Path) -> None:
         assert {row.status for row in report.rows} <= {"ok", "known", "rejected"}
         assert len(lake.batches()) == 1
         killed += 1
-    assert killed >= 10
+    assert killed == 8  # events, findings, rejects and the mark, each before and after
 
 
 def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_materialize_killed_at_every_step(tmp_path: Path) -> None:
         materialize(lake, TABLES)
         assert shown(lake, tables) == expected, f"step {killed + 1}"
         killed += 1
-    assert killed >= 8
+    assert killed >= 6
 
 
 def test_publish_killed_at_every_step(tmp_path: Path) -> None:
@@ -98,14 +98,11 @@ def test_publish_killed_at_every_step(tmp_path: Path) -> None:
 def test_leftovers_are_swept_after_a_day_and_not_before(tmp_path: Path) -> None:
     files = capture(tmp_path / "in")
     lake = Lake(tmp_path / "lake")
-    step = 1
-    while not table_files(lake.root, "events"):  # until the kill falls between the events and their mark
-        assert run_killed(step, do_ingest, lake.root, files)
-        step += 1
-    assert not lake.exists
+    assert run_killed(3, do_ingest, lake.root, files)  # the events are in place, their mark is not
+    assert len(table_files(lake.root, "events")) == 1 and not lake.exists
     assert lake.sweep() == []
     for path in [*lake.root.glob(".staging/*"), *table_files(lake.root, "events")]:
         os.utime(path, (0, 0))
-    assert lake.sweep()
+    assert len(lake.sweep()) == 2
     assert not table_files(lake.root, "events")
     assert not list(lake.root.glob(".staging/*"))
