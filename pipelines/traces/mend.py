@@ -169,10 +169,10 @@ class _Mender:
     def clean(self, content: str) -> str:
         """The content of a string as a JSON string; one finding a string and kind."""
         for check, pattern, fixed in (
-            ("repaired_escape", _ESCAPE, r"\\\\"),
-            ("repaired_surrogate", _SURROGATES, r"\\ufffd"),
+            ("repaired_escape", _ESCAPE, r"\\"),
+            ("repaired_surrogate", _SURROGATES, r"\ufffd"),
             ("repaired_control_character", _CONTROL, ""),
-            ("repaired_quote", _INNER_QUOTE, r"\\\""),
+            ("repaired_quote", _INNER_QUOTE, '\\"'),
         ):
             mended = pattern.sub(lambda m, fixed=fixed: _mended(m, fixed), content)
             if check != "repaired_quote":
