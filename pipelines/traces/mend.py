@@ -25,7 +25,9 @@ _AFTER = {
     "object": re.compile(rf"\s*(?:,{_KEY}|,?\s*\}}\s*(?:[,\]}}{{]|\Z)|{_KEY}|,\s*\Z)"),
     "array": re.compile(r"\s*(?:,\s*[\"\d\[{tfnTFN\]-]|\])"),
 }
-_SURROGATES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
+_SURROGATES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
 _CONTROL = re.compile(r"([\x00-\x1f])")
 _INNER_QUOTE = re.compile(r'\\.|(")', re.DOTALL)
