@@ -37,7 +37,9 @@ def kernel(
     return x(cat, name, ts, dur, stream, device, correlation=correlation, stream=stream, device=device)
 
 
-def sync(name: str, ts: float, dur: float, correlation: int, stream: int = -1, device: int = 0, **args: Any) -> dict[str, Any]:
+def sync(
+    name: str, ts: float, dur: float, correlation: int, stream: int = -1, device: int = 0, **args: Any
+) -> dict[str, Any]:
     """The GPU's record of a wait (category cuda_sync)."""
     return x("cuda_sync", name, ts, dur, stream, device, correlation=correlation, stream=stream, device=device, **args)
 

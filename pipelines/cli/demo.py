@@ -17,7 +17,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def demo(
-    traces: Annotated[list[str] | None, typer.Argument(help="Real traces; without them a synthetic capture is made.")] = None,
+    traces: Annotated[
+        list[str] | None, typer.Argument(help="Real traces; without them a synthetic capture is made.")
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Where the demo's lake and capture go.")] = Path("demo"),
 ) -> None:
     """Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.
@@ -38,8 +40,14 @@ def demo(
     _materialize(lake)
     _show(lake, folder / "overlay")
     if report.rejected:
-        out.print(f"{len(report.rejected)} files are no profiler traces or cannot be read: see the reasons above, or table rejects.")
-    out.print("\nask:    [bold]tracelake sql \"SELECT * FROM quality\" --lake " + f"{lake.root}[/]", highlight=False, soft_wrap=True)
+        out.print(
+            f"{len(report.rejected)} files are no profiler traces or cannot be read: see the reasons above, or table rejects."
+        )
+    out.print(
+        '\nask:    [bold]tracelake sql "SELECT * FROM quality" --lake ' + f"{lake.root}[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
     out.print(f"browse: [bold]tracelake ui --lake {lake.root}[/]", highlight=False, soft_wrap=True)
     out.print(f"[dim](tracelake is {Path(sys.executable).parent / 'tracelake'})[/]", highlight=False, soft_wrap=True)
 
@@ -49,7 +57,9 @@ def _synthetic(folder: Path) -> Path:
 
     if not folder.exists():
         capture = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), folder)
-        out.print(f"wrote a synthetic capture of {len(capture.ranks)} ranks to {folder}; rank {capture.straggler} is the straggler")
+        out.print(
+            f"wrote a synthetic capture of {len(capture.ranks)} ranks to {folder}; rank {capture.straggler} is the straggler"
+        )
     return folder
 
 
@@ -70,14 +80,21 @@ def _show(lake: Any, overlay_folder: Path) -> None:
     con = open_analyst(lake.root, [])
     out.print(
         breakdown_table(
-            _rows(con, "SELECT t.rank, t.path, b.* FROM temporal_breakdown b JOIN traces t USING (trace_id) ORDER BY t.path")
+            _rows(
+                con,
+                "SELECT t.rank, t.path, b.* FROM temporal_breakdown b JOIN traces t USING (trace_id) ORDER BY t.path",
+            )
         )
     )
     out.print(_paths_table(_rows(con, _PATHS)))
     out.print(_quality_table(_rows(con, _QUALITY)))
     overlays = sorted((lake.root / "overlays").rglob("overlaid_critical_path_*"))
     if overlays:
-        out.print(f"open in https://ui.perfetto.dev: [bold]{overlays[0]}[/] ({len(overlays)} files)", highlight=False, soft_wrap=True)
+        out.print(
+            f"open in https://ui.perfetto.dev: [bold]{overlays[0]}[/] ({len(overlays)} files)",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 _PATHS = """

@@ -45,8 +45,10 @@ def ingest(
 def report_table(rows: list) -> Table:
     """A row a file: trace, rank, events, MB/s, status and why."""
     table = Table(title="ingested", title_justify="left")
-    for name, justify in (("file", "left"), ("trace", "left"), ("rank", "right"), ("events", "right"), ("MB/s", "right")):
-        table.add_column(name, justify=justify, overflow="fold")
+    for name in ("file", "trace"):
+        table.add_column(name, overflow="fold")
+    for name in ("rank", "events", "MB/s"):
+        table.add_column(name, justify="right")
     table.add_column("status")
     table.add_column("reason", overflow="fold")
     colours = {"ok": "green", "known": "dim", "repaired": "yellow", "partial": "yellow", "rejected": "red"}

@@ -12,7 +12,9 @@ from rich.table import Table
 
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, progress
 
-TraceArgument = Annotated[str, typer.Argument(help="A trace file, a trace id or its unique beginning.", metavar="TRACE")]
+TraceArgument = Annotated[
+    str, typer.Argument(help="A trace file, a trace id or its unique beginning.", metavar="TRACE")
+]
 ProfileOption = Annotated[str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1 to the edge).")]
 AnnotationOption = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
 InstanceOption = Annotated[str | None, typer.Option(help="Which instances of the annotation: N or N:M, from 0.")]
@@ -74,7 +76,9 @@ def breakdown(
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 
-    query = "SELECT t.rank, t.path, b.* FROM temporal_breakdown b JOIN traces t USING (trace_id) ORDER BY t.path, b.device"
+    query = (
+        "SELECT t.rank, t.path, b.* FROM temporal_breakdown b JOIN traces t USING (trace_id) ORDER BY t.path, b.device"
+    )
     if trace is None:
         rows = _rows(open_analyst(lake, ["temporal_breakdown"]), query)
     else:
@@ -177,7 +181,9 @@ def _overrides(profile: str, settings: list[str]) -> dict[tuple[str, str], str]:
 def path_table(title: str, answer: Any) -> Table:
     """The critical path by boundedness, for people."""
     if not answer.success:
-        return Table(title=f"{title}: no critical path (the graph is empty, refused or has a cycle)", title_justify="left")
+        return Table(
+            title=f"{title}: no critical path (the graph is empty, refused or has a cycle)", title_justify="left"
+        )
     covered = f", {100 * answer.length_us / answer.window_us:.1f} % of the window" if answer.window_us else ""
     heading = f"critical path of {title}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
@@ -214,7 +220,12 @@ def overlay(
         window = "full" if not annotation else "asked"
         try:
             first, last = parse_instance(instance)
-            compute(con, load_catalog(), WindowRequest(trace_id, window, profile, annotation, first, last), with_edges=all_edges)
+            compute(
+                con,
+                load_catalog(),
+                WindowRequest(trace_id, window, profile, annotation, first, last),
+                with_edges=all_edges,
+            )
         except (WindowNotFound, ValueError) as error:
             raise fail(str(error)) from None
         source = Path(trace) if Path(trace).is_file() else None

@@ -25,7 +25,9 @@ class Format(StrEnum):
 def sql(
     query: Annotated[str, typer.Argument(help="A SELECT over the tables that `tracelake tables` lists.")],
     lake: LakeOption = DEFAULT_LAKE,
-    format: Annotated[Format, typer.Option(help="table, csv and json go to stdout, parquet too (redirect it).")] = Format.table,
+    format: Annotated[
+        Format, typer.Option(help="table, csv and json go to stdout, parquet too (redirect it).")
+    ] = Format.table,
     limit: Annotated[int, typer.Option(help="Rows that --format table shows; 0 for all.")] = 100,
 ) -> None:
     """Ask the lake in SQL. Tables that are not computed yet are computed first.
@@ -136,7 +138,9 @@ def tables(
 
     catalog = load_catalog()
     if name is None:
-        models = sorted((catalog.models[name] for name in catalog.public), key=lambda m: (LAYERS.index(m.layer), m.name))
+        models = sorted(
+            (catalog.models[name] for name in catalog.public), key=lambda m: (LAYERS.index(m.layer), m.name)
+        )
         rows = [(m.layer, m.name, m.doc.removeprefix("One row: ").split(" How: ")[0]) for m in models]
         _show(("layer", "table", "one row"), rows, json)
         return
@@ -160,7 +164,9 @@ def _show(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: bool) ->
 
 
 def materialize(
-    names: Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.", metavar="[TABLE]...")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Tables; all of them by default.", metavar="[TABLE]...")
+    ] = None,
     lake: LakeOption = DEFAULT_LAKE,
     force: Annotated[bool, typer.Option(help="Compute anew what is up to date, too.")] = False,
     json: JsonOption = False,
@@ -175,7 +181,9 @@ def materialize(
 
     try:
         with progress(None, "computing tables") as advance:
-            done = bring_up_to_date(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))
+            done = bring_up_to_date(
+                Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}")
+            )
     except CatalogError as error:
         raise fail(str(error)) from None
     rows = [(d.table, d.batch.batch_id, f"{d.n_rows:,}", f"{d.seconds:.2f}") for d in done]

@@ -63,7 +63,12 @@ def critical_path(
     targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
     if edges_file or with_edges:
         targets.append("critical_path_edges")
-    run_models(con, catalog, [*targets, "critical_path_windows", "_path_bounds", "longest_path", "_edges", "edge_types"], on_model=on_model)
+    run_models(
+        con,
+        catalog,
+        [*targets, "critical_path_windows", "_path_bounds", "longest_path", "_edges", "edge_types"],
+        on_model=on_model,
+    )
     windows = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()
     if not windows:
         raise explain_missing(con, request)

@@ -53,7 +53,7 @@ class ArrayGraph:
         return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight))
 
     @classmethod
-    def from_networkx(cls, graph: nx.DiGraph, weight: str | None = "weight", default: float = 1) -> ArrayGraph:
+    def from_networkx(cls, graph: nx.DiGraph, weight: str = "weight", default: float = 1) -> ArrayGraph:
         """Convert an ordinary graph of any hashable nodes; nodes become their place in the graph's order."""
         place = {node: i for i, node in enumerate(graph)}
         edges = [(place[u], place[v], data.get(weight, default)) for u, v, data in graph.edges(data=True)]

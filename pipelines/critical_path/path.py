@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import duckdb
 import networkx as nx
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.critical_path.graph import ArrayGraph
+from pipelines.sqltext import quoted
 
 _SCHEMA = pa.schema(
     [("trace_id", pa.string()), ("window_id", pa.string()), ("seq", pa.int64()), ("edge_id", pa.int64())]
@@ -27,9 +29,8 @@ class WindowGraph:
 def load_window(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> WindowGraph:
     """Read the edges of a window from `_edges`, in the order of insertion; weights are `path_weight_ns`."""
     edges = con.execute(
-        "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns FROM _edges WHERE window_no = "
-        "(SELECT window_no FROM critical_path_windows WHERE trace_id = ? AND window_id = ?)",
-        [trace_id, window_id],
+        "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns FROM _edges WHERE window_no = (SELECT window_no "
+        f"FROM critical_path_windows WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)})"
     ).fetchnumpy()
     order = np.argsort(edges["edge_id"])
     src, dst, weight = (np.asarray(edges.pop(k))[order] for k in ("src_node_id", "dst_node_id", "path_weight_ns"))
@@ -39,7 +40,7 @@ def load_window(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -
 def path_edges(window: WindowGraph) -> np.ndarray:
     """The ids of the edges on the longest path, in order. Raises networkx.NetworkXUnfeasible where there is a cycle."""
     graph = window.graph
-    nodes = np.asarray(nx.dag_longest_path(graph, weight="weight"))
+    nodes = np.asarray(nx.dag_longest_path(cast(nx.DiGraph, graph), weight="weight"))
     # No two edges join the same nodes, so an edge is on the path where its ends are neighbours there.
     step = np.full(int(graph.node_ids.max()) + 1 if len(graph) else 0, -2, dtype=np.int64)
     step[nodes] = np.arange(len(nodes))
@@ -53,7 +54,9 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
 
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
-    con.execute("CREATE OR REPLACE TABLE longest_path (trace_id VARCHAR, window_id VARCHAR, seq BIGINT, edge_id BIGINT)")
+    con.execute(
+        "CREATE OR REPLACE TABLE longest_path (trace_id VARCHAR, window_id VARCHAR, seq BIGINT, edge_id BIGINT)"
+    )
     windows = con.execute(
         "SELECT trace_id, window_id FROM critical_path_windows "
         "WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) ORDER BY window_no"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import duckdb
 
+from pipelines.sqltext import row
+
 PROFILES = ("default", "hta")
 
 
@@ -49,11 +51,11 @@ def request_windows(
         "annotation VARCHAR, first_instance BIGINT, last_instance BIGINT)"
     )
     for r in requests:
-        row = [r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last]
-        con.execute("INSERT INTO window_requests VALUES (?, ?, ?, ?, ?, ?)", row)
+        values = row([r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last])
+        con.execute(f"INSERT INTO window_requests VALUES {values}")
     con.execute("CREATE OR REPLACE TABLE switch_overrides (profile VARCHAR, switch VARCHAR, value VARCHAR)")
     for (profile, switch), value in (overrides or {}).items():
-        con.execute("INSERT INTO switch_overrides VALUES (?, ?, ?)", [profile, switch, value])
+        con.execute(f"INSERT INTO switch_overrides VALUES {row([profile, switch, value])}")
 
 
 def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> WindowNotFound:

@@ -120,10 +120,8 @@ def _boundary(buffer: bytearray) -> tuple[int, int] | None:
     """(end of an entry, start of the next) near PIECE_BYTES; the whole buffer may serve where there is none."""
     for window in (1 << 16, 1 << 20, len(buffer)):
         begin = max(PIECE_BYTES - window, 0)
-        found = None
-        for found in _BOUNDARY.finditer(buffer, begin, PIECE_BYTES):
-            if window > 1 << 16:
-                break
+        places = list(_BOUNDARY.finditer(buffer, begin, PIECE_BYTES))
+        found = places[-1] if places else None
         if found:
             return found.start(1), found.end(1)
     if len(buffer) > MAX_PIECE_BYTES:

@@ -67,7 +67,7 @@ class Source:
                 elif not data and not (data := next(packed, b"")):
                     yield from self._rest(member)
                     return
-        except isal_zlib.error as error:
+        except isal_zlib.error as error:  # pyright: ignore[reportGeneralTypeIssues] its stub says Exception
             self.damage = f"gzip data damaged before packed byte {self._packed_bytes} ({error})"
 
     def _rest(self, member) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.sqltext import quoted
 from pipelines.traces.envelope import NotATrace, suffix
 from pipelines.traces.identify import identify_path, identify_text
 from pipelines.traces.record import FindingCounter, StagedTrace, TraceRejected
@@ -79,28 +80,32 @@ class _Reader:
         """Read all pieces; returns the metadata around the array."""
         after: dict[str, Any] = {}
         for piece in self.cutter.pieces():
-            if self.carry or not piece.plain or _has_no_number(piece.data) or not self._insert(piece.file):
+            if self.carry or not piece.plain or _has_no_number(piece.data) or not self._insert_any(piece.file):
                 after = self._tolerantly(piece) or piece.metadata
             else:
                 after = piece.metadata
             piece.file.unlink(missing_ok=True)
         return {**self.cutter.head.metadata(self.cutter.found), **after}
 
-    def _insert(self, file: Path, limit: int = 2 * PIECE_BYTES) -> bool:
+    def _insert_any(self, file: Path) -> bool:
+        """Small read buffers first: they are twice as quick as those that hold any event."""
+        return self._insert(file, 1 << 20) or self._insert(file, 2 * PIECE_BYTES)
+
+    def _insert(self, file: Path, limit: int) -> bool:
         """Append a JSON array's entries; False, with nothing appended, where DuckDB cannot read it."""
         columns = ", ".join(f"'{name}': '{kind}'" for name, kind in _COLUMNS.items())
         try:
             self.con.execute(
-                f"INSERT INTO {self.table} SELECT * FROM read_json(?, format = 'array', columns = {{{columns}}}, "
-                f"maximum_object_size = {limit})",
-                [str(file)],
+                f"INSERT INTO {self.table} SELECT * FROM read_json({quoted(file)}, format = 'array', "
+                f"columns = {{{columns}}}, maximum_object_size = {limit})"
             )
         except duckdb.InvalidInputException:
             return False
         return True
 
     def _tolerantly(self, piece: Piece) -> dict[str, Any] | None:
-        data = self.carry + piece.data
+        # The bracket that ends the array was cut off behind the last plain piece.
+        data = self.carry + piece.data + (b"]" if piece.last and piece.plain else b"")
         offset = self.carry_offset if self.carry else piece.offset
         found = self.cutter.found
         before = FindingCounter(found.counts.copy(), dict(found.places))
@@ -114,13 +119,13 @@ class _Reader:
         self.carry, self.carry_offset = data[stretch.stopped :], offset + stretch.stopped
         if not piece.last:
             return None
+        if stretch.ended and piece.plain:
+            return piece.metadata
         if stretch.ended:
             rest = suffix(self.carry, self.cutter.head.is_object, found)
             if rest is None:
                 found.add("trailing_text", 1, f"byte {self.carry_offset}")
             return rest
-        if piece.plain and not stretch.ended:
-            return piece.metadata
         return None
 
     def _append(self, file: Path, array: bytes, size: int) -> bool:
@@ -146,7 +151,7 @@ def _staged(
 ) -> StagedTrace:
     source, found = cutter.source, cutter.found
     if source.damage is not None:
-        found.add("truncated", 1, f"{source.damage}, unpacked byte {source.unpacked_bytes}")
+        found.counts["truncated"], found.places["truncated"] = 1, f"byte {source.unpacked_bytes} ({source.damage})"
     if cutter.head.has_bom:
         found.add("repaired_bom", 1, "byte 0")
     n_events, n_readable, last_row = con.execute(

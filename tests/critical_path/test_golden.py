@@ -73,7 +73,8 @@ def _ours(con: duckdb.DuckDBPyConnection) -> Counter:
 
 def _theirs(golden: dict[str, Any]) -> Counter:
     return Counter(
-        (2 * a + (not b), 2 * c + (not d), round(1000 * weight), kind) for a, b, c, d, weight, kind, *_ in golden["edges"]
+        (2 * a + (not b), 2 * c + (not d), round(1000 * weight), kind)
+        for a, b, c, d, weight, kind, *_ in golden["edges"]
     )
 
 
@@ -141,8 +142,18 @@ def test_absolute_nanoseconds_differ_from_hta_only_by_its_grid() -> None:
     )
     for column in ("ts", "dur", "rel"):
         con.execute(f"ALTER TABLE events DROP COLUMN {column}")
-    scaled = {("hta", "kernel_gap_limit_ns"): str(1500 << 30), ("hta", "negative_weight_is_zero_from_ns"): str(-1 << 30)}
-    critical_path(con, load_catalog(), WindowRequest(_loaded(_trace_of(case))[1], "asked", "hta"), overrides=scaled, with_edges=True, with_path=False)
+    scaled = {
+        ("hta", "kernel_gap_limit_ns"): str(1500 << 30),
+        ("hta", "negative_weight_is_zero_from_ns"): str(-1 << 30),
+    }
+    critical_path(
+        con,
+        load_catalog(),
+        WindowRequest(_loaded(_trace_of(case))[1], "asked", "hta"),
+        overrides=scaled,
+        with_edges=True,
+        with_path=False,
+    )
     rounded = {(u, v, kind) for u, v, _, kind in _ours(con)}
     con.execute("CREATE OR REPLACE TABLE events AS SELECT * FROM exact_events")
     assert rounded == set(theirs)
