@@ -35,7 +35,7 @@ SELECT
     src_event_id * 2 AS src_node_id,  -- Source node.
     dst_event_id * 2 + 1 AS dst_node_id,  -- Destination node: always an end.
     CASE WHEN src_event_id = dst_event_id THEN 1 ELSE 2 END AS edge_code,  -- Type of the edge.
-    dts_ns  -- From source to destination, ns; NULL for dependencies.
+    CASE WHEN src_event_id = dst_event_id THEN dts_ns END AS dts_ns  -- From source to destination, ns; NULL for dependencies.
 FROM closed
 UNION ALL
 SELECT window_no, place * 4 + 1, event_before * 2 + 1, event_id * 2 + 1, 2, NULL

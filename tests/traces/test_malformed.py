@@ -90,7 +90,7 @@ def test_brackets_in_names_and_metadata_do_not_end_the_array(tmp_path: Path) -> 
 
 
 def test_elements_that_are_no_objects_keep_their_place(tmp_path: Path) -> None:
-    staged, findings, rows, _ = stage(tmp_path, trace(GOOD, b"5", GOOD))
+    _, findings, rows, _ = stage(tmp_path, trace(GOOD, b"5", GOOD))
     assert [row[0] for row in rows] == [0, 1, 2]
     assert rows[1] == (1, None, None, None)
     assert findings == {"not_an_object": 1}
