@@ -47,8 +47,8 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 
 $(INSTALLED_DEV): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 \
-	    --extra-index-url $(TORCH_INDEX) '$(TORCH)'; then \
+	@pip="$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1"; \
+	if $$pip '$(TORCH)' 2>/dev/null || $$pip --extra-index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null; then \
 	    echo "installed $(TORCH)"; \
 	else \
 	    echo "$(TORCH) cannot be installed here: the tests that need torch will skip"; \

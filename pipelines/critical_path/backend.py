@@ -28,10 +28,14 @@ class BackendInterface:
     """The functions that networkx dispatches here; both take and give what networkx's own do."""
 
     @staticmethod
-    def convert_from_nx(graph: nx.DiGraph, edge_attrs: dict | None = None, **_: Any) -> ArrayGraph:
-        """Convert an ordinary graph; networkx names the edge attribute in `edge_attrs` with its default."""
-        attribute, default = next(iter((edge_attrs or {"weight": 1}).items()))
-        return ArrayGraph.from_networkx(graph, attribute, 1 if default is None else default)
+    def convert_from_nx(graph: nx.DiGraph, **_: Any) -> ArrayGraph:
+        """Ordinary graphs stay with networkx: the arrays hold whole-number nodes in the order of insertion only.
+
+        Raises NotImplementedError.
+        """
+        raise NotImplementedError(
+            "tracelake takes graphs made by ArrayGraph.from_edges; give this one to networkx itself"
+        )
 
     @staticmethod
     def convert_to_nx(result: Any, **_: Any) -> Any:

@@ -52,16 +52,6 @@ class ArrayGraph:
         first[ids] = np.arange(len(ids))
         return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight))
 
-    @classmethod
-    def from_networkx(cls, graph: nx.DiGraph, weight: str = "weight", default: float = 1) -> ArrayGraph:
-        """Convert an ordinary graph of any hashable nodes; nodes become their place in the graph's order."""
-        place = {node: i for i, node in enumerate(graph)}
-        edges = [(place[u], place[v], data.get(weight, default)) for u, v, data in graph.edges(data=True)]
-        src, dst, weights = ([e[k] for e in edges] for k in range(3))
-        return cls(
-            np.arange(len(place)), np.array(src, dtype=np.int64), np.array(dst, dtype=np.int64), np.array(weights)
-        )
-
     def to_networkx(self) -> nx.DiGraph:
         """An ordinary `networkx.DiGraph` over the node ids, with edge attribute `weight` in nanoseconds."""
         graph = nx.DiGraph()

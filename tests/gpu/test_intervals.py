@@ -1,0 +1,61 @@
+"""Merged intervals and the temporal breakdown: the source document's examples and brute force."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.harness import kernel, op, rows_of
+
+
+def spans(*intervals: tuple[int, int]) -> list[dict]:
+    return [kernel(f"k{i}", a, b - a, i + 1, stream=i) for i, (a, b) in enumerate(intervals)]
+
+
+def test_overlapping_and_touching_intervals_merge() -> None:
+    """TB-9 by its algorithm: one interval; the flowchart's [0,180] + [200,300] overlooks [150,250]."""
+    events = spans((0, 100), (50, 180), (80, 120), (150, 250), (200, 300))
+    rows = rows_of(events, "merged_intervals", "scope, start_ns, end_ns, n_kernels")
+    assert rows == [("COMPUTATION", 0, 300_000, 5), ("all", 0, 300_000, 5)]
+    touching = rows_of(spans((0, 10), (10, 20), (21, 30)), "merged_intervals", "scope, start_ns, end_ns, n_kernels")
+    assert touching[2:] == [("all", 0, 20_000, 2), ("all", 21_000, 30_000, 1)]
+
+
+def test_breakdown_of_two_streams() -> None:
+    """TB-10: span 300, busy 250, idle 50 microseconds."""
+    events = spans((0, 100), (50, 150), (200, 300))
+    columns = "span_ns, busy_ns, idle_ns, compute_ns, non_compute_ns, idle_percent"
+    assert rows_of(events, "temporal_breakdown", columns) == [(300_000, 250_000, 50_000, 250_000, 0, 100 * 50 / 300)]
+
+
+def test_overlap_counts_as_compute_and_what_is_exposed_stands_beside() -> None:
+    events = [
+        kernel("gemm", 0, 100, 1),
+        kernel("ncclDevKernel_AllReduce", 50, 100, 2, stream=20),
+        kernel("Memcpy HtoD", 140, 30, 3, stream=21, cat="gpu_memcpy"),
+    ]
+    columns = "compute_ns, non_compute_ns, communication_ns, exposed_communication_ns, memory_ns, exposed_memory_ns"
+    assert rows_of(events, "temporal_breakdown", columns) == [(100_000, 70_000, 100_000, 50_000, 30_000, 20_000)]
+
+
+def test_a_trace_without_gpu_work_has_zeros() -> None:
+    """TB-7: no error, six zeros."""
+    columns = "device, compute_ns, non_compute_ns, idle_ns, compute_percent, non_compute_percent, idle_percent"
+    assert rows_of([op("a", 0, 5)], "temporal_breakdown", columns) == [(None, 0, 0, 0, 0, 0, 0)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8), st.integers(0, 1)), min_size=1, max_size=25))
+def test_merging_equals_brute_force(work: list[tuple[int, int, int]]) -> None:
+    """Half-microsecond cells: a cell is busy where some kernel of the device covers it, its ends included."""
+    events = [kernel("k", ts, dur, i + 1, stream=i, device=device) for i, (ts, dur, device) in enumerate(work)]
+    expected = []
+    for device in (0, 1):
+        cells = sorted({c for ts, dur, d in work if d == device for c in range(2 * ts, 2 * (ts + dur) + 1)})
+        for cell in cells:
+            if expected and expected[-1][0] == device and expected[-1][2] == 500 * (cell - 1):
+                expected[-1][2] = 500 * cell
+            else:
+                expected.append([device, 500 * cell, 500 * cell])
+    rows = rows_of(events, "merged_intervals", "device, start_ns, end_ns, scope")
+    assert [list(row[:3]) for row in rows if row[3] == "all"] == expected
