@@ -1,0 +1,46 @@
+"""Waits joined to their records, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness import call, kernel, rows_of, sync
+
+COLUMNS = "wait_event_id, record_event_id, source_kernel_id, waiting_kernel_id"
+
+
+@pytest.mark.parametrize(
+    ("launch", "record", "wait"),
+    [
+        ("cudaLaunchKernel", "cudaEventRecord", "cudaStreamWaitEvent"),
+        ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent"),
+        ("hipLaunchKernel", "hipEventRecord", "hipStreamWaitEvent"),
+    ],
+)
+def test_a_wait_finds_the_work_before_its_record_and_the_work_after_itself(launch: str, record: str, wait: str) -> None:
+    args = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 2}
+    events = [
+        call(launch, 100, 5, 1),
+        kernel("a", 110, 50, 1, stream=7),
+        call(record, 106, 1, 2),
+        call(launch, 108, 1, 9),
+        kernel("later", 160, 5, 9, stream=7),
+        call(wait, 110, 1, 3),
+        sync("Stream Wait Event", 110, 1, 3, stream=8, **args),
+        call(launch, 112, 5, 4),
+        kernel("b", 165, 10, 4, stream=8),
+    ]
+    assert rows_of(events, "event_waits", COLUMNS) == [(6, 2, 1, 8)]
+
+
+def test_a_launch_at_the_records_time_counts_and_a_missing_record_is_null() -> None:
+    events = [
+        call("cudaLaunchKernel", 100, 5, 1),
+        kernel("a", 110, 50, 1, stream=7),
+        call("cudaEventRecord", 100, 1, 2),
+        call("cudaEventSynchronize", 120, 60, 3),
+        sync("Event Sync", 120, 60, 3, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2),
+        call("cudaStreamWaitEvent", 190, 1, 5),
+        sync("Stream Wait Event", 190, 1, 5, stream=8, wait_on_stream=7, wait_on_cuda_event_record_corr_id=77),
+    ]
+    assert rows_of(events, "event_waits", COLUMNS) == [(4, 2, 1, None), (6, None, None, None)]
