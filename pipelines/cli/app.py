@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, cast
-
 import typer
 
-# DuckDB imports pandas, where another package brought it, when it is given an Arrow table: half a second that no command
-# needs. A name without a module makes that import fail, and DuckDB goes on without.
-sys.modules.setdefault("pandas", cast(Any, None))
-
-from pipelines.cli import demo, ingest, path, query  # noqa: E402
+from pipelines.cli import demo, ingest, path, query
 
 app = typer.Typer(
     name="tracelake",

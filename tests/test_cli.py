@@ -1,0 +1,53 @@
+"""The commands as a person calls them: whole processes on a lake made in the test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.synthetic import CaptureSpec, write_capture
+
+
+def tracelake(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipelines.cli.app", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+
+
+def test_from_files_to_answers(tmp_path: Path) -> None:
+    """Ingest, ask, break down, find the path and draw it; errors leave with 1 and name the way out."""
+    capture = write_capture(CaptureSpec(ranks=2, steps=2, straggler=1, seed=5), tmp_path / "in")
+    (tmp_path / "in" / "notes.txt").write_text("not a trace")
+    lake = tmp_path / "lake"
+    done = tracelake("ingest", tmp_path / "in", "--lake", lake, "--json")
+    rows = json.loads(done.stdout)
+    assert done.returncode == 1  # one file was rejected, with a reason
+    assert sorted(row["status"] for row in rows) == ["ok", "ok", "rejected"]
+    assert all(row["reason"] for row in rows if row["status"] == "rejected")
+
+    done = tracelake("sql", "SELECT count(*) AS n FROM critical_path_summary", "--lake", lake, "--format", "json")
+    assert json.loads(done.stdout)[0]["n"] >= 4, done.stderr
+    assert len(json.loads(tracelake("breakdown", "--lake", lake, "--json").stdout)) == 2
+
+    trace_id = next(row["trace_id"] for row in rows if row["rank"] == 0)
+    edges = tmp_path / "edges.parquet"
+    done = tracelake("critical-path", trace_id[:8], "--lake", lake, "--edges", edges, "--json")
+    answer = json.loads(done.stdout)
+    assert answer["success"] and round(1000 * answer["length_us"]) == capture.ranks[0].truth.full.length_ns
+    assert set(answer["path"][0]) == {"event_id", "name", "edge_type", "duration_us", "bound_by"}
+    assert sum(kind["count"] for kind in answer["edges_by_type"].values()) == answer["edges"]
+    assert edges.stat().st_size > 0
+    overlay = json.loads(tracelake("overlay", capture.ranks[0].path, "--out-dir", tmp_path, "--json").stdout)["path"]
+    assert Path(overlay).name.startswith("overlaid_critical_path_")
+
+    assert json.loads(tracelake("tables", "kernels", "--json").stdout)[0]["column"] == "trace_id"
+    for wrong in (("critical-path", "ffff", "--lake", lake), ("sql", "SELECT x", "--lake", lake), ("tables", "nope")):
+        done = tracelake(*wrong)
+        assert done.returncode == 1 and "error:" in done.stderr
+
+
+def test_every_command_explains_itself() -> None:
+    for name in ("ingest", "sql", "tables", "breakdown", "critical-path", "overlay", "materialize", "demo", "ui"):
+        done = tracelake(name, "--help")
+        assert done.returncode == 0 and "Example: " in done.stdout.replace("\n", " "), name
