@@ -13,6 +13,11 @@ RECORD = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 77}
     ("check", "n", "events"),
     [
         ("no_gpu_work", 1, [op("a", 0, 5)]),
+        (
+            "no_critical_path",
+            0,
+            [{"ph": "X", "cat": "forward-compute", "name": "f", "pid": 0, "tid": 0, "ts": 1, "dur": 2}],
+        ),
         ("no_sync_events", 1, [call("cudaLaunchKernel", 0, 2, 1), kernel("k", 3, 5, 1)]),
         ("unlaunched_work", 1, [op("a", 0, 5), kernel("k", 3, 5, 1)]),
         ("orphan_work", 1, [op("a", 0, 5), kernel("k", 3, 5, 1)]),
