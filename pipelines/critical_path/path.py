@@ -8,14 +8,9 @@ from typing import cast
 import duckdb
 import networkx as nx
 import numpy as np
-import pyarrow as pa
 
 from pipelines.critical_path.graph import ArrayGraph
 from pipelines.sqltext import quoted
-
-_SCHEMA = pa.schema(
-    [("trace_id", pa.string()), ("window_id", pa.string()), ("seq", pa.int64()), ("edge_id", pa.int64())]
-)
 
 
 @dataclass(frozen=True)
@@ -66,13 +61,7 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
             edges = path_edges(load_window(con, trace_id, window_id))
         except nx.NetworkXUnfeasible:
             continue
-        n = len(edges)
-        columns = [
-            pa.array([trace_id]).take(pa.array(np.zeros(n, dtype="i8"))),
-            pa.array([window_id]).take(pa.array(np.zeros(n, dtype="i8"))),
-            pa.array(np.arange(1, n + 1)),
-            pa.array(edges),
-        ]
-        con.register("_path_rows", pa.Table.from_arrays(columns, schema=_SCHEMA))
-        con.execute("INSERT INTO longest_path SELECT * FROM _path_rows")
-        con.unregister("_path_rows")
+        # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+        rows = {"seq": np.arange(1, len(edges) + 1), "edge_id": edges}
+        con.execute(f"INSERT INTO longest_path SELECT {quoted(trace_id)}, {quoted(window_id)}, seq, edge_id FROM rows")
+        del rows
