@@ -1,5 +1,6 @@
 """The whole job in this process, for `make demo`: no daemon, no history, no logs, a callback for a progress bar."""
 
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,8 @@ def asset_names() -> list[str]:
 
     graph = defs.resolve_asset_graph()
     return sorted(key.to_user_string() for key in graph.materializable_asset_keys)
+
+
+if __name__ == "__main__":
+    done = materialize_all(sys.argv[1], [], on_step=lambda name: print(name, flush=True))
+    raise SystemExit(0 if done else 1)
