@@ -1,0 +1,31 @@
+"""From what a user writes as `device=` to a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.schedule.devices.base import Device
+
+
+def resolve_device(device: Any) -> Device:
+    """An integer N or "cuda:N" or a torch.device, "cpu", "simulated", or a device object, as a device.
+
+    Raises ValueError for anything else, RuntimeError for a CUDA device that is not there.
+    """
+    if isinstance(device, Device):
+        return device
+    kind = getattr(device, "type", None)
+    text = str(device) if isinstance(device, str) or kind else f"cuda:{device}" if isinstance(device, int) else ""
+    if text == "cpu":
+        from pipelines.schedule.devices.cpu import CpuDevice
+
+        return CpuDevice()
+    if text == "simulated":
+        from pipelines.schedule.simulated import SimulatedDevice
+
+        return SimulatedDevice()
+    if text == "cuda" or (text.startswith("cuda:") and text[5:].isdigit()):
+        from pipelines.schedule.devices.cuda import CudaDevice
+
+        return CudaDevice(int(text[5:] or 0))
+    raise ValueError(f'device={device!r}: use an integer or "cuda:N", "cpu", "simulated", or a device object')

@@ -1,0 +1,125 @@
+"""What a pipeline does (tasks) and how it is scheduled (plan): plain data, no torch.
+
+Rules and names: SWPipeline API Reference, data classes (SWP-1 to SWP-8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+DEFAULT_STREAM = "default"
+
+
+class IterContext:
+    """What the tasks of one iteration share (SWP-1).
+
+    Tasks hang results on it (`ctx.x = ...`) and free them early (`del ctx.x`). Every iteration in flight has its own,
+    so two iterations never see each other's values.
+    """
+
+    batch: Any  # what next(data_iter) gave
+    iter_idx: int  # from 0
+
+    def __init__(self, batch: Any, iter_idx: int) -> None:
+        self.batch = batch
+        self.iter_idx = iter_idx
+
+    if TYPE_CHECKING:  # any name may be set
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"iteration {vars(self).get('iter_idx')}: no task has set ctx.{name}, or it was deleted")
+
+    def __repr__(self) -> str:
+        return f"IterContext(iter_idx={self.iter_idx}, attributes={sorted(vars(self))})"
+
+
+@dataclass
+class DeclaredIO:
+    """A task's effect outside its context, so that a shortcut can replay it (SWP-2).
+
+    `capture` is called after the task ran and returns a snapshot, which is copied like a context value; `restore` gets
+    a fresh restored copy each time the task is replayed.
+    """
+
+    capture: Callable[[], Any]
+    restore: Callable[[Any], None]
+
+
+@dataclass(eq=False)
+class PipelineTask:
+    """One unit of work: who it is and what it computes, not when or where (SWP-3).
+
+    Equal and hashed by `name`, which is also its tag in profiler traces. `reads` and `writes` are optional: the context
+    attributes it uses. They never change a schedule; with them the validator finds missing dependencies.
+    """
+
+    name: str
+    fn: Callable[[IterContext], None]
+    io: list[DeclaredIO] = field(default_factory=list)
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # A dict literal with two tasks of one name keeps the first task and the second's settings, and says nothing.
+        # The comparison that makes it do so is the only trace; the validator asks for it.
+        self._met_namesake = False
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PipelineTask):
+            return NotImplemented
+        if self.name == other.name and self.fn != other.fn:
+            self._met_namesake = other._met_namesake = True
+        return self.name == other.name
+
+
+TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias used at run time by callers that check types)
+
+
+@dataclass
+class TaskSchedule:
+    """Where and when one task runs (SWP-4)."""
+
+    stage: int = 0  # stage k works on iteration period - k
+    stream: Any = None  # None = the device's default stream; a name; or a stream object of the device
+    thread_group: str = "default"  # tasks of one group are submitted by one thread, one after the other
+    globally_ordered: bool = False  # submitted in the same order on every rank (collectives)
+
+
+@dataclass
+class PipelinePlan:
+    """A complete schedule: the keys of `schedule` are the tasks (SWP-5, SWP-6).
+
+    Dependencies are (task, depends_on): of the same iteration in `intra_iter_deps`, of the iteration before in
+    `inter_iter_deps`. Tasks are named by object or by name; a key of `schedule` that is only a name must appear as an
+    object elsewhere in the plan before an engine can run it (a simulator needs no functions).
+
+    `pipeline_depth` is always max(stage) + 1. The documented default, 2, cannot be told from a 2 that was written, and
+    the document's own depth-3 example leaves it out: so None and 2 mean "inferred"; any other number that disagrees
+    with the stages is refused (trap T6).
+    """
+
+    schedule: dict[TaskRef, TaskSchedule]
+    intra_iter_deps: list[tuple[TaskRef, TaskRef]]
+    inter_iter_deps: list[tuple[TaskRef, TaskRef]] = field(default_factory=list)
+    pipeline_depth: int | None = 2
+
+
+def name_of(ref: TaskRef) -> str:
+    """The name behind a reference. Raises TypeError for anything that is neither a task nor a name."""
+    if isinstance(ref, PipelineTask):
+        return ref.name
+    if isinstance(ref, str):
+        return ref
+    raise TypeError(f"a task is named by a PipelineTask or its name, not by {ref!r}")
+
+
+def stream_key(stream: Any) -> Any:
+    """What tells two streams of a plan apart: a name (None is the default stream) or the object itself."""
+    return DEFAULT_STREAM if stream is None else stream

@@ -1,0 +1,297 @@
+"""Is a plan legal? Everything that could hang is refused here, before anything runs (SWP-17 to SWP-25).
+
+Why what passes cannot hang: a clocked engine submits period by period, within a period in an order in which every
+dependency of that period comes first (order.py), and each thread takes its work first-in-first-out. Corollaries 1 and 3
+say exactly that no dependency lies in a later period. So the oldest piece of unfinished work never waits for anything
+unfinished. Without stages (data-flow) work is submitted when its dependencies are done; only a cycle can stop that.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.schedule.errors import PlanError
+from pipelines.schedule.plan import PipelinePlan, PipelineTask, TaskRef, TaskSchedule, name_of, stream_key
+
+_DEPTH_OF_THE_DOCUMENT = 2  # the field's default, which means "inferred" like None (T6)
+
+
+@dataclass
+class CheckedPlan:
+    """A legal plan with every reference resolved to a name. Order of `schedule` is the order of declaration."""
+
+    schedule: dict[str, TaskSchedule]
+    tasks: dict[str, PipelineTask]  # may lack names that the plan gives without a PipelineTask
+    intra: dict[str, tuple[str, ...]]  # task -> what it waits for in its own iteration
+    inter: dict[str, tuple[str, ...]]  # task -> what it waits for in the iteration before
+    depth: int  # max(stage) + 1
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """Every task, in order of declaration."""
+        return list(self.schedule)
+
+    def stage(self, name: str) -> int:
+        """The task's stage."""
+        return self.schedule[name].stage
+
+    def stream(self, name: str) -> Any:
+        """What tells the task's stream from others."""
+        return stream_key(self.schedule[name].stream)
+
+
+def validate_plan(plan: PipelinePlan, *, clocked: bool = True, needs_functions: bool = False) -> CheckedPlan:
+    """Resolve and check a plan. Raises PlanError (a ValueError) that lists every fault found and its remedy.
+
+    `clocked` = stages count (SWPipeline); a data-flow engine ignores them, and with them corollaries 1 and 3.
+    `needs_functions` = every task must come with something to call.
+    """
+    problems: list[str] = []
+    checked = _resolve(plan, problems)
+    problems += _check_settings(checked, clocked)
+    if needs_functions:
+        problems += _check_functions(checked)
+    problems += _check_cycles(checked)
+    if clocked and not problems:
+        problems += _check_corollary_1(checked) + _check_corollary_3(checked) + _check_depth(plan, checked)
+    if problems:
+        raise PlanError(problems)
+    checked.warnings += _suspicious(checked, clocked)
+    return checked
+
+
+def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
+    """Names for references. Faults go to `problems`, and what they touch is left out."""
+    checked = CheckedPlan(schedule={}, tasks={}, intra={}, inter={}, depth=1)
+    if not plan.schedule:
+        problems.append("`schedule` is empty: name at least one task in it")
+    for ref, settings in plan.schedule.items():
+        name = name_of(ref)
+        if name in checked.schedule:
+            problems.append(f"task {name!r} is in `schedule` twice, as object and as name: keep one of the two")
+        checked.schedule[name] = settings
+        _remember(ref, checked, problems)
+        if isinstance(ref, PipelineTask) and ref._met_namesake:
+            problems.append(_two_functions(name))
+    checked.intra = _resolve_deps("intra_iter_deps", plan.intra_iter_deps, checked, problems)
+    checked.inter = _resolve_deps("inter_iter_deps", plan.inter_iter_deps, checked, problems)
+    stages = [s.stage for s in checked.schedule.values() if isinstance(s.stage, int)]
+    checked.depth = max(stages, default=0) + 1
+    return checked
+
+
+def _remember(ref: TaskRef, checked: CheckedPlan, problems: list[str]) -> None:
+    if not isinstance(ref, PipelineTask):
+        return
+    known = checked.tasks.setdefault(ref.name, ref)
+    if known is not ref and known.fn != ref.fn and _two_functions(ref.name) not in problems:
+        problems.append(_two_functions(ref.name))
+
+
+def _two_functions(name: str) -> str:
+    return f"two different tasks are called {name!r}: names are identities, give one of them another name"
+
+
+def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems: list[str]) -> dict:
+    found: dict[str, list[str]] = {name: [] for name in checked.schedule}
+    for entry in deps:
+        if not isinstance(entry, tuple | list) or len(entry) != 2:
+            problems.append(f"{kind} has the entry {entry!r}: write (task, depends_on)")
+            continue
+        for ref in entry:
+            _remember(ref, checked, problems)
+        task, dep = (name_of(ref) for ref in entry)
+        unknown = [n for n in (task, dep) if n not in checked.schedule]
+        problems += [_unknown(kind, task, dep, n, checked) for n in unknown]
+        if kind == "intra_iter_deps" and task == dep:
+            problems.append(
+                f"{kind}: task {task!r} depends on itself and would wait for ever. Remove the entry, or put it into "
+                "inter_iter_deps if it needs its own result of the iteration before"
+            )
+        elif not unknown and dep in found[task]:
+            checked.warnings.append(f"{kind} names ({task!r}, {dep!r}) twice; the second is ignored")
+        elif not unknown:
+            found[task].append(dep)
+    return {name: tuple(deps) for name, deps in found.items()}
+
+
+def _unknown(kind: str, task: str, dep: str, name: str, checked: CheckedPlan) -> str:
+    close = difflib.get_close_matches(name, checked.schedule, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "add it to `schedule` or remove the entry"
+    return f"{kind}: ({task!r}, {dep!r}) names task {name!r}, which is not in `schedule`: {hint}"
+
+
+def _check_settings(checked: CheckedPlan, clocked: bool) -> list[str]:
+    problems = []
+    for name, s in checked.schedule.items():
+        if not name:
+            problems.append("a task has an empty name: give it one")
+        if clocked and (not isinstance(s.stage, int) or isinstance(s.stage, bool) or s.stage < 0):
+            problems.append(f"task {name!r} has stage {s.stage!r}: a stage is a whole number from 0")
+        if not isinstance(s.thread_group, str) or not s.thread_group:
+            problems.append(f"task {name!r} has thread_group {s.thread_group!r}: a group is a name")
+    return problems
+
+
+def _check_functions(checked: CheckedPlan) -> list[str]:
+    problems = []
+    for name in checked.schedule:
+        task = checked.tasks.get(name)
+        if task is None:
+            problems.append(
+                f"task {name!r} is only a name: use a PipelineTask with a function as the key in `schedule`"
+            )
+        elif not callable(task.fn):
+            problems.append(
+                f"task {name!r} has fn={task.fn!r}, which cannot be called: give it a function of one context"
+            )
+    return problems
+
+
+def _check_cycles(checked: CheckedPlan) -> list[str]:
+    """Intra-iteration cycles. Inter-iteration ones are none: they go to an iteration before, so they end."""
+    cycle = find_cycle(checked.intra)
+    if cycle is None:
+        return []
+    path = " -> ".join(repr(n) for n in cycle)
+    stages = ", ".join(f"{n!r} stage {checked.stage(n)}" for n in cycle[:-1])
+    return [
+        f"intra_iter_deps have a cycle: {path} (each waits for the next; {stages}). None of them could ever start: "
+        "remove one of these dependencies, or make it an inter_iter_deps entry if it means the iteration before"
+    ]
+
+
+def find_cycle(deps: dict[str, tuple[str, ...]]) -> list[str] | None:
+    """One cycle as [a, b, ..., a], each waiting for the next; None where there is none."""
+    done: set[str] = set()
+    for start in deps:
+        if start in done:
+            continue
+        path: list[str] = [start]
+        on_path = {start}
+        todo = [iter(deps[start])]
+        while todo:
+            dep = next(todo[-1], None)
+            if dep is None:
+                todo.pop()
+                finished = path.pop()
+                on_path.discard(finished)
+                done.add(finished)
+            elif dep in on_path:
+                return [*path[path.index(dep) :], dep]
+            elif dep not in done:
+                path.append(dep)
+                on_path.add(dep)
+                todo.append(iter(deps.get(dep, ())))
+    return None
+
+
+def _check_corollary_1(checked: CheckedPlan) -> list[str]:
+    """SWP-17: what a task waits for in its own iteration must not be in a later stage."""
+    problems = []
+    for task, deps in checked.intra.items():
+        for dep in deps:
+            mine, theirs = checked.stage(task), checked.stage(dep)
+            if theirs > mine:
+                problems.append(
+                    f"corollary 1: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the same iteration, "
+                    f"which is submitted {theirs - mine} period(s) later: a deadlock. Move {dep!r} to stage {mine} or "
+                    f"lower, or {task!r} to stage {theirs} or higher, or use inter_iter_deps if {task!r} needs the "
+                    f"{dep!r} of the iteration before"
+                )
+    return problems
+
+
+def _check_corollary_3(checked: CheckedPlan) -> list[str]:
+    """SWP-19: what a task waits for in the iteration before may be at most one stage later."""
+    problems = []
+    for task, deps in checked.inter.items():
+        for dep in deps:
+            mine, theirs = checked.stage(task), checked.stage(dep)
+            k = theirs - mine
+            if k > 1:
+                problems.append(
+                    f"corollary 3: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the iteration "
+                    f"before, k = {theirs} - {mine} = {k} > 1: that is submitted {k - 1} period(s) later, a deadlock in "
+                    f"any order. Move {dep!r} to stage {mine + 1} or lower, or {task!r} to stage {theirs - 1} or higher"
+                )
+    return problems
+
+
+def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:
+    if plan.pipeline_depth in (None, _DEPTH_OF_THE_DOCUMENT, checked.depth):
+        return []
+    return [
+        f"pipeline_depth={plan.pipeline_depth!r}, but the stages give max(stage) + 1 = {checked.depth}: "
+        "leave pipeline_depth out, or change the stages"
+    ]
+
+
+def _suspicious(checked: CheckedPlan, clocked: bool) -> list[str]:
+    """What is legal but probably not meant (SWP-25)."""
+    before = ancestors(checked.intra)
+    found = []
+    names = checked.names
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            if a in before[b] or b in before[a]:
+                continue
+            found += _race(checked, a, b)
+            if clocked and checked.stage(a) == checked.stage(b) and checked.stream(a) == checked.stream(b):
+                found += _order_by_name(checked, a, b)
+    if clocked:
+        found += [
+            f"no task is in stage {stage}, so the pipeline is a period longer than it has to be: renumber the stages"
+            for stage in sorted(set(range(checked.depth)) - {checked.stage(n) for n in names})
+        ]
+    return found
+
+
+def ancestors(intra: dict[str, tuple[str, ...]]) -> dict[str, set[str]]:
+    """For each task everything it waits for in its own iteration, directly or through others. Needs acyclic input."""
+    known: dict[str, set[str]] = {}
+    for start in intra:
+        todo = [start]
+        while todo:
+            name = todo[-1]
+            missing = [d for d in intra[name] if d not in known]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            known[name] = set(intra[name]).union(*(known[d] for d in intra[name]))
+    return known
+
+
+def _overlap(checked: CheckedPlan, a: str, b: str) -> list[str]:
+    """Context attributes that one of the two writes and the other uses, as far as declared."""
+    if a not in checked.tasks or b not in checked.tasks:
+        return []
+    x, y = checked.tasks[a], checked.tasks[b]
+    used_by_both = (set(x.reads) | set(x.writes)) & (set(y.reads) | set(y.writes))
+    return sorted(used_by_both & (set(x.writes) | set(y.writes)))
+
+
+def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
+    shared = _overlap(checked, a, b)
+    if not shared or checked.stream(a) == checked.stream(b):
+        return []
+    return [
+        f"tasks {a!r} and {b!r} are on different streams, both use {', '.join('ctx.' + s for s in shared)}, and neither "
+        "depends on the other: a race. Add the dependency to intra_iter_deps"
+    ]
+
+
+def _order_by_name(checked: CheckedPlan, a: str, b: str) -> list[str]:
+    """The same stage and stream: only their names decide which comes first. On two streams they are meant to overlap."""
+    declared = [bool(t.reads or t.writes) for n in (a, b) if (t := checked.tasks.get(n))]
+    if declared == [True, True] and not _overlap(checked, a, b):
+        return []
+    return [
+        f"tasks {a!r} and {b!r} share stage {checked.stage(a)} and a stream without a dependency between them: their "
+        "order is decided by their names. Add one to intra_iter_deps if one of them needs the other"
+    ]
