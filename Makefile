@@ -21,6 +21,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	PYTHONWARNINGS=ignore $(BIN)/sqlfluff lint sql --processes 0 --disable-progress-bar --nocolor
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -n 2
 

@@ -26,7 +26,7 @@ sync_edges AS (
     FROM _sync_edges AS s
     LEFT JOIN _kernel_nodes AS k
         ON k.window_no = s.window_no AND k.event_id = s.dst_event_id AND k.last_event_id = s.src_event_id
-        AND k.may_wait_for_last AND NOT k.waited_for_launch
+            AND k.may_wait_for_last AND NOT k.waited_for_launch
     WHERE k.event_id IS NULL OR NOT s.dst_is_start
 ),
 edges AS (

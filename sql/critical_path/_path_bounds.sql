@@ -29,7 +29,7 @@ ruled AS (
     JOIN edge_types AS t ON t.edge_code = k.edge_code
     JOIN bound_by AS b
         ON b.profile = k.profile AND b.edge_type = t.edge_type
-        AND (b.side = '*' OR b.side = k.side) AND (b.class = '*' OR b.class = k.class)
+            AND (b.side = '*' OR b.side = k.side) AND (b.class = '*' OR b.class = k.class)
 )
 SELECT
     o.window_no,  -- The window.

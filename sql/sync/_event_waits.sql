@@ -31,8 +31,8 @@ recorded_on AS (
     LEFT JOIN streams AS s ON w.stream_by_device AND s.trace_id = p.trace_id AND s.stream = w.wait_on_stream
     JOIN _launches AS l
         ON l.view_no = w.view_no
-        AND l.stream_key = CASE WHEN w.stream_by_device THEN s.stream_id ELSE w.wait_on_stream END
-        AND (w.stream_by_device OR l.device = w.device)
+            AND l.stream_key = CASE WHEN w.stream_by_device THEN s.stream_id ELSE w.wait_on_stream END
+            AND (w.stream_by_device OR l.device = w.device)
 ),
 record_places AS (
     SELECT DISTINCT view_no, record_event_id, ts_ns, device, stream_key FROM recorded_on
@@ -65,7 +65,7 @@ sources AS (
     FROM before_record AS r
     JOIN before_record AS l
         ON l.view_no = r.view_no AND l.device = r.device
-        AND l.stream_key = r.stream_key AND l.place = r.launch_place
+            AND l.stream_key = r.stream_key AND l.place = r.launch_place
     WHERE r.record_event_id IS NOT NULL
 ),
 wait_sources AS (
@@ -78,7 +78,7 @@ wait_sources AS (
     FROM recorded_on AS o
     JOIN sources AS s
         ON s.view_no = o.view_no AND s.record_event_id = o.record_event_id
-        AND s.device = o.device AND s.stream_key = o.stream_key
+            AND s.device = o.device AND s.stream_key = o.stream_key
 ),
 after_wait AS (
     SELECT
@@ -110,7 +110,7 @@ targets AS (
     FROM after_wait AS w
     JOIN after_wait AS l
         ON l.view_no = w.view_no AND l.thread_id = w.thread_id
-        AND l.stream_key = w.stream_key AND l.place = w.launch_place
+            AND l.stream_key = w.stream_key AND l.place = w.launch_place
     WHERE w.wait_event_id IS NOT NULL
 )
 SELECT
