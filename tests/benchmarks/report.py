@@ -10,7 +10,12 @@ from rich.table import Table
 
 from tests.benchmarks.processes import Runs
 
+# The widest table has ten columns. Where the output is no terminal (CI, a pipe) rich takes it for 80 columns and folds
+# every cell; a narrow terminal wraps lines, which keeps the numbers whole.
+_WIDTH = 150
 console = Console()
+if console.width < _WIDTH:
+    console = Console(width=_WIDTH)
 
 
 @dataclass(frozen=True)
