@@ -1,7 +1,6 @@
 """A batch of files → the lake.
 
-Each file is read once, in bounded memory, into a private staging database and from there into private Parquet; a batch
-of traces becomes visible when its `traces` file is put in place, and not before. What is rejected becomes a row of
+Each file is read, in bounded memory, into a private Parquet file; a batch of traces becomes visible when its `traces` file is put in place, and not before. What is rejected becomes a row of
 `rejects`, and the rest goes on.
 """
 
@@ -24,12 +23,13 @@ from typing import Any
 import duckdb
 
 from pipelines.lake.layout import MARK, REJECTS, Batch, table_files
+from pipelines.lake.parquet import join_files
 from pipelines.lake.store import Lake
+from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.models.run import create_rules
 from pipelines.origin import describe_origin
 from pipelines.sqltext import file_list, quoted, row
-from pipelines.traces import StagedTrace, TraceRejected, connect_staging, stage_trace
+from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
@@ -150,12 +150,7 @@ class _OpenBatch:
     def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> TraceRow:
         started = time.perf_counter()
         try:
-            with tempfile.TemporaryDirectory(dir=self.folder) as scratch, connect_staging(Path(scratch)) as con:
-                staged = stage_trace(con, path, on_bytes=on_bytes)
-                status = "known" if staged.trace_id in self.known else staged.status
-                origin = describe_origin(path, staged.metadata, self.job)
-                if status != "known":
-                    self._write_events(con, staged, origin)
+            trace = load_events(path, self.folder, self.batch.batch_id, self.known, on_bytes)
         except TraceRejected as rejection:
             return self._reject(path, rejection, time.perf_counter() - started)
         except OSError as error:
@@ -167,20 +162,16 @@ class _OpenBatch:
             reason = f"DuckDB cannot read it: {str(error).splitlines()[0]}"
             return self._reject(path, TraceRejected(str(path), None, reason), time.perf_counter() - started)
         seconds = time.perf_counter() - started
+        origin = describe_origin(path, trace.metadata, self.job)
+        if isinstance(trace, KnownTrace):
+            return TraceRow(str(path), "known", trace.trace_id, origin["rank"], seconds=seconds)
+        insert_trace(self.rows, trace, self.batch.batch_id, origin)
+        self.known.add(trace.trace_id)
+        self.parts.append(self.folder / f"{trace.trace_id}.parquet")
+        self.bytes += trace.unpacked_bytes
         return TraceRow(
-            str(path), status, staged.trace_id, origin["rank"], staged.n_events, staged.unpacked_bytes, seconds
+            str(path), trace.status, trace.trace_id, origin["rank"], trace.n_events, trace.unpacked_bytes, seconds
         )
-
-    def _write_events(self, con: duckdb.DuckDBPyConnection, staged: StagedTrace, origin: dict[str, Any]) -> None:
-        prepare_events(con, self.catalog, staged, self.batch.batch_id)
-        part = self.folder / f"{staged.trace_id}.parquet"
-        con.execute(f"COPY ({self.catalog.models['events'].sql}) TO {quoted(part)} ({_PARQUET})")
-        query = f"SELECT min(ts_ns), max(end_ns) FROM read_parquet({quoted(part)}) WHERE dur_ns IS NOT NULL"
-        first, last = self.rows.execute(query).fetchall()[0]
-        insert_trace(self.rows, staged, self.batch.batch_id, origin, first, last)
-        self.known.add(staged.trace_id)
-        self.parts.append(part)
-        self.bytes += staged.unpacked_bytes
 
     def _reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
         values = [_name(path), rejection.byte_offset, rejection.reason, datetime.now(UTC), self.batch.batch_id]
@@ -227,38 +218,23 @@ class _OpenBatch:
         if len(self.parts) == 1:
             return self.parts[0]
         target = self.folder / "events.table"
-        parts = file_list(sorted(self.parts))  # named by trace: sorted, so that row groups prune
-        with connect_staging(self.folder) as con:
-            con.execute("SET preserve_insertion_order = true")
-            con.execute(f"COPY (SELECT * FROM read_parquet({parts})) TO {quoted(target)} ({_PARQUET})")
+        join_files(sorted(self.parts), target)  # named by trace: sorted, so that row groups prune
         return target
-
-
-def prepare_events(con: duckdb.DuckDBPyConnection, catalog: Catalog, staged: StagedTrace, batch_id: str) -> None:
-    """Give `sql/ingest/events.sql` what it reads beside `raw_events`: the rule tables and the trace's context."""
-    for name in catalog.models["events"].dependencies:
-        model = catalog.models.get(name)
-        if model is not None and model.kind == "rules":
-            create_rules(con, model)
-    con.execute("CREATE OR REPLACE TABLE _ingest_context (trace_id VARCHAR, batch_id VARCHAR, base_ns BIGINT)")
-    con.execute(f"INSERT INTO _ingest_context VALUES {row([staged.trace_id, batch_id, staged.base_ns])}")
 
 
 def insert_trace(
     con: duckdb.DuckDBPyConnection,
-    staged: StagedTrace,
+    trace: ReadTrace,
     batch_id: str,
     origin: dict[str, Any],
-    first_ns: int | None,
-    last_ns: int | None,
 ) -> None:
     """Add a trace and its findings to `_staged_traces` and `_staged_findings`."""
-    metadata = json.dumps(staged.metadata, default=str)
-    values = [staged.trace_id, batch_id, _name(Path(staged.path)), *origin.values(), staged.n_events, first_ns, last_ns]
-    values += [staged.format, staged.unpacked_bytes, staged.status, datetime.now(UTC), metadata]
-    con.execute(f"INSERT INTO _staged_traces VALUES {row(values)}")
-    for f in staged.findings:
-        finding = row([staged.trace_id, batch_id, f.check, f.severity, f.n, f.detail])
+    metadata = json.dumps(trace.metadata, default=str)
+    values = [trace.trace_id, batch_id, _name(Path(trace.path)), *origin.values(), trace.n_events]
+    values += [trace.first_ts_ns, trace.last_ts_ns, trace.format, trace.unpacked_bytes, trace.status]
+    con.execute(f"INSERT INTO _staged_traces VALUES {row([*values, datetime.now(UTC), metadata])}")
+    for f in trace.findings:
+        finding = row([trace.trace_id, batch_id, f.check, f.severity, f.n, f.detail])
         con.execute(f"INSERT INTO _staged_findings VALUES {finding}")
 
 
@@ -268,22 +244,28 @@ def _name(path: Path) -> str:
 
 
 def load_trace(
-    con: duckdb.DuckDBPyConnection, path: str | Path, on_bytes: Callable[[int], Any] | None = None
-) -> StagedTrace:
-    """Read one file into tables `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected."""
+    con: duckdb.DuckDBPyConnection,
+    path: str | Path,
+    on_bytes: Callable[[int], Any] | None = None,
+    folder: Path | None = None,
+) -> ReadTrace:
+    """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected.
+
+    With a folder, `events` is a view of a Parquet file in it, which must stay as long as `con`; else a table.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        kept = folder or Path(scratch)
+        trace = load_events(Path(path), kept, on_bytes=on_bytes)
+        assert isinstance(trace, ReadTrace)  # nothing is known here
+        part = f"SELECT * FROM read_parquet({quoted(kept / f'{trace.trace_id}.parquet')})"
+        con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {part}")
     catalog = load_catalog()
-    staged = stage_trace(con, path, on_bytes=on_bytes)
-    prepare_events(con, catalog, staged, "")
-    con.execute(f"CREATE OR REPLACE TABLE events AS {catalog.models['events'].sql}")
-    con.execute("DROP TABLE raw_events")
     for name, columns in _STAGED.items():
         con.execute(f"CREATE OR REPLACE TABLE {name} ({columns})")
-    query = "SELECT min(ts_ns), max(end_ns) FROM events WHERE dur_ns IS NOT NULL"
-    first, last = con.execute(query).fetchall()[0]
-    insert_trace(con, staged, "", describe_origin(Path(path), staged.metadata, None), first, last)
+    insert_trace(con, trace, "", describe_origin(Path(path), trace.metadata, None))
     for table in ("traces", "findings"):
         con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")
-    return staged
+    return trace
 
 
 def empty_lake_tables(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:

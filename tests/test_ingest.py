@@ -92,7 +92,7 @@ def test_a_full_disk_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pipelines.ingest, "stage_trace", full)
+    monkeypatch.setattr(pipelines.ingest, "load_events", full)
     lake = Lake(tmp_path / "lake")
     with pytest.raises(OSError, match="No space left"):
         ingest(capture(tmp_path / "in"), lake)

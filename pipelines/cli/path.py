@@ -33,18 +33,18 @@ def opened(trace: str, lake: Path) -> Iterator[tuple[Any, str]]:
         con.execute("SET memory_limit = '500MB'")
         con.execute("SET preserve_insertion_order = false")
         if Path(trace).is_file():
-            yield con, _load(con, Path(trace))
+            yield con, _load(con, Path(trace), Path(folder))
         else:
             yield con, _find(con, trace, lake)
 
 
-def _load(con: Any, path: Path) -> str:
+def _load(con: Any, path: Path, folder: Path) -> str:
     from pipelines.ingest import load_trace
     from pipelines.traces import TraceRejected
 
     try:
         with progress(path.stat().st_size, f"reading {path.name}") as advance:
-            return load_trace(con, path, on_bytes=advance).trace_id
+            return load_trace(con, path, on_bytes=advance, folder=folder).trace_id
     except TraceRejected as rejection:
         raise fail(str(rejection)) from None
 

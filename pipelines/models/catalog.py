@@ -192,7 +192,7 @@ def _sql_model(path: Path, parsed: ParsedFile) -> Model:
         columns=parsed.columns,
         dependencies=parsed.dependencies,
         checks=parsed.checks,
-        kind="lake" if layer == "ingest" else "sql",
+        kind="lake" if layer == "ingest" and not path.stem.startswith("_") else "sql",
     )
 
 

@@ -1,6 +1,6 @@
-"""One trace file becomes one staged table, its metadata and its findings."""
+"""One trace file becomes Arrow tables of its events, its metadata and its findings."""
 
-from pipelines.traces.record import Finding, StagedTrace, TraceRejected
-from pipelines.traces.staging import connect_staging, stage_trace
+from pipelines.traces.reader import TraceReader, base_of, connect_reader
+from pipelines.traces.record import Finding, KnownTrace, ReadTrace, TraceRejected
 
-__all__ = ["Finding", "StagedTrace", "TraceRejected", "connect_staging", "stage_trace"]
+__all__ = ["Finding", "KnownTrace", "ReadTrace", "TraceReader", "TraceRejected", "base_of", "connect_reader"]

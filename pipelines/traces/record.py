@@ -1,4 +1,4 @@
-"""What the reading of one trace file says about it: the staged trace, its findings, or why it was refused."""
+"""What the reading of one trace file says about it: the trace, its findings, or why it was refused."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,18 +15,27 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class StagedTrace:
-    """A trace whose entries stand in the staging table."""
+class ReadTrace:
+    """A trace that was read to its end."""
 
     trace_id: str  # first 16 hex digits of the SHA-256 of the unpacked content
     path: str
     n_events: int
     unpacked_bytes: int
-    base_ns: int  # baseTimeNanoseconds, 0 where there is none
+    first_ts_ns: int | None  # start and end of all events with a duration; None where there are none
+    last_ts_ns: int | None
     format: str  # 'json.gz/object', 'json/array', ...
     metadata: dict  # every top-level key except traceEvents
     findings: tuple[Finding, ...]
     status: str  # 'ok' | 'repaired' | 'partial'
+
+
+@dataclass(frozen=True)
+class KnownTrace:
+    """A trace whose content is in the lake already, so that it was not read further."""
+
+    trace_id: str
+    metadata: dict  # as far as it is plain to see
 
 
 class TraceRejected(Exception):

@@ -1,6 +1,5 @@
-"""The bytes of a trace file, unpacked: inflate (.gz by its magic bytes, not its name), hash, count."""
+"""The bytes of a trace file, unpacked: inflate (.gz by its magic bytes, not its name) and count."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ INFLATED_BYTES = 1 << 20  # at most this much comes out of one inflate call, wha
 
 
 class Source:
-    """One pass over a file. `digest`, `unpacked_bytes` and `damage` hold once `chunks` has ended."""
+    """One pass over a file. `unpacked_bytes` and `damage` hold once `chunks` has ended."""
 
     def __init__(self, path: Path, on_bytes: Callable[[int], object] | None = None) -> None:
         self.path = path
@@ -20,13 +19,7 @@ class Source:
         self.unpacked_bytes = 0
         self.damage: str | None = None  # why the packed data ends early
         self._packed_bytes = 0
-        self._hash = hashlib.sha256()
         self._on_bytes = on_bytes
-
-    @property
-    def trace_id(self) -> str:
-        """First 16 hex digits of the SHA-256 of the unpacked content read so far."""
-        return self._hash.hexdigest()[:16]
 
     def chunks(self) -> Iterator[bytes]:
         """Unpacked content in pieces of at most INFLATED_BYTES. OSError where the file cannot be read."""
@@ -36,7 +29,6 @@ class Source:
             self.is_gzip = first.startswith(GZIP_MAGIC)
             for chunk in self._inflate(first, packed) if self.is_gzip else _chain(first, packed):
                 if chunk:
-                    self._hash.update(chunk)
                     self.unpacked_bytes += len(chunk)
                     yield chunk
 

@@ -1,0 +1,52 @@
+"""Parquet as the lake writes it: zstd, row groups of one trace, statistics on what queries filter by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Arguments and times rarely repeat: trying a dictionary on them costs more than it saves.
+_DIRECT = ("event_id", "ts_ns", "dur_ns", "end_ns", "args", "correlation", "external_id", "flow_id", "extra")
+_STATISTICS = ("trace_id", "batch_id", "event_id", "ph", "cat", "ts_ns", "dur_ns", "end_ns", "correlation", "stream")
+
+
+def write_tables(tables: Iterable[pa.Table], target: Path) -> None:
+    """Write tables of one schema into a file, a row group each (empty ones only where there is no other)."""
+    from pyarrow import parquet
+
+    writer = None
+    try:
+        for table in tables:
+            if writer is None:
+                names = table.schema.names  # pyarrow takes lists of names below; its stubs say only bool
+                writer = parquet.ParquetWriter(
+                    target,
+                    table.schema,
+                    compression="zstd",
+                    use_dictionary=[name for name in names if name not in _DIRECT],  # pyright: ignore[reportArgumentType]
+                    write_statistics=[name for name in _STATISTICS if name in names],  # pyright: ignore[reportArgumentType]
+                )
+            if table.num_rows:
+                writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def join_files(parts: Iterable[Path], target: Path) -> None:
+    """Write the row groups of several files into one, in the files' order, one row group in memory at a time."""
+    from pyarrow import parquet
+
+    def row_groups() -> Iterable[pa.Table]:
+        for part in parts:
+            with parquet.ParquetFile(part) as file:
+                for number in range(file.num_row_groups):
+                    yield file.read_row_group(number)
+                if not file.num_row_groups:
+                    yield file.schema_arrow.empty_table()
+
+    write_tables(row_groups(), target)

@@ -1,0 +1,103 @@
+"""One trace file → one Parquet file of its events: the reader, the SQL of `sql/ingest/` and the Parquet writer together.
+
+Memory does not grow with the file: about 0.4 GB at most, measured by tests/traces/test_memory.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Set
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.lake.parquet import write_tables
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.run import create_rules
+from pipelines.sqltext import quoted, row
+from pipelines.traces import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
+
+
+def load_events(
+    path: Path,
+    folder: Path,
+    batch_id: str = "",
+    known: Set[str] = frozenset(),
+    on_bytes: Callable[[int], Any] | None = None,
+) -> ReadTrace | KnownTrace:
+    """Read a trace into `<folder>/<trace_id>.parquet`, table `events`.
+
+    Nothing is written where the id is in `known`: that costs one pass of inflating and hashing.
+    `on_bytes(n)` is called while packed bytes are read. Raises TraceRejected, or OSError where the file cannot be read.
+    """
+    reader = TraceReader(path, folder, on_bytes)
+    if reader.trace_id in known:
+        if on_bytes:
+            on_bytes(path.stat().st_size)
+        return KnownTrace(reader.trace_id, reader.metadata)
+    catalog = load_catalog()
+    part = folder / f"{reader.trace_id}.parquet"
+    with connect_reader() as con:
+        _prepare(con, catalog, reader, batch_id)
+        write_tables(reader.tables(con, catalog.models["events"].sql), part)
+        return _finished(con, catalog, reader, part)
+
+
+def _prepare(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, batch_id: str) -> None:
+    """What `sql/ingest/events.sql` reads beside `raw_events`: the rule tables and the trace's context."""
+    for name in catalog.models["events"].dependencies:
+        model = catalog.models.get(name)
+        if model is not None and model.kind == "rules":
+            create_rules(con, model)
+    con.execute("CREATE TABLE _ingest_context (trace_id VARCHAR, batch_id VARCHAR, base_ns BIGINT)")
+    con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, batch_id, reader.base_ns])}")
+
+
+def _finished(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path) -> ReadTrace:
+    con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
+    counts = _counts(con, catalog)
+    shift = base_of(reader.metadata) - reader.base_ns
+    if counts.get("n_begins") or shift:
+        _complete(con, catalog, part, shift)
+        counts = _counts(con, catalog)
+    if counts and not counts["n_readable"]:
+        raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
+    begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
+    reader.add_finding("time_not_a_number", counts.get("n_not_a_number", 0))
+    reader.add_finding("negative_duration", counts.get("n_negative", 0))
+    reader.add_finding("sub_nanosecond_time", counts.get("n_sub_nanosecond", 0))
+    reader.add_finding("unmatched_begin", max(begins - ends, 0))
+    reader.add_finding("unmatched_end", max(ends - begins, 0))
+    return ReadTrace(
+        trace_id=reader.trace_id,
+        path=str(reader.path),
+        n_events=reader.n_events,
+        unpacked_bytes=reader.unpacked_bytes,
+        first_ts_ns=counts.get("first_ts_ns"),
+        last_ts_ns=counts.get("last_ts_ns"),
+        format=reader.format,
+        metadata=reader.metadata,
+        findings=reader.findings,
+        status=reader.status,
+    )
+
+
+def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
+    """The row of `_event_counts`, {} for a trace without events."""
+    found = con.execute(catalog.models["_event_counts"].sql)
+    names = [column[0] for column in found.description or ()]
+    return next((dict(zip(names, values, strict=True)) for values in found.fetchall()), {})
+
+
+def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int) -> None:
+    """Write the part again, with the durations of begin events and the base that stands behind the array."""
+    con.execute(f"CREATE TABLE _begin_end AS {catalog.models['_begin_end'].sql}")
+    completed = part.with_suffix(".completed")
+    con.execute(
+        f"COPY (SELECT e.* REPLACE (e.ts_ns + {shift} AS ts_ns, coalesce(e.dur_ns, b.dur_ns) AS dur_ns, "
+        f"e.ts_ns + {shift} + coalesce(e.dur_ns, b.dur_ns) AS end_ns) FROM events AS e "
+        f"LEFT JOIN _begin_end AS b USING (trace_id, event_id) ORDER BY e.event_id) "
+        f"TO {quoted(completed)} (FORMAT parquet, COMPRESSION zstd)"
+    )
+    os.replace(completed, part)

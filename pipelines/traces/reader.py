@@ -1,0 +1,234 @@
+"""One trace file → Arrow tables of its events in their order, its metadata and its findings.
+
+DuckDB reads the pieces of the array that a thread cuts, two at a time, each straight through `sql/ingest/events.sql`.
+A piece that it refuses, or in which it would let something pass without a word, goes through the tolerant reader, and
+only that piece. Nothing grows with the file: at most four pieces are on the way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.sqltext import quoted
+from pipelines.traces.envelope import Head, NotATrace, suffix
+from pipelines.traces.identify import identify_path, identify_text
+from pipelines.traces.record import Finding, FindingCounter, TraceRejected
+from pipelines.traces.repair import read_stretch
+from pipelines.traces.scan import Scan, scan, stamp_of
+from pipelines.traces.segments import PIECE_BYTES, Cutter, Piece
+from pipelines.traces.source import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+READERS = 2
+_COLUMNS = {
+    **dict.fromkeys(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s"), "VARCHAR"),
+    **dict.fromkeys(("args", "attr"), "JSON"),
+    **dict.fromkeys(("tts", "tdur", "cname", "sf"), "VARCHAR"),
+    "stack": "JSON",
+}
+# DuckDB's reader takes a bare NaN or infinity without a word. Its text looks the same as a string's, so where this
+# fires the bytes are looked at.
+_WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
+_SUSPECT = " OR ".join(
+    [
+        f"CASE WHEN {' OR '.join(f'contains(args, {quoted(word)})' for word in _WORDS)} "
+        "THEN regexp_matches(args, '[:,[]\\s*[-+]?(?i:nan|inf)') ELSE false END",
+        *(f"{column} IN ('NaN', 'Infinity', '-Infinity')" for column in ("ts", "dur", "pid", "tid", "id", "name")),
+    ]
+)
+_REFUSE_SUSPECT = f"WHERE CASE WHEN {_SUSPECT} THEN error('a bare NaN or infinity, perhaps') ELSE true END"
+
+
+def connect_reader() -> duckdb.DuckDBPyConnection:
+    """A private database in memory for `TraceReader`: each of its queries has one thread, so two run side by side."""
+    return duckdb.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
+
+
+class TraceReader:
+    """Reads one file: `trace_id` first, then `tables` to its end, then `metadata`, `findings` and `status`.
+
+    Raises TraceRejected where the file is no trace, and OSError where it cannot be read, from any of them.
+    """
+
+    def __init__(self, path: Path, folder: Path, on_bytes: Callable[[int], Any] | None = None) -> None:
+        if reason := identify_path(path):
+            raise TraceRejected(str(path), None, reason)
+        self.path, self.folder, self.on_bytes = path, folder, on_bytes
+        self.n_events = 0
+        self._head = Head()
+        self._found = FindingCounter()
+        try:
+            self._scan: Scan = scan(path, self._head)
+        except NotATrace as error:
+            raise self._rejected(error) from None
+        self.trace_id = self._scan.trace_id
+        self.unpacked_bytes = self._scan.unpacked_bytes
+        self.format = f"{'json.gz' if self._scan.is_gzip else 'json'}/{'object' if self._head.is_object else 'array'}"
+        self._before = self._head.metadata(self._found)
+        self.metadata: dict[str, Any] = {**self._before, **self._scan.after}
+        self.base_ns = base_of(self.metadata)
+
+    def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
+        """What `query` makes of the entries, a table a piece; it reads them as `raw_events` and numbers them from 0.
+
+        `event_id` comes out as the position in traceEvents. Afterwards `metadata` is all that stands in the file: its
+        base differs from `base_ns` where the end of the array was hard to find.
+        """
+        cutter = Cutter(Source(self.path, self.on_bytes), self._head, self.folder)
+        cutter.found = self._found
+        pieces = _Pieces(con, query, cutter)
+        try:
+            for table in pieces.tables():
+                yield _numbered(table, self.n_events)
+                self.n_events += table.num_rows
+        except NotATrace as error:
+            raise self._rejected(error) from None
+        finally:
+            cutter.close()
+        if stamp_of(self.path) != self._scan.stamp or cutter.source.unpacked_bytes != self.unpacked_bytes:
+            raise TraceRejected(
+                str(self.path), None, "the file changed while it was read: give it again when it is complete"
+            )
+        self.metadata = {**self._before, **pieces.after}
+        self._note_damage(cutter.source)
+
+    def add_finding(self, check: str, n: int) -> None:
+        """Count something that only the events themselves tell."""
+        self._found.add(check, n)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is not as it should be."""
+        return self._found.findings()
+
+    @property
+    def status(self) -> str:
+        """ok, repaired or partial."""
+        return self._found.status()
+
+    def _note_damage(self, source: Source) -> None:
+        if source.damage is not None:
+            self._found.counts["truncated"] = 1
+            self._found.places["truncated"] = f"byte {source.unpacked_bytes} ({source.damage})"
+        if self._head.has_bom:
+            self._found.add("repaired_bom", 1, "byte 0")
+
+    def _rejected(self, error: NotATrace) -> TraceRejected:
+        what = identify_text(bytes(self._head.text[:4096]), self._head.keys)
+        return TraceRejected(str(self.path), error.offset, f"{error.reason}; it is {what}" if what else error.reason)
+
+
+class _Pieces:
+    """Reads piece after piece; `carry` is an entry that the next piece completes."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, query: str, cutter: Cutter) -> None:
+        self.con, self.query, self.cutter = con, query, cutter
+        self.carry, self.carry_offset = b"", 0
+        self.after: dict[str, Any] = {}
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Two pieces are read ahead; whether one may stand as it was read is decided in order."""
+        waiting: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
+        with ThreadPoolExecutor(READERS) as pool:
+            for piece in self.cutter.pieces():
+                waiting.append((piece, pool.submit(self._plainly, piece)))
+                if len(waiting) > READERS:
+                    yield self._settled(*waiting.popleft())
+            while waiting:
+                yield self._settled(*waiting.popleft())
+
+    def _settled(self, piece: Piece, reading: Future[pa.Table | None]) -> pa.Table:
+        table, self.after = reading.result(), piece.metadata
+        if self.carry or table is None:
+            table, after = self._tolerantly(piece)
+            self.after = after or piece.metadata
+        piece.file.unlink(missing_ok=True)
+        return table
+
+    def _plainly(self, piece: Piece) -> pa.Table | None:
+        """None where DuckDB cannot read the piece. Small read buffers first: twice as quick as those for any event."""
+        if not piece.plain:
+            return None
+        table = self._read(piece.file, 1 << 20, _REFUSE_SUSPECT)
+        if table is None and not _has_no_number(piece.data):
+            table = self._read(piece.file, 2 * PIECE_BYTES)
+        return table
+
+    def _read(self, file: Path, limit: int, where: str = "") -> pa.Table | None:
+        columns = ", ".join(f"'{name}': '{kind}'" for name, kind in _COLUMNS.items())
+        array = f"read_json({quoted(file)}, format = 'array', columns = {{{columns}}}, maximum_object_size = {limit})"
+        try:
+            with self.con.cursor() as cursor:
+                raw_events = f"SELECT * FROM {array} {where}"
+                query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
+                return cursor.sql(query).to_arrow_table()
+        except duckdb.InvalidInputException:
+            return None
+
+    def _tolerantly(self, piece: Piece) -> tuple[pa.Table, dict[str, Any] | None]:
+        # The bracket that ends the array was cut off behind the last plain piece.
+        data = self.carry + piece.data + (b"]" if piece.last and piece.plain else b"")
+        offset = self.carry_offset if self.carry else piece.offset
+        found = self.cutter.found
+        before = FindingCounter(found.counts.copy(), dict(found.places))
+        stretch = read_stretch(data, piece.last, offset, found)
+        table = self._clean(piece.file, stretch.array(), len(data))
+        if table is None:
+            # Something in an entry that reads well is not to DuckDB's taste: mend every entry.
+            found.counts, found.places = before.counts, before.places
+            stretch = read_stretch(data, piece.last, offset, found, mend_all=True)
+            table = self._clean(piece.file, stretch.array(), len(data))
+        if table is None:
+            raise NotATrace(offset, "a stretch of events stays unreadable after repair")
+        self.carry, self.carry_offset = data[stretch.stopped :], offset + stretch.stopped
+        if not piece.last or not stretch.ended:
+            return table, None
+        if piece.plain:
+            return table, piece.metadata
+        rest = suffix(self.carry, self.cutter.head.is_object, found)
+        if rest is None:
+            found.add("trailing_text", 1, f"byte {self.carry_offset}")
+        return table, rest
+
+    def _clean(self, file: Path, array: bytes, size: int) -> pa.Table | None:
+        file.write_bytes(array)
+        return self._read(file, 2 * max(size, PIECE_BYTES))
+
+
+def _numbered(table: pa.Table, first: int) -> pa.Table:
+    """The table with event ids from `first` on. The buffer is given as it is: converting makes pyarrow import pandas."""
+    import numpy as np
+    import pyarrow as pa
+
+    ids = pa.py_buffer(np.arange(first, first + table.num_rows, dtype=np.int64))
+    column = pa.Array.from_buffers(pa.int64(), table.num_rows, [None, ids])
+    return table.set_column(table.schema.get_field_index("event_id"), "event_id", column)
+
+
+def _has_no_number(data: bytes) -> bool:
+    """A bare NaN or infinity: the word as a value, outside of strings."""
+    for word in (word.encode() for word in _WORDS):
+        at = data.find(word)
+        while at >= 0:
+            before = data[max(at - 8, 0) : at].rstrip().rstrip(b"+-").rstrip()[-1:]
+            after = data[at : at + 16].lstrip(b"+-NaAIiFfnTtYy").lstrip()[:1]
+            if before in (b":", b",", b"[") and after in (b",", b"}", b"]"):
+                return True
+            at = data.find(word, at + 3)
+    return False
+
+
+def base_of(metadata: dict[str, Any]) -> int:
+    """baseTimeNanoseconds, 0 where there is none."""
+    try:
+        return int(metadata.get("baseTimeNanoseconds") or 0)
+    except (TypeError, ValueError):
+        return 0

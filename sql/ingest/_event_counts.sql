@@ -1,0 +1,14 @@
+-- One row: a trace, with what its events say about it as a whole.
+SELECT
+    trace_id,  -- The trace.
+    count(*) AS n_events,  -- Entries of traceEvents.
+    count(coalesce(ph, name, pid, CAST(ts_ns AS VARCHAR))) AS n_readable,  -- Those that hold anything.
+    min(CASE WHEN dur_ns IS NOT NULL THEN ts_ns END) AS first_ts_ns,  -- Earliest start of an event with a duration, ns.
+    max(CASE WHEN dur_ns IS NOT NULL THEN end_ns END) AS last_ts_ns,  -- Latest end of an event with a duration, ns.
+    count(*) FILTER (WHERE ph = 'B') AS n_begins,  -- Begin events.
+    count(*) FILTER (WHERE ph = 'E') AS n_ends,  -- End events.
+    count(*) FILTER (WHERE dur_ns < 0) AS n_negative,  -- Events with a negative duration.
+    count(*) FILTER (WHERE time_flaw = 'not_a_number') AS n_not_a_number,  -- Events with a time that is no number.
+    count(*) FILTER (WHERE time_flaw = 'sub_nanosecond') AS n_sub_nanosecond  -- Events with a time finer than a nanosecond.
+FROM events
+GROUP BY trace_id
