@@ -2,17 +2,28 @@
 
     from pipelines.schedule import PipelinePlan, PipelineTask, SWPipeline, TaskSchedule
 
-Imports torch and the standard library only; a plan can be written and checked without torch.
+Imports torch and the standard library only. Plans can be written and checked without torch: what needs it is imported
+when it is first asked for.
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from pipelines.schedule.errors import PipelineError, PipelineTimeout, PlanError, PlanWarning
 from pipelines.schedule.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
 from pipelines.schedule.validate import CheckedPlan, validate_plan
 
+if TYPE_CHECKING:
+    from pipelines.schedule.dataflow_pipeline import DataFlowPipeline
+    from pipelines.schedule.devices.resolve import resolve_device
+    from pipelines.schedule.profiler import ProfileResult, TaskProfiler
+    from pipelines.schedule.sw_pipeline import SWPipeline
+
 __all__ = [
     "CheckedPlan",
+    "DataFlowPipeline",
     "DeclaredIO",
     "IterContext",
     "PipelineError",
@@ -21,7 +32,25 @@ __all__ = [
     "PipelineTimeout",
     "PlanError",
     "PlanWarning",
+    "ProfileResult",
+    "SWPipeline",
+    "TaskProfiler",
     "TaskRef",
     "TaskSchedule",
+    "resolve_device",
     "validate_plan",
 ]
+
+_MODULE_OF = {
+    "DataFlowPipeline": "dataflow_pipeline",
+    "ProfileResult": "profiler",
+    "SWPipeline": "sw_pipeline",
+    "TaskProfiler": "profiler",
+    "resolve_device": "devices.resolve",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -1,0 +1,87 @@
+"""A CUDA device: torch's streams and events, NVTX ranges, and memory that outlives its last reader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+
+from pipelines.schedule.devices.base import Device, Work
+from pipelines.schedule.devices.ranges import profiled
+from pipelines.schedule.devices.tensors import cuda_tensors
+from pipelines.schedule.plan import DEFAULT_STREAM
+
+
+class CudaDevice(Device):
+    """CUDA device `index`. Launching runs the body at once; its kernels run later, on the stream."""
+
+    def __init__(self, index: int = 0) -> None:
+        if not torch.cuda.is_available():
+            raise RuntimeError(f'device cuda:{index} is not there: torch sees no CUDA. Use device="cpu" to test a plan')
+        if index >= torch.cuda.device_count():
+            raise RuntimeError(f"device cuda:{index} is not there: torch sees {torch.cuda.device_count()} device(s)")
+        self.name = str(index)
+        self.index = index
+        self._default = torch.cuda.default_stream(index)
+        self._streams: dict[str, torch.cuda.Stream] = {DEFAULT_STREAM: self._default}
+
+    def stream(self, wanted: Any) -> torch.cuda.Stream:
+        if isinstance(wanted, torch.cuda.Stream):
+            if wanted.device.index != self.index:
+                raise TypeError(f"stream={wanted!r} belongs to {wanted.device}, the pipeline runs on cuda:{self.index}")
+            return wanted
+        name = DEFAULT_STREAM if wanted is None else wanted
+        if not isinstance(name, str):
+            raise TypeError(f"stream={wanted!r}: the cuda device takes a name, a torch.cuda.Stream or None")
+        if name not in self._streams:
+            self._streams[name] = torch.cuda.Stream(self.index)
+        return self._streams[name]
+
+    def stream_name(self, stream: Any) -> str | None:
+        return next((name for name, known in self._streams.items() if known == stream), None)
+
+    def event(self) -> torch.cuda.Event:
+        return torch.cuda.Event()
+
+    def record(self, event: torch.cuda.Event, stream: torch.cuda.Stream) -> None:
+        event.record(stream)
+
+    def wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
+        stream.wait_event(event)
+
+    def launch(self, stream: torch.cuda.Stream, body: Callable[[], None], work: Work) -> None:
+        torch.cuda.nvtx.range_push(work.label)
+        try:
+            with torch.cuda.stream(stream):
+                profiled(work.label, body)
+        finally:
+            torch.cuda.nvtx.range_pop()
+
+    def run_here(self, body: Callable[[], None], work: Work) -> None:
+        self.launch(self._default, body, work)
+
+    def join(self, event: torch.cuda.Event, timeout_s: float) -> bool:
+        torch.cuda.current_stream(self.index).wait_event(event)
+        return True
+
+    def synchronize(self, streams: Iterable[Any] = ()) -> None:
+        torch.cuda.synchronize(self.index)
+
+    def clock(self) -> float:
+        return time.perf_counter()
+
+    def keep_alive(self, values: dict[str, Any], stream: torch.cuda.Stream) -> None:
+        # The allocator hands a freed block out again at once to the stream that made it. record_stream makes it wait
+        # for this stream too; for a tensor of this very stream it does nothing.
+        for tensor in cuda_tensors(values):
+            tensor.record_stream(stream)
+
+    def open_thread(self, profile: bool) -> AbstractContextManager:
+        stack = ExitStack()
+        stack.enter_context(torch.cuda.device(self.index))
+        if profile:  # a thread's own state: entered in each thread that submits work
+            stack.enter_context(torch.autograd.profiler.emit_nvtx())
+        return stack

@@ -1,0 +1,51 @@
+"""Submissions in one fixed order, whichever threads make them (SWP-67)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Condition
+
+from pipelines.schedule.errors import PipelineTimeout
+
+
+class _SubmissionSequencer:
+    """Runs functions in the order of numbers given beforehand, so every rank calls its collectives in the same order.
+
+    A number is used once. `abort` wakes everybody who waits; they return False without running anything.
+    """
+
+    def __init__(self, timeout_s: float = 30.0) -> None:
+        self.timeout_s = timeout_s
+        self._next_seq = 0
+        self._aborted = False
+        self._turn = Condition()
+
+    def reset(self) -> None:
+        """Start again at number 0."""
+        with self._turn:
+            self._next_seq = 0
+            self._aborted = False
+
+    def execute_ordered(self, seq: int, fn: Callable[[], None]) -> bool:
+        """Run fn() when every lower number has run. Raises PipelineTimeout, a RuntimeError, after `timeout_s`."""
+        with self._turn:
+            if not self._turn.wait_for(lambda: self._next_seq == seq or self._aborted, self.timeout_s):
+                raise PipelineTimeout(
+                    f"waited {self.timeout_s:g} s for submission number {self._next_seq} of the globally ordered tasks "
+                    f"before number {seq} could follow"
+                )
+            if self._aborted:
+                return False
+        try:
+            fn()
+        finally:
+            with self._turn:
+                self._next_seq += 1
+                self._turn.notify_all()
+        return True
+
+    def abort(self) -> None:
+        """Let nobody wait any more."""
+        with self._turn:
+            self._aborted = True
+            self._turn.notify_all()

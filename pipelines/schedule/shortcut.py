@@ -1,0 +1,216 @@
+"""Shortcuts: run a task once, then replay what it did (SWP-43, SWP-44, SWP-62 to SWP-66)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pipelines.schedule.devices.tensors import OPAQUE, walk_tensors
+from pipelines.schedule.plan import IterContext, PipelineTask
+
+_CACHE_TAG = object()  # what begins a cached value; no user value can hold it
+
+Path = tuple[Any, ...]
+
+
+def _cache_val(value: Any) -> Any:
+    """A copy of `value` that owns its tensors: each is detached and cloned, and whether it required grad is kept.
+
+    Looks into dicts, lists, tuples (named ones too) and objects whose attributes hold tensors. Everything else is kept
+    as it is. Tags: t tensor, d dict, l list, u tuple, o object.
+    """
+    return _cache(value, set())
+
+
+def _cache(value: Any, above: set[int]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (_CACHE_TAG, "t", value.detach().clone(), value.requires_grad)
+    if id(value) in above or not _holds_tensors(value):  # an object inside itself is kept as it is
+        return value
+    above = above | {id(value)}
+    if isinstance(value, dict):
+        parts = {key: _cache(part, above) for key, part in value.items()}
+        return (_CACHE_TAG, "d", OrderedDict(parts) if isinstance(value, OrderedDict) else parts)
+    if isinstance(value, list):
+        return (_CACHE_TAG, "l", [_cache(part, above) for part in value])
+    if isinstance(value, tuple):
+        return (_CACHE_TAG, "u", type(value), [_cache(part, above) for part in value])
+    return (_CACHE_TAG, "o", type(value), {key: _cache(part, above) for key, part in vars(value).items()})
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Containers always count, so that a later change of the original does not reach the copy."""
+    if isinstance(value, dict | list | tuple):
+        return True
+    if isinstance(value, OPAQUE) or not hasattr(value, "__dict__"):
+        return False
+    return any(True for _ in walk_tensors(vars(value)))
+
+
+def _restore_val(cached: Any) -> Any:
+    """The value again, with fresh leaf tensors each time, so no graph is walked twice. Tensor memory is shared with the
+    cache (no copy): a task that writes into a replayed tensor in place changes every later replay."""
+    if not (isinstance(cached, tuple) and cached and cached[0] is _CACHE_TAG):
+        return cached
+    tag, content = cached[1], cached[2]
+    if tag == "t":
+        return content.detach().requires_grad_(cached[3])
+    if tag == "d":
+        return type(content)((key, _restore_val(part)) for key, part in content.items())
+    if tag == "l":
+        return [_restore_val(part) for part in content]
+    if tag == "u":
+        parts = [_restore_val(part) for part in cached[3]]
+        return content(*parts) if hasattr(content, "_fields") else content(parts)
+    restored = content.__new__(content)
+    for key, part in cached[3].items():
+        object.__setattr__(restored, key, _restore_val(part))
+    return restored
+
+
+class _GraftGrad(torch.autograd.Function):
+    """The bridge over a replayed task: a restored tensor, tied to the tensors its task had used.
+
+    Forward is the identity. Backward gives the gradient to the restored tensor, and zeros to the used tensors: their
+    graphs run (with hooks, fused updates, reductions) and add nothing to any parameter's gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, restored: torch.Tensor, zeros: list[torch.Tensor], *used: torch.Tensor) -> torch.Tensor:
+        ctx.zeros = zeros
+        return restored.view_as(restored)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        return (grad_outputs[0], None, *ctx.zeros)
+
+
+@dataclass
+class _Recorded:
+    """What one run of a task did: to its context, and outside of it."""
+
+    values: dict[str, Any]  # attributes it set or changed, cached
+    deleted: list[str]
+    used: list[Path]  # where in the context the tensors with gradients were that its results came from
+    zeros: dict[Path, torch.Tensor]
+    io: list[Any]  # captured, cached, in the order of task.io
+
+
+class Shortcuts:
+    """Which tasks are short-cut, and what they did when they ran. One for each engine."""
+
+    def __init__(self) -> None:
+        self.enabled: set[str] = set()
+        self._recorded: dict[str, _Recorded] = {}
+        self._promised: set[str] = set()  # a run that records is under way
+
+    def enable(self, names: Iterable[str]) -> None:
+        """The next run of each records, later ones replay."""
+        self.enabled |= set(names)
+
+    def disable(self, names: Iterable[str]) -> None:
+        """Run normally again, and forget what was recorded."""
+        for name in names:
+            self.enabled.discard(name)
+            self._promised.discard(name)
+            self._recorded.pop(name, None)
+
+    def will_replay(self, name: str) -> bool:
+        """Whether the launch made now replays. Ask once a launch: the first one that is told False records."""
+        if name not in self.enabled:
+            return False
+        if name in self._recorded or name in self._promised:
+            return True
+        self._promised.add(name)
+        return False
+
+    def forget_promises(self) -> None:
+        """After a run that was cut off: what was not recorded will be recorded by the next run."""
+        self._promised.clear()
+
+    def record(self, task: PipelineTask, ctx: IterContext) -> None:
+        """Run the task and remember what it did."""
+        before = dict(vars(ctx))
+        graded = {path: t for path, t in walk_tensors(before) if t.requires_grad}
+        origins = {path: _origin(t) for path, t in graded.items()}
+        task.fn(ctx)
+        after = vars(ctx)
+        changed = {k: v for k, v in after.items() if k not in before or id(v) != id(before[k])}
+        reached = _origins_of([t for _, t in walk_tensors(changed)], {o for o in origins.values() if o is not None})
+        used = [path for path, origin in origins.items() if origin in reached]
+        self._recorded[task.name] = _Recorded(
+            values={key: _cache_val(value) for key, value in changed.items()},
+            deleted=[key for key in before if key not in after],
+            used=used,
+            zeros={path: torch.zeros_like(graded[path]) for path in used},
+            io=[_cache_val(io.capture()) for io in task.io],
+        )
+
+    def replay(self, task: PipelineTask, ctx: IterContext) -> None:
+        """Do to the context, and outside of it, what the recorded run did."""
+        known = self._recorded[task.name]
+        present = dict(walk_tensors(vars(ctx))) if known.used else {}
+        used = [(p, present[p]) for p in known.used if p in present and present[p].requires_grad]
+        zeros = [_zeros(known, path, tensor) for path, tensor in used]
+        for key in known.deleted:
+            vars(ctx).pop(key, None)
+        for key, cached in known.values.items():
+            setattr(ctx, key, _grafted(_restore_val(cached), zeros, [t for _, t in used]))
+        for io, cached in zip(task.io, known.io, strict=True):
+            io.restore(_restore_val(cached))
+
+
+def _zeros(known: _Recorded, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+    """Zeros of the tensor's shape, made anew only when another batch has another shape."""
+    zeros = known.zeros.get(path)
+    if zeros is None or zeros.shape != tensor.shape or zeros.dtype != tensor.dtype:
+        zeros = known.zeros[path] = torch.zeros_like(tensor)
+    return zeros.detach()
+
+
+def _grafted(value: Any, zeros: list[torch.Tensor], used: list[torch.Tensor]) -> Any:
+    """`value` with every tensor that requires grad tied to what its task had used."""
+    if not used:
+        return value
+    if isinstance(value, torch.Tensor):
+        return _GraftGrad.apply(value, zeros, *used) if value.requires_grad else value
+    if isinstance(value, dict):
+        return type(value)((k, _grafted(v, zeros, used)) for k, v in value.items())
+    if isinstance(value, list):
+        return [_grafted(v, zeros, used) for v in value]
+    if isinstance(value, tuple):
+        parts = [_grafted(v, zeros, used) for v in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if not isinstance(value, OPAQUE) and hasattr(value, "__dict__") and _holds_tensors(value):
+        for key, part in list(vars(value).items()):
+            object.__setattr__(value, key, _grafted(part, zeros, used))
+    return value
+
+
+def _origin(tensor: torch.Tensor) -> Any:
+    """The graph node that stands for the tensor: what made it, or for a leaf what collects its gradient."""
+    if tensor.grad_fn is not None:
+        return tensor.grad_fn
+    with torch.enable_grad():
+        viewed = tensor.view_as(tensor).grad_fn
+    return viewed.next_functions[0][0] if viewed is not None else None
+
+
+def _origins_of(results: list[torch.Tensor], wanted: set[Any]) -> set[Any]:
+    """Which of the wanted nodes the results' graphs lead back to."""
+    found: set[Any] = set()
+    todo = [t.grad_fn for t in results if t.grad_fn is not None]
+    seen = set(todo)
+    while todo and len(found) < len(wanted):
+        node = todo.pop()
+        if node in wanted:
+            found.add(node)
+        for earlier, _ in node.next_functions:
+            if earlier is not None and earlier not in seen:
+                seen.add(earlier)
+                todo.append(earlier)
+    return found

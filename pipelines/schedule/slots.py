@@ -1,0 +1,86 @@
+"""The signals and events of the iterations in flight."""
+
+from __future__ import annotations
+
+from threading import Event, Lock
+
+from pipelines.schedule.devices.base import Device
+from pipelines.schedule.errors import PipelineError
+
+
+class Slot:
+    """One iteration's signals (its tasks are submitted) and device events (their work is done); used again and again."""
+
+    def __init__(self, names: list[str], device: Device) -> None:
+        self.iter_idx = -1  # whose it is
+        self.signals = {name: Event() for name in names}
+        self.events = {name: device.event() for name in names}
+        self.complete = Event()  # every task is submitted
+        self._missing = 0
+        self._lock = Lock()
+
+    def begin(self, iter_idx: int) -> None:
+        """Hand the slot to an iteration."""
+        self.iter_idx = iter_idx
+        self.complete.clear()
+        for signal in self.signals.values():
+            signal.clear()
+        self._missing = len(self.signals)
+
+    def submitted(self, name: str) -> None:
+        """A task's event is recorded: let go who waits for it (SWP-9: record before set)."""
+        self.signals[name].set()
+        with self._lock:
+            self._missing -= 1
+            last = self._missing == 0
+        if last:
+            self.complete.set()
+
+    def abort(self) -> None:
+        """Wake everybody who waits for anything of this slot."""
+        for signal in self.signals.values():
+            signal.set()
+        self.complete.set()
+
+    def unsubmitted(self) -> list[str]:
+        """Tasks that no one has finished submitting."""
+        return [name for name, signal in self.signals.items() if not signal.is_set()]
+
+
+class Slots:
+    """A ring of slots for `in_flight` iterations at a time, and one more.
+
+    The one more is trap T7: iteration i may still wait for a task of i-1 when i-1 has been retired and the next
+    iteration begins, at depth D iteration i-1+D. In a ring of D it would take the slot of i-1, clear the signal that i
+    is about to wait for, and the wait would end by time-out or on another iteration's event. An iteration begins only
+    after the one `in_flight` before it was retired, and what was retired waits for nothing: so D+1 are enough.
+    """
+
+    def __init__(self, names: list[str], device: Device, in_flight: int, spare: int = 1) -> None:
+        self._ring = [Slot(names, device) for _ in range(in_flight + spare)]
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def begin(self, iter_idx: int) -> None:
+        """Give the iteration its slot."""
+        self._ring[iter_idx % len(self._ring)].begin(iter_idx)
+
+    def of(self, iter_idx: int) -> Slot:
+        """The iteration's slot. Raises PipelineError when a later iteration has taken it."""
+        slot = self._ring[iter_idx % len(self._ring)]
+        if slot.iter_idx != iter_idx:
+            raise PipelineError(
+                f"the signals of iteration {iter_idx} are gone: iteration {slot.iter_idx} uses them now", None, iter_idx
+            )
+        return slot
+
+    def abort(self) -> None:
+        """Wake everybody who waits."""
+        for slot in self._ring:
+            slot.abort()
+
+    def reset(self) -> None:
+        """No iteration has a slot."""
+        for slot in self._ring:
+            slot.begin(-1)

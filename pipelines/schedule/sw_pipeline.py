@@ -1,0 +1,107 @@
+"""The clocked engine: period after period, every task once (SWP-15, SWP-16, SWP-37)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.schedule.base import _END, _PipelineBase
+from pipelines.schedule.order import enqueue_order
+from pipelines.schedule.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
+from pipelines.schedule.profiler import ProfileResult, TaskProfiler
+from pipelines.schedule.table import schedule_table, stage_analysis
+from pipelines.schedule.validate import validate_plan
+
+__all__ = [
+    "DeclaredIO",
+    "IterContext",
+    "PipelinePlan",
+    "PipelineTask",
+    "ProfileResult",
+    "SWPipeline",
+    "TaskProfiler",
+    "TaskRef",
+    "TaskSchedule",
+]
+
+
+class SWPipeline(_PipelineBase):
+    """Runs a plan by a clock: progress() is one period, in which a task of stage k works on iteration period - k.
+
+    `depth` = max(stage) + 1 iterations are in flight. `order` is how the tasks of a period are submitted: "ready_first",
+    the document's pseudocode, or "stage_descending". Raises PlanError, a ValueError, for a plan that could hang.
+    """
+
+    def __init__(
+        self, plan: PipelinePlan, device: Any = 0, *, order: str = "ready_first", process_group: Any = None
+    ) -> None:
+        checked = validate_plan(plan, clocked=True, needs_functions=True)
+        self.depth = checked.depth
+        self.order = order
+        self._enqueue_order = enqueue_order(checked, order)
+        self._stages = {name: checked.stage(name) for name in checked.schedule}
+        super().__init__(plan, checked, checked.depth, device, process_group)
+
+    def _reset_state(self) -> None:
+        super()._reset_state()
+        self._period = 0  # the next one to submit
+        self._began: dict[int, int] = {}  # period -> the iteration that began in it; a period may have none
+        self._begun_in: dict[int, int] = {}  # iteration in flight -> that period
+        self._numbers: dict[tuple[str, int], int] = {}  # of ordered tasks
+        self._next_number = 0
+
+    def _do_fill(self, data_iter: Iterator[Any]) -> None:
+        for _ in range(self.depth):
+            self._enqueue_period(data_iter)
+
+    def _prepare(self, data_iter: Iterator[Any] | None) -> None:
+        # In the steady state nothing: the oldest is submitted. After progress(None) new iterations begin later.
+        if not self._contexts and data_iter is not None and not self._exhausted:
+            self._enqueue_period(data_iter)
+        oldest = self._next_retire
+        while oldest in self._contexts and self._begun_in[oldest] + self.depth > self._period:
+            self._enqueue_period(data_iter)
+
+    def _do_retire(self, retired: int, data_iter: Iterator[Any] | None) -> None:
+        del self._contexts[retired], self._begun_in[retired]
+        self._enqueue_period(data_iter)
+
+    def _enqueue_period(self, data_iter: Iterator[Any] | None) -> None:
+        """Give every thread its tasks of one period (SWP-12). Without data it has only the later stages."""
+        period = self._period
+        batch = _END if data_iter is None else self._fetch(data_iter)
+        if batch is not _END:
+            self._began[period] = self._open_iteration(batch)
+            self._begun_in[self._began[period]] = period
+        self._period += 1
+        for name in self._enqueue_order:
+            iter_idx = self._began.get(period - self._stages[name])
+            if iter_idx is not None:
+                if self.checked.schedule[name].globally_ordered:
+                    self._numbers[name, iter_idx] = self._next_number
+                    self._next_number += 1
+                self._work_queues[name].put((iter_idx, name))
+        self._began.pop(period - self.depth, None)
+
+    def _sequence_number(self, name: str, iter_idx: int) -> int:
+        return self._numbers.pop((name, iter_idx))
+
+    def format_schedule(self, num_iterations: int = 3) -> str:
+        """Which iteration each task works on in the first `num_iterations` periods (SWP-46).
+
+        Rows are in submission order. `iN` = iteration N, `--` = its first iteration comes in a later period, `.` = its
+        shortcut is on. The document mixes the last two (trap T9) and prints one table in stage-descending order (T3).
+        """
+        return schedule_table(self, num_iterations)
+
+    def print_schedule(self, num_iterations: int = 3) -> None:
+        """Print format_schedule()."""
+        print(self.format_schedule(num_iterations))
+
+    def print_stage_analysis(self) -> None:
+        """Print stages in topological order, and whether the depth is the least possible (SWP-47)."""
+        print(stage_analysis(self))
+
+    def __repr__(self) -> str:
+        head = f"SWPipeline(device={self.device.name}, depth={self.depth}, tasks={list(self._tasks)}"
+        return f"{head}, shortcuts={sorted(self._shortcuts.enabled)})\n\n{self.format_schedule(self.depth)}"

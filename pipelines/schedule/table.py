@@ -1,0 +1,84 @@
+"""The printed tables of a clocked pipeline."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pipelines.schedule.order import serial_order, stage_descending
+
+if TYPE_CHECKING:
+    from pipelines.schedule.sw_pipeline import SWPipeline
+
+
+def schedule_table(pipe: SWPipeline, periods: int) -> str:
+    """Tasks by periods; see SWPipeline.format_schedule for what the cells mean."""
+    skipped = pipe._shortcuts.enabled
+    names = stream_names(pipe)
+    head = ["#", "Task", "Thread", "Stream"]
+    rows = []
+    for i, name in enumerate(pipe._enqueue_order):
+        title = f"{name} [skip]" if name in skipped else name
+        cells = [cell(period - pipe._stages[name], name in skipped) for period in range(periods)]
+        rows.append([str(i), title, pipe.checked.schedule[name].thread_group, names[name], *cells])
+    widths = [max(len(row[c]) for row in [head, *rows]) for c in range(4)]
+    widths = [max(w, least) for w, least in zip(widths, (2, 24, 7, 7), strict=True)]
+    widths += [max([4, len(f"P{p}"), *(len(row[4 + p]) for row in rows)]) for p in range(periods)]
+    lines = [_line([*head, *(f"P{p}" for p in range(periods))], widths, "|")]
+    lines.append(_line(["-" * w for w in widths], widths, "+"))
+    return "\n".join(lines + [_line(row, widths, "|") for row in rows])
+
+
+def cell(iteration: int, skipped: bool) -> str:
+    """One period of one task: a replayed task is `.` throughout, as the document prints it."""
+    if skipped:
+        return "."
+    return "--" if iteration < 0 else f"i{iteration}"
+
+
+def _line(row: list[str], widths: list[int], bar: str) -> str:
+    padded = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+    return " ".join([*padded[:4], bar, *padded[4:]]).rstrip()
+
+
+def stream_names(pipe: SWPipeline) -> dict[str, str]:
+    """Task -> the name of its stream. Streams that came without one are numbered as they are declared."""
+    unnamed: list[Any] = []
+    found = {}
+    for name, stream in pipe._streams.items():
+        known = pipe.device.stream_name(stream)
+        if known is None and stream not in unnamed:
+            unnamed.append(stream)
+        found[name] = known if known is not None else f"stream{unnamed.index(stream)}"
+    return found
+
+
+def stage_analysis(pipe: SWPipeline) -> str:
+    """Stages in topological order, and the longest descending run (LDS) of stages.
+
+    The document defines neither LDS nor the sequence it is taken over. Here it is taken over the stages as they are
+    submitted with the oldest iteration first: one stage for each iteration that a period really works on. Where it is
+    less than the depth, a stage has no task and the pipeline is longer than it has to be.
+    """
+    order, checked = serial_order(pipe.checked), pipe.checked
+    declared = {name: i for i, name in enumerate(checked.schedule)}
+    width = max(20, *(len(name) for name in order))
+    lines = ["Task schedule (topological order):", f"{'Pos':<5}{'Task':<{width}} {'Idx':>5} {'Stage':>6}  Type"]
+    lines.append("-" * max(50, len(lines[-1])))
+    for pos, name in enumerate(order):
+        kind = "ordered" if checked.schedule[name].globally_ordered else "stream"
+        lines.append(f"{pos:<5}{name:<{width}} {declared[name]:>5} {checked.stage(name):>6}  {kind}")
+    longest = longest_descending([checked.stage(name) for name in stage_descending(checked)])
+    lines.append(f"LDS = {len(longest)} (example: ({', '.join(map(str, longest))}{',' * (len(longest) == 1)}))")
+    lines.append(f"Pipeline depth = {pipe.depth}")
+    if len(longest) == pipe.depth:
+        lines.append("✓ LDS == depth (Dilworth-optimal)")
+    else:
+        empty = sorted(set(range(pipe.depth)) - set(longest))
+        lines.append(f"✗ LDS < depth: no task is in stage {', '.join(map(str, empty))}; renumber the stages")
+    return "\n".join(lines)
+
+
+def longest_descending(stages: list[int]) -> tuple[int, ...]:
+    """The longest strictly descending subsequence of stages that are sorted from high to low."""
+    return tuple(stage for stage, _ in groupby(stages))
