@@ -35,10 +35,15 @@ class Stall:
     """The task that was waited for; empty where it was no single one."""
     iteration: int | None = None
 
+    @property
+    def short(self) -> str:
+        """`event: Backward i3`, `retire: i2`, `host`."""
+        on = self.task if self.iteration is None else f"{self.task} i{self.iteration}".strip()
+        return f"{self.kind}: {on}" if on else self.kind
+
     def __str__(self) -> str:
-        """`event: Backward i3, 1200 ns`, as the Gantt chart says it."""
-        on = f"{self.task} i{self.iteration}".strip() if self.iteration is not None else self.task
-        return f"{self.kind}{': ' + on if on else ''}, {self.ns} ns"
+        """`event: Backward i3, 1200 ns`."""
+        return f"{self.short}, {self.ns} ns"
 
 
 @dataclass(frozen=True, slots=True)

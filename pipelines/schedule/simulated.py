@@ -1,0 +1,98 @@
+"""Run a plan on a virtual clock: thousands of iterations in seconds, the same every time, and a timeline of all of it.
+
+    from pipelines.schedule.simulated import simulate
+    timeline = simulate(plan, {"copy": 1_000_000, "forward": Jitter(5_000_000, 300_000)}, iterations=1000)
+
+`simulate` follows the engines' rules (simulator.py) and needs no functions in the plan. `SimulatedDevice` is the other
+way round: an engine's own code, with its threads, on virtual streams (simulated_device.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines.schedule.durations import Duration, Jitter, Spikes, drawn
+from pipelines.schedule.order import enqueue_order, serial_order
+from pipelines.schedule.plan import PipelinePlan
+from pipelines.schedule.simulated_device import SimulatedDevice
+from pipelines.schedule.simulator import ClockedSimulation, DataFlowSimulation, SerialSimulation, Simulation, Work
+from pipelines.schedule.timeline import Span, Stall, Timeline
+from pipelines.schedule.validate import CheckedPlan, validate_plan
+from pipelines.schedule.virtual_host import DeadlockError
+
+__all__ = ["ENGINES", "DeadlockError", "Jitter", "SimulatedDevice", "Span", "Spikes", "Stall", "Timeline", "simulate"]
+
+ENGINES = ("SWPipeline", "DataFlowPipeline", "serial")
+RETIRE = ("finished", "submitted")
+
+
+def simulate(
+    plan: PipelinePlan | CheckedPlan,
+    durations: Mapping[Any, Duration],
+    *,
+    iterations: int = 100,
+    engine: str = "SWPipeline",
+    max_depth: int | None = None,
+    order: str | Sequence[str] = "ready_first",
+    submit_ns: int | Mapping[Any, int] = 0,
+    retire: str = "finished",
+    seed: int = 0,
+) -> Timeline:
+    """The timeline of `iterations` iterations; all times ns.
+
+    `durations`: task or name → ns, or a distribution, drawn with `seed`. `submit_ns`: what one submission takes of its
+    host thread, for all tasks or by task. `max_depth`: iterations in flight, for DataFlowPipeline only (default: the
+    plan's depth). `order`: SWPipeline's submission order by its name, or the names themselves, unchecked.
+
+    `retire` says what progress() waits for: that the iteration is "finished" (as on `cpu`, in the document's drawings,
+    and on CUDA where the training loop reads its loss every step), or only "submitted" (as on CUDA otherwise: the host
+    runs ahead, and the in-flight limit bounds submissions, not memory on the device).
+
+    A PipelinePlan is validated as its engine would; a CheckedPlan is taken as it is, so that forbidden plans can be
+    shown to hang. PlanError, ValueError; DeadlockError: the caller's own order, or the unchecked plan, hangs.
+    """
+    _one_of("engine", engine, ENGINES)
+    _one_of("retire", retire, RETIRE)
+    if iterations < 0:
+        raise ValueError(f"iterations={iterations}: a run has 0 or more")
+    checked = _checked(plan, engine)
+    work = Work(
+        plan=checked,
+        durations=drawn(checked.names, durations, iterations, seed),
+        iterations=iterations,
+        submit_ns=_submission(checked, submit_ns),
+        finished=retire == "finished",
+    )
+    return _simulation(work, engine, order, max_depth).run()
+
+
+def _checked(plan: PipelinePlan | CheckedPlan, engine: str) -> CheckedPlan:
+    return plan if isinstance(plan, CheckedPlan) else validate_plan(plan, clocked=engine == "SWPipeline")
+
+
+def _simulation(work: Work, engine: str, order: str | Sequence[str], max_depth: int | None) -> Simulation:
+    if engine == "SWPipeline":
+        names = enqueue_order(work.plan, order) if isinstance(order, str) else list(order)
+        if sorted(names) != sorted(work.plan.names):
+            raise ValueError(f"order={names}: name every task of the plan once")
+        return ClockedSimulation(work, names)
+    if engine == "serial":
+        return SerialSimulation(work, serial_order(work.plan))
+    depth = work.plan.depth if max_depth is None else max_depth
+    if depth < 1:
+        raise ValueError(f"max_depth={depth}: at least one iteration must be in flight")
+    return DataFlowSimulation(work, serial_order(work.plan), depth)
+
+
+def _submission(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[str, int]:
+    """Host time of one submission by task; tasks that a mapping leaves out take none."""
+    if isinstance(submit_ns, Mapping):
+        by_name = {getattr(key, "name", key): ns for key, ns in submit_ns.items()}
+        return {name: by_name.get(name, 0) for name in plan.names}
+    return dict.fromkeys(plan.names, submit_ns)
+
+
+def _one_of(what: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{what}={value!r}: use one of {', '.join(map(repr, known))}")
