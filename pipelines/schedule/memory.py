@@ -1,0 +1,44 @@
+"""How much a run holds in flight: every task's result lives from the task's start to the end of its iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.schedule.timeline import Timeline
+
+
+def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None) -> float:
+    """The most that is held at one time.
+
+    `memory`: task or name → what its result takes (any unit; tasks that it leaves out take nothing), an upper bound
+    where tasks free results early. None: the number of iterations that have begun and are not retired.
+    """
+    changes: list[tuple[int, int, float]] = []
+    sizes = {"": 1.0} if memory is None else _sizes(memory)
+    done = timeline.completions()
+    # Where progress() only waits for the submission it gives an iteration back before the device is through with it.
+    ends = [max(pair) for pair in zip(done, timeline.retired_ns or done, strict=True)]
+    for task, iteration, start in _taken(timeline, memory is None):
+        size = sizes.get(task, 0.0)
+        # A retired iteration is gone before the work that takes its place begins.
+        changes += [(start, 1, size), (ends[iteration], 0, -size)]
+    held = peak = 0.0
+    for _, _, change in sorted(changes):
+        held += change
+        peak = max(peak, held)
+    return peak
+
+
+def _taken(timeline: Timeline, whole: bool) -> list[tuple[str, int, int]]:
+    """(task, iteration, start); with `whole` once an iteration, at its first start."""
+    if not whole:
+        return [(span.task, span.iteration, span.start_ns) for span in timeline.spans]
+    first: dict[int, int] = {}
+    for span in timeline.spans:
+        first[span.iteration] = min(span.start_ns, first.get(span.iteration, span.start_ns))
+    return [("", iteration, start) for iteration, start in first.items()]
+
+
+def _sizes(memory: Mapping[Any, float]) -> dict[str, float]:
+    return {getattr(key, "name", key): size for key, size in memory.items()}

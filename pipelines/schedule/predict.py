@@ -1,0 +1,136 @@
+"""What a plan will reach before it runs: period, bubbles and efficiency, from a simulation of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from pipelines.schedule.durations import Duration
+from pipelines.schedule.plan import PipelinePlan
+from pipelines.schedule.simulated import simulate
+from pipelines.schedule.simulator import stream_labels
+from pipelines.schedule.timeline import Timeline
+from pipelines.schedule.validate import CheckedPlan, validate_plan
+
+_LONGEST_REPEAT = 24
+_ITERATIONS = 200
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Steady state of a plan. Times are ns an iteration."""
+
+    engine: str
+    period_ns: float
+    """T_actual: from one iteration's end to the next's."""
+    ideal_ns: float
+    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream, which nothing can go below."""
+    bottleneck: str
+    """That stream."""
+    busy_ns: dict[str, float]
+    """Work by stream it ran on (a serial run has one)."""
+    bubbles: dict[str, dict[str, float]]
+    """What each stream stands still, by kind of stall (`timeline.KINDS`)."""
+    fill_ns: int
+    """When the first iteration was finished, ns since the start."""
+
+    @property
+    def efficiency(self) -> float:
+        """T_ideal / T_actual (PRB-21), 0 to 1; 1 where nothing takes time."""
+        return self.ideal_ns / self.period_ns if self.period_ns else 1.0
+
+    def bubble_ns(self, stream: str) -> float:
+        """What the stream stands still."""
+        return sum(self.bubbles[stream].values())
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.engine}: period {self.period_ns / 1e3:.3f} us, ideal {self.ideal_ns / 1e3:.3f} us "
+            f"({self.bottleneck}), efficiency {self.efficiency:.1%}"
+        ]
+        for stream, busy in self.busy_ns.items():
+            kinds = ", ".join(f"{kind} {ns / 1e3:.3f}" for kind, ns in self.bubbles[stream].items())
+            lines.append(f"  {stream}: busy {busy / 1e3:.3f} us, idle {kinds or '0'}")
+        return "\n".join(lines)
+
+
+def predict(
+    plan: PipelinePlan | CheckedPlan,
+    durations: Mapping[Any, Duration],
+    *,
+    iterations: int = _ITERATIONS,
+    **simulation: Any,
+) -> Prediction:
+    """Simulate the plan and read its steady state. `simulation`: engine, max_depth, order … as for `simulate`.
+
+    With fixed durations the period is exact where the run repeats itself, at latest every 24 iterations; otherwise
+    (distributions) it is the mean of the middle of the run, as are busy times and bubbles. ValueError: fewer than 8
+    iterations, which have no middle; else what `simulate` raises.
+    """
+    if iterations < 8:
+        raise ValueError(f"iterations={iterations}: a steady state needs at least 8")
+    timeline = simulate(plan, durations, iterations=iterations, **simulation)
+    checked = plan if isinstance(plan, CheckedPlan) else validate_plan(plan, clocked=False)
+    return prediction_of(timeline, stream_labels(checked))
+
+
+def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) -> Prediction:
+    """The same of a timeline that is there already, simulated or recorded, of 8 iterations or more.
+
+    `streams`: task → the stream that it would have to itself and its like; from this comes the ideal. None: the streams
+    that it ran on, which for a serial run is one, so that a serial run would be its own ideal.
+    """
+    ends = timeline.completions()
+    if len(ends) < 8:
+        raise ValueError(f"{len(ends)} iterations: a steady state needs at least 8")
+    first, past = steady(ends)
+    span = past - first
+    busy, bubbles = _shares(timeline, first, past)
+    loads = _loads(timeline, first, past, streams)
+    bottleneck = max(loads, key=lambda stream: loads[stream])
+    return Prediction(
+        engine=timeline.engine,
+        period_ns=(ends[past] - ends[first]) / span,
+        ideal_ns=loads[bottleneck] / span,
+        bottleneck=bottleneck,
+        busy_ns={stream: ns / span for stream, ns in busy.items()},
+        bubbles={s: {kind: ns / span for kind, ns in kinds.items()} for s, kinds in bubbles.items()},
+        fill_ns=ends[0],
+    )
+
+
+def steady(ends: Sequence[int]) -> tuple[int, int]:
+    """Iterations (first, past) between which to measure: the last whole repeat, else the middle of the run.
+
+    The last quarter is left out: with no new iterations coming in, the last ones find the streams emptier.
+    """
+    past = len(ends) * 3 // 4
+    steps = [b - a for a, b in pairwise(ends[: past + 1])]
+    for length in range(1, min(_LONGEST_REPEAT, len(steps) // 3) + 1):
+        if steps[-length:] == steps[-2 * length : -length] == steps[-3 * length : -2 * length]:
+            return past - length, past
+    return past // 3, past
+
+
+def _loads(timeline: Timeline, first: int, past: int, streams: Mapping[str, str] | None) -> Counter[str]:
+    """Work by the stream that it belongs to."""
+    loads: Counter[str] = Counter()
+    for span in timeline.spans:
+        if first < span.iteration <= past:
+            loads[streams[span.task] if streams else span.stream] += span.duration_ns
+    return loads
+
+
+def _shares(timeline: Timeline, first: int, past: int) -> tuple[dict[str, int], dict[str, Counter[str]]]:
+    """Work and stalls of the iterations first + 1 … past, by stream."""
+    busy: dict[str, int] = dict.fromkeys(timeline.streams, 0)
+    bubbles: dict[str, Counter[str]] = {stream: Counter() for stream in busy}
+    for span in timeline.spans:
+        if first < span.iteration <= past:
+            busy[span.stream] += span.duration_ns
+            for stall in span.stalls:
+                bubbles[span.stream][stall.kind] += stall.ns
+    return busy, bubbles

@@ -1,0 +1,99 @@
+"""Period, bubbles and efficiency of plans with known answers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.schedule import PipelinePlan, TaskSchedule
+from pipelines.schedule.memory import peak_in_flight
+from pipelines.schedule.predict import predict, prediction_of, steady
+from pipelines.schedule.simulated import Jitter, Span, Timeline, simulate
+from tests.schedule.simulation_help import FUSED_NS, chain, fused_sparse_dist, legal_plans
+
+LOAD_COMPUTE_SAVE = PipelinePlan(
+    {"load": TaskSchedule(0, "in"), "compute": TaskSchedule(1, "gpu"), "save": TaskSchedule(2, "out")},
+    [("compute", "load"), ("save", "compute")],
+)
+
+
+@pytest.mark.parametrize(
+    ("load", "compute", "save", "bottleneck"), [(9, 4, 2, "in"), (3, 8, 7, "gpu"), (3, 5, 11, "out")]
+)
+def test_ideal_is_the_slowest_stage(load: int, compute: int, save: int, bottleneck: str) -> None:
+    """PRB-20: T_ideal = max(T_load, T_comp, T_save); PRB-21 names the stage that drags."""
+    found = predict(LOAD_COMPUTE_SAVE, {"load": load, "compute": compute, "save": save})
+    assert (found.ideal_ns, found.bottleneck) == (max(load, compute, save), bottleneck)
+    assert found.period_ns == found.ideal_ns
+    assert found.efficiency == 1
+    assert found.fill_ns == load + compute + save
+
+
+def test_efficiency_of_a_serial_run() -> None:
+    """PRB-21: the same plan run serially reaches T_ideal / T_actual = 8 / 18."""
+    found = predict(LOAD_COMPUTE_SAVE, {"load": 3, "compute": 8, "save": 7}, engine="serial")
+    assert (found.period_ns, found.ideal_ns, found.efficiency) == (18, 8, pytest.approx(8 / 18))
+
+
+def test_efficiency_with_bubbles() -> None:
+    """PRB-21: FusedSparseDist, clocked: 10 ms of 10.7, and the default stream's bubble waits for EmbLookup."""
+    found = predict(fused_sparse_dist(), FUSED_NS)
+    assert found.efficiency == pytest.approx(10 / 10.7)
+    assert found.bottleneck == "default"
+    assert found.bubbles["default"] == {"event": 700_000}
+    assert found.bubble_ns("default") == 700_000
+    assert "efficiency 93.5%" in str(found)
+    assert "default: busy 10000.000 us, idle event 700.000" in str(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from(["SWPipeline", "DataFlowPipeline"]))
+def test_no_plan_beats_its_ideal_and_streams_add_up(data: st.DataObject, engine: str) -> None:
+    """PRB-20, PRB-21: efficiency is at most 1; busy and idle of a stream make up the period."""
+    plan = data.draw(legal_plans())
+    durations = {str(name): data.draw(st.integers(0, 9)) for name in plan.schedule}
+    found = predict(plan, durations, engine=engine)
+    assert 0 <= found.efficiency <= 1
+    for stream, busy in found.busy_ns.items():
+        assert busy + found.bubble_ns(stream) == pytest.approx(found.period_ns)
+
+
+def test_period_of_several_iterations() -> None:
+    """A run that repeats itself every 2 iterations has the mean of both as its period."""
+    assert steady([0, 3, 10, 13, 20, 23, 30, 33, 40, 43, 50, 53]) == (7, 9)
+    ends = [0, 3, 10, 13, 20, 23, 30, 33, 40, 43, 50, 53]
+    spans = [Span("T", i, "s", 0, end - 1, end) for i, end in enumerate(ends)]
+    assert prediction_of(Timeline("recorded", spans)).period_ns == 5
+
+
+def test_distributions_give_the_mean() -> None:
+    """PRB-20: with jitter, T_ideal is the busiest stream's mean."""
+    found = predict(chain(2), {"T0": 10, "T1": Jitter(1000, 100)}, iterations=3000)
+    assert found.ideal_ns == pytest.approx(1000, rel=0.01)
+    assert found.period_ns == pytest.approx(1000, rel=0.01)
+
+
+def test_nothing_takes_time() -> None:
+    found = predict(chain(2), {"T0": 0, "T1": 0})
+    assert (found.period_ns, found.efficiency) == (0, 1)
+
+
+@pytest.mark.parametrize("iterations", [0, 7])
+def test_too_few_iterations(iterations: int) -> None:
+    with pytest.raises(ValueError, match="at least 8"):
+        predict(chain(2), {"T0": 1, "T1": 1}, iterations=iterations)
+    with pytest.raises(ValueError, match="at least 8"):
+        prediction_of(simulate(chain(2), {"T0": 1, "T1": 1}, iterations=iterations))
+
+
+def test_memory_by_task() -> None:
+    """SWP-60: results are held from their task's start to the end of their iteration."""
+    timeline = simulate(chain(2), {"T0": 4, "T1": 10}, iterations=20)
+    assert peak_in_flight(timeline) == 2
+    # While T1 of an iteration runs, T0 of the next has run or runs.
+    assert peak_in_flight(timeline, {"T0": 100, "T1": 7}) == 207
+    assert peak_in_flight(timeline, {"T1": 7}) == 7
+    # The host runs ahead: nothing bounds what the device holds (T10).
+    ahead = simulate(chain(2), {"T0": 4, "T1": 10}, iterations=20, retire="submitted")
+    assert peak_in_flight(ahead) > 10
