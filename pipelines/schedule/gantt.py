@@ -1,0 +1,201 @@
+"""A timeline as a picture: lanes are streams, boxes are tasks, hatched is where a stream stood still.
+
+The SVG stands alone (no script, no font, no server): a browser shows it, and a pointer over a box or a hatched stretch
+shows its times and its cause.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from pipelines.schedule.timeline import Span, Stall, Timeline
+
+_LEFT, _TOP, _LANE, _GAP, _AXIS, _CHAR = 120, 52, 30, 12, 34, 6.6
+_TICKS = 8
+# The first eight are Okabe and Ito's, lightened, which the colour-blind can tell apart; all bear black text.
+_COLOURS = (
+    "#e69f00", "#56b4e9", "#2cb98e", "#f0e442", "#6c9ee8", "#e8874e", "#d69abf", "#b3b3b3",
+    "#c5e384", "#a58ad6", "#d8b98a", "#8fd9d6",
+)  # fmt: skip
+_STYLE = (
+    "text{font:11px sans-serif;fill:#222}.title{font-size:14px;font-weight:bold}.lane{fill:#f7f7f7}"
+    ".grid{stroke:#ddd}.task{stroke:#444;stroke-width:.5}.stall{fill:url(#hatch);stroke:#bbb;stroke-width:.5}"
+    ".cause{fill:#555;stroke:#ececec;stroke-width:3;paint-order:stroke}"
+)
+_HATCH = (
+    '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect width="6" height="6" fill="#ececec"/><line x1="0" y1="0" x2="0" y2="6" stroke="#aaa" stroke-width="2"/>'
+    "</pattern></defs>"
+)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """From ns to pixels."""
+
+    start_ns: int
+    end_ns: int
+    width: int
+
+    def x(self, ns: int) -> float:
+        return round(_LEFT + (ns - self.start_ns) * self.width / max(1, self.end_ns - self.start_ns), 2)
+
+    def shows(self, start_ns: int, end_ns: int) -> bool:
+        return end_ns >= self.start_ns and start_ns <= self.end_ns
+
+    def cut(self, ns: int) -> int:
+        return min(max(ns, self.start_ns), self.end_ns)
+
+
+def gantt(
+    timeline: Timeline, *, title: str = "", start_ns: int = 0, end_ns: int | None = None, width: int = 1200
+) -> str:
+    """The timeline as SVG text. `start_ns`, `end_ns`: the part to draw; `width`: of the lanes, in pixels.
+
+    ValueError: the part is empty, or the lanes are.
+    """
+    end = max(timeline.end_ns, start_ns + 1) if end_ns is None else end_ns
+    if end <= start_ns or width < 1:
+        raise ValueError(f"nothing to draw from {start_ns} to {end} ns on {width} pixels")
+    scale = _Scale(start_ns, end, width)
+    bottom = _TOP + len(timeline.streams) * (_LANE + _GAP)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + width + 20}" height="{bottom + _AXIS + 20}">',
+            f"<style>{_STYLE}</style>{_HATCH}",
+            '<rect width="100%" height="100%" fill="#fff"/>',
+            _text(8, 20, title or timeline.engine, "title"),
+            *_legend(timeline),
+            *_axis(scale, bottom),
+            *_lanes(timeline, scale),
+            "</svg>\n",
+        ]
+    )
+
+
+def write_gantt(timeline: Timeline, path: str | os.PathLike[str], **options: object) -> Path:
+    """`gantt` into a file; `options` are its keywords. Returns the file's path."""
+    target = Path(path)
+    target.write_text(gantt(timeline, **options), encoding="utf-8")  # pyright: ignore[reportArgumentType]
+    return target
+
+
+def _lanes(timeline: Timeline, scale: _Scale) -> Iterator[str]:
+    colours = _colours(timeline)
+    for number, stream in enumerate(timeline.streams):
+        y = _TOP + number * (_LANE + _GAP)
+        yield _text(8, y + 19, _fitting(stream, _LEFT - 16))
+        yield f'<rect class="lane" x="{_LEFT}" y="{y}" width="{scale.width}" height="{_LANE}"/>'
+        for span in timeline.spans:
+            if span.stream == stream:
+                yield from _stalls(span, scale, y)
+                if scale.shows(span.start_ns, span.end_ns):
+                    yield _box(span, scale, y, colours[span.task])
+
+
+def _stalls(span: Span, scale: _Scale, y: float) -> Iterator[str]:
+    """What stood still before the span, each stretch with its own cause."""
+    start = span.start_ns - span.stall_ns
+    for stall in span.stalls:
+        if scale.shows(start, start + stall.ns):
+            says = f"waits {_us(stall.ns)} us before {span.task} i{span.iteration}: {stall}"
+            yield _rect("stall", scale, (start, start + stall.ns), y + 6, _LANE - 12, says)
+            yield _caption(stall, scale, (start, start + stall.ns), y)
+        start += stall.ns
+
+
+def _caption(stall: Stall, scale: _Scale, at: tuple[int, int], y: float) -> str:
+    """The cause on the hatched stretch, where there is room."""
+    left, right = (scale.x(scale.cut(ns)) for ns in at)
+    label = _label(stall.short, stall.kind, right - left)
+    return _text((left + right) / 2, y + 19, label, "cause", anchor="middle") if label else ""
+
+
+def _box(span: Span, scale: _Scale, y: float, colour: str) -> str:
+    says = (
+        f"{span.task} i{span.iteration} on {span.stream}: {_us(span.start_ns)} to {_us(span.end_ns)} us "
+        f"({_us(span.duration_ns)} us), submitted {_us(span.submit_ns)} us"
+    )
+    left, right = scale.x(scale.cut(span.start_ns)), scale.x(scale.cut(span.end_ns))
+    label = _label(f"{span.task} i{span.iteration}", f"i{span.iteration}", right - left)
+    text = _text((left + right) / 2, y + 19, label, anchor="middle") if label else ""
+    return _rect("task", scale, (span.start_ns, span.end_ns), y, _LANE, says, colour) + text
+
+
+def _rect(kind: str, scale: _Scale, at: tuple[int, int], y: float, height: float, says: str, colour: str = "") -> str:
+    left, right = (scale.x(scale.cut(ns)) for ns in at)
+    fill = f' fill="{colour}"' if colour else ""
+    size = f'x="{left}" y="{y}" width="{max(0.5, right - left):.2f}" height="{height}"'
+    return f'<rect class="{kind}" {size}{fill}><title>{_clean(says)}</title></rect>'
+
+
+def _label(long: str, short: str, room: float) -> str:
+    """The longer of the two that has room, or nothing."""
+    return next((label for label in (long, short) if _length(label) <= room - 4), "")
+
+
+def _legend(timeline: Timeline) -> Iterator[str]:
+    x = float(_LEFT)
+    for task, colour in _colours(timeline).items():
+        yield f'<rect class="task" x="{x}" y="30" width="11" height="11" fill="{colour}"/>' + _text(x + 15, 40, task)
+        x += 30 + _length(task)
+    yield f'<rect class="stall" x="{x}" y="30" width="11" height="11"/>' + _text(x + 15, 40, "stands still")
+
+
+def _axis(scale: _Scale, bottom: float) -> Iterator[str]:
+    step = tick_step(scale.end_ns - scale.start_ns)
+    for ns in range(-(-scale.start_ns // step) * step, scale.end_ns + 1, step):
+        x = scale.x(ns)
+        yield f'<line class="grid" x1="{x}" y1="{_TOP - 4}" x2="{x}" y2="{bottom}"/>'
+        yield _text(x, bottom + 14, _us(ns), anchor="middle")
+    yield _text(_LEFT + scale.width, bottom + 30, "time in us", anchor="end")
+
+
+def tick_step(span_ns: int) -> int:
+    """A step of 1, 2 or 5 times a power of ten ns that gives at most 8 ticks and the one at zero."""
+    step = 1
+    while True:
+        for factor in (1, 2, 5):
+            if span_ns <= _TICKS * step * factor:
+                return step * factor
+        step *= 10
+
+
+def _colours(timeline: Timeline) -> dict[str, str]:
+    tasks = dict.fromkeys(span.task for span in timeline.spans)
+    return {task: _COLOURS[i % len(_COLOURS)] for i, task in enumerate(tasks)}
+
+
+def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+    style = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.2f}" y="{y}" text-anchor="{anchor}"{style}>{_clean(text)}</text>'
+
+
+def _clean(text: str) -> str:
+    """Escaped, and without what XML does not allow at all (control characters, lone surrogates)."""
+    return escape(
+        "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") or c in "\ufffe\uffff" else c for c in text)
+    )
+
+
+def _fitting(text: str, room: float) -> str:
+    if _length(text) <= room:
+        return text
+    while text and _length(text + "…") > room:
+        text = text[:-1]
+    return text + "…"
+
+
+def _length(text: str) -> float:
+    """About how wide a browser draws it, in pixels."""
+    return sum(_CHAR * (1.8 if unicodedata.east_asian_width(c) in "WF" else 1) for c in text)
+
+
+def _us(ns: int) -> str:
+    """Microseconds without an unneeded fraction."""
+    return f"{ns / 1000:.3f}".rstrip("0").rstrip(".")
