@@ -27,6 +27,15 @@ from pipelines.schedule.validate import CheckedPlan
 _END = object()  # what _fetch gives when there is no batch
 
 
+class _Run:
+    """From a fill to its end. A thread that a stop had to leave behind keeps its run, which has failed, and so can
+    never disturb a later one."""
+
+    def __init__(self) -> None:
+        self.failure: PipelineError | None = None
+        self.inside: dict[str, int] = {}  # task -> iteration whose function is running now
+
+
 class _PipelineBase(ABC):
     """An engine for one plan. Not for use by several threads at once.
 
@@ -55,9 +64,9 @@ class _PipelineBase(ABC):
         self._streams = {name: self.device.stream(s.stream) for name, s in checked.schedule.items()}
         self._sinks = _without_followers(checked)
         self._serial_order = serial_order(checked)
-        self._slots = Slots(list(self._tasks), self.device, num_slots, self._spare_slots)
+        self._num_slots = num_slots
         self._shortcuts = Shortcuts()
-        self._sequencer = _SubmissionSequencer(self.signal_timeout_s)
+        self._make_signals()
         self._ordered = [n for n in self._serial_order if checked.schedule[n].globally_ordered]
         self._agreement = Agreement(process_group) if self._ordered else None
         self._state = "idle"  # idle | running | exhausted | failed
@@ -282,60 +291,59 @@ class _PipelineBase(ABC):
         groups = dict.fromkeys(s.thread_group for s in self.checked.schedule.values())
         self._queues: dict[str, SimpleQueue] = {group: SimpleQueue() for group in groups}
         self._work_queues = {n: self._queues[s.thread_group] for n, s in self.checked.schedule.items()}
-        self._threads = [Thread(target=self._work, args=(g,), name=f"pipeline {g}", daemon=True) for g in groups]
+        self._threads = [
+            Thread(target=self._work, args=(self._run, self._queues[g]), name=f"pipeline {g}", daemon=True)
+            for g in groups
+        ]
         for thread in self._threads:
             thread.start()
 
-    def _work(self, group: str) -> None:
-        queue = self._queues[group]
+    def _work(self, run: _Run, queue: SimpleQueue) -> None:
         name, iter_idx = None, None
         try:
             with self.device.open_thread(self._emit_nvtx):
                 while (item := queue.get()) is not None:
                     iter_idx, name = item
-                    if self._failure is None:
-                        self._submit_task(iter_idx, name)
+                    if run.failure is None:
+                        self._submit_task(run, iter_idx, name)
         except BaseException as error:
-            self._fail(error, name, iter_idx)
+            self._fail(run, error, name, iter_idx)
 
-    def _submit_task(self, iter_idx: int, name: str) -> None:
+    def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
         """Wait for what the task needs (thread and stream), launch it, let go who waits for it (SWP-9)."""
         slot, stream = self._slots.of(iter_idx), self._streams[name]
-        self._wait_for_all(name, iter_idx, self.checked.intra[name], slot)
+        self._wait_for_all(run, name, iter_idx, self.checked.intra[name], slot)
         if self.checked.inter[name] and iter_idx > 0:
-            self._wait_for_all(name, iter_idx, self.checked.inter[name], self._slots.of(iter_idx - 1))
-        if self._failure is not None:
+            self._wait_for_all(run, name, iter_idx, self.checked.inter[name], self._slots.of(iter_idx - 1))
+        if run.failure is not None:
             return
         ctx = self._contexts[iter_idx]
         replay = self._shortcuts.will_replay(name)
         self.device.keep_alive(vars(ctx), stream)
-        body = self._guarded(self._body(self._tasks[name], ctx, replay), name, iter_idx)
+        body = self._guarded(run, self._body(self._tasks[name], ctx, replay), name, iter_idx)
         work = Work(name, iter_idx, replay)
         if self.checked.schedule[name].globally_ordered:
             self._launch_ordered(slot, stream, body, work)
         else:
             self.device.launch(stream, body, work)
             self.device.record(slot.events[name], stream)
-        if self._failure is None:
-            self._after_submission(slot, name, iter_idx)
+        if run.failure is None:
+            # First the subclass: when the last signal is set, its books are in order and the iteration may be retired.
+            self._after_task_complete(name, iter_idx)
+            slot.submitted(name)
 
-    def _after_submission(self, slot: Slot, name: str, iter_idx: int) -> None:
-        # First the subclass: when the last signal is set, its books are in order and the iteration may be retired.
-        self._after_task_complete(name, iter_idx)
-        slot.submitted(name)
-
-    def _wait_for_all(self, name: str, iter_idx: int, deps: tuple[str, ...], slot: Slot) -> None:
+    def _wait_for_all(self, run: _Run, name: str, iter_idx: int, deps: tuple[str, ...], slot: Slot) -> None:
         stream = self._streams[name]
         for dep in deps:
             signal = slot.signals[dep]
             if not signal.is_set() and not signal.wait(self.signal_timeout_s):
                 raise PipelineTimeout(
                     f"task {name!r} of iteration {iter_idx} waited {self.signal_timeout_s:g} s for {dep!r} of iteration "
-                    f"{slot.iter_idx}, {self._whereabouts(dep, slot.iter_idx)}",
+                    f"{slot.iter_idx}, which {self._whereabouts(dep, slot.iter_idx)}",
                     name,
                     iter_idx,
                 )
-            if self._failure is not None:
+            if run.failure is not None:
                 return
             self.device.wait(stream, slot.events[dep])
 
@@ -364,18 +372,18 @@ class _PipelineBase(ABC):
             return lambda: self._shortcuts.record(task, ctx)
         return lambda: task.fn(ctx)
 
-    def _guarded(self, body: Callable[[], None], name: str, iter_idx: int) -> Callable[[], None]:
+    def _guarded(self, run: _Run, body: Callable[[], None], name: str, iter_idx: int) -> Callable[[], None]:
         """`body` as it may run on a stream: an error stops the engine, and after an error nothing runs any more."""
 
         def guarded() -> None:
-            if self._failure is not None:
+            if run.failure is not None:
                 return
-            self._inside[name] = iter_idx
+            run.inside[name] = iter_idx
             try:
                 body()
             except BaseException as error:
-                self._fail(error, name, iter_idx)
-            del self._inside[name]
+                self._fail(run, error, name, iter_idx)
+            del run.inside[name]
 
         return guarded
 
@@ -395,46 +403,49 @@ class _PipelineBase(ABC):
         self._raise_failure()
 
     def _late(self, iter_idx: int, tasks: list[str]) -> PipelineTimeout:
-        running = [n for n, i in list(self._inside.items()) if i <= iter_idx]
+        running = [n for n, i in list(self._run.inside.items()) if i <= iter_idx]
         states = "; ".join(f"{n!r} {self._whereabouts(n, iter_idx)}" for n in tasks)
-        inside = "".join(f"; {n!r} of iteration {self._inside.get(n)} is running" for n in running if n not in tasks)
+        inside = "".join(
+            f"; {n!r} of iteration {self._run.inside.get(n)} is running" for n in running if n not in tasks
+        )
         blamed = (running or tasks)[0]
         return PipelineTimeout(
             f"iteration {iter_idx} is not done after {self.progress_timeout_s:g} s: {states}{inside}", blamed, iter_idx
         )
 
     def _whereabouts(self, name: str, iter_idx: int) -> str:
-        at = self._inside.get(name)
+        at = self._run.inside.get(name)
         if at is None:
-            return "which is not running"
-        return "which is running" if at == iter_idx else f"which is still running for iteration {at}"
+            return "has not begun"
+        return "is running" if at == iter_idx else f"is still running for iteration {at}"
 
-    def _fail(self, error: BaseException, name: str | None, iter_idx: int | None) -> None:
+    def _fail(self, run: _Run, error: BaseException, name: str | None, iter_idx: int | None) -> None:
         """Keep the first failure and wake everybody; what is launched but has not begun will not run."""
         with self._failing:
-            if self._failure is not None:
+            if run.failure is not None:
                 return
             if isinstance(error, PipelineError):
-                self._failure = error
+                run.failure = error
             else:
-                self._failure = _task_failed(error, name, iter_idx)
-                self._failure.__cause__ = error
+                run.failure = _task_failed(error, name, iter_idx)
+                run.failure.__cause__ = error
             self._slots.abort()
             self._sequencer.abort()
 
     def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self._run.failure is not None:
+            raise self._run.failure
 
     def _check_started(self) -> None:
         if self._state == "exhausted":
             raise StopIteration
         if self._state == "failed":
+            failure = self._run.failure
             raise PipelineError(
-                f"the pipeline has stopped: {self._failure}. Call drain() before using it again",
-                getattr(self._failure, "task", None),
-                getattr(self._failure, "iteration", None),
-            ) from self._failure
+                f"the pipeline has stopped: {failure}. Call drain() before using it again",
+                failure.task if failure else None,
+                failure.iteration if failure else None,
+            ) from failure
         if self._state == "idle":
             raise RuntimeError("the pipeline is empty: call fill_pipeline() before progress()")
 
@@ -446,9 +457,8 @@ class _PipelineBase(ABC):
 
     def _reset_state(self) -> None:
         self._state = "idle"
-        self._failure: PipelineError | None = None
+        self._run = _Run()
         self._contexts: dict[int, IterContext] = {}
-        self._inside: dict[str, int] = {}  # task -> iteration whose function is running now
         self._next_iter = 0  # the next batch's index
         self._next_retire = 0
         self._exhausted = False
@@ -457,6 +467,10 @@ class _PipelineBase(ABC):
         self._sequencer.reset()
         self._slots.reset()
         self._shortcuts.forget_promises()
+
+    def _make_signals(self) -> None:
+        self._slots = Slots(list(self._tasks), self.device, self._num_slots, self._spare_slots)
+        self._sequencer = _SubmissionSequencer(self.signal_timeout_s)
 
     def _synchronize(self) -> None:
         self.device.synchronize(self._used_streams())
@@ -472,9 +486,11 @@ class _PipelineBase(ABC):
 
     def _stop_after(self, error: BaseException) -> None:
         """End the threads after a failure, and say which could not be ended."""
-        self._fail(error, None, None)
+        self._fail(self._run, error, None, None)
         left = self._stop_workers()
         self._state = "failed"
+        if left:  # a thread that comes back later writes into signals nobody uses any more
+            self._make_signals()
         if left and hasattr(error, "add_note"):
             error.add_note(f"still inside a task, and cannot be ended from outside: {', '.join(left)}")
 

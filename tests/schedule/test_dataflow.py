@@ -1,0 +1,198 @@
+"""The data-flow engine's own rules, SWP-54 to SWP-60, SWP-70, SWP-71, traps T8 and T10."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the engines need torch")
+
+from pipelines.schedule import DataFlowPipeline, SWPipeline
+from pipelines.schedule.devices.cpu import CpuDevice
+from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, eventually, fused_sparse_dist, plan_of
+
+
+@pytest.mark.parametrize("max_depth", [0, -1, 1.5, True, None])
+def test_swp_54_max_depth_is_at_least_1(max_depth: Any) -> None:
+    with pytest.raises(ValueError, match="max_depth"):
+        DataFlowPipeline(fused_sparse_dist(), max_depth, device="cpu")
+
+
+def test_swp_54_stages_are_ignored() -> None:
+    """Stages that break corollary 1 and a depth that does not fit."""
+    diary = Diary()
+    plan = plan_of({"first": 3, "second": 0}, [("second", "first")], [("second", "first")], diary=diary)
+    plan.pipeline_depth = 9
+    DataFlowPipeline(plan, 3, "cpu").run(range(6))
+    diary.check(["first", "second"], 6, [("second", "first")], [("second", "first")])
+
+
+class Held:
+    """Put in the place of the threads' queues: nothing runs until the test says so."""
+
+    def __init__(self, pipe: DataFlowPipeline) -> None:
+        self.pipe = pipe
+        self.fired: list[tuple[int, str]] = []
+        pipe._work_queues = dict.fromkeys(pipe._tasks, self)  # type: ignore[assignment]
+
+    def put(self, item: tuple[int, str]) -> None:
+        self.fired.append(item)
+
+    def finish(self, iter_idx: int, name: str) -> list[tuple[int, str]]:
+        """The task is submitted; what fires because of that."""
+        before = len(self.fired)
+        self.pipe._after_task_complete(name, iter_idx)
+        return self.fired[before:]
+
+
+def held(max_depth: int = 2) -> tuple[DataFlowPipeline, Held]:
+    plan = plan_of({"a": 0, "b": 0, "c": 0}, [("c", "a"), ("c", "b")], [("b", "c")])
+    pipe = DataFlowPipeline(plan, max_depth, "cpu")
+    return pipe, Held(pipe)
+
+
+def test_swp_55_the_five_conditions_one_by_one() -> None:
+    pipe, queue = held(max_depth=2)
+    pipe._try_advance(iter(range(5)))
+    # 3: only iterations 0 and 1 have a context. 5: b(1) waits for c(0); iteration 0 waits for none before it.
+    assert queue.fired == [(0, "a"), (0, "b"), (1, "a")]
+    assert not pipe._try_fire_task("a", 2)
+    assert not pipe._try_fire_task("a", 0)  # 1: it has fired
+    assert queue.finish(0, "a") == []  # 4: c needs b too
+    assert queue.finish(0, "b") == [(0, "c")]
+    assert queue.finish(0, "c") == [(1, "b")]
+    pipe._task_pending["c"] = 2  # 2: as many in flight as there may be
+    pipe._task_done |= {("a", 1), ("b", 1)}
+    assert not pipe._try_fire_task("c", 1)
+    pipe._task_pending["c"] = 1
+    assert pipe._try_fire_task("c", 1)
+
+
+def test_swp_56_done_means_submitted_not_run() -> None:
+    """While a(0) still runs on its stream, b(0) is submitted behind it."""
+    let_go, diary = threading.Event(), Diary()
+    plan = plan_of({"a": 0, "b": 0}, [("b", "a")], diary=diary, before={"a": lambda ctx: let_go.wait(20) and None})
+    pipe = DataFlowPipeline(plan, 1, "cpu")
+    data = pipe.fill_pipeline(range(1))
+    assert eventually(lambda: pipe._task_done == {("a", 0), ("b", 0)})
+    assert diary.ended == {}
+    let_go.set()
+    assert pipe.progress(data) == 0
+    diary.check(["a", "b"], 1, [("b", "a")], [])
+    pipe.drain()
+
+
+def test_swp_57_a_completed_task_fires_its_followers_of_this_and_the_next_iteration() -> None:
+    plan = plan_of({"a": 0, "b": 0, "c": 0}, [("b", "a")], [("c", "a")])
+    pipe = DataFlowPipeline(plan, 2, "cpu")
+    queue = Held(pipe)
+    pipe._try_advance(iter(range(2)))
+    assert queue.fired == [(0, "a"), (0, "c"), (1, "a")]
+    assert queue.finish(0, "a") == [(0, "b"), (1, "c")]
+
+
+def test_swp_57_retiring_sweeps_what_a_full_buffer_held_back() -> None:
+    pipe, queue = held(max_depth=1)
+    data = iter(range(3))
+    pipe._try_advance(data)
+    assert queue.fired == [(0, "a"), (0, "b")]
+    for name in "abc":
+        queue.finish(0, name)
+    pipe._do_retire(0, data)
+    assert queue.fired[3:] == [(1, "a"), (1, "b")]
+    pipe._task_pending["a"] = 1
+    pipe._fired.discard(("a", 1))
+    pipe._sweep_fire()  # full: nothing
+    assert queue.fired[5:] == []
+    pipe._task_pending["a"] = 0
+    pipe._sweep_fire()
+    assert queue.fired[5:] == [(1, "a")]
+
+
+@pytest.mark.parametrize("max_depth", [1, 3, 5])
+def test_swp_58_and_71_h2d_bursts_up_to_max_depth_and_no_further(max_depth: int) -> None:
+    let_go, diary, taken = threading.Event(), Diary(), []
+    blocked = {"Forward": lambda ctx: let_go.wait(20) and None}
+    pipe = DataFlowPipeline(fused_sparse_dist(diary, before=blocked), max_depth, "cpu")
+    data = pipe.fill_pipeline(taken.append(i) or i for i in range(20))
+    assert eventually(lambda: diary.iterations("H2D") == list(range(max_depth)))
+    assert taken == list(range(max_depth))
+    let_go.set()
+    assert pipe.progress(data) == 0
+    assert eventually(lambda: diary.iterations("H2D") == list(range(max_depth + 1)))
+    pipe.drain()
+
+
+def test_trap_t10_a_task_counts_as_in_flight_until_its_iteration_is_retired() -> None:
+    """The memory bound: never more than max_depth contexts, and pending falls with retirement only."""
+    pipe = DataFlowPipeline(fused_sparse_dist(), 3, "cpu")
+    data = pipe.fill_pipeline(range(30))
+    for i in range(27):
+        assert eventually(lambda: all(pipe._slots.of(n).complete.is_set() for n in list(pipe._contexts)))
+        assert sorted(pipe._contexts) == [i, i + 1, i + 2]
+        assert set(pipe._task_pending.values()) == {3}
+        assert pipe.progress(data) == i
+    pipe.drain()
+    assert set(pipe._task_pending.values()) == {0}
+
+
+def test_trap_t8_max_depth_1_is_strictly_one_iteration_after_the_other() -> None:
+    """SWP-60: not a clocked pipeline of depth 3, where H2D(1) runs before Backward(0)."""
+    diary = Diary()
+    pipe = DataFlowPipeline(fused_sparse_dist(diary), 1, "cpu")
+    pipe.run(range(5))
+    last = [max(diary.ended[n, i] for n in FUSED_STAGES) for i in range(5)]
+    first = [min(diary.began[n, i] for n in FUSED_STAGES) for i in range(5)]
+    assert all(last[i] < first[i + 1] for i in range(4))
+
+
+def test_swp_70_the_same_plan_object_serves_both_engines() -> None:
+    diary = Diary()
+    plan = fused_sparse_dist(diary)
+    for pipe in (SWPipeline(plan, "cpu"), DataFlowPipeline(plan, max_depth=5, device="cpu")):
+        diary.__init__()
+        pipe.run(range(9))
+        diary.check(FUSED_STAGES, 9, FUSED_INTRA, FUSED_INTER)
+
+
+def test_swp_60_ordered_tasks_of_one_thread_cannot_block_each_other() -> None:
+    """late(i) could be submitted before early(i), on the same thread, and would wait there for early's turn for ever."""
+    diary, let_go = Diary(), threading.Event()
+
+    class Slow(CpuDevice):
+        def launch(self, stream: Any, body: Any, work: Any) -> None:
+            if work.task == "slow":
+                let_go.wait(20)
+            super().launch(stream, body, work)
+
+    plan = plan_of(
+        {"slow": 0, "early": 0, "late": 0},
+        [("early", "slow")],
+        diary=diary,
+        thread_group={"slow": "other"},
+        globally_ordered={"early": True, "late": True},
+    )
+    pipe = DataFlowPipeline(plan, 2, Slow())
+    pipe.signal_timeout_s = 5.0
+    data = pipe.fill_pipeline(range(4))
+    let_go.set()
+    for i in range(4):
+        assert pipe.progress(data) == i
+    pipe.drain()
+    names = [n for n, _ in diary.order if n != "slow"]
+    assert pipe._ordered == ["late", "early"]
+    assert names == ["late", "early"] * 4
+
+
+def test_swp_48_repr_of_the_data_flow_engine() -> None:
+    text = repr(DataFlowPipeline(plan_of({"a": 0}, []), 2, "cpu"))
+    assert text == "DataFlowPipeline(device=cpu, max_depth=2, tasks=['a'], shortcuts=[])"
+
+
+def test_fused_inter_dependency_holds_at_every_depth() -> None:
+    for max_depth in range(1, 7):
+        diary = Diary()
+        DataFlowPipeline(fused_sparse_dist(diary), max_depth, "cpu").run(range(15))
+        diary.check(FUSED_STAGES, 15, FUSED_INTRA, FUSED_INTER)
