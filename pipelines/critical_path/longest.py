@@ -5,7 +5,8 @@ distance is the first maximum over its predecessors in insertion order, or 0 and
 the path ends at the first visited node with the greatest distance.
 
 Most nodes of a trace lie on a chain: one edge in, one edge out. Chains whose edges were inserted one after the other
-are contracted to one edge with numpy, and only what is left is swept in Python.
+are contracted to one edge with numpy. Of what is left most nodes still have one edge in, so nothing to choose: they hang
+in a tree below a node that has several, and numpy sums up the way from there. Only those few are swept in Python.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def longest_path_edges(graph: ArrayGraph) -> tuple[list[int], int | None]:
         return [], None
     # Sums of doubles depend on their order, so only whole numbers are contracted.
     chains = _uncontracted(graph) if graph.weight.dtype.kind == "f" else _contract(graph)
-    found = _sweep(graph, chains, by_generation=False)
+    plain = chains.weight.dtype.kind != "f" and not (chains.weight < 0).any()
+    found = _sweep_forest(graph, chains) if plain else _sweep(graph, chains, by_generation=False)
     ends = _ends(graph, chains, found)
     if len(ends) > 1:  # a tie that generations do not break: visit in networkx's own order
         chains = _uncontracted(graph)
@@ -101,6 +103,57 @@ def _compact(values: np.ndarray) -> array:
     out = array(kind)
     out.frombytes(np.ascontiguousarray(values, dtype="f8" if kind == "d" else "i8").tobytes())
     return out
+
+
+def _sweep_forest(graph: ArrayGraph, chains: Chains) -> Sweep:
+    """As `_sweep`, where no weight is negative: only nodes with several edges in are visited one by one."""
+    n = len(chains.node)
+    count = np.bincount(chains.dst, minlength=n)
+    root, length, hops = _trees(graph, chains, count)
+    keeps = np.flatnonzero(count != 1)
+    place = np.cumsum(count != 1) - 1
+    joins = np.flatnonzero(count[chains.dst] > 1)
+    src, dst = chains.src[joins], chains.dst[joins]
+    between = Chains(
+        chains.node[keeps],
+        place[root[src]],
+        place[dst],
+        length[src] + chains.weight[joins],
+        np.zeros(len(joins), dtype=np.int64),
+        hops[src] + (chains.last - chains.first)[joins],  # `_sweep` adds 1 to the difference
+    )
+    found = _sweep(graph, between, by_generation=False)
+    via = np.full(n, -1, dtype=np.int64)
+    chosen = np.frombuffer(found.via, dtype="i8")
+    via[keeps] = np.where(chosen >= 0, joins[chosen], -1) if len(joins) else -1
+    alone = np.flatnonzero(count[chains.dst] == 1)
+    via[chains.dst[alone]] = alone
+    return Sweep(found.distance[place[root]] + length, found.generation[place[root]] + hops, _compact(via), None)
+
+
+def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints, Ints]:
+    """For each node the next node above it that has not exactly one edge in, and the weight and edges on the way.
+
+    Every step doubles the way that is summed up. Raises GraphHasCycle.
+    """
+    n = len(count)
+    root, length, hops = np.arange(n), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    only = np.flatnonzero(count[chains.dst] == 1)
+    child = chains.dst[only]
+    root[child], length[child], hops[child] = (
+        chains.src[only],
+        chains.weight[only],
+        (chains.last - chains.first + 1)[only],
+    )
+    for _ in range(64):
+        child = child[count[root[child]] == 1]
+        if not len(child):
+            return root, length, hops
+        above = root[child]
+        length[child] += length[above]
+        hops[child] += hops[above]
+        root[child] = root[above]
+    raise GraphHasCycle(graph.node_ids[chains.node[child[:10]]].tolist())
 
 
 def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool) -> Sweep:

@@ -10,7 +10,7 @@ WITH roles AS (
 ),
 sided AS (
     SELECT
-        p.view_no, p.drop_last_step, p.stream_by_device, p.profile, e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
+        p.view_no, p.stream_by_device, p.profile, e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
         e.correlation, e.wait_on_stream, e.wait_on_cuda_event_record_corr_id, e.device AS device_argument, e.stream,
         CASE
             WHEN NOT p.side_by_stream_argument THEN coalesce(s.side, 'cpu')
@@ -27,20 +27,6 @@ sided AS (
     WHERE
         e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL AND e.cat IS NOT NULL
         AND (coalesce(s.side, 'cpu') <> 'none' OR p.side_by_stream_argument AND e.cat <> 'Trace')
-),
-steps AS (
-    SELECT view_no, max(ts_ns) AS last_step_ns
-    FROM sided
-    WHERE drop_last_step AND NOT is_correlated_gpu AND regexp_matches(name, '^ProfilerStep#[0-9]+')
-    GROUP BY view_no
-    HAVING count(DISTINCT name) >= 2
-),
-dropped AS (
-    SELECT l.view_no, l.gpu_event_id
-    FROM steps AS st
-    JOIN _links AS l ON l.view_no = st.view_no
-    JOIN sided AS c ON c.view_no = l.view_no AND c.event_id = l.launch_event_id
-    WHERE c.ts_ns >= st.last_step_ns
 ),
 placed AS (
     SELECT
@@ -74,8 +60,8 @@ SELECT
     coalesce(r.is_launch AND e.is_operator, FALSE) AS is_launch  -- Starts GPU work, by name.
 FROM placed AS e
 LEFT JOIN roles AS r ON r.profile = e.profile AND r.name = e.name
-LEFT JOIN steps AS st ON st.view_no = e.view_no
-LEFT JOIN dropped AS d ON d.view_no = e.view_no AND d.gpu_event_id = e.event_id
+LEFT JOIN _last_steps AS st ON st.view_no = e.view_no
+LEFT JOIN _dropped_work AS d ON d.view_no = e.view_no AND d.gpu_event_id = e.event_id
 WHERE
     d.gpu_event_id IS NULL
     AND (st.last_step_ns IS NULL OR e.is_correlated_gpu OR e.ts_ns < st.last_step_ns)

@@ -34,8 +34,7 @@ ordered AS (
 starts AS (
     SELECT
         trace_id, thread_id, event_id, open_after AS depth,
-        -- place and event in one number: the latest opener of this depth is the running maximum.
-        max(CASE WHEN change_before = 1 THEN (place - 1) * 4294967296 + event_before END) OVER (
+        last_value(CASE WHEN change_before = 1 THEN event_before END IGNORE NULLS) OVER (
             PARTITION BY trace_id, thread_id, open_after ORDER BY place
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS opener
@@ -45,7 +44,7 @@ starts AS (
 SELECT
     trace_id,  -- The trace.
     event_id,  -- The event.
-    CASE WHEN depth > 1 THEN opener % 4294967296 END AS parent_event_id,  -- The event it ran inside of; NULL at the top of the thread.
+    CASE WHEN depth > 1 THEN opener END AS parent_event_id,  -- The event it ran inside of; NULL at the top of the thread.
     CAST(depth AS BIGINT) AS depth,  -- Depth on the stack, 1 at the top.
     thread_id  -- Its thread in threads.
 FROM starts

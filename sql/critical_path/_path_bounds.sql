@@ -18,8 +18,27 @@ on_path AS (
     JOIN _edges AS e ON e.window_no = w.window_no AND e.edge_id = l.edge_id
     LEFT JOIN gpu_work AS g ON g.window_no = e.window_no AND g.event_id = e.attributed_event_id
 ),
+profiles AS (
+    SELECT DISTINCT profile FROM bound_by
+),
+sides AS (
+    SELECT '*' AS side
+    UNION ALL
+    SELECT 'cpu'
+    UNION ALL
+    SELECT 'gpu'
+),
+classes AS (
+    SELECT '*' AS class
+    UNION ALL
+    SELECT DISTINCT class FROM kernel_classes
+),
 kinds AS (
-    SELECT DISTINCT profile, edge_code, side, class FROM on_path
+    SELECT p.profile, t.edge_code, s.side, c.class
+    FROM profiles AS p
+    CROSS JOIN edge_types AS t
+    CROSS JOIN sides AS s
+    CROSS JOIN classes AS c
 ),
 ruled AS (
     SELECT

@@ -67,7 +67,7 @@ ordered AS (
 by_level AS (
     SELECT
         thread_key, place, event_id, change, at_ns, depth, is_operator, is_lock, is_blocking, exit_pops_top,
-        max(CASE WHEN change = 1 AND change_before = 1 THEN (place - 1) * 4294967296 + event_before END) OVER (
+        last_value(CASE WHEN change = 1 AND change_before = 1 THEN event_before END IGNORE NULLS) OVER (
             PARTITION BY thread_key, depth ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS opener,
         lag(event_id) OVER (PARTITION BY thread_key, depth ORDER BY place) AS before_event_id
@@ -89,7 +89,7 @@ SELECT
     event_id,  -- The event entered or left.
     change,  -- 1 for entering, -1 for leaving.
     at_ns,  -- The event's own start or end, ns.
-    CASE WHEN depth > 1 THEN opener % 4294967296 END AS parent_event_id,  -- The event around it; NULL at the top, and for ends unless exit_pops_top.
+    CASE WHEN depth > 1 THEN opener END AS parent_event_id,  -- The event around it; NULL at the top, and for ends unless exit_pops_top.
     is_operator,  -- A node of the graph.
     is_lock,  -- Takes the runtime lock.
     is_blocking,  -- Waits for the GPU.
@@ -97,7 +97,7 @@ SELECT
 FROM by_level
 WHERE change = 1
 UNION ALL
-SELECT thread_key, place, event_id, change, at_ns, CASE WHEN depth > 1 THEN opener % 4294967296 END, is_operator, is_lock, is_blocking, exit_pops_top
+SELECT thread_key, place, event_id, change, at_ns, CASE WHEN depth > 1 THEN opener END, is_operator, is_lock, is_blocking, exit_pops_top
 FROM popped
 UNION ALL
 SELECT thread_key, place, event_id, change, at_ns, NULL, is_operator, is_lock, is_blocking, exit_pops_top

@@ -30,8 +30,8 @@ found AS (
                 + CASE WHEN substr(split_part(dur, '.', 2), 4, 1) >= '5' THEN CASE WHEN starts_with(dur, '-') THEN -1 ELSE 1 END ELSE 0 END
             ELSE TRY_CAST(dur AS BIGINT) * 1000
         END AS dur_ns,
-        CASE WHEN contains(ts, '.') THEN length(rtrim(split_part(ts, '.', 2), '0')) > 3 ELSE false END
-        OR CASE WHEN contains(dur, '.') THEN length(rtrim(split_part(dur, '.', 2), '0')) > 3 ELSE false END AS is_fine,
+        CASE WHEN contains(ts, '.') THEN length(rtrim(split_part(ts, '.', 2), '0')) > 3 ELSE FALSE END
+        OR CASE WHEN contains(dur, '.') THEN length(rtrim(split_part(dur, '.', 2), '0')) > 3 ELSE FALSE END AS is_fine,
         json_transform(args, '{
             "device": "BIGINT", "stream": "VARCHAR", "correlation": "BIGINT", "External id": "BIGINT",
             "Python id": "BIGINT", "Python parent id": "BIGINT", "wait_on_stream": "BIGINT",
