@@ -3,7 +3,7 @@
     from pipelines.schedule.simulated import simulate
     timeline = simulate(plan, {"copy": 1_000_000, "forward": Jitter(5_000_000, 300_000)}, iterations=1000)
 
-`simulate` follows the engines' rules (simulator.py) and needs no functions in the plan. `SimulatedDevice` is the other
+`simulate` follows the engines' rules (simulator.py, simulated_engines.py) and needs no functions in the plan. `SimulatedDevice` is the other
 way round: an engine's own code, with its threads, on virtual streams (simulated_device.py).
 """
 
@@ -16,7 +16,8 @@ from pipelines.schedule.durations import Duration, Jitter, Spikes, drawn
 from pipelines.schedule.order import enqueue_order, serial_order
 from pipelines.schedule.plan import PipelinePlan
 from pipelines.schedule.simulated_device import SimulatedDevice
-from pipelines.schedule.simulator import ClockedSimulation, DataFlowSimulation, SerialSimulation, Simulation, Work
+from pipelines.schedule.simulated_engines import ClockedSimulation, DataFlowSimulation, SerialSimulation
+from pipelines.schedule.simulator import Simulation, Work
 from pipelines.schedule.timeline import Span, Stall, Timeline
 from pipelines.schedule.validate import CheckedPlan, validate_plan
 from pipelines.schedule.virtual_host import DeadlockError

@@ -12,16 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipelines.schedule.plan import DEFAULT_STREAM
-from pipelines.schedule.timeline import EVENT, HOST, ORDER, RETIRE, SIGNAL, SUBMIT, Span, Stall, Timeline
+from pipelines.schedule.timeline import EVENT, HOST, ORDER, SIGNAL, SUBMIT, Span, Stall, Timeline
 from pipelines.schedule.validate import CheckedPlan
 from pipelines.schedule.virtual_host import Flag, Thread, VirtualHost
 
 Wait = tuple[int, str, str, int | None]
 """Until when (ns) something was held up, by which kind of Stall, by which task and iteration."""
-
-_KEPT_WAITS = 16
-"""How far back a fired task remembers what those before it waited for."""
 
 
 @dataclass
@@ -177,112 +173,6 @@ class Simulation:
         return self._submitted[key]
 
 
-class ClockedSimulation(Simulation):
-    """SWPipeline: period p submits every task once, stage s for iteration p - s; `depth` periods are in flight."""
-
-    engine = "SWPipeline"
-
-    def __init__(self, work: Work, order: Sequence[str]) -> None:
-        super().__init__(work)
-        self._order = order
-
-    def _main(self) -> Thread:
-        for period in range(self.plan.depth):
-            self._enqueue_period(period, ())
-        for iteration in range(self.work.iterations):
-            yield from self._retire(iteration)
-            self._enqueue_period(iteration + self.plan.depth, [(self.host.now, RETIRE, "", iteration)])
-        self._stop()
-
-    def _enqueue_period(self, period: int, asked: Sequence[Wait]) -> None:
-        for task in self._order:
-            iteration = period - self.plan.stage(task)
-            if 0 <= iteration < self.work.iterations:
-                self._put(task, iteration, asked)
-
-
-class DataFlowSimulation(Simulation):
-    """DataFlowPipeline: a task fires when its dependencies were submitted and its iteration is in flight (SWP-55).
-
-    At most `max_depth` iterations are in flight, so the document's second condition (fewer than `max_depth` pending
-    submissions of the task) never decides anything that the third (the context exists) does not; `peak_pending` lets a
-    test see that (trap T10). Globally ordered tasks fire iteration by iteration, in the order of the plan's serial run:
-    fired as they become ready, one could wait for its turn before one that it keeps from being submitted.
-    """
-
-    engine = "DataFlowPipeline"
-
-    def __init__(self, work: Work, order: Sequence[str], max_depth: int) -> None:
-        super().__init__(work)
-        self._order, self._max_depth = order, max_depth
-        self._created = 0
-        self._fired: set[tuple[str, int]] = set()
-        self._done: set[tuple[str, int]] = set()
-        self.peak_pending = 0
-        self._ordered = [task for task in order if self.plan.schedule[task].globally_ordered]
-        self._then_same = {t: [u for u in work.plan.names if t in work.plan.intra[u]] for t in order}
-        self._then_next = {t: [u for u in work.plan.names if t in work.plan.inter[u]] for t in order}
-
-    def _main(self) -> Thread:
-        self._advance(0, ())
-        for iteration in range(self.work.iterations):
-            yield from self._retire(iteration)
-            self._advance(iteration + 1, [(self.host.now, RETIRE, "", iteration)])
-        self._stop()
-
-    def _advance(self, oldest: int, asked: Sequence[Wait]) -> None:
-        """New iterations up to the limit; each fires what it can at once (the burst, SWP-57)."""
-        while self._created < min(oldest + self._max_depth, self.work.iterations):
-            self._created += 1
-            self.peak_pending = max(self.peak_pending, self._created - oldest)
-            for task in self._order:
-                self._try_fire(task, self._created - 1, asked)
-
-    def _after(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
-        self._done.add((task, iteration))
-        asked = lengthening(asked)[-_KEPT_WAITS:]
-        for follower in self._then_same[task]:
-            self._try_fire(follower, iteration, asked)
-        for follower in self._then_next[task]:
-            self._try_fire(follower, iteration + 1, asked)
-
-    def _try_fire(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
-        if iteration >= self._created or (task, iteration) in self._fired or not self._is_next(task, iteration):
-            return
-        if not self._done.issuperset(self._dependencies(task, iteration)):
-            return
-        self._fired.add((task, iteration))
-        self._put(task, iteration, asked)
-        if self.plan.schedule[task].globally_ordered:
-            later, place = divmod(self._turns, len(self._ordered))
-            self._try_fire(self._ordered[place], later, asked)
-
-    def _is_next(self, task: str, iteration: int) -> bool:
-        if not self.plan.schedule[task].globally_ordered:
-            return True
-        return self._turns == iteration * len(self._ordered) + self._ordered.index(task)
-
-
-class SerialSimulation(Simulation):
-    """run_serial: one thread, one stream, tasks in topological order, nothing to wait for."""
-
-    engine = "serial"
-
-    def __init__(self, work: Work, order: Sequence[str]) -> None:
-        super().__init__(work)
-        self._order = order
-        self.streams = dict.fromkeys(order, DEFAULT_STREAM)
-        self._free = {DEFAULT_STREAM: 0}
-
-    def _main(self) -> Thread:
-        for iteration in range(self.work.iterations):
-            for task in self._order:
-                yield self.host.now + self.work.submit_ns[task]
-                self._launch(task, iteration, [(self.host.now, SUBMIT, task, iteration)])
-        self.retired = self._iteration_end
-        self._stop()
-
-
 def stalls_between(free_ns: int, waits: Sequence[Wait]) -> tuple[tuple[Stall, ...], int]:
     """From what held a task up, in order of time: the stalls of a stream that is free from `free_ns`, and the start."""
     stalls, at = [], free_ns
@@ -291,15 +181,6 @@ def stalls_between(free_ns: int, waits: Sequence[Wait]) -> tuple[tuple[Stall, ..
             stalls.append(Stall(kind, until - at, task, iteration))
             at = until
     return tuple(stalls), at
-
-
-def lengthening(waits: Sequence[Wait]) -> list[Wait]:
-    """Those waits that made the host later than it was already."""
-    kept: list[Wait] = []
-    for wait in waits:
-        if not kept or wait[0] > kept[-1][0]:
-            kept.append(wait)
-    return kept
 
 
 def stream_labels(plan: CheckedPlan) -> dict[str, str]:
