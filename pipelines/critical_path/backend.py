@@ -63,4 +63,4 @@ class BackendInterface:
     def dag_longest_path_length(G: ArrayGraph, weight: str = "weight", default_weight: float = 1) -> float:
         """Summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
         edges, _ = longest_path_edges(G)
-        return G.weight[edges].sum().item() if edges else 0
+        return G.weight[edges].sum().item() if len(edges) else 0

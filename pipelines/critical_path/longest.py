@@ -45,14 +45,14 @@ class Sweep:
     order: list[int] | None
 
 
-def longest_path_edges(graph: ArrayGraph) -> tuple[list[int], int | None]:
+def longest_path_edges(graph: ArrayGraph) -> tuple[Ints, int | None]:
     """The edges of the longest path, in order, as places in the graph's edge arrays, and the node it ends at (or None).
 
     Raises GraphHasCycle. Cost: a few numpy passes over the edges (about 60 bytes an edge), then one Python step for each
     edge and node that is not inside a chain.
     """
     if not len(graph):
-        return [], None
+        return np.arange(0), None
     # Sums of doubles depend on their order, so only whole numbers are contracted.
     chains = _uncontracted(graph) if graph.weight.dtype.kind == "f" else _contract(graph)
     plain = chains.weight.dtype.kind != "f" and not (chains.weight < 0).any()
@@ -69,7 +69,7 @@ def longest_path_edges(graph: ArrayGraph) -> tuple[list[int], int | None]:
     if chain is None:
         return _walk_back(chains, found.via, node), int(chains.node[node])
     path = _walk_back(chains, found.via, int(chains.src[chain]))
-    return [*path, *range(int(chains.first[chain]), edge + 1)], int(graph.dst[edge])
+    return np.append(path, np.arange(chains.first[chain], edge + 1)), int(graph.dst[edge])
 
 
 def _uncontracted(graph: ArrayGraph) -> Chains:
@@ -214,9 +214,13 @@ def _ends(graph: ArrayGraph, chains: Chains, found: Sweep) -> list[tuple[int, in
     return [end[1:] for end in ends if end[0] == earliest]
 
 
-def _walk_back(chains: Chains, via: array, node: int) -> list[int]:
-    taken: list[int] = []
+def _walk_back(chains: Chains, via: array, node: int) -> Ints:
+    """The edges from the beginning of the path to a node, as places in the graph's edge arrays."""
+    source, taken = _compact(chains.src), array("q")
     while via[node] >= 0:
         taken.append(via[node])
-        node = int(chains.src[via[node]])
-    return [edge for chain in reversed(taken) for edge in range(int(chains.first[chain]), int(chains.last[chain]) + 1)]
+        node = source[via[node]]
+    chain = np.frombuffer(taken, dtype="i8")[::-1]
+    size = chains.last[chain] - chains.first[chain] + 1
+    before = np.concatenate(([0], np.cumsum(size)[:-1])) if len(size) else size
+    return np.repeat(chains.first[chain] - before, size) + np.arange(size.sum())
