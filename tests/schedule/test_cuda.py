@@ -1,0 +1,247 @@
+"""The CUDA device. Without a GPU only the parts that need none run: which torch calls are made, in which order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the engines need torch")
+
+import torch
+
+from pipelines.schedule import DataFlowPipeline, IterContext, PipelinePlan, PipelineTask, SWPipeline, TaskSchedule
+from pipelines.schedule.devices import Work, resolve_device
+from pipelines.schedule.devices.tensors import walk_tensors
+from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, fused_sparse_dist, plan_of
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+@pytest.mark.parametrize("device", [0, "cuda:0", "cuda"])
+def test_without_cuda_the_default_device_is_refused_with_a_hint(device: Any) -> None:
+    with pytest.raises(RuntimeError, match=r'cuda:0 is not there.*device="cpu"'):
+        SWPipeline(fused_sparse_dist(), device)
+
+
+class FakeStream:
+    """What CudaDevice uses of torch.cuda.Stream."""
+
+    calls: list[tuple[Any, ...]]
+
+    def __init__(self, device: Any = 0, name: str = "") -> None:
+        self.device = SimpleNamespace(index=device)
+
+    def wait_event(self, event: Any) -> None:
+        self.calls.append(("wait_event", event))
+
+
+class FakeEvent:
+    calls: list[tuple[Any, ...]]
+
+    def record(self, stream: Any) -> None:
+        self.calls.append(("record", stream))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """torch.cuda replaced by a diary."""
+    calls: list[tuple[Any, ...]] = []
+    FakeStream.calls = FakeEvent.calls = calls
+    default = FakeStream()
+
+    @contextlib.contextmanager
+    def current(stream: Any) -> Iterator[None]:
+        calls.append(("enter", stream))
+        yield
+        calls.append(("leave", stream))
+
+    fakes = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "default_stream": lambda index: default,
+        "current_stream": lambda index: default,
+        "Stream": FakeStream,
+        "Event": FakeEvent,
+        "stream": current,
+        "device": lambda index: contextlib.nullcontext(),
+        "synchronize": lambda index: calls.append(("synchronize", index)),
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: calls.append(("push", name)))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: calls.append(("pop",)))
+    return calls
+
+
+def test_swp_9_and_40_the_calls_torch_gets_are_the_documented_protocol(calls: list[tuple[Any, ...]]) -> None:
+    side = FakeStream()
+    tasks = [PipelineTask("a", lambda ctx: calls.append(("a",))), PipelineTask("b", lambda ctx: calls.append(("b",)))]
+    plan = PipelinePlan({tasks[0]: TaskSchedule(stream=side), tasks[1]: TaskSchedule()}, [("b", "a")])
+    pipe = SWPipeline(plan, device=0)
+    default = pipe._streams["b"]
+    event = pipe._slots._ring[0].events
+    pipe.run(["batch"])
+    submitted = [c for c in calls if c[0] != "synchronize"]
+    assert (
+        submitted
+        == [
+            ("push", "SWP/a/iter0"),
+            ("enter", side),
+            ("a",),
+            ("leave", side),
+            ("pop",),
+            ("record", side),
+            ("wait_event", event["a"]),
+            ("push", "SWP/b/iter0"),
+            ("enter", default),
+            ("b",),
+            ("leave", default),
+            ("pop",),
+            ("record", default),
+            ("wait_event", event["b"]),  # progress() puts the caller's stream behind the iteration
+        ]
+        or submitted.count(("wait_event", event["b"])) == 1
+    )
+    assert calls[-1] == ("synchronize", 0)
+
+
+def test_swp_41_serial_ranges_have_their_own_prefix_and_skip_mark(calls: list[tuple[Any, ...]]) -> None:
+    pipe = SWPipeline(plan_of({"a": 0}, []), device="cuda:0")
+    pipe.enable_shortcut("a")
+    pipe.run_serial(range(2))
+    assert [c[1] for c in calls if c[0] == "push"] == ["SWP_serial/a/iter0", "SWP_serial/a/iter1 [skip]"]
+    assert repr(pipe).startswith("SWPipeline(device=0, depth=1, tasks=['a'], shortcuts=['a'])")
+
+
+def test_streams_by_name_by_object_and_of_the_wrong_device(calls: list[tuple[Any, ...]]) -> None:
+    device = resolve_device(0)
+    mine = FakeStream()
+    assert device.stream(mine) is mine
+    assert device.stream("x") is device.stream("x") is not device.stream("y")
+    assert device.stream(None) is device.stream("default")
+    assert device.stream_name(device.stream("x")) == "x"
+    assert device.stream_name(mine) is None
+    with pytest.raises(TypeError, match="runs on cuda:0"):
+        device.stream(FakeStream(3))
+    with pytest.raises(TypeError, match="a name"):
+        device.stream(7)
+
+
+def test_every_tensor_of_the_context_is_kept_alive_for_the_stream(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    monkeypatch.setattr(
+        "pipelines.schedule.devices.cuda.cuda_tensors", lambda values: (t for _, t in walk_tensors(values))
+    )
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: kept.append((self.item(), stream)))
+    side = FakeStream()
+
+    def make(ctx: IterContext) -> None:
+        ctx.made = {"deep": [torch.tensor(5)]}
+
+    plan = PipelinePlan(
+        {PipelineTask("make", make): TaskSchedule(), PipelineTask("use", lambda ctx: None): TaskSchedule(stream=side)},
+        [("use", "make")],
+    )
+    pipe = SWPipeline(plan, device=0)
+    pipe.run([torch.tensor(3)])
+    assert kept[0] == (3, pipe._streams["make"])
+    assert sorted(kept[1:], key=lambda k: k[0]) == [(3, side), (5, side)]
+
+
+def test_tensors_are_found_in_containers_and_objects_but_not_in_models() -> None:
+    x = torch.zeros(1)
+    holder = SimpleNamespace(inner=(x, [torch.ones(1)]), model=torch.nn.Linear(1, 1))
+    holder.itself = holder
+    found = dict(walk_tensors({"h": holder, "n": 3, "d": {"k": x}}))
+    assert set(found) == {("h", "inner", 0), ("h", "inner", 1, 0), ("d", "k")}
+
+
+def test_profiler_traces_carry_the_tasks_names() -> None:
+    """SWP-40: torch's profiler sees the ranges of the calling thread (serial) and, told to, of all threads."""
+    pipe = SWPipeline(plan_of({"a": 0}, []), "cpu")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
+        pipe.run_serial(range(2))
+    assert {e.name for e in prof.events()} >= {"SWP_serial/a/iter0", "SWP_serial/a/iter1"}
+    everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], experimental_config=everywhere
+    ) as prof:
+        pipe.run(range(2))
+    assert {e.name for e in prof.events()} >= {"SWP/a/iter0", "SWP/a/iter1"}
+
+
+def test_work_labels() -> None:
+    assert Work("Forward", 3).label == "SWP/Forward/iter3"
+    assert Work("Forward", 3, skipped=True, prefix="SWP_serial").label == "SWP_serial/Forward/iter3 [skip]"
+
+
+@on_gpu
+@pytest.mark.parametrize(
+    "engine", [lambda p: SWPipeline(p, 0), lambda p: DataFlowPipeline(p, 4, 0)], ids=["clocked", "flow"]
+)
+def test_on_a_gpu_both_engines_run_the_fused_plan(engine: Any) -> None:
+    diary = Diary()
+    pipe = engine(fused_sparse_dist(diary))
+    pipe.run(range(10), emit_nvtx=True)
+    diary.check(FUSED_STAGES, 10, FUSED_INTRA, FUSED_INTER)
+
+
+@on_gpu
+def test_on_a_gpu_values_cross_streams_in_order() -> None:
+    """A slow fill on one stream, its reader on another: without the wait the reader sees zeros."""
+    sums: list[torch.Tensor] = []
+
+    def fill(ctx: IterContext) -> None:
+        ctx.x = torch.zeros(1 << 20, device="cuda")
+        torch.cuda._sleep(20_000_000)
+        ctx.x += ctx.iter_idx + 1
+
+    def read(ctx: IterContext) -> None:
+        sums.append(ctx.x.mean())
+
+    f, r = PipelineTask("fill", fill), PipelineTask("read", read)
+    plan = PipelinePlan({f: TaskSchedule(stream="copy", thread_group="io"), r: TaskSchedule(stage=1)}, [(r, f)])
+    SWPipeline(plan, 0).run(range(8))
+    assert [s.item() for s in sums] == [float(i + 1) for i in range(8)]
+
+
+def overwritten(keep_alive: bool) -> bool:
+    """Whether memory that one stream frees is taken again while another stream is still to read it."""
+    wrong = []
+
+    def make(ctx: IterContext) -> None:
+        ctx.x = torch.ones(1 << 20, device="cuda")
+
+    def read_late(ctx: IterContext) -> None:
+        torch.cuda._sleep(200_000_000)
+        wrong.append((ctx.x != 1).any())
+        del ctx.x
+
+    def reuse(ctx: IterContext) -> None:
+        ctx.y = torch.full((1 << 20,), 7.0, device="cuda")
+
+    tasks = [PipelineTask(fn.__name__, fn) for fn in (make, read_late, reuse)]
+    schedule = dict(
+        zip(tasks, (TaskSchedule(stream="a"), TaskSchedule(stream="b"), TaskSchedule(stream="a")), strict=True)
+    )
+    # reuse waits for nothing on the device: no event of read_late holds stream a up.
+    pipe = SWPipeline(PipelinePlan(schedule, [("read_late", "make")]), 0, order="stage_descending")
+    if not keep_alive:
+        pipe.device.keep_alive = lambda values, stream: None  # type: ignore[method-assign]
+    torch.cuda.empty_cache()
+    pipe.run(range(4))
+    return any(bool(w) for w in wrong)
+
+
+@on_gpu
+@pytest.mark.filterwarnings("ignore::pipelines.schedule.PlanWarning")
+def test_on_a_gpu_tensors_that_cross_streams_are_kept_alive() -> None:
+    assert not overwritten(keep_alive=True)
+    assert overwritten(keep_alive=False), "the case no longer shows what keep_alive is for"
