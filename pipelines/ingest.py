@@ -251,11 +251,12 @@ def load_trace(
 ) -> ReadTrace:
     """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected.
 
-    With a folder, `events` is a view of a Parquet file in it, which must stay as long as `con`; else a table.
+    With a folder, `events` is a view of a Parquet file in it, which must stay as long as `con`, and lacks the arguments'
+    text, which no model reads; else it is a table.
     """
     with tempfile.TemporaryDirectory() as scratch:
         kept = folder or Path(scratch)
-        trace = load_events(Path(path), kept, on_bytes=on_bytes)
+        trace = load_events(Path(path), kept, on_bytes=on_bytes, lean=folder is not None)
         assert isinstance(trace, ReadTrace)  # nothing is known here
         part = f"SELECT * FROM read_parquet({quoted(kept / f'{trace.trace_id}.parquet')})"
         con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {part}")

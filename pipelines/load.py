@@ -18,6 +18,8 @@ from pipelines.models.run import create_rules
 from pipelines.sqltext import quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
 
+_LEAN = "CASE WHEN ph = 'M' THEN args END AS args, CAST(NULL AS VARCHAR) AS extra"
+
 
 def load_events(
     path: Path,
@@ -25,11 +27,13 @@ def load_events(
     batch_id: str = "",
     known: Set[str] = frozenset(),
     on_bytes: Callable[[int], Any] | None = None,
+    lean: bool = False,
 ) -> ReadTrace | KnownTrace:
     """Read a trace into `<folder>/<trace_id>.parquet`, table `events`.
 
     Nothing is written where the id is in `known`: that costs one pass of inflating and hashing.
-    `on_bytes(n)` is called while packed bytes are read. Raises TraceRejected, or OSError where the file cannot be read.
+    `on_bytes(n)` is called while packed bytes are read. A `lean` file is for one answer and not for a lake: it lacks
+    what no model reads (extra, and args but those of metadata events) and is not packed. Raises TraceRejected, or OSError where the file cannot be read.
     """
     reader = TraceReader(path, folder, on_bytes)
     if reader.trace_id in known:
@@ -40,7 +44,10 @@ def load_events(
     part = folder / f"{reader.trace_id}.parquet"
     with connect_reader() as con:
         _prepare(con, catalog, reader, batch_id)
-        write_tables(reader.tables(con, catalog.models["events"].sql), part)
+        query = catalog.models["events"].sql
+        if lean:
+            query = f"SELECT * REPLACE ({_LEAN}) FROM (\n{query}\n)"
+        write_tables(reader.tables(con, query), part, "none" if lean else "zstd")
         return _finished(con, catalog, reader, part)
 
 

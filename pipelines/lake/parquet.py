@@ -14,7 +14,7 @@ _DIRECT = ("event_id", "ts_ns", "dur_ns", "end_ns", "args", "correlation", "exte
 _STATISTICS = ("trace_id", "batch_id", "event_id", "ph", "cat", "ts_ns", "dur_ns", "end_ns", "correlation", "stream")
 
 
-def write_tables(tables: Iterable[pa.Table], target: Path) -> None:
+def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "zstd") -> None:
     """Write tables of one schema into a file, a row group each (empty ones only where there is no other)."""
     from pyarrow import parquet
 
@@ -26,7 +26,7 @@ def write_tables(tables: Iterable[pa.Table], target: Path) -> None:
                 writer = parquet.ParquetWriter(
                     target,
                     table.schema,
-                    compression="zstd",
+                    compression=compression,
                     use_dictionary=[name for name in names if name not in _DIRECT],  # pyright: ignore[reportArgumentType]
                     write_statistics=[name for name in _STATISTICS if name in names],  # pyright: ignore[reportArgumentType]
                 )

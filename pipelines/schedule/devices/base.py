@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Work:
     """Which task of which iteration a launch is. `skipped` = its shortcut is replayed instead of its function."""
 

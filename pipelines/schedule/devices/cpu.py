@@ -24,7 +24,8 @@ class _Lane:
     def __init__(self, name: str) -> None:
         self.jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self.launched = 0  # jobs put; counted under the stream's lock
-        self.finished = 0  # jobs run; counted under `passed`
+        self.finished = 0  # jobs run; counted by its own thread
+        self.waiting = 0  # threads that wait for one of its jobs
         self.abandoned = False  # its thread did not end in time: whoever waits for it goes on
         self.passed = Condition(Lock())
         self.thread = Thread(target=self._work, name=f"cpu stream {name}", daemon=True)
@@ -33,16 +34,22 @@ class _Lane:
     def _work(self) -> None:
         while (job := self.jobs.get()) is not None:
             job()
-            with self.passed:
-                self.finished += 1
-                self.passed.notify_all()
+            self.finished += 1
+            # Who waits adds itself first and looks at `finished` after: if it is not seen here, it has seen this job.
+            if self.waiting:
+                with self.passed:
+                    self.passed.notify_all()
 
     def wait_for(self, mark: int, timeout_s: float | None = None) -> bool:
         """Block until the first `mark` jobs have run. False when that took longer than `timeout_s`."""
         if self.finished >= mark:
             return True
         with self.passed:
-            return self.passed.wait_for(lambda: self.finished >= mark or self.abandoned, timeout_s)
+            self.waiting += 1
+            try:
+                return self.passed.wait_for(lambda: self.finished >= mark or self.abandoned, timeout_s)
+            finally:
+                self.waiting -= 1
 
     def abandon(self) -> None:
         with self.passed:
@@ -136,10 +143,10 @@ class CpuDevice(Device):
             stream.put(partial(lane.wait_for, mark))
 
     def launch(self, stream: CpuStream, body: Callable[[], None], work: Work) -> None:
-        stream.put(lambda: profiled(work.label, body))
+        stream.put(partial(profiled, work, body))
 
     def run_here(self, body: Callable[[], None], work: Work) -> None:
-        profiled(work.label, body)
+        profiled(work, body)
 
     def join(self, event: CpuEvent, timeout_s: float) -> bool:
         point = event.point

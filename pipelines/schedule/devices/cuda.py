@@ -56,7 +56,7 @@ class CudaDevice(Device):
         torch.cuda.nvtx.range_push(work.label)
         try:
             with torch.cuda.stream(stream):
-                profiled(work.label, body)
+                profiled(work, body)
         finally:
             torch.cuda.nvtx.range_pop()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from pipelines.schedule.devices.base import Work
 
-def profiled(label: str, body: Callable[[], None]) -> None:
+
+def profiled(work: Work, body: Callable[[], None]) -> None:
     """Run `body`, inside torch's record_function where a torch profiler is on in this process.
 
     A profiler of torch sees threads other than its own only with `_ExperimentalConfig(profile_all_threads=True)`.
@@ -15,5 +17,5 @@ def profiled(label: str, body: Callable[[], None]) -> None:
     if profiler is None or not profiler._is_profiler_enabled:
         body()
         return
-    with profiler.record_function(label):
+    with profiler.record_function(work.label):
         body()
