@@ -10,6 +10,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -163,7 +164,9 @@ class _PipelineBase(ABC):
         for name in self._serial_order:
             task, replay = self._tasks[name], self._shortcuts.will_replay(name)
             try:
-                self.device.run_here(self._body(task, ctx, replay), Work(name, iter_idx, replay, "SWP_serial"))
+                self.device.run_here(
+                    partial(self._exec_task, task, ctx, replay), Work(name, iter_idx, replay, "SWP_serial")
+                )
             except Exception as error:
                 self._shortcuts.forget_promises()
                 raise _task_failed(error, name, iter_idx) from error
@@ -320,7 +323,7 @@ class _PipelineBase(ABC):
         ctx = self._contexts[iter_idx]
         replay = self._shortcuts.will_replay(name)
         self.device.keep_alive(vars(ctx), stream)
-        body = self._guarded(run, self._body(self._tasks[name], ctx, replay), name, iter_idx)
+        body = partial(self._run_task, run, self._tasks[name], ctx, replay)
         work = Work(name, iter_idx, replay)
         if self.checked.schedule[name].globally_ordered:
             self._launch_ordered(slot, stream, body, work)
@@ -364,28 +367,25 @@ class _PipelineBase(ABC):
             message = f"task {work.task!r} of iteration {work.iteration} {late}"
             raise PipelineTimeout(message, work.task, work.iteration) from None
 
-    def _body(self, task: PipelineTask, ctx: IterContext, replay: bool) -> Callable[[], None]:
-        """What is launched: replay, run and record, or just run (SWP-62)."""
+    def _exec_task(self, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
+        """Replay, run and record, or just run (SWP-62)."""
         if replay:
-            return lambda: self._shortcuts.replay(task, ctx)
-        if task.name in self._shortcuts.enabled:
-            return lambda: self._shortcuts.record(task, ctx)
-        return lambda: task.fn(ctx)
+            self._shortcuts.replay(task, ctx)
+        elif task.name in self._shortcuts.enabled:
+            self._shortcuts.record(task, ctx)
+        else:
+            task.fn(ctx)
 
-    def _guarded(self, run: _Run, body: Callable[[], None], name: str, iter_idx: int) -> Callable[[], None]:
-        """`body` as it may run on a stream: an error stops the engine, and after an error nothing runs any more."""
-
-        def guarded() -> None:
-            if run.failure is not None:
-                return
-            run.inside[name] = iter_idx
-            try:
-                body()
-            except BaseException as error:
-                self._fail(run, error, name, iter_idx)
-            del run.inside[name]
-
-        return guarded
+    def _run_task(self, run: _Run, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
+        """What is launched: an error stops the engine, and after an error nothing runs any more."""
+        if run.failure is not None:
+            return
+        run.inside[task.name] = ctx.iter_idx
+        try:
+            self._exec_task(task, ctx, replay)
+        except BaseException as error:
+            self._fail(run, error, task.name, ctx.iter_idx)
+        del run.inside[task.name]
 
     # --- waiting and failing
 

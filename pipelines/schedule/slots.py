@@ -2,10 +2,47 @@
 
 from __future__ import annotations
 
-from threading import Event, Lock
+from threading import Condition, Lock
 
 from pipelines.schedule.devices.base import Device
 from pipelines.schedule.errors import PipelineError
+
+
+class Signal:
+    """threading.Event, but cheap to set while nobody waits: one shared condition for all signals of a slot."""
+
+    __slots__ = ("_changed", "_set", "_waiting")
+
+    def __init__(self, changed: Condition) -> None:
+        self._changed = changed
+        self._set = False
+        self._waiting = 0
+
+    def is_set(self) -> bool:
+        """Whether it was set since it was cleared last."""
+        return self._set
+
+    def set(self) -> None:
+        """Let go who waits. Who waits counts itself first and looks after: if it is not seen here, it sees the flag."""
+        self._set = True
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    def clear(self) -> None:
+        """As before set()."""
+        self._set = False
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until it is set; False when that took longer than `timeout_s`."""
+        if self._set:
+            return True
+        with self._changed:
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(self.is_set, timeout_s)
+            finally:
+                self._waiting -= 1
 
 
 class Slot:
@@ -13,9 +50,10 @@ class Slot:
 
     def __init__(self, names: list[str], device: Device) -> None:
         self.iter_idx = -1  # whose it is
-        self.signals = {name: Event() for name in names}
+        changed = Condition(Lock())
+        self.signals = {name: Signal(changed) for name in names}
         self.events = {name: device.event() for name in names}
-        self.complete = Event()  # every task is submitted
+        self.complete = Signal(changed)  # every task is submitted
         self._missing = 0
         self._lock = Lock()
 
