@@ -1,8 +1,8 @@
 """One trace file → Arrow tables of its events in their order, its metadata and its findings.
 
-DuckDB reads the pieces of the array that a thread cuts, two at a time, each straight through `sql/ingest/events.sql`.
+DuckDB reads the pieces of the array that a thread cuts, some at a time, each straight through `sql/ingest/events.sql`.
 A piece that it refuses, or in which it would let something pass without a word, goes through the tolerant reader, and
-only that piece. Nothing grows with the file: at most four pieces are on the way.
+only that piece. Nothing grows with the file: a handful of pieces is on the way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.traces.source import Source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-READERS = 2
+READERS = 3  # one more than cores, because one always waits for its piece to be written
 _COLUMNS = {
     **dict.fromkeys(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s"), "VARCHAR"),
     **dict.fromkeys(("args", "attr"), "JSON"),
@@ -48,7 +48,7 @@ _REFUSE_SUSPECT = f"WHERE CASE WHEN {_SUSPECT} THEN error('a bare NaN or infinit
 
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
-    """A private database in memory for `TraceReader`: each of its queries has one thread, so two run side by side."""
+    """A private database in memory for `TraceReader`: each of its queries has one thread, and some run side by side."""
     return duckdb.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
 
 
@@ -135,7 +135,7 @@ class _Pieces:
         self.after: dict[str, Any] = {}
 
     def tables(self) -> Iterator[pa.Table]:
-        """Two pieces are read ahead; whether one may stand as it was read is decided in order."""
+        """Pieces are read ahead; whether one may stand as it was read is decided in order."""
         waiting: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
         with ThreadPoolExecutor(READERS) as pool:
             for piece in self.cutter.pieces():
@@ -158,7 +158,7 @@ class _Pieces:
         if not piece.plain:
             return None
         table = self._read(piece.file, 1 << 20, _REFUSE_SUSPECT)
-        if table is None and not _has_no_number(piece.data):
+        if table is None and not _has_no_number(piece.data()):
             table = self._read(piece.file, 2 * PIECE_BYTES)
         return table
 
@@ -175,7 +175,7 @@ class _Pieces:
 
     def _tolerantly(self, piece: Piece) -> tuple[pa.Table, dict[str, Any] | None]:
         # The bracket that ends the array was cut off behind the last plain piece.
-        data = self.carry + piece.data + (b"]" if piece.last and piece.plain else b"")
+        data = self.carry + piece.data() + (b"]" if piece.last and piece.plain else b"")
         offset = self.carry_offset if self.carry else piece.offset
         found = self.cutter.found
         before = FindingCounter(found.counts.copy(), dict(found.places))

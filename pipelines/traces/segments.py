@@ -29,14 +29,18 @@ _LOSSY = re.compile(rb'"ts"\s*:\s*"?-?(?:\d{14,}\.|\d{10,}\.\d{4}|9\d{12}\.|8[89
 
 @dataclass
 class Piece:
-    """Some entries of the array: `data` without the brackets, also written to `file` as an array."""
+    """Some entries of the array, in `file` as an array of their own."""
 
-    data: bytes
-    offset: int  # of data in the unpacked content
     file: Path
+    offset: int  # of the entries in the unpacked content
     last: bool = False
     plain: bool = True  # False: no end of the array was found in the last piece
     metadata: dict = field(default_factory=dict)  # after the array
+    raw: bytes | None = None  # the entries, where the file does not hold them as they are
+
+    def data(self) -> bytes:
+        """The entries without the brackets, as they stand in the trace."""
+        return self.raw if self.raw is not None else self.file.read_bytes()[1:-1]
 
 
 class Cutter:
@@ -83,7 +87,8 @@ class Cutter:
             buffer += chunk
             if len(buffer) >= PIECE_BYTES + TAIL_BYTES and (cut := _boundary(buffer)):
                 end, begin = cut
-                self._put(Piece(bytes(memoryview(buffer)[:end]), offset, self._file(number)))
+                with memoryview(buffer) as whole, whole[:end] as entries:
+                    self._put(Piece(self._file(number), offset), entries)
                 del buffer[:begin]
                 offset += begin
                 number += 1
@@ -94,24 +99,26 @@ class Cutter:
         if self.source.damage is None:
             end = find_end(tail, self.head.is_object, number == 0, self.found)
         if end is None:
-            self._put(Piece(tail, offset, self._file(number), last=True, plain=False))
+            self._queue.put(Piece(self._file(number), offset, last=True, plain=False, raw=tail))
         else:
-            self._put(Piece(tail[: end[0]], offset, self._file(number), last=True, metadata=end[1]))
+            self._put(Piece(self._file(number), offset, last=True, metadata=end[1]), memoryview(tail)[: end[0]])
 
     def _file(self, number: int) -> Path:
         return self.folder / f"piece{number}.json"
 
-    def _put(self, piece: Piece) -> None:
-        if piece.plain:
-            data = mark_times(piece.data) if _loses_digits(piece.data) else piece.data
-            with piece.file.open("wb") as file:
-                file.write(b"[")
-                file.write(data)
-                file.write(b"]")
+    def _put(self, piece: Piece, entries: memoryview) -> None:
+        marked = entries
+        if _loses_digits(entries):
+            piece.raw = bytes(entries)
+            marked = mark_times(piece.raw)
+        with piece.file.open("wb") as file:
+            file.write(b"[")
+            file.write(marked)
+            file.write(b"]")
         self._queue.put(piece)
 
 
-def _loses_digits(data: bytes) -> bool:
+def _loses_digits(data: memoryview) -> bool:
     """Some time in it is longer than a double holds.
 
     The search by pattern looks at every event; points with ten digits before them are found ten times as fast.
