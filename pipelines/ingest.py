@@ -248,15 +248,16 @@ def load_trace(
     path: str | Path,
     on_bytes: Callable[[int], Any] | None = None,
     folder: Path | None = None,
+    lean: bool = False,
 ) -> ReadTrace:
     """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected.
 
-    With a folder, `events` is a view of a Parquet file in it, which must stay as long as `con`, and lacks the arguments'
-    text, which no model reads; else it is a table.
+    With a folder, `events` is a view of a Parquet file in it, which must stay as long as `con`; else it is a table. A
+    `lean` one lacks the arguments' text, which no model reads.
     """
     with tempfile.TemporaryDirectory() as scratch:
         kept = folder or Path(scratch)
-        trace = load_events(Path(path), kept, on_bytes=on_bytes, lean=folder is not None)
+        trace = load_events(Path(path), kept, on_bytes=on_bytes, lean=lean)
         assert isinstance(trace, ReadTrace)  # nothing is known here
         part = f"SELECT * FROM read_parquet({quoted(kept / f'{trace.trace_id}.parquet')})"
         con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {part}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -40,6 +41,9 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
     assert edges.stat().st_size > 0
     overlay = json.loads(tracelake("overlay", capture.ranks[0].path, "--out-dir", tmp_path, "--json").stdout)["path"]
     assert Path(overlay).name.startswith("overlaid_critical_path_")
+    with (gzip.open if overlay.endswith(".gz") else open)(overlay) as drawn:
+        kept = [event.get("args", {}) for event in json.load(drawn)["traceEvents"]]
+    assert any("External id" in args for args in kept)  # the arguments of the events that are drawn again
 
     assert json.loads(tracelake("tables", "kernels", "--json").stdout)[0]["column"] == "trace_id"
     for wrong in (("critical-path", "ffff", "--lake", lake), ("sql", "SELECT x", "--lake", lake), ("tables", "nope")):

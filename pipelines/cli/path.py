@@ -22,8 +22,11 @@ SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch
 
 
 @contextmanager
-def opened(trace: str, lake: Path) -> Iterator[tuple[Any, str]]:
-    """A private DuckDB connection with tables `events`, `traces` and `findings` of one trace, and the trace's id."""
+def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[tuple[Any, str]]:
+    """A private DuckDB connection with tables `events`, `traces` and `findings` of one trace, and the trace's id.
+
+    `with_arguments`: the text of all arguments is there, too, which no model reads.
+    """
     import tempfile
 
     import duckdb
@@ -33,18 +36,18 @@ def opened(trace: str, lake: Path) -> Iterator[tuple[Any, str]]:
         con.execute("SET memory_limit = '500MB'")
         con.execute("SET preserve_insertion_order = false")
         if Path(trace).is_file():
-            yield con, _load(con, Path(trace), Path(folder))
+            yield con, _load(con, Path(trace), Path(folder), lean=not with_arguments)
         else:
             yield con, _find(con, trace, lake)
 
 
-def _load(con: Any, path: Path, folder: Path) -> str:
+def _load(con: Any, path: Path, folder: Path, lean: bool) -> str:
     from pipelines.ingest import load_trace
     from pipelines.traces import TraceRejected
 
     try:
         with progress(path.stat().st_size, f"reading {path.name}") as advance:
-            return load_trace(con, path, on_bytes=advance, folder=folder).trace_id
+            return load_trace(con, path, on_bytes=advance, folder=folder, lean=lean).trace_id
     except TraceRejected as rejection:
         raise fail(str(rejection)) from None
 
@@ -216,7 +219,7 @@ def overlay(
     from pipelines.critical_path.windows import WindowNotFound, WindowRequest, parse_instance
     from pipelines.models.catalog import load_catalog
 
-    with opened(trace, lake) as (con, trace_id):
+    with opened(trace, lake, with_arguments=True) as (con, trace_id):
         window = "full" if not annotation else "asked"
         try:
             first, last = parse_instance(instance)
