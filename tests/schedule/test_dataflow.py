@@ -111,6 +111,29 @@ def test_swp_57_retiring_sweeps_what_a_full_buffer_held_back() -> None:
     assert queue.fired[5:] == [(1, "a")]
 
 
+def test_swp_57_retiring_itself_sweeps() -> None:
+    pipe, queue = held(max_depth=2)
+    pipe._try_advance(iter(range(2)))
+    pipe._fired.discard(("a", 1))
+    before = len(queue.fired)
+    pipe._sweep_fire()  # a is in flight twice, as far as the books say
+    assert queue.fired[before:] == []
+    pipe._do_retire(0, None)
+    assert (1, "a") in queue.fired[before:]
+
+
+def test_swp_56_the_books_are_in_order_before_the_iteration_can_be_retired() -> None:
+    early = []
+
+    class Checking(DataFlowPipeline):
+        def _after_task_complete(self, name: str, iter_idx: int) -> None:
+            early.append(self._slots.of(iter_idx).signals[name].is_set())
+            super()._after_task_complete(name, iter_idx)
+
+    Checking(fused_sparse_dist(), 3, "cpu").run(range(5))
+    assert early == [False] * 45
+
+
 @pytest.mark.parametrize("max_depth", [1, 3, 5])
 def test_swp_58_and_71_h2d_bursts_up_to_max_depth_and_no_further(max_depth: int) -> None:
     let_go, diary, taken = threading.Event(), Diary(), []

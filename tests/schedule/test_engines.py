@@ -405,6 +405,29 @@ def test_swp_45_drain_finishes_what_is_in_flight_and_the_iterator_can_be_changed
     pipe.drain()
 
 
+@every_engine
+def test_swp_4_ordered_tasks_of_two_streams_do_not_run_beside_each_other(engine: Any) -> None:
+    """On a device whose streams run bodies later, launching in order would not be enough."""
+    diary, let_go = Diary(), threading.Event()
+    names = ["first", "second", "free"]
+    plan = plan_of(
+        dict.fromkeys(names, 0),
+        [],
+        diary=diary,
+        before={"first": lambda ctx: let_go.wait(20) and None},
+        stream={name: name for name in names},
+        thread_group={name: name for name in names},
+        globally_ordered={"first": True, "second": True},
+    )
+    pipe = engine(plan)
+    data = pipe.fill_pipeline(range(3))
+    assert eventually(lambda: ("free", 0) in diary.ended and pipe._slots.of(0).complete.is_set())
+    assert ("second", 0) not in diary.began  # submitted, and held back behind first
+    let_go.set()
+    finish(pipe, data)
+    assert [entry for entry in diary.order if entry[0] != "free"] == [(n, i) for i in range(3) for n in names[:2]]
+
+
 def test_swp_53_contexts_live_from_copy_to_backward() -> None:
     """Depth 2, 3 batches: while iteration 0 computes, only iterations 0 and 1 have a context."""
     alive = []

@@ -15,7 +15,16 @@ pytest.importorskip("torch", reason="the engines need torch")
 from pipelines.schedule import DataFlowPipeline, PipelineError, PipelineTimeout, SWPipeline
 from pipelines.schedule.devices.cpu import CpuDevice
 from pipelines.schedule.sequencer import _SubmissionSequencer
-from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, fused_sparse_dist, own_threads, plan_of
+from tests.schedule.plans import (
+    FUSED_INTER,
+    FUSED_INTRA,
+    FUSED_STAGES,
+    Diary,
+    eventually,
+    fused_sparse_dist,
+    own_threads,
+    plan_of,
+)
 
 ENGINES: list[Callable[..., Any]] = [
     partial(SWPipeline, device="cpu"),
@@ -119,10 +128,41 @@ def test_swp_9_a_signal_that_does_not_come_times_out_with_both_tasks_named(engin
     groups = {"a": "A", "b": "B", "c": "C"}
     pipe = engine(plan_of(stages, [("b", "a"), ("c", "b")], thread_group=groups), device=Slow())
     pipe.signal_timeout_s, pipe.progress_timeout_s, pipe.join_timeout_s = 0.2, 0.6, 0.1
+    slots = pipe._slots
     with pytest.raises(PipelineTimeout, match=r"(task 'c' of iteration 1 waited 0.2 s for 'b')|('b' has not begun)"):
         pipe.run(range(5))
     let_go.set()
     pipe.drain()
+    assert pipe._slots is not slots  # the thread that was left behind writes into the old ones
+    pipe.run(range(5))
+
+
+@every_engine
+def test_swp_67_who_waits_for_its_turn_is_let_go_by_a_failure(engine: Any) -> None:
+    """second waits for first's turn, first for base, and launching base fails."""
+    pipe: Any = None
+
+    class Broken(CpuDevice):
+        def launch(self, stream: Any, body: Any, work: Any) -> None:
+            if work.task == "base":
+                if clocked:
+                    assert eventually(lambda: bool(pipe._sequencer._turn._waiters))  # type: ignore[attr-defined]
+                raise RuntimeError("no such kernel")
+            super().launch(stream, body, work)
+
+    names = ["base", "first", "second"]
+    groups = {name: name for name in names}
+    ordered = {"first": True, "second": True}
+    plan = plan_of(dict.fromkeys(names, 0), [("first", "base")], thread_group=groups, globally_ordered=ordered)
+    pipe = engine(plan, device=Broken())
+    clocked = isinstance(pipe, SWPipeline)  # data flow does not give second to its thread before first
+    pipe.signal_timeout_s = 20.0
+    if clocked:
+        pipe._enqueue_order = names
+    with pytest.raises(PipelineError, match="'base' failed in iteration 0: RuntimeError: no such kernel") as caught:
+        pipe.run(range(1))
+    assert not hasattr(caught.value, "__notes__")
+    assert own_threads() == []
 
 
 def test_swp_45_an_error_while_draining_is_raised_and_the_engine_is_ready() -> None:
