@@ -62,6 +62,7 @@ def _prepare(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceRead
 
 
 def _finished(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path) -> ReadTrace:
+    con.execute("RESET threads")  # nothing else runs any more
     con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
     counts = _counts(con, catalog)
     shift = base_of(reader.metadata) - reader.base_ns

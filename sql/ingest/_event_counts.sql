@@ -2,7 +2,7 @@
 SELECT
     trace_id,  -- The trace.
     count(*) AS n_events,  -- Entries of traceEvents.
-    count(coalesce(ph, name, pid, CAST(ts_ns AS VARCHAR))) AS n_readable,  -- Those that hold anything.
+    count(*) FILTER (WHERE ph IS NOT NULL OR ts_ns IS NOT NULL) AS n_readable,  -- Those with a phase or a time.
     min(CASE WHEN dur_ns IS NOT NULL THEN ts_ns END) AS first_ts_ns,  -- Earliest start of an event with a duration, ns.
     max(CASE WHEN dur_ns IS NOT NULL THEN end_ns END) AS last_ts_ns,  -- Latest end of an event with a duration, ns.
     count(*) FILTER (WHERE ph = 'B') AS n_begins,  -- Begin events.
