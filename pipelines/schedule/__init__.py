@@ -18,14 +18,19 @@ from pipelines.schedule.validate import CheckedPlan, validate_plan
 if TYPE_CHECKING:
     from pipelines.schedule.dataflow_pipeline import DataFlowPipeline
     from pipelines.schedule.devices.resolve import resolve_device
+    from pipelines.schedule.durations import Jitter, Spikes
+    from pipelines.schedule.gantt import write_gantt
     from pipelines.schedule.profiler import ProfileResult, TaskProfiler
+    from pipelines.schedule.simulated import SimulatedDevice, simulate
     from pipelines.schedule.sw_pipeline import SWPipeline
+    from pipelines.schedule.timeline import Timeline
 
 __all__ = [
     "CheckedPlan",
     "DataFlowPipeline",
     "DeclaredIO",
     "IterContext",
+    "Jitter",
     "PipelineError",
     "PipelinePlan",
     "PipelineTask",
@@ -34,19 +39,32 @@ __all__ = [
     "PlanWarning",
     "ProfileResult",
     "SWPipeline",
+    "SimulatedDevice",
+    "Spikes",
     "TaskProfiler",
     "TaskRef",
     "TaskSchedule",
+    "Timeline",
     "resolve_device",
+    "simulate",
     "validate_plan",
+    "write_gantt",
 ]
 
+# Functions whose module has their own name (predict, search, gantt) are imported from it: the package can have only
+# one of the two under that name, and which one would depend on who was imported first.
 _MODULE_OF = {
     "DataFlowPipeline": "dataflow_pipeline",
+    "Jitter": "durations",
     "ProfileResult": "profiler",
     "SWPipeline": "sw_pipeline",
+    "SimulatedDevice": "simulated",
+    "Spikes": "durations",
     "TaskProfiler": "profiler",
+    "Timeline": "timeline",
     "resolve_device": "devices.resolve",
+    "simulate": "simulated",
+    "write_gantt": "gantt",
 }
 
 

@@ -47,7 +47,8 @@ ENGINES: list[Callable[..., Any]] = [
     partial(DataFlowPipeline, max_depth=1, device="cpu"),
     partial(DataFlowPipeline, max_depth=5, device="cpu"),
 ]
-every_engine = pytest.mark.parametrize("engine", ENGINES, ids=["ready_first", "descending", "flow1", "flow5"])
+IDS = ["ready_first", "descending", "flow1", "flow5"]
+every_engine = pytest.mark.parametrize("engine", ENGINES, ids=IDS)
 
 
 def finish(pipe: Any, data: Any) -> list[int]:
@@ -73,7 +74,15 @@ def test_swp_38_39_fill_and_progress_run_every_iteration_in_order(engine: Any, n
     assert own_threads() == []
 
 
-@every_engine
+@pytest.mark.parametrize(
+    "engine",
+    [
+        *ENGINES,
+        partial(SWPipeline, device="simulated"),
+        partial(DataFlowPipeline, max_depth=3, device="simulated"),
+    ],
+    ids=[*IDS, "simulated_clocked", "simulated_flow"],
+)
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data(), n=st.integers(1, 7), iterations=st.integers(0, 6))
 def test_swp_33_every_random_legal_plan_completes(engine: Any, data: st.DataObject, n: int, iterations: int) -> None:

@@ -99,3 +99,13 @@ def test_a_plan_is_written_and_checked_without_torch() -> None:
     code = "import sys, pipelines.schedule as s; s.validate_plan(s.PipelinePlan({'a': s.TaskSchedule()}, [])); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_every_exported_name_is_there() -> None:
+    pytest.importorskip("torch", reason="the engines need torch")
+    import pipelines.schedule as room
+
+    for name in room.__all__:
+        assert getattr(room, name).__name__ if name != "TaskRef" else room.TaskRef
+    with pytest.raises(AttributeError, match="nobody"):
+        _ = room.nobody  # type: ignore[attr-defined]
