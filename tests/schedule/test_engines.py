@@ -200,6 +200,20 @@ def test_swp_10_only_the_iteration_before_is_waited_for_and_iteration_0_for_none
     assert diary.order == [(name, i) for i in range(5) for name in "ab"]  # the dependency makes it serial (SWP-24)
 
 
+@every_engine
+@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("stream", [None, "side"])
+@pytest.mark.parametrize("group", ["default", "other"])
+def test_swp_11_a_dependency_means_the_same_on_any_stage_stream_and_thread(
+    engine: Any, stage: int, stream: str | None, group: str
+) -> None:
+    diary = Diary()
+    intra, inter = [("b", "a")], [("a", "b")]
+    placed = {"stream": {"b": stream}, "thread_group": {"b": group}}
+    engine(plan_of({"a": 0, "b": stage}, intra, inter, diary=diary, **placed)).run(range(6))
+    diary.check("ab", 6, intra, inter)
+
+
 def test_swp_12_tasks_go_to_their_groups_queue_in_submission_order() -> None:
     groups = {"H2D": "memcpy"}
     pipe = SWPipeline(fused_sparse_dist(thread_group=groups), "cpu")

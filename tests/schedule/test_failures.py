@@ -138,6 +138,7 @@ def test_swp_9_a_signal_that_does_not_come_times_out_with_both_tasks_named(engin
 
 
 @every_engine
+@pytest.mark.filterwarnings("ignore::pipelines.schedule.PlanWarning")
 def test_swp_67_who_waits_for_its_turn_is_let_go_by_a_failure(engine: Any) -> None:
     """second waits for first's turn, first for base, and launching base fails."""
     pipe: Any = None
