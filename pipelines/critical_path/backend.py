@@ -1,6 +1,7 @@
 """tracelake's networkx backend: `networkx.dag_longest_path` on a graph held as arrays.
 
-networkx finds it by the entry points `networkx.backends` and `networkx.backend_info` in pyproject.toml.
+networkx finds it by the entry points in pyproject.toml: `networkx.backends` here, `networkx.backend_info` in
+`backend_info.py`.
 """
 
 from __future__ import annotations
@@ -11,17 +12,6 @@ import networkx as nx
 
 from pipelines.critical_path.graph import ArrayGraph
 from pipelines.critical_path.longest import longest_path_edges
-
-
-def get_info() -> dict[str, Any]:
-    """What networkx asks a backend about itself."""
-    return {
-        "backend_name": "tracelake",
-        "project": "tracelake",
-        "package": "pipelines.critical_path.backend",
-        "short_summary": "Longest paths on graphs held as arrays",
-        "functions": {"dag_longest_path": {}, "dag_longest_path_length": {}},
-    }
 
 
 class BackendInterface:
