@@ -55,7 +55,7 @@ class Span:
 
     def files(self, lake: Lake, table: str) -> list[str]:
         """A table's Parquet files of the run; of `rejects` also those of batches in which no file went in."""
-        committed = set(lake.batches())
+        committed = lake.all_batches()
         marked = [p for p in table_files(lake.root, table) if table == "rejects" or batch_of(p) in committed]
         return [str(path) for path in marked if self.holds(batch_of(path))]
 

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 MARK = "traces"
+RUN_MARK = "schedule_runs"
+KEYS = {MARK: "trace_id", RUN_MARK: "run_id"}
 REJECTS = "rejects"
 STAGING = ".staging"
 ANALYST = "analyst.duckdb"
@@ -41,6 +43,11 @@ class Batch:
         if not match:
             raise ValueError(f"{self.batch_id!r} is no batch id")
         return "-".join(match.groups())
+
+
+def mark_of(table: str) -> str:
+    """The table whose file commits a batch of this table."""
+    return RUN_MARK if table.startswith("schedule_") else MARK
 
 
 def table_file(root: Path, table: str, batch: Batch) -> Path:

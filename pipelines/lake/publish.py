@@ -12,14 +12,14 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import ANALYST, ANALYST_TEMP, MARK, REJECTS
+from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.store import Lake, committed_rows
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model, load_catalog
 from pipelines.models.run import run_models
 from pipelines.sqltext import quoted
 
-_SMALL = (MARK, "findings", REJECTS)
+_SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 
 
@@ -33,9 +33,9 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     with lake.publish_lock(), tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
         with duckdb.connect(str(built)) as con:
-            batches = set(lake.batches())
+            batches = lake.all_batches()
             con.execute("BEGIN")  # one flush to disk instead of one a statement
-            for table in (MARK, *(t for t in catalog.public if t != MARK)):
+            for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
                 _publish_table(con, catalog, catalog.models[table], lake.committed_files(table, batches))
             con.execute("COMMIT")
         with built.open("rb+") as file:
@@ -70,11 +70,15 @@ def _publish_table(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: Mode
     kind = "TABLE"
     if model.kind == "rules":
         run_models(con, catalog, [model.name])
+    elif model.kind == "view":
+        kind = "VIEW"
+        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
     elif not files:
         types = column_types(catalog)[model.name]
         con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
     else:
-        kind = "TABLE" if model.name in _SMALL or model.layer == "summary" else "VIEW"
+        is_small = model.name in _SMALL or model.layer == "summary" or mark_of(model.name) != MARK
+        kind = "TABLE" if is_small else "VIEW"
         con.execute(f"CREATE {kind} {model.name} AS {committed_rows(model.name, files)}")
     _comment(con, model, kind)
 

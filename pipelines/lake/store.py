@@ -12,7 +12,19 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import ANALYST_TEMP, MARK, REJECTS, STAGING, Batch, batch_of, table_file, table_files
+from pipelines.lake.layout import (
+    ANALYST_TEMP,
+    KEYS,
+    MARK,
+    REJECTS,
+    RUN_MARK,
+    STAGING,
+    Batch,
+    batch_of,
+    mark_of,
+    table_file,
+    table_files,
+)
 from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
@@ -28,7 +40,7 @@ class Lake:
     @property
     def exists(self) -> bool:
         """Some batch is committed."""
-        return bool(table_files(self.root, MARK))
+        return any(table_files(self.root, mark) for mark in KEYS)
 
     def staging(self, batch: Batch) -> Path:
         """A private folder of a batch, made when it is first asked for; no view matches what is in it."""
@@ -70,23 +82,34 @@ class Lake:
 
     def known_traces(self) -> dict[str, Batch]:
         """The committed traces and the batch each lies in."""
-        files = table_files(self.root, MARK)
+        return self._known(MARK)
+
+    def known_runs(self) -> dict[str, Batch]:
+        """The committed runs of schedules and the batch each lies in."""
+        return self._known(RUN_MARK)
+
+    def _known(self, mark: str) -> dict[str, Batch]:
+        files = table_files(self.root, mark)
         if not files:
             return {}
         with duckdb.connect() as con:
-            rows = con.execute(f"SELECT trace_id, batch_id FROM read_parquet({file_list(files)})").fetchall()
-        return {trace_id: Batch(batch_id) for trace_id, batch_id in rows}
+            rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
+        return {key: Batch(batch_id) for key, batch_id in rows}
 
-    def batches(self) -> list[Batch]:
-        """The committed batches, oldest first."""
-        return [batch_of(path) for path in table_files(self.root, MARK)]
+    def batches(self, mark: str = MARK) -> list[Batch]:
+        """The committed batches of traces (or of runs: RUN_MARK), oldest first."""
+        return [batch_of(path) for path in table_files(self.root, mark)]
+
+    def all_batches(self) -> set[Batch]:
+        """The committed batches of traces and of runs."""
+        return {batch for mark in KEYS for batch in self.batches(mark)}
 
     def committed_files(self, table: str, batches: Set[Batch] | None = None) -> list[Path]:
         """The table's files of committed batches (of `batches`, where these were listed before), oldest first.
 
         A file without a mark may be taken away again, so nobody else reads it.
         """
-        known = set(self.batches()) if batches is None else batches
+        known = self.all_batches() if batches is None else batches
         return [path for path in table_files(self.root, table) if table == REJECTS or batch_of(path) in known]
 
     def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
@@ -104,11 +127,11 @@ class Lake:
 
         That is: staging folders, files of batches without a commit mark, half-built analysts' files.
         """
-        committed = set(self.batches())
+        committed = self.all_batches()
         unmarked = (
             path
             for path in self.root.glob("*/day=*/*.parquet")
-            if path.parts[-3] not in (MARK, REJECTS) and batch_of(path) not in committed
+            if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed
         )
         found = [*self.root.glob(f"{STAGING}/*"), *self.root.glob(f"{ANALYST_TEMP}*"), *unmarked]
         gone = [path for path in found if _is_leftover(path)]
@@ -125,11 +148,13 @@ class Lake:
         The views list the files of this moment, the marks first: what is committed later is in none of them, so no
         query sees a batch in one table and not in another.
         """
-        batches = set(self.batches())
+        batches = self.all_batches()
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
-        for table in (MARK, *(t for t in tables if t != MARK)):
+        asked = list(tables)
+        marks = {MARK, *(mark_of(table) for table in asked)}
+        for table in (*marks, *(t for t in asked if t not in marks)):
             if files := self.committed_files(table, batches):
-                only_here = "" if table == REJECTS else only
+                only_here = "" if table == REJECTS or mark_of(table) != MARK else only
                 con.execute(f"CREATE OR REPLACE VIEW {table} AS {committed_rows(table, files)}{only_here}")
 
     def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
@@ -140,12 +165,13 @@ class Lake:
 
 
 def committed_rows(table: str, files: Iterable[Path]) -> str:
-    """The SELECT of a table's committed rows; it reads `traces`, which must be there before.
+    """The SELECT of a table's committed rows; it reads the table's mark (`traces`), which must be there before.
 
     Files of an older version of a model may lack columns: they read as NULL until they are computed anew.
     """
     rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
-    return rows if table in (MARK, REJECTS) else f"{rows} SEMI JOIN {MARK} USING (trace_id, batch_id)"
+    mark = mark_of(table)
+    return rows if table in (*KEYS, REJECTS) else f"{rows} SEMI JOIN {mark} USING ({KEYS[mark]}, batch_id)"
 
 
 def _flush_names(folder: Path) -> None:

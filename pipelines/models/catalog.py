@@ -19,7 +19,7 @@ from pipelines.models.errors import CatalogError
 from pipelines.models.sqlfile import Column, ParsedFile, parse_files
 
 SQL_DIR = Path(__file__).resolve().parents[2] / "sql"
-LAYERS = ("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary")
+LAYERS = ("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary", "schedule")
 
 # Tables that the caller provides and that are no files: what a trace file was staged to, and what is asked for.
 GIVEN = {
@@ -35,7 +35,9 @@ GIVEN = {
 
 @dataclass(frozen=True)
 class Model:
-    """A table. `kind`: sql (a model), lake (written by ingestion), rules (a CSV) or python (see PYTHON_MODELS)."""
+    """A table. `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, asked anew each time),
+    rules (a CSV) or python (see PYTHON_MODELS).
+    """
 
     name: str
     layer: str
@@ -192,8 +194,14 @@ def _sql_model(path: Path, parsed: ParsedFile) -> Model:
         columns=parsed.columns,
         dependencies=parsed.dependencies,
         checks=parsed.checks,
-        kind="lake" if layer == "ingest" and not path.stem.startswith("_") else "sql",
+        kind=_kind(layer, path.stem),
     )
+
+
+def _kind(layer: str, name: str) -> str:
+    if layer == "ingest" and not name.startswith("_"):
+        return "lake"
+    return "view" if layer == "schedule" else "sql"
 
 
 def _rules(folder: Path) -> list[Model]:
