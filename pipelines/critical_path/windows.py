@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import duckdb
@@ -56,6 +57,17 @@ def request_windows(
     con.execute("CREATE OR REPLACE TABLE switch_overrides (profile VARCHAR, switch VARCHAR, value VARCHAR)")
     for (profile, switch), value in (overrides or {}).items():
         con.execute(f"INSERT INTO switch_overrides VALUES {row([profile, switch, value])}")
+
+
+def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[WindowRequest]:
+    """The windows that the lake holds of each trace: the whole of it (`full`), and every profiler step by its name."""
+    traces = list(trace_ids)
+    steps = con.execute(
+        "SELECT trace_id, name FROM events WHERE cat = 'user_annotation' AND dur_ns IS NOT NULL "
+        f"AND name LIKE 'ProfilerStep#%' AND trace_id IN {row(['', *traces])} GROUP BY ALL ORDER BY trace_id, min(ts_ns)"
+    ).fetchall()
+    whole = [WindowRequest(trace_id) for trace_id in traces]
+    return [*whole, *(WindowRequest(trace_id, name, annotation=name) for trace_id, name in steps)]
 
 
 def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> WindowNotFound:

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.critical_path.windows import request_windows, usual_windows
 from pipelines.lake.layout import Batch, table_file
 from pipelines.lake.publish import publish
 from pipelines.lake.store import VERSION_KEY, Lake
@@ -116,7 +116,7 @@ def _run_group(lake: Lake, work: _Work, traces: list[str], folder: Path, label: 
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         con.execute("SET preserve_insertion_order = false")
         _batch_views(con, lake, work.batch, traces)
-        request_windows(con, [WindowRequest(trace_id) for trace_id in traces])
+        request_windows(con, usual_windows(con, traces))
         runs = run_models(con, work.catalog, work.tables, on_model=lambda name: work.on_step(name + label))
         for run in runs:
             work.seconds[run.name] = work.seconds.get(run.name, 0.0) + run.seconds
