@@ -12,16 +12,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from pipelines.schedule.errors import PipelineError, PipelineTimeout, PlanError, PlanWarning
+
+# Functions that are called like their module are imported now: whoever imported the module later would put it in the
+# function's place. None of them needs torch.
+from pipelines.schedule.gantt import gantt, write_gantt
 from pipelines.schedule.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
+from pipelines.schedule.predict import predict
+from pipelines.schedule.search import search
+from pipelines.schedule.simulated import SimulatedDevice, simulate
 from pipelines.schedule.validate import CheckedPlan, validate_plan
 
 if TYPE_CHECKING:
     from pipelines.schedule.dataflow_pipeline import DataFlowPipeline
     from pipelines.schedule.devices.resolve import resolve_device
     from pipelines.schedule.durations import Jitter, Spikes
-    from pipelines.schedule.gantt import write_gantt
     from pipelines.schedule.profiler import ProfileResult, TaskProfiler
-    from pipelines.schedule.simulated import SimulatedDevice, simulate
     from pipelines.schedule.sw_pipeline import SWPipeline
     from pipelines.schedule.timeline import Timeline
 
@@ -45,26 +50,24 @@ __all__ = [
     "TaskRef",
     "TaskSchedule",
     "Timeline",
+    "gantt",
+    "predict",
     "resolve_device",
+    "search",
     "simulate",
     "validate_plan",
     "write_gantt",
 ]
 
-# Functions whose module has their own name (predict, search, gantt) are imported from it: the package can have only
-# one of the two under that name, and which one would depend on who was imported first.
 _MODULE_OF = {
     "DataFlowPipeline": "dataflow_pipeline",
     "Jitter": "durations",
     "ProfileResult": "profiler",
     "SWPipeline": "sw_pipeline",
-    "SimulatedDevice": "simulated",
     "Spikes": "durations",
     "TaskProfiler": "profiler",
     "Timeline": "timeline",
     "resolve_device": "devices.resolve",
-    "simulate": "simulated",
-    "write_gantt": "gantt",
 }
 
 
