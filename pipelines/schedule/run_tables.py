@@ -1,0 +1,135 @@
+"""The tables that a run of a schedule leaves as Parquet files, column by column.
+
+A run is one folder, `<run_id>/`, with one file a table (`schedule_runs.parquet`, …; those without rows are there too).
+It is renamed into place when all of it is written. Times are whole nanoseconds, NULL where they were not measured.
+
+Clocks: "run time" is ns since the run's start: on `cpu` and `cuda` the host's monotonic clock, on `simulated` virtual
+time. "Device time" is the GPU's clock by CUDA events, with its zero at the run's start (to within the time that an
+event takes to reach an idle GPU, some 10 us); only `cuda` has one, so a CPU's number never stands in such a column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its SQL type, and what it holds."""
+
+    name: str
+    type: str
+    doc: str
+    nullable: bool = False
+
+
+_RUN = Column("run_id", "VARCHAR", "The run.")
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    # One row: the run.
+    "schedule_runs": (
+        _RUN,
+        Column("plan_hash", "VARCHAR", "The plan, in schedule_plans."),
+        Column("engine", "VARCHAR", "serial, sw or dataflow."),
+        Column("device", "VARCHAR", "cuda:N, cpu or simulated."),
+        Column("device_name", "VARCHAR", "Name of the GPU or processor.", nullable=True),
+        Column("torch_version", "VARCHAR", "Version of torch; NULL where a simulation ran without it.", nullable=True),
+        Column("python_version", "VARCHAR", "Version of Python."),
+        Column("seed", "BIGINT", "Seed of data, weights and jitter."),
+        Column("size", "VARCHAR", "Size of the workload."),
+        Column("iterations", "BIGINT", "Measured iterations."),
+        Column("warmup", "BIGINT", "Iterations before them, by the same engine, which no table holds."),
+        Column("wall_ns", "BIGINT", "Run time when the device's last work was done; virtual on simulated."),
+        Column("throughput_per_s", "DOUBLE", "Measured iterations a second of wall_ns.", nullable=True),
+        Column("host", "VARCHAR", "Host name."),
+        Column("started_at", "TIMESTAMP", "Start of the measured iterations, UTC."),
+        Column("max_depth", "BIGINT", "dataflow: iterations that may be in flight; NULL for others.", nullable=True),
+        Column("jitter_us", "DOUBLE", "Mean of the delay added to jitter_task, exponentially distributed; 0: none."),
+        Column("jitter_task", "VARCHAR", "The task that was delayed; NULL where none was.", nullable=True),
+        Column(
+            "trace_file", "VARCHAR", "torch.profiler's trace of these iterations, beside the tables.", nullable=True
+        ),
+    ),
+    # One row: a task of the run's plan.
+    "schedule_plans": (
+        Column("plan_hash", "VARCHAR", "Of all that decides what the plan does: these columns less run_id and plan."),
+        _RUN,
+        Column("plan", "VARCHAR", "Name of the plan."),
+        Column("workload", "VARCHAR", "What it computes."),
+        Column("position", "BIGINT", "Place of the task in the plan, from 0."),
+        Column("task", "VARCHAR", "The task."),
+        Column("stage", "BIGINT", "Engine sw: works on the iteration that many behind the newest."),
+        Column("stream", "VARCHAR", "Stream it runs on (serial: all run on default)."),
+        Column("thread_group", "VARCHAR", "Host thread that submits it."),
+        Column("globally_ordered", "BOOLEAN", "Submitted in the same order on every rank."),
+        Column(
+            "depends_on", "VARCHAR", "Tasks of the same iteration that it waits for, joined by commas; may be empty."
+        ),
+        Column("depends_on_last", "VARCHAR", "Likewise, of the iteration before."),
+    ),
+    # One row: a task of a measured iteration.
+    "schedule_task_timings": (
+        _RUN,
+        Column("task", "VARCHAR", "The task."),
+        Column("iteration", "BIGINT", "From 0."),
+        Column("submit_ns", "BIGINT", "The host began to hand it to its stream, run time."),
+        Column("start_ns", "BIGINT", "Its function began, run time; on cuda that only launches its kernels."),
+        Column("end_ns", "BIGINT", "Its function returned, run time."),
+        Column("device_start_ns", "BIGINT", "Its stream reached it, device time.", nullable=True),
+        Column("device_end_ns", "BIGINT", "Its kernels were done, device time.", nullable=True),
+        Column("stall_ns", "BIGINT", "How long its stream stood still before it, on the clock that it ran by."),
+        Column(
+            "stall_cause",
+            "VARCHAR",
+            "The longest part of the stall as `kind: task iN`; kinds: timeline.KINDS. NULL where it did not stall.",
+            nullable=True,
+        ),
+    ),
+    # One row: a task that TaskProfiler measured (--profile).
+    "schedule_exposed_times": (
+        _RUN,
+        Column("task", "VARCHAR", "The task."),
+        Column("exposed_ns", "BIGINT", "Serial iteration less the serial iteration without the task; at least 0."),
+        Column("baseline_ns", "BIGINT", "The serial iteration."),
+    ),
+    # One row: a task, or with task NULL the whole, in a simulation fed with this run's median durations.
+    "schedule_predictions": (
+        _RUN,
+        Column("task", "VARCHAR", "The task; NULL for the whole.", nullable=True),
+        Column("duration_ns", "BIGINT", "Median that the simulation was given; NULL for the whole.", nullable=True),
+        Column("period_ns", "BIGINT", "From an iteration's end to the next's; NULL for tasks.", nullable=True),
+        Column("ideal_ns", "BIGINT", "Work of the busiest stream an iteration; NULL for tasks.", nullable=True),
+        Column("stall_ns", "BIGINT", "Mean stall of its stream before it an iteration; whole: of all streams."),
+    ),
+}
+
+
+def schema(table: str) -> pa.Schema:
+    """The Arrow schema of a table, with every column's documentation as its metadata."""
+    import pyarrow as pa
+
+    types = {
+        "VARCHAR": pa.string(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+        "TIMESTAMP": pa.timestamp("us"),
+    }
+    return pa.schema([pa.field(c.name, types[c.type], c.nullable, {"doc": c.doc}) for c in TABLES[table]])
+
+
+def arrow_table(table: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows as an Arrow table. Raises ValueError where a column is missing, unknown, or NULL and must not be."""
+    import pyarrow as pa
+
+    wanted = {column.name: column for column in TABLES[table]}
+    for row in rows:
+        if wrong := sorted(wanted.keys() ^ row.keys()):
+            raise ValueError(f"{table}: a row lacks, or has too many: {', '.join(wrong)}")
+        if empty := [n for n, value in row.items() if value is None and not wanted[n].nullable]:
+            raise ValueError(f"{table}: NULL in {', '.join(empty)}, which must have a value")
+    return pa.Table.from_pylist(rows, schema=schema(table))
