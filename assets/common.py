@@ -11,7 +11,7 @@ import dagster as dg
 import duckdb
 
 from pipelines.lake import Batch, Lake
-from pipelines.lake.layout import batch_of, table_files
+from pipelines.lake.layout import MARK, batch_of, mark_of, table_files
 from pipelines.models.catalog import GIVEN, Catalog, Model, load_catalog
 
 # Code references, observable sources and backfill policies are beta in the Dagster that pyproject.toml pins to.
@@ -72,7 +72,7 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
                 todo += model.dependencies
             else:
                 found[source] = None
-        elif GIVEN.get(source) == "ingest":
+        elif GIVEN.get(source) == "ingest" and mark_of(name) == MARK:
             found["trace_files"] = None
     return list(found)
 
@@ -110,7 +110,11 @@ def source_of(model: Model) -> dg.CodeReferencesMetadataValue:
 
 def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
     """Metadata of a table as it lies in the lake: rows, bytes, columns with types, the first rows."""
-    files = span.files(lake, table)
+    return shown_files(table, span.files(lake, table))
+
+
+def shown_files(table: str, files: list[str]) -> dict[str, Any]:
+    """Metadata of a table from its Parquet files."""
     if not files:
         return {"dagster/row_count": 0}
     with duckdb.connect() as con:

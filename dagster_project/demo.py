@@ -51,9 +51,11 @@ def materialize_all(
 def asset_names() -> list[str]:
     """The assets that a run materializes."""
     from dagster_project.definitions import defs
+    from dagster_project.jobs import ingest_and_analyse
 
     graph = defs.resolve_asset_graph()
-    return sorted(key.to_user_string() for key in graph.materializable_asset_keys)
+    chosen = ingest_and_analyse.selection.resolve(graph) & graph.materializable_asset_keys
+    return sorted(key.to_user_string() for key in chosen)
 
 
 if __name__ == "__main__":

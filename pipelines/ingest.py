@@ -28,6 +28,7 @@ from pipelines.lake.store import Lake
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.origin import describe_origin
+from pipelines.runs import RUN_TABLES, create_run_table, ingest_runs, is_run_table, run_folders
 from pipelines.sqltext import file_list, quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
 
@@ -48,7 +49,10 @@ _STAGED = {
 
 @dataclass(frozen=True)
 class TraceRow:
-    """What became of one file. `status`: ok, repaired, partial, known (its content is in the lake) or rejected."""
+    """What became of one file. `status`: ok, repaired, partial, known (its content is in the lake) or rejected.
+
+    The folder of a run of a schedule is one row: `trace_id` is its run's id, `n_events` its task timings.
+    """
 
     path: str
     status: str
@@ -105,11 +109,13 @@ def ingest(
 
     `on_file(row)` is called after each file, `on_bytes(n)` while packed bytes are read. Files are committed in batches
     of 500 traces or 2 GiB of JSON, so a crash loses at most the batch it hit, and running again completes it. Files of
-    the lake itself are passed over. Raises duckdb.IOException or OSError where the lake cannot be written.
+    the lake itself are passed over. Folders that hold runs of schedules come in, too (`pipelines/runs.py`). Raises duckdb.IOException or OSError where the lake cannot be written.
     """
     lake.sweep()
     report = IngestReport()
-    files = deque(path for path in expand(paths) if not path.absolute().is_relative_to(lake.root))
+    given = [path for path in expand(paths) if not path.absolute().is_relative_to(lake.root)]
+    runs = run_folders(given)
+    files = deque(path for path in given if not (is_run_table(path) and path.parent in runs))
     while files:
         with _OpenBatch(lake, job) as batch:
             rows: list[TraceRow] = []
@@ -119,6 +125,13 @@ def ingest(
                     on_file(rows[-1])
             beaten = batch.commit()
             report.rows.extend(replace(r, status="known") if r.trace_id in beaten else r for r in rows)
+    for run in ingest_runs(runs, lake) if runs else ():
+        row_of_run = TraceRow(
+            str(run.folder), run.status, run.run_id, None, run.n_timings, None, run.seconds, run.reason
+        )
+        report.rows.append(row_of_run)
+        if on_file:
+            on_file(row_of_run)
     return report
 
 
@@ -279,3 +292,5 @@ def empty_lake_tables(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
     con.execute("DELETE FROM traces")
     con.execute("DELETE FROM findings")
     con.execute(f"CREATE OR REPLACE TABLE rejects AS {catalog.models['rejects'].sql}")
+    for table in RUN_TABLES:
+        create_run_table(con, catalog, table, None)

@@ -28,6 +28,11 @@ GIVEN = {
     "_staged_traces": "ingest",
     "_staged_findings": "ingest",
     "_rejected_files": "ingest",
+    "_staged_schedule_runs": "ingest",
+    "_staged_schedule_plans": "ingest",
+    "_staged_schedule_task_timings": "ingest",
+    "_staged_schedule_exposed_times": "ingest",
+    "_staged_schedule_predictions": "ingest",
     "window_requests": "canonical",
     "switch_overrides": "canonical",
 }

@@ -1,0 +1,88 @@
+"""Schedules of software pipelines: run them, take their timings into the lake, show what came of them."""
+
+import base64
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+from pydantic import Field
+
+from assets.common import markdown_table, shown_files, table_spec
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST
+from pipelines.lake.publish import publish
+from pipelines.models.catalog import load_catalog
+from pipelines.runs import RUN_TABLES, ingest_runs, run_folders
+from pipelines.schedule_picture import picture_of_run
+
+POOL = "schedule_device"
+_COMPARED = """
+    SELECT plan, engine, device, device_name, period_ns / 1000.0 AS period_us, efficiency, predicted_period_ns / 1000.0 AS predicted_us
+    FROM schedule_periods WHERE run_id IN (SELECT unnest($runs)) ORDER BY plan, period_ns DESC
+"""
+
+
+class ScheduleConfig(dg.Config):
+    """Which schedules a run measures: every plan with every engine, one after the other."""
+
+    plans: list[str] = Field(default=["mlp"])
+    engines: list[str] = Field(default=["serial", "sw", "dataflow"])
+    device: str = "auto"  # cuda where there is one, else cpu
+    iterations: int = 50
+    size: str = "small"
+    jitter_us: float = 0.0
+    seed: int = 0
+
+
+def view_assets() -> list[dg.AssetSpec]:
+    """The models over runs: views that are asked anew each time, so Dagster shows them and does not make them."""
+    return [table_spec(name, {"sql", "duckdb"}) for name, m in load_catalog().models.items() if m.kind == "view"]
+
+
+@dg.multi_asset(
+    name="schedules",
+    specs=[table_spec(name, {"torch", "parquet", "duckdb"}) for name in RUN_TABLES],
+    pool=POOL,  # one run at a time on the device
+)
+def schedule_runs(
+    context: dg.AssetExecutionContext, config: ScheduleConfig, lake: dg.ResourceParam[Lake]
+) -> Iterator[dg.MaterializeResult]:
+    """Run every plan with every engine in a process of its own and write the timings back as tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        for plan in config.plans:
+            for engine in config.engines:
+                context.log.info(f"plan {plan}, engine {engine}")
+                _run(plan, engine, config, Path(folder))
+        rows = ingest_runs(run_folders(Path(folder).rglob("*.parquet")), lake)
+    failed = [f"{row.folder.name}: {row.reason}" for row in rows if row.status == "rejected"]
+    if failed:
+        raise dg.Failure(f"a run's tables were not taken in: {'; '.join(failed)}")
+    publish(lake)
+    runs = [row.run_id for row in rows if row.run_id]
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        found = con.execute(_COMPARED, {"runs": runs})
+        compared = markdown_table([column[0] for column in found.description or ()], found.fetchall())
+        pictures = {f"timeline {run}": _image(picture_of_run(con, run)) for run in runs}
+    for table in RUN_TABLES:
+        more = {"compared": dg.MetadataValue.md(compared), **pictures} if table == "schedule_runs" else {}
+        files = [str(path) for path in lake.committed_files(table)]
+        yield dg.MaterializeResult(table, metadata={**shown_files(table, files), "runs": len(runs), **more})
+
+
+def _run(plan: str, engine: str, config: ScheduleConfig, folder: Path) -> None:
+    command = [sys.executable, "-m", "pipelines.schedule.run", "--plan", plan, "--engine", engine, "--out", str(folder)]
+    options = {"iterations": config.iterations, "size": config.size, "seed": config.seed, "jitter-us": config.jitter_us}
+    command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    command += ["--device", config.device] if config.device != "auto" else []
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise dg.Failure(f"plan {plan}, engine {engine}: {(done.stderr or done.stdout).strip()[-2000:]}")
+
+
+def _image(svg: str) -> dg.MetadataValue:
+    data = base64.b64encode(svg.encode()).decode()
+    return dg.MetadataValue.md(f"![timeline](data:image/svg+xml;base64,{data})")

@@ -1,0 +1,149 @@
+"""Runs of schedules → the lake: folders of Parquet files that `python -m pipelines.schedule.run` wrote.
+
+A run comes in once, by its run_id, and whole: its rows become visible with the file of `schedule_runs`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from pipelines.lake.layout import RUN_MARK, Batch
+from pipelines.lake.store import Lake
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.sqltext import file_list, quoted, row
+
+RUN_TABLES = (
+    RUN_MARK,
+    "schedule_plans",
+    "schedule_task_timings",
+    "schedule_exposed_times",
+    "schedule_predictions",
+)
+_NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
+_PARQUET = "FORMAT parquet, COMPRESSION zstd"
+
+
+class RunRejected(Exception):
+    """A folder that is no whole run; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """What became of one run's folder. `status`: ok, known or rejected."""
+
+    folder: Path
+    status: str
+    run_id: str | None = None
+    n_timings: int | None = None
+    seconds: float = 0.0
+    reason: str | None = None
+
+
+def run_folders(files: Iterable[Path]) -> list[Path]:
+    """The folders among the files' that hold a run."""
+    return sorted({path.parent for path in files if path.name == f"{RUN_MARK}.parquet"})
+
+
+def is_run_table(path: Path) -> bool:
+    """A table of a run and no trace."""
+    return path.suffix == ".parquet" and path.stem in RUN_TABLES
+
+
+def ingest_runs(folders: Iterable[Path], lake: Lake) -> list[RunRow]:
+    """Put runs into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
+    catalog = load_catalog()
+    batch = Batch.new()
+    with duckdb.connect() as con:
+        for table in RUN_TABLES:
+            create_run_table(con, catalog, table, None)
+        con.execute("CREATE SCHEMA one")
+        rows = [_add(con, catalog, Path(folder), batch) for folder in folders]
+        if any(run.status == "ok" for run in rows):
+            beaten = _commit(con, lake, batch)
+            rows = [RunRow(r.folder, "known", r.run_id) if r.run_id in beaten else r for r in rows]
+    return rows
+
+
+def create_run_table(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str, folder: Path | None, schema: str = "main"
+) -> None:
+    """Create a table of runs in `con` from the file in a folder (None or no file: empty), with its columns and types."""
+    path = folder / f"{table}.parquet" if folder else None
+    columns = [column.name for column in catalog.models[table].columns]
+    if path is None or not path.exists():
+        given = f"SELECT {', '.join(f'CAST(NULL AS VARCHAR) AS {name}' for name in columns)} LIMIT 0"
+    else:
+        there = {found[0] for found in con.execute(f"DESCRIBE FROM read_parquet({quoted(path)})").fetchall()}
+        chosen = [name if name in there else f"CAST(NULL AS VARCHAR) AS {name}" for name in columns]
+        given = f"SELECT {', '.join(chosen)} FROM read_parquet({quoted(path)})"
+    con.execute(f"CREATE OR REPLACE TEMP VIEW _staged_{table} AS {given}")
+    con.execute(f"CREATE OR REPLACE TABLE {schema}.{table} AS {catalog.models[table].sql}")
+    con.execute(f"DROP VIEW _staged_{table}")
+
+
+def _add(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path, batch: Batch) -> RunRow:
+    started = time.perf_counter()
+    try:
+        run_id = _read(con, catalog, folder)
+        if con.execute(f"SELECT run_id FROM {RUN_MARK} WHERE run_id = {quoted(run_id)}").fetchall():
+            return RunRow(folder, "known", run_id, seconds=time.perf_counter() - started)
+        for table in RUN_TABLES:
+            chosen = f"SELECT * REPLACE ({quoted(run_id)} AS run_id, {quoted(batch.batch_id)} AS batch_id)"
+            con.execute(f"INSERT INTO main.{table} {chosen} FROM one.{table}")
+        n_timings = con.execute("SELECT count(*) FROM one.schedule_task_timings").fetchall()[0][0]
+    except RunRejected as rejection:
+        return RunRow(folder, "rejected", reason=str(rejection))
+    except duckdb.Error as error:
+        return RunRow(folder, "rejected", reason=f"DuckDB cannot read it: {str(error).splitlines()[0]}")
+    return RunRow(folder, "ok", run_id, n_timings, time.perf_counter() - started)
+
+
+def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> str:
+    """Create the tables of one run in schema `one`; returns its id. Raises RunRejected."""
+    missing = [table for table in _NEEDED if not (folder / f"{table}.parquet").exists()]
+    if missing:
+        raise RunRejected(f"no whole run: {', '.join(missing)} missing; run the schedule again with --out")
+    for table in RUN_TABLES:
+        create_run_table(con, catalog, table, folder, "one")
+    runs = con.execute(f"SELECT run_id FROM one.{RUN_MARK}").fetchall()
+    if len(runs) != 1 or not runs[0][0]:
+        raise RunRejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder holds one")
+    return runs[0][0]
+
+
+def _commit(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch) -> set[str]:
+    """Put the files in place, the mark last; returns the runs that are in the lake already."""
+    folder = lake.staging(batch)
+    try:
+        with lake.commit_lock():
+            known = set(lake.known_runs())
+            mine = {run_id for (run_id,) in con.execute(f"SELECT run_id FROM {RUN_MARK}").fetchall()}
+            beaten = mine & known
+            for table in RUN_TABLES:
+                con.execute(f"DELETE FROM {table} WHERE run_id IN {row(['', *beaten])}")
+            _forget_known_plans(con, lake)
+            if mine - beaten:
+                for table in (*(t for t in RUN_TABLES if t != RUN_MARK), RUN_MARK):
+                    staged = folder / f"{table}.parquet"
+                    con.execute(f"COPY {table} TO {quoted(staged)} ({_PARQUET})")
+                    lake.put(table, batch, staged)
+        return beaten
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    """A plan's tasks stand once in the lake, with the first run that brought them."""
+    con.execute(
+        "DELETE FROM schedule_plans WHERE (plan_hash, run_id) NOT IN "
+        "(SELECT plan_hash, min(run_id) FROM schedule_plans GROUP BY plan_hash)"
+    )
+    if files := lake.committed_files("schedule_plans"):
+        known = f"SELECT plan_hash FROM read_parquet({file_list(files)})"
+        con.execute(f"DELETE FROM schedule_plans WHERE plan_hash IN ({known})")

@@ -1,0 +1,22 @@
+-- One row: a run of a schedule. This table is the commit mark of runs: rows of the other schedule tables count only where their run is here.
+-- check: unique(run_id)
+SELECT
+    CAST(run_id AS VARCHAR) AS run_id,  -- The run.
+    CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    CAST(plan_hash AS VARCHAR) AS plan_hash,  -- The plan, in schedule_plans.
+    CAST(engine AS VARCHAR) AS engine,  -- serial, sw (clocked) or dataflow.
+    CAST(device AS VARCHAR) AS device,  -- Device it ran on: cuda:N, cpu or simulated.
+    CAST(device_name AS VARCHAR) AS device_name,  -- Name of the GPU or processor.
+    CAST(torch_version AS VARCHAR) AS torch_version,  -- Version of torch.
+    CAST(python_version AS VARCHAR) AS python_version,  -- Version of Python.
+    CAST(seed AS BIGINT) AS seed,  -- Seed of data and weights.
+    CAST(size AS VARCHAR) AS size,  -- Size of the workload.
+    CAST(iterations AS BIGINT) AS iterations,  -- Iterations that were measured.
+    CAST(warmup AS BIGINT) AS warmup,  -- Iterations before them, which no table holds.
+    CAST(wall_ns AS BIGINT) AS wall_ns,  -- Wall time of the measured iterations, ns.
+    CAST(throughput_per_s AS DOUBLE) AS throughput_per_s,  -- Iterations a second.
+    CAST(host AS VARCHAR) AS host,  -- Host name.
+    CAST(started_at AS TIMESTAMP) AS started_at,  -- Start of the run, UTC.
+    CAST(max_depth AS BIGINT) AS max_depth,  -- Iterations that a data-flow engine lets in flight; NULL for others.
+    CAST(jitter_us AS DOUBLE) AS jitter_us  -- Mean of the delay added to each task, us; 0 for none.
+FROM _staged_schedule_runs

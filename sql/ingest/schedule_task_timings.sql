@@ -1,0 +1,15 @@
+-- One row: a task of an iteration of a run: when it was submitted, ran, and what its stream waited for before it.
+-- check: unique(run_id, task, iteration)
+SELECT
+    CAST(run_id AS VARCHAR) AS run_id,  -- The run.
+    CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    CAST(task AS VARCHAR) AS task,  -- Task.
+    CAST(iteration AS BIGINT) AS iteration,  -- Iteration, from 0.
+    CAST(submit_ns AS BIGINT) AS submit_ns,  -- The host handed it to its stream, ns since the start of the run.
+    CAST(start_ns AS BIGINT) AS start_ns,  -- It began on the host clock, ns since the start of the run; NULL where only the device knows.
+    CAST(end_ns AS BIGINT) AS end_ns,  -- It ended, likewise.
+    CAST(device_start_ns AS BIGINT) AS device_start_ns,  -- It began on the device by events, ns since the first event of the run; NULL on devices without events of their own.
+    CAST(device_end_ns AS BIGINT) AS device_end_ns,  -- It ended on the device, likewise.
+    CAST(stall_ns AS BIGINT) AS stall_ns,  -- How long its stream stood still before it, ns; NULL where not measured.
+    CAST(stall_cause AS VARCHAR) AS stall_cause  -- What the stream waited for longest; NULL where it did not wait.
+FROM _staged_schedule_task_timings

@@ -1,0 +1,61 @@
+-- One row: a task of a run with the percentiles of its time, and how much of its jitter reached the iterations.
+-- How: nearest-rank percentiles; the iterations' jitter is that of the distances between their ends.
+WITH timed AS (
+    SELECT
+        run_id, task, iteration,
+        coalesce(device_end_ns, end_ns) - coalesce(device_start_ns, start_ns) AS task_ns, coalesce(device_end_ns, end_ns) AS finish_ns
+    FROM schedule_task_timings
+),
+ranked AS (
+    SELECT
+        run_id, task, task_ns,
+        row_number() OVER (PARTITION BY run_id, task ORDER BY task_ns) AS place,
+        count(*) OVER (PARTITION BY run_id, task) AS n
+    FROM timed
+    WHERE task_ns IS NOT NULL
+),
+tasks AS (
+    SELECT
+        run_id, task, max(n) AS n,
+        max(CASE WHEN place = (n + 1) // 2 THEN task_ns END) AS p50_ns,
+        max(CASE WHEN place = (n * 9 + 9) // 10 THEN task_ns END) AS p90_ns,
+        max(CASE WHEN place = (n * 99 + 99) // 100 THEN task_ns END) AS p99_ns
+    FROM ranked
+    GROUP BY run_id, task
+),
+ends AS (
+    SELECT run_id, iteration, max(finish_ns) AS finish_ns
+    FROM timed
+    GROUP BY run_id, iteration
+),
+periods AS (
+    SELECT run_id, finish_ns - lag(finish_ns) OVER (PARTITION BY run_id ORDER BY iteration) AS period_ns FROM ends
+),
+ranked_periods AS (
+    SELECT
+        run_id, period_ns,
+        row_number() OVER (PARTITION BY run_id ORDER BY period_ns) AS place,
+        count(*) OVER (PARTITION BY run_id) AS n
+    FROM periods
+    WHERE period_ns IS NOT NULL
+),
+iterations AS (
+    SELECT
+        run_id,
+        max(CASE WHEN place = (n + 1) // 2 THEN period_ns END) AS p50_ns,
+        max(CASE WHEN place = (n * 9 + 9) // 10 THEN period_ns END) AS p90_ns
+    FROM ranked_periods
+    GROUP BY run_id
+)
+SELECT
+    t.run_id,  -- The run.
+    t.task,  -- The task.
+    t.n,  -- Iterations with a time.
+    t.p50_ns,  -- Median, ns.
+    t.p90_ns,  -- 90th percentile, ns.
+    t.p99_ns,  -- 99th percentile, ns.
+    i.p50_ns AS iteration_p50_ns,  -- Median distance between the ends of iterations, ns.
+    i.p90_ns AS iteration_p90_ns,  -- Its 90th percentile, ns.
+    1.0 * (i.p90_ns - i.p50_ns) / nullif(t.p90_ns - t.p50_ns, 0) AS reaches_iteration  -- Spread of the iterations through spread of the task; NULL for a task without spread.
+FROM tasks AS t
+LEFT JOIN iterations AS i ON i.run_id = t.run_id

@@ -1,0 +1,72 @@
+-- One row: a run with its measured period, the work of its busiest stream, and what a simulation predicts.
+-- How: the period is the mean distance between the ends of iterations in the middle half of the run; the ideal is the longest sum of median task times on one stream (PRB-20, PRB-21).
+WITH timed AS (
+    -- By the device where it has events of its own, else by the host.
+    SELECT
+        t.run_id, t.task, t.iteration,
+        coalesce(t.device_start_ns, t.start_ns) AS begin_ns, coalesce(t.device_end_ns, t.end_ns) AS finish_ns
+    FROM schedule_task_timings AS t
+),
+iterations AS (
+    SELECT run_id, iteration, max(finish_ns) AS finish_ns
+    FROM timed
+    GROUP BY run_id, iteration
+),
+placed AS (
+    SELECT
+        run_id, finish_ns,
+        row_number() OVER (PARTITION BY run_id ORDER BY iteration) AS place,
+        count(*) OVER (PARTITION BY run_id) AS n
+    FROM iterations
+),
+middle AS (
+    SELECT run_id, min(finish_ns) AS first_ns, max(finish_ns) AS last_ns, count(*) - 1 AS steps
+    FROM placed
+    WHERE place > n // 4 AND place <= n - n // 4
+    GROUP BY run_id
+),
+ranked AS (
+    SELECT
+        run_id, task, finish_ns - begin_ns AS task_ns,
+        row_number() OVER (PARTITION BY run_id, task ORDER BY finish_ns - begin_ns) AS place,
+        count(*) OVER (PARTITION BY run_id, task) AS n
+    FROM timed
+    WHERE begin_ns IS NOT NULL AND finish_ns IS NOT NULL
+),
+medians AS (
+    SELECT run_id, task, task_ns FROM ranked WHERE place = (n + 1) // 2
+),
+streams AS (
+    SELECT r.run_id, p.stream, sum(m.task_ns) AS busy_ns
+    FROM schedule_runs AS r
+    JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash
+    JOIN medians AS m ON m.run_id = r.run_id AND m.task = p.task
+    GROUP BY r.run_id, p.stream
+),
+ideal AS (
+    SELECT run_id, max(busy_ns) AS ideal_ns, sum(busy_ns) AS serial_ns
+    FROM streams
+    GROUP BY run_id
+),
+named AS (
+    SELECT DISTINCT plan_hash, plan FROM schedule_plans
+)
+SELECT
+    r.run_id,  -- The run.
+    n.plan,  -- Name of its plan.
+    r.plan_hash,  -- Its plan.
+    r.engine,  -- serial, sw or dataflow.
+    r.device,  -- Device it ran on.
+    r.device_name,  -- Name of that device.
+    r.size,  -- Size of the workload.
+    r.jitter_us,  -- Mean of the delay added to each task, us.
+    CAST(round(1.0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,  -- Measured period, ns; NULL for runs of fewer than 3 iterations.
+    CAST(i.ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns an iteration.
+    CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns an iteration.
+    i.ideal_ns / nullif(1.0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,  -- Ideal through measured period.
+    w.period_ns AS predicted_period_ns  -- Period that the simulation predicts, ns; NULL where none was made.
+FROM schedule_runs AS r
+LEFT JOIN named AS n ON n.plan_hash = r.plan_hash
+LEFT JOIN middle AS m ON m.run_id = r.run_id
+LEFT JOIN ideal AS i ON i.run_id = r.run_id
+LEFT JOIN schedule_predictions AS w ON w.run_id = r.run_id AND w.task IS NULL

@@ -1,0 +1,20 @@
+-- One row: a task of an iteration as the trace of its run shows it.
+-- How: the annotations SWP/{task}/iter{N} of a trace whose metadata names the run.
+WITH ran AS (
+    SELECT trace_id, metadata ->> '$.schedule_run_id' AS run_id
+    FROM traces
+    WHERE metadata ->> '$.schedule_run_id' IS NOT NULL
+)
+SELECT
+    r.run_id,  -- The run.
+    e.trace_id,  -- Its trace.
+    e.event_id,  -- The annotation.
+    split_part(e.name, '/', 2) AS task,  -- The task.
+    TRY_CAST(replace(split_part(e.name, '/', 3), 'iter', '') AS BIGINT) AS iteration,  -- The iteration, from 0.
+    e.pid,  -- Process.
+    e.tid,  -- Thread.
+    e.ts_ns,  -- Start, ns.
+    e.dur_ns  -- Duration, ns.
+FROM events AS e
+JOIN ran AS r ON r.trace_id = e.trace_id
+WHERE e.name LIKE 'SWP/%/iter%' AND e.dur_ns IS NOT NULL AND e.cat <> 'gpu_user_annotation'

@@ -1,0 +1,30 @@
+-- One row: a pipelined run beside the latest serial run of the same plan, size and jitter on the same device.
+WITH serial AS (
+    SELECT
+        p.plan_hash, p.device, p.device_name, p.size, p.jitter_us, p.run_id, p.period_ns,
+        row_number() OVER (
+            PARTITION BY p.plan_hash, p.device, p.device_name, p.size, p.jitter_us ORDER BY r.started_at DESC, p.run_id
+        ) AS choice
+    FROM schedule_periods AS p
+    JOIN schedule_runs AS r ON r.run_id = p.run_id
+    WHERE p.engine = 'serial'
+)
+SELECT
+    p.run_id,  -- The run.
+    p.plan,  -- Its plan.
+    p.engine,  -- sw or dataflow.
+    p.device,  -- Device both ran on.
+    p.device_name,  -- Name of that device.
+    p.size,  -- Size of the workload.
+    p.jitter_us,  -- Mean of the delay added to each task, us.
+    p.period_ns,  -- Its period, ns.
+    s.run_id AS serial_run_id,  -- The serial run.
+    s.period_ns AS serial_period_ns,  -- Period of the serial run, ns.
+    1.0 * s.period_ns / nullif(p.period_ns, 0) AS speedup,  -- How many times faster than serial.
+    p.efficiency  -- Ideal through measured period.
+FROM schedule_periods AS p
+JOIN serial AS s
+    ON s.plan_hash = p.plan_hash AND s.device = p.device AND s.choice = 1
+        AND s.device_name IS NOT DISTINCT FROM p.device_name AND s.size IS NOT DISTINCT FROM p.size
+        AND s.jitter_us IS NOT DISTINCT FROM p.jitter_us
+WHERE p.engine <> 'serial'

@@ -1,0 +1,111 @@
+"""Runs of schedules in the lake: once each, whole, and what the models make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.publish import publish
+
+TASKS = ("Copy", "Forward")
+
+
+def write_run(folder: Path, run_id: str, engine: str, period_us: int, tasks_us: tuple[int, int] = (10, 30)) -> Path:
+    """A run of 20 iterations of Copy (stream copy) and Forward (stream main) that ends one every `period_us`."""
+    folder.mkdir(parents=True)
+    with duckdb.connect() as con:
+
+        def write(table: str, rows: str) -> None:
+            con.execute(f"COPY ({rows}) TO '{folder / table}.parquet' (FORMAT parquet)")
+
+        write(
+            "schedule_runs",
+            f"SELECT '{run_id}' AS run_id, 'h1' AS plan_hash, '{engine}' AS engine, 'cpu' AS device, 'a CPU' AS device_name, "
+            "20 AS iterations, TIMESTAMP '2026-01-01' AS started_at, 0.0 AS jitter_us, 'small' AS size",
+        )
+        write(
+            "schedule_plans",
+            "SELECT 'h1' AS plan_hash, 'p' AS plan, 'mlp' AS workload, * FROM (VALUES (0, 'Copy', 0, 'copy', NULL), "
+            "(1, 'Forward', 1, 'main', 'Copy')) AS t (position, task, stage, stream, depends_on)",
+        )
+        copy_us, forward_us = tasks_us
+        write(
+            "schedule_task_timings",
+            f"SELECT '{run_id}' AS run_id, t.task, i AS iteration, i * {period_us} * 1000 + t.begin_us * 1000 AS start_ns, "
+            f"i * {period_us} * 1000 + (t.begin_us + t.dur) * 1000 AS end_ns, t.begin_us * 100 AS stall_ns, t.cause AS stall_cause "
+            f"FROM range(20) AS r (i), (VALUES ('Copy', 0, {copy_us}, NULL), "
+            f"('Forward', {copy_us}, {forward_us}, 'event: Copy i7')) AS t (task, begin_us, dur, cause)",
+        )
+        write("schedule_predictions", f"SELECT '{run_id}' AS run_id, NULL::VARCHAR AS task, 31000 AS period_ns")
+    return folder
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    write_run(tmp_path / "runs" / "a", "a", "serial", 40)
+    write_run(tmp_path / "runs" / "b", "b", "sw", 32)
+    lake = Lake(tmp_path / "lake")
+    report = ingest([tmp_path / "runs"], lake)
+    assert [(Path(row.path).name, row.status, row.trace_id, row.n_events) for row in report.rows] == [
+        ("a", "ok", "a", 40),
+        ("b", "ok", "b", 40),
+    ]
+    return lake
+
+
+def asked(lake: Lake, query: str) -> list[tuple]:
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        return con.execute(query).fetchall()
+
+
+def test_runs_come_in_once(lake: Lake, tmp_path: Path) -> None:
+    files = sorted(lake.root.rglob("*.parquet"))
+    again = ingest([tmp_path / "runs"], lake)
+    assert [row.status for row in again.rows] == ["known", "known"]
+    assert sorted(lake.root.rglob("*.parquet")) == files
+    assert asked(lake, "SELECT run_id, engine FROM schedule_runs ORDER BY 1") == [("a", "serial"), ("b", "sw")]
+    assert asked(lake, "SELECT task, stage FROM schedule_plans ORDER BY position") == [("Copy", 0), ("Forward", 1)]
+    assert asked(lake, "SELECT count(*), count(device_start_ns) FROM schedule_task_timings") == [(80, 0)]
+
+
+def test_a_run_without_its_mark_is_not_shown(lake: Lake) -> None:
+    for mark in lake.root.glob("schedule_runs/*/*.parquet"):
+        mark.unlink()
+    assert asked(lake, "SELECT count(*) FROM schedule_task_timings") == [(0,)]
+
+
+def test_half_a_run_is_rejected(lake: Lake, tmp_path: Path) -> None:
+    half = write_run(tmp_path / "half", "c", "sw", 30)
+    (half / "schedule_task_timings.parquet").unlink()
+    (row,) = ingest([half], lake).rejected
+    assert "schedule_task_timings missing" in str(row.reason)
+    (broken := write_run(tmp_path / "broken", "d", "sw", 30) / "schedule_plans.parquet").write_bytes(b"PAR1")
+    (row,) = ingest([broken.parent], lake).rejected
+    assert "DuckDB cannot read it" in str(row.reason)
+    assert asked(lake, "SELECT count(*) FROM schedule_runs") == [(2,)]
+
+
+def test_period_efficiency_and_speedup(lake: Lake) -> None:
+    # The busiest stream works 30 us; serially an iteration takes 40, pipelined 32.
+    assert asked(
+        lake,
+        "SELECT run_id, period_ns, ideal_ns, work_ns, efficiency, predicted_period_ns FROM schedule_periods ORDER BY 1",
+    ) == [("a", 40_000, 30_000, 40_000, 0.75, 31_000), ("b", 32_000, 30_000, 40_000, 30 / 32, 31_000)]
+    assert asked(lake, "SELECT run_id, serial_run_id, speedup FROM schedule_speedups") == [("b", "a", 1.25)]
+
+
+def test_bubbles_and_jitter(lake: Lake) -> None:
+    assert asked(lake, "SELECT * EXCLUDE run_id FROM schedule_bubbles WHERE run_id = 'b'") == [
+        ("main", "event: Copy", 20, 20_000, 1000.0)
+    ]
+    assert asked(
+        lake,
+        "SELECT task, n, p50_ns, p99_ns, iteration_p50_ns, reaches_iteration FROM schedule_jitter WHERE run_id = 'b' ORDER BY 1",
+    ) == [
+        ("Copy", 20, 10_000, 10_000, 32_000, None),
+        ("Forward", 20, 30_000, 30_000, 32_000, None),
+    ]
