@@ -1,4 +1,5 @@
-# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test`. `make bench` compares with HTA.
+# Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test`. `make bench` compares with HTA,
+# `make bench-engine` measures the schedule engines.
 # Everything is installed into .venv; nothing but packages is downloaded.
 
 TRACES ?=
@@ -12,7 +13,7 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench bench-engine clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -27,6 +28,9 @@ test: $(INSTALLED_DEV)
 
 bench: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.benchmarks.bench
+
+bench-engine: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.benchmarks.engine
 
 clean:
 	rm -rf $(VENV) .bench build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,206 @@
+"""Loops of the shape of FusedSparseDist with empty tasks: the two engines, and what a person would write instead.
+
+The engines cost what they cost between tasks: that is all there is to see where the tasks do nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+from pipelines.schedule import IterContext, PipelinePlan, PipelineTask, TaskSchedule
+from pipelines.schedule.order import enqueue_order
+from pipelines.schedule.plan import name_of
+from pipelines.schedule.validate import CheckedPlan, validate_plan
+from tests.schedule.plans import fused_sparse_dist
+
+Fn = Callable[[IterContext], None]
+Job = Callable[[], Any]
+
+
+def nothing(ctx: IterContext) -> None:
+    """An empty task."""
+
+
+def fused_plan(functions: Mapping[str, Fn] | None = None) -> PipelinePlan:
+    """FusedSparseDist (SWP-69) with other functions; by default they do nothing."""
+    plan = fused_sparse_dist()
+    schedule: dict[str | PipelineTask, TaskSchedule] = {}
+    for ref, settings in plan.schedule.items():
+        name = name_of(ref)
+        schedule[PipelineTask(name, functions[name] if functions else nothing)] = settings
+    return PipelinePlan(schedule, plan.intra_iter_deps, plan.inter_iter_deps)
+
+
+class _ByHand:
+    """What both hand-written loops share: periods, contexts, a ring of events, a thread for each queue.
+
+    Everything that can be worked out beforehand is, as somebody would who writes the loop for one model.
+    """
+
+    def __init__(self, plan: PipelinePlan) -> None:
+        checked = validate_plan(plan)
+        self.names = enqueue_order(checked, "ready_first")
+        self.depth = checked.depth
+        self.stage = {name: checked.stage(name) for name in self.names}
+        self.fn = {name: checked.tasks[name].fn for name in self.names}
+        self.stream = {name: str(checked.stream(name)) for name in self.names}
+        self.group = {name: checked.schedule[name].thread_group for name in self.names}
+        self.intra, self.inter = checked.intra, checked.inter
+        self.last = _last(checked)
+        # Events that only tasks of the same stream wait for are not needed: a stream is first-in-first-out.
+        self.other = {n: [d for d in checked.intra[n] if self.stream[d] != self.stream[n]] for n in self.names}
+        self.other_before = {n: [d for d in checked.inter[n] if self.stream[d] != self.stream[n]] for n in self.names}
+
+    def run(self, iterations: int) -> float:
+        """Seconds of a whole run, threads started and ended."""
+        queues = self.queues()
+        threads = [Thread(target=work, args=(queue,), daemon=True) for queue, work in queues]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        self._periods(iterations)
+        for (queue, _), thread in zip(queues, threads, strict=True):
+            queue.put(None)
+            thread.join()
+        return time.perf_counter() - start
+
+    def _periods(self, iterations: int) -> None:
+        data, size = iter(range(iterations)), self.depth + 1
+        ring = [self.slot() for _ in range(size)]
+        contexts: dict[int, IterContext] = {}
+        period = oldest = 0
+        while oldest < iterations:
+            batch = next(data, None)
+            if batch is not None:
+                self.clear(ring[period % size])
+                contexts[period] = IterContext(batch, period)
+            for name in self.names:
+                i = period - self.stage[name]
+                if i in contexts:
+                    self.submit(name, contexts[i], ring[i % size], ring[(i - 1) % size] if i else None)
+            period += 1
+            if period >= self.depth:
+                self.wait(ring[oldest % size])
+                del contexts[oldest]
+                oldest += 1
+
+    def queues(self) -> list[tuple[SimpleQueue, Callable[[SimpleQueue], None]]]:
+        """A queue for each thread, and what the thread does with it."""
+        raise NotImplementedError
+
+    def slot(self) -> Any:
+        """The events of one iteration."""
+        raise NotImplementedError
+
+    def clear(self, slot: Any) -> None:
+        raise NotImplementedError
+
+    def submit(self, name: str, ctx: IterContext, slot: Any, before: Any) -> None:
+        raise NotImplementedError
+
+    def wait(self, slot: Any) -> None:
+        """Until the iteration is done."""
+        raise NotImplementedError
+
+
+class StreamThreads(_ByHand):
+    """The least that works: the caller puts tasks into a queue a stream, a thread a stream waits and runs them.
+
+    One event a task. It is not what the document describes: nobody could launch on a GPU like this, since the host
+    thread that launches does not exist.
+    """
+
+    def queues(self) -> list[tuple[SimpleQueue, Callable[[SimpleQueue], None]]]:
+        self.by_stream = {stream: SimpleQueue() for stream in dict.fromkeys(self.stream.values())}
+        self.rows = {
+            n: (self.by_stream[self.stream[n]], self.fn[n], self.other[n], self.other_before[n]) for n in self.names
+        }
+        return [(queue, _wait_and_run) for queue in self.by_stream.values()]
+
+    def slot(self) -> dict[str, Event]:
+        return {name: Event() for name in self.names}
+
+    def clear(self, slot: dict[str, Event]) -> None:
+        for event in slot.values():
+            event.clear()
+
+    def submit(self, name: str, ctx: IterContext, slot: dict[str, Event], before: dict[str, Event] | None) -> None:
+        queue, fn, waits, waits_before = self.rows[name]
+        queue.put((name, fn, ctx, slot, waits, before, waits_before))
+
+    def wait(self, slot: dict[str, Event]) -> None:
+        for name in self.last:
+            slot[name].wait()
+
+
+def _wait_and_run(queue: SimpleQueue) -> None:
+    while (job := queue.get()) is not None:
+        name, fn, ctx, slot, waits, before, waits_before = job
+        for dep in waits:
+            slot[dep].wait()
+        for dep in waits_before if before else ():
+            before[dep].wait()
+        fn(ctx)
+        slot[name].set()
+
+
+class TwoPhases(_ByHand):
+    """The document's protocol (SWP-9): a thread a group submits, a thread a stream runs, two events a task.
+
+    Phase 1: the submitting thread waits until what a task depends on is submitted. Phase 2: its stream waits until that
+    is done. This is the loop that the engine replaces, with the same threads.
+    """
+
+    def queues(self) -> list[tuple[SimpleQueue, Callable[[SimpleQueue], None]]]:
+        self.by_group = {group: SimpleQueue() for group in dict.fromkeys(self.group.values())}
+        self.by_stream = {stream: SimpleQueue() for stream in dict.fromkeys(self.stream.values())}
+        submitting = [(queue, self._submitting) for queue in self.by_group.values()]
+        return submitting + [(queue, _run_jobs) for queue in self.by_stream.values()]
+
+    def slot(self) -> tuple[dict[str, Event], dict[str, Event]]:
+        return {name: Event() for name in self.names}, {name: Event() for name in self.names}
+
+    def clear(self, slot: tuple[dict[str, Event], dict[str, Event]]) -> None:
+        for events in slot:
+            for event in events.values():
+                event.clear()
+
+    def submit(self, name: str, ctx: IterContext, slot: Any, before: Any) -> None:
+        self.by_group[self.group[name]].put((name, ctx, slot, before))
+
+    def wait(self, slot: tuple[dict[str, Event], dict[str, Event]]) -> None:
+        for name in self.last:
+            slot[1][name].wait()
+
+    def _submitting(self, queue: SimpleQueue) -> None:
+        while (item := queue.get()) is not None:
+            name, ctx, (submitted, done), before = item
+            stream = self.by_stream[self.stream[name]]
+            for dep in self.intra[name]:
+                submitted[dep].wait(30)
+            for dep in self.other[name]:
+                stream.put((done[dep].wait, ()))
+            if before is not None:
+                for dep in self.inter[name]:
+                    before[0][dep].wait(30)
+                for dep in self.other_before[name]:
+                    stream.put((before[1][dep].wait, ()))
+            stream.put((self.fn[name], (ctx,)))
+            stream.put((done[name].set, ()))
+            submitted[name].set()
+
+
+def _run_jobs(queue: SimpleQueue) -> None:
+    while (job := queue.get()) is not None:
+        fn, arguments = job
+        fn(*arguments)
+
+
+def _last(checked: CheckedPlan) -> list[str]:
+    """Tasks that nothing of the same iteration waits for."""
+    waited_for = {dep for deps in checked.intra.values() for dep in deps}
+    return [name for name in checked.names if name not in waited_for]
