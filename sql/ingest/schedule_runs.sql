@@ -13,10 +13,12 @@ SELECT
     CAST(size AS VARCHAR) AS size,  -- Size of the workload.
     CAST(iterations AS BIGINT) AS iterations,  -- Iterations that were measured.
     CAST(warmup AS BIGINT) AS warmup,  -- Iterations before them, which no table holds.
-    CAST(wall_ns AS BIGINT) AS wall_ns,  -- Wall time of the measured iterations, ns.
+    CAST(wall_ns AS BIGINT) AS wall_ns,  -- From the start to the end of the last work on the device, ns; virtual on simulated.
     CAST(throughput_per_s AS DOUBLE) AS throughput_per_s,  -- Iterations a second.
     CAST(host AS VARCHAR) AS host,  -- Host name.
     CAST(started_at AS TIMESTAMP) AS started_at,  -- Start of the run, UTC.
     CAST(max_depth AS BIGINT) AS max_depth,  -- Iterations that a data-flow engine lets in flight; NULL for others.
-    CAST(jitter_us AS DOUBLE) AS jitter_us  -- Mean of the delay added to each task, us; 0 for none.
+    CAST(jitter_us AS DOUBLE) AS jitter_us,  -- Mean of the delay added to jitter_task, us; 0 for none.
+    CAST(jitter_task AS VARCHAR) AS jitter_task,  -- The task that was delayed; NULL where none was.
+    CAST(trace_file AS VARCHAR) AS trace_file  -- Trace of the same iterations, beside the run's tables; NULL where none was recorded.
 FROM _staged_schedule_runs

@@ -16,7 +16,7 @@ SELECT
     p.device,  -- Device both ran on.
     p.device_name,  -- Name of that device.
     p.size,  -- Size of the workload.
-    p.jitter_us,  -- Mean of the delay added to each task, us.
+    p.jitter_us,  -- Mean of the delay added to one task, us.
     p.period_ns,  -- Its period, ns.
     s.run_id AS serial_run_id,  -- The serial run.
     s.period_ns AS serial_period_ns,  -- Period of the serial run, ns.
