@@ -43,15 +43,27 @@ def view_assets() -> list[dg.AssetSpec]:
     return [table_spec(name, {"sql", "duckdb"}) for name, m in load_catalog().models.items() if m.kind == "view"]
 
 
+_CHECKS = {
+    "no_lost_iteration": ("Every task of every iteration of the plan has a timing.", "n_lost IS NULL OR n_lost <> 0"),
+    "efficiency_not_worse": ("No less efficient than the run before by more than the noise of both.", "is_worse"),
+}
+
+
 @dg.multi_asset(
     name="schedules",
     specs=[table_spec(name, {"torch", "parquet", "duckdb"}) for name in RUN_TABLES],
+    check_specs=[
+        dg.AssetCheckSpec(name, asset="schedule_runs", description=about) for name, (about, _) in _CHECKS.items()
+    ],
     pool=POOL,  # one run at a time on the device
 )
 def schedule_runs(
     context: dg.AssetExecutionContext, config: ScheduleConfig, lake: dg.ResourceParam[Lake]
 ) -> Iterator[dg.MaterializeResult]:
-    """Run every plan with every engine in a process of its own and write the timings back as tables."""
+    """Run every plan with every engine in a process of its own and write the timings back as tables.
+
+    The runner refuses an illegal plan with its file, line and rule: that fails the run.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for plan in config.plans:
             for engine in config.engines:
@@ -67,10 +79,28 @@ def schedule_runs(
         found = con.execute(_COMPARED, {"runs": runs})
         compared = markdown_table([column[0] for column in found.description or ()], found.fetchall())
         pictures = {f"timeline {run}": _image(picture_of_run(con, run)) for run in runs}
+        checked = {name: _check(con, name, bad, runs) for name, (_, bad) in _CHECKS.items()}
     for table in RUN_TABLES:
         more = {"compared": dg.MetadataValue.md(compared), **pictures} if table == "schedule_runs" else {}
         files = [str(path) for path in lake.committed_files(table)]
-        yield dg.MaterializeResult(table, metadata={**shown_files(table, files), "runs": len(runs), **more})
+        results = list(checked.values()) if table == "schedule_runs" else []
+        yield dg.MaterializeResult(
+            table, metadata={**shown_files(table, files), "runs": len(runs), **more}, check_results=results
+        )
+
+
+def _check(con: duckdb.DuckDBPyConnection, name: str, bad: str, runs: list[str]) -> dg.AssetCheckResult:
+    found = con.execute(
+        f"SELECT * FROM schedule_run_checks WHERE run_id IN (SELECT unnest($runs)) AND ({bad})", {"runs": runs}
+    )
+    rows = found.fetchall()
+    table = markdown_table([column[0] for column in found.description or ()], rows)
+    return dg.AssetCheckResult(
+        passed=not rows,
+        check_name=name,
+        severity=dg.AssetCheckSeverity.ERROR if name == "no_lost_iteration" else dg.AssetCheckSeverity.WARN,
+        metadata={"found": dg.MetadataValue.md(table)} if rows else {},
+    )
 
 
 def _run(plan: str, engine: str, config: ScheduleConfig, folder: Path) -> None:

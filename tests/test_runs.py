@@ -109,3 +109,20 @@ def test_bubbles_and_jitter(lake: Lake) -> None:
         ("Copy", 20, 10_000, 10_000, 32_000, None),
         ("Forward", 20, 30_000, 30_000, 32_000, None),
     ]
+
+
+def test_lost_iterations_and_worse_runs_are_seen(lake: Lake, tmp_path: Path) -> None:
+    write_run(tmp_path / "later" / "c", "c", "sw", 60)  # the same plan and engine as b, slower
+    ingest([tmp_path / "later"], lake)
+    lost = write_run(tmp_path / "lost", "d", "dataflow", 32)
+    with duckdb.connect() as con:
+        timings = lost / "schedule_task_timings.parquet"
+        con.execute(f"COPY (SELECT * FROM '{timings}' WHERE iteration <> 7) TO '{lost / 'left'}' (FORMAT parquet)")
+    (lost / "left").replace(timings)
+    ingest([lost], lake)
+    assert asked(lake, "SELECT run_id, n_lost, last_run_id, is_worse FROM schedule_run_checks ORDER BY 1") == [
+        ("a", 0, None, False),
+        ("b", 0, None, False),
+        ("c", 0, "b", True),
+        ("d", 2, None, False),
+    ]

@@ -53,18 +53,27 @@ def sql(
 
 
 def tables_in(query: str) -> list[str]:
-    """The names of the catalog's model tables that a query reads; all of them where it cannot be parsed."""
+    """The catalog's model tables that a query reads, itself or through views; none where it cannot be parsed."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
     from pipelines.models.catalog import load_catalog
 
-    known = load_catalog().materialized
+    catalog = load_catalog()
     try:
         found = {table.name.lower() for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
     except SqlglotError:
         return []  # DuckDB says better what is wrong with it
-    return [name for name in known if name in found]
+    views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
+    read = {source for name in views for source in _read_by_view(catalog, name)}
+    return [name for name in catalog.materialized if name in found | read]
+
+
+def _read_by_view(catalog: Any, name: str) -> set[str]:
+    """What a view reads, itself or through other views."""
+    found = set(catalog.models[name].dependencies)
+    views = [source for source in found if source in catalog.models and catalog.models[source].kind == "view"]
+    return found.union(*(_read_by_view(catalog, view) for view in views))
 
 
 def open_analyst(folder: Path, tables: list[str]) -> Any:

@@ -1,0 +1,47 @@
+-- One row: a run held against its plan and against the run before it of the same plan, engine, size and jitter on the same device.
+-- How: noise is the distance from the median to the 90th percentile of the iterations, through the median, of the noisier of the two runs.
+WITH counted AS (
+    SELECT run_id, count(*) AS n_timings
+    FROM schedule_task_timings
+    GROUP BY run_id
+),
+planned AS (
+    SELECT plan_hash, count(*) AS n_tasks
+    FROM schedule_plans
+    GROUP BY plan_hash
+),
+spread AS (
+    SELECT run_id, max(1.0 * (iteration_p90_ns - iteration_p50_ns) / nullif(iteration_p50_ns, 0)) AS noise
+    FROM schedule_jitter
+    GROUP BY run_id
+),
+measured AS (
+    SELECT
+        r.run_id, r.iterations, r.started_at, p.plan, p.engine, p.device_name, p.efficiency, s.noise,
+        coalesce(c.n_timings, 0) AS n_timings, n.n_tasks,
+        lag(r.run_id) OVER earlier AS last_run_id,
+        lag(p.efficiency) OVER earlier AS last_efficiency,
+        lag(s.noise) OVER earlier AS last_noise
+    FROM schedule_runs AS r
+    JOIN schedule_periods AS p ON p.run_id = r.run_id
+    LEFT JOIN planned AS n ON n.plan_hash = r.plan_hash
+    LEFT JOIN counted AS c ON c.run_id = r.run_id
+    LEFT JOIN spread AS s ON s.run_id = r.run_id
+    WINDOW earlier AS (
+        PARTITION BY r.plan_hash, r.engine, r.device, r.device_name, r.size, r.jitter_us, r.iterations
+        ORDER BY r.started_at, r.run_id
+    )
+)
+SELECT
+    run_id,  -- The run.
+    plan,  -- Its plan.
+    engine,  -- serial, sw or dataflow.
+    device_name,  -- Device it ran on.
+    iterations * n_tasks - n_timings AS n_lost,  -- Task iterations without a timing; NULL where the plan is unknown.
+    efficiency,  -- Ideal through measured period.
+    noise,  -- Spread of its iterations through their median.
+    last_run_id,  -- The run before it; NULL for the first.
+    last_efficiency,  -- Efficiency of that run.
+    last_noise,  -- Noise of that run.
+    coalesce(efficiency < last_efficiency * (1 - greatest(coalesce(noise, 0), coalesce(last_noise, 0))), FALSE) AS is_worse  -- Less efficient than the run before it by more than the noise.
+FROM measured

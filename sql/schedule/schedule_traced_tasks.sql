@@ -1,0 +1,73 @@
+-- One row: a task of a run as the trace of the run shows it, beside what leaving it out saves and what the simulation predicts.
+-- How: an event belongs to the span in which it, or the call that launched it, began on its thread; the path is that of the whole trace.
+WITH callers AS (
+    -- The CPU event whose place on a thread says which task it is: the launch of GPU work, else the event itself.
+    SELECT
+        p.trace_id, p.duration_ns, k.event_id AS kernel_id,
+        coalesce(k.launch_event_id, p.attributed_event_id) AS caller_id
+    FROM critical_path AS p
+    LEFT JOIN kernels AS k ON k.trace_id = p.trace_id AND k.event_id = p.attributed_event_id
+    WHERE p.window_id = 'full' AND p.attributed_event_id IS NOT NULL
+),
+on_path AS (
+    SELECT
+        s.run_id, s.task,
+        sum(c.duration_ns) AS path_ns,
+        sum(CASE WHEN c.kernel_id IS NULL THEN 0 ELSE c.duration_ns END) AS kernel_path_ns
+    FROM callers AS c
+    JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.caller_id
+    JOIN schedule_spans AS s
+        ON s.trace_id = c.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns BETWEEN s.ts_ns AND s.ts_ns + s.dur_ns
+    GROUP BY s.run_id, s.task
+),
+launched AS (
+    SELECT s.run_id, s.task, count(*) AS n_kernels, sum(k.dur_ns) AS kernel_ns
+    FROM kernels AS k
+    JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
+    JOIN schedule_spans AS s
+        ON s.trace_id = k.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns BETWEEN s.ts_ns AND s.ts_ns + s.dur_ns
+    GROUP BY s.run_id, s.task
+),
+spans AS (
+    SELECT run_id, trace_id, task, count(*) AS n_spans, sum(dur_ns) AS span_ns
+    FROM schedule_spans
+    GROUP BY run_id, trace_id, task
+),
+lengths AS (
+    SELECT trace_id, sum(duration_ns) AS length_ns
+    FROM critical_path
+    WHERE window_id = 'full'
+    GROUP BY trace_id
+),
+joined AS (
+    SELECT
+        s.run_id, s.trace_id, s.task, s.n_spans, s.span_ns, l.n_kernels, l.kernel_ns,
+        coalesce(p.path_ns, 0) AS path_ns, coalesce(p.kernel_path_ns, 0) AS kernel_path_ns,
+        1.0 * coalesce(p.path_ns, 0) / nullif(g.length_ns, 0) AS path_share,
+        x.exposed_ns, 1.0 * x.exposed_ns / nullif(x.baseline_ns, 0) AS exposed_share, w.stall_ns AS predicted_stall_ns
+    FROM spans AS s
+    LEFT JOIN launched AS l ON l.run_id = s.run_id AND l.task = s.task
+    LEFT JOIN on_path AS p ON p.run_id = s.run_id AND p.task = s.task
+    LEFT JOIN lengths AS g ON g.trace_id = s.trace_id
+    LEFT JOIN schedule_exposed_times AS x ON x.run_id = s.run_id AND x.task = s.task
+    LEFT JOIN schedule_predictions AS w ON w.run_id = s.run_id AND w.task = s.task
+)
+SELECT
+    run_id,  -- The run.
+    trace_id,  -- Its trace.
+    task,  -- The task.
+    n_spans,  -- Iterations in the trace.
+    CAST(span_ns AS BIGINT) AS span_ns,  -- Time of its annotations on the host, ns.
+    n_kernels,  -- Pieces of GPU work launched in them; NULL without any.
+    CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Their time, ns.
+    CAST(path_ns AS BIGINT) AS path_ns,  -- Its time on the critical path of the trace, ns.
+    CAST(kernel_path_ns AS BIGINT) AS kernel_path_ns,  -- Of that, GPU work.
+    path_share,  -- Its time on the path through the path's length.
+    exposed_ns,  -- What a serial iteration saves without it, ns; NULL where not measured.
+    exposed_share,  -- That through the serial iteration; NULL where not measured.
+    predicted_stall_ns,  -- Predicted time that its stream stands still before it, ns an iteration.
+    CASE
+        WHEN exposed_share >= 0.1 AND path_share < 0.01 THEN 'exposed, but not on the path'
+        WHEN exposed_share < 0.01 AND path_share >= 0.1 THEN 'on the path, but not exposed'
+    END AS disagreement  -- Where the two do not agree: one share at least 10 %, the other below 1 %; else NULL.
+FROM joined
