@@ -1,0 +1,50 @@
+"""Real training work to schedule. What a plan file must know of a workload is here, and needs no torch."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.schedule.workloads.base import Workload
+
+SIZES = ("tiny", "small", "large")
+"""tiny: tests. small: some 10 ms an iteration on one CPU core. large: fills a data-centre GPU."""
+
+
+@dataclass(frozen=True)
+class WorkloadInfo:
+    """`nominal_ns`: every task, and what it takes on `--device simulated`, in the proportions of the API reference
+    (a copy of 1 ms in a period of 10 ms). `not_replayable`: tasks that TaskProfiler must leave out."""
+
+    module: str
+    nominal_ns: dict[str, int]
+    not_replayable: tuple[str, ...] = ()
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks, in the order of one serial iteration."""
+        return list(self.nominal_ns)
+
+
+_MS = 1_000_000
+_DIST = {"H2D": 1 * _MS, "InputDistStart": _MS // 2, "InputDistWait": _MS // 2}
+_DENSE = {"ZeroGrad": _MS // 10, "WaitBatch": _MS // 10}
+_UPDATE = {"Backward": 6 * _MS, "OptimizerStep": 8 * _MS // 10}
+
+WORKLOADS = {
+    "mlp": WorkloadInfo("mlp", {"CopyBatch": _MS, "Forward": 3 * _MS, "Backward": 6 * _MS, "OptimizerStep": _MS}),
+    "sparse_dist": WorkloadInfo("sparse_dist", {**_DIST, **_DENSE, "Forward": 38 * _MS // 10, **_UPDATE}),
+    "fused_sparse_dist": WorkloadInfo(
+        "fused_sparse_dist", {**_DIST, "EmbLookup": 8 * _MS // 10, **_DENSE, "Forward": 3 * _MS, **_UPDATE}
+    ),
+}
+
+
+def build(name: str, size: str = "small", device: Any = "cpu", seed: int = 0) -> Workload:
+    """The workload with its weights on a device. Raises KeyError for an unknown name, ValueError for an unknown size."""
+    if size not in SIZES:
+        raise ValueError(f"size={size!r}: use one of {', '.join(SIZES)}")
+    module = importlib.import_module(f"{__name__}.{WORKLOADS[name].module}")
+    return module.build(size, device, seed)

@@ -1,0 +1,75 @@
+"""FusedSparseDist: 9 tasks. The lookup has a task and a stream of its own, and Backward updates the tables itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pipelines.schedule.plan import IterContext, PipelineTask
+from pipelines.schedule.workloads.recommender import SIZES, Recommender, RecommenderSize
+
+
+class _FusedLookup(torch.autograd.Function):
+    """Rows of a table whose backward is its own optimizer: SGD on these rows, in place, and no gradient is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, hook: torch.Tensor, table: torch.Tensor, rows: torch.Tensor, lr: float) -> torch.Tensor:
+        # Not save_for_backward, which would refuse the table: the iteration before changes it in between, as it should.
+        ctx.table, ctx.lr = table, lr
+        ctx.save_for_backward(rows)
+        return table[rows]
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Any:
+        ctx.table.index_add_(0, ctx.saved_tensors[0], grad_outputs[0], alpha=-ctx.lr)
+        return None, None, None, None
+
+
+class FusedSparseDist(Recommender):
+    """TrainPipelineFusedSparseDist's tasks."""
+
+    def __init__(self, size: RecommenderSize, device: Any, seed: int) -> None:
+        super().__init__(size, device, seed)
+        # The table takes no gradient; autograd comes by because of this one.
+        self.hook = torch.zeros((), device=self.device, requires_grad=True)
+
+    def tasks(self) -> list[PipelineTask]:
+        return [
+            PipelineTask("H2D", self._h2d, writes=("dense", "ids", "lengths", "clicked")),
+            PipelineTask("InputDistStart", self._dist_start, reads=("ids", "lengths"), writes=("sent", "bag_of_id")),
+            PipelineTask("InputDistWait", self._dist_wait, reads=("ids", "sent", "bag_of_id"), writes=("rows", "bags")),
+            PipelineTask("EmbLookup", self._lookup, reads=("rows", "bags"), writes=("pooled", "looked_up_on")),
+            PipelineTask("ZeroGrad", self._zero_grad),
+            PipelineTask("WaitBatch", self._wait_batch, reads=("dense",), writes=("features",)),
+            PipelineTask("Forward", self._forward, reads=("features", "clicked", "pooled"), writes=("loss",)),
+            PipelineTask("Backward", self._backward, reads=("loss", "looked_up_on")),
+            PipelineTask("OptimizerStep", self._step),
+        ]
+
+    def _lookup(self, ctx: IterContext) -> None:
+        ctx.looked_up_on = torch.cuda.current_stream() if self.device.type == "cuda" else None
+        found = _FusedLookup.apply(self.hook, self.table, ctx.rows, self.sparse_lr)
+        ctx.pooled = self._pool_bags(found, ctx.bags)
+
+    def _zero_grad(self, ctx: IterContext) -> None:
+        self.dense_optimizer.zero_grad(set_to_none=True)
+
+    def _forward(self, ctx: IterContext) -> None:
+        ctx.loss = self._loss(ctx, ctx.pooled)
+
+    def _backward(self, ctx: IterContext) -> None:
+        ctx.loss.backward()
+        if ctx.looked_up_on is not None:
+            # autograd ran the lookup's backward on the lookup's stream. The next lookup waits for this task, so this
+            # task must not end before that update.
+            torch.cuda.current_stream().wait_stream(ctx.looked_up_on)
+        self.losses.append(ctx.loss.detach())
+
+    def _step(self, ctx: IterContext) -> None:
+        self.dense_optimizer.step()
+
+
+def build(size: str, device: Any, seed: int) -> FusedSparseDist:
+    """By the size's name."""
+    return FusedSparseDist(SIZES[size], device, seed)

@@ -1,0 +1,144 @@
+"""A recommendation model (DLRM) with row-wise sharded embedding tables, for SparseDist and FusedSparseDist.
+
+The shards lie on one device. What ranks would do to exchange their input is done all the same: every id finds the shard
+that owns its row, and ids are brought into the shards' order; only the wire is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from pipelines.schedule.plan import IterContext
+from pipelines.schedule.workloads.base import Workload
+
+
+@dataclass(frozen=True)
+class RecommenderSize:
+    """Shapes. `rows` = of one table, divisible by `shards`; `ids` = mean number of ids of a sample and table."""
+
+    batch: int
+    tables: int
+    rows: int
+    dim: int
+    ids: int
+    shards: int
+    dense: int
+    hidden: int
+
+
+SIZES = {
+    "tiny": RecommenderSize(batch=8, tables=2, rows=32, dim=4, ids=2, shards=2, dense=4, hidden=8),
+    "small": RecommenderSize(batch=256, tables=8, rows=20_000, dim=32, ids=8, shards=4, dense=64, hidden=384),
+    # 12.4 GiB of embeddings; 3.4 million ids and 90 MiB of input an iteration.
+    "large": RecommenderSize(
+        batch=16_384, tables=26, rows=1_000_000, dim=128, ids=8, shards=8, dense=1024, hidden=4096
+    ),
+}
+
+
+class Batch(NamedTuple):
+    """In host memory. `ids` table by table and in it sample by sample; `lengths` = how many each of these has."""
+
+    dense: torch.Tensor
+    ids: torch.Tensor
+    lengths: torch.Tensor
+    clicked: torch.Tensor
+
+
+class Dense(nn.Module):
+    """Bottom MLP, pairwise products of its output and the pooled embeddings, top MLP."""
+
+    pairs: torch.Tensor
+
+    def __init__(self, size: RecommenderSize) -> None:
+        super().__init__()
+        vectors = size.tables + 1
+        self.bottom = nn.Sequential(nn.Linear(size.dense, size.hidden), nn.ReLU(), nn.Linear(size.hidden, size.dim))
+        self.top = nn.Sequential(
+            nn.Linear(size.dim + vectors * (vectors - 1) // 2, size.hidden),
+            nn.ReLU(),
+            nn.Linear(size.hidden, size.hidden),
+            nn.ReLU(),
+            nn.Linear(size.hidden, 1),
+        )
+        self.register_buffer("pairs", torch.tril_indices(vectors, vectors, -1), persistent=False)
+
+    def forward(self, dense: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
+        """Logits (batch, 1). `pooled`: (tables, batch, dim)."""
+        bottom = self.bottom(dense)
+        vectors = torch.cat([bottom[:, None], pooled.transpose(0, 1)], dim=1)
+        products = (vectors @ vectors.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
+        return self.top(torch.cat([bottom, products], dim=1))
+
+
+class Recommender(Workload):
+    """What both workloads share: data, model, input distribution, dense part."""
+
+    sparse_lr, dense_lr = 0.5, 0.1
+
+    def __init__(self, size: RecommenderSize, device: Any, seed: int) -> None:
+        super().__init__(device, seed)
+        self.size = size
+        self.rows_per_shard = size.rows // size.shards
+        teacher = torch.randn(size.dense, 1, generator=self._host)
+        self._pool += [self._batch(teacher) for _ in range(4)]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model = Dense(size).to(self.device)
+        # On the device: gigabytes, which a host would be long to draw.
+        on_device = torch.Generator(self.device).manual_seed(seed)
+        # Row r of table t, at [r // rows_per_shard, t, r % rows_per_shard] of (shards, tables, rows_per_shard).
+        self.table = torch.empty(size.tables * size.rows, size.dim, device=self.device)
+        self.table.normal_(std=0.1, generator=on_device)
+        self.dense_optimizer = torch.optim.SGD(self.model.parameters(), lr=self.dense_lr, momentum=0.9)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return {"table": self.table.detach(), **{name: p.detach() for name, p in self.model.named_parameters()}}
+
+    def _batch(self, teacher: torch.Tensor) -> Batch:
+        size, host = self.size, self._host
+        dense = torch.rand(size.batch, size.dense, generator=host)
+        lengths = torch.randint(1, 2 * size.ids, (size.tables * size.batch,), generator=host)
+        # Few rows are asked for often, as in click logs.
+        ids = (torch.rand(int(lengths.sum()), generator=host, dtype=torch.float64) ** 3 * size.rows).long()
+        clicked = ((dense - 0.5) @ teacher > 0).float()
+        return Batch(*(self._pinned(tensor) for tensor in (dense, ids, lengths, clicked)))
+
+    # --- tasks
+
+    def _h2d(self, ctx: IterContext) -> None:
+        ctx.dense, ctx.ids, ctx.lengths, ctx.clicked = (self._copied(tensor) for tensor in ctx.batch)
+
+    def _dist_start(self, ctx: IterContext) -> None:
+        """Which shard owns each id, and the order in which they would be sent."""
+        bags = torch.arange(ctx.lengths.numel(), device=self.device)
+        # output_size: else the host would wait for the device to tell it.
+        ctx.bag_of_id = torch.repeat_interleave(bags, ctx.lengths, output_size=ctx.ids.numel())
+        ctx.sent = torch.sort(ctx.ids // self.rows_per_shard, stable=True)
+
+    def _dist_wait(self, ctx: IterContext) -> None:
+        """In the shards' order: each id as a row of its shard, and the bag (table, sample) that it belongs to."""
+        shard, order = ctx.sent
+        ctx.bags = ctx.bag_of_id[order]
+        table = ctx.bags // self.size.batch
+        local = ctx.ids[order] % self.rows_per_shard
+        ctx.rows = (shard * self.size.tables + table) * self.rows_per_shard + local
+        del ctx.sent, ctx.bag_of_id  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _wait_batch(self, ctx: IterContext) -> None:
+        """The batch becomes the model's stream's own: dense features as DLRM takes them."""
+        ctx.features = torch.log1p(ctx.dense)
+
+    def _pool_bags(self, found: torch.Tensor, bags: torch.Tensor) -> torch.Tensor:
+        """Rows, summed by bag: (tables, batch, dim)."""
+        size = self.size
+        pooled = found.new_zeros(size.tables * size.batch, size.dim).index_add(0, bags, found)
+        return pooled.view(size.tables, size.batch, size.dim)
+
+    def _loss(self, ctx: IterContext, pooled: torch.Tensor) -> torch.Tensor:
+        logits = self.model(ctx.features, pooled)
+        return nn.functional.binary_cross_entropy_with_logits(logits, ctx.clicked)

@@ -1,0 +1,92 @@
+"""The workloads train, and train the same whoever schedules them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the workloads need torch")
+
+from pipelines.schedule import DataFlowPipeline, IterContext, SWPipeline  # noqa: E402
+from pipelines.schedule.planfile import load_plan, plan_names  # noqa: E402
+from pipelines.schedule.workloads import SIZES, WORKLOADS, build  # noqa: E402
+
+ENGINES = ("serial", "sw", "stage_descending", "dataflow 1", "dataflow 5")
+
+
+def trained(
+    name: str, engine: str, seed: int = 0, iterations: int = 12, size: str = "tiny"
+) -> tuple[list[float], dict]:
+    """Losses and weights after a run."""
+    file = load_plan(name)
+    work = build(file.workload, size, "cpu", seed)
+    plan = file.plan({task.name: task for task in work.tasks()})
+    if engine.startswith("dataflow"):
+        DataFlowPipeline(plan, int(engine.split()[1]), "cpu").run(work.batches(iterations))
+    elif engine == "serial":
+        SWPipeline(plan, "cpu").run_serial(work.batches(iterations))
+    else:
+        SWPipeline(plan, "cpu", order="ready_first" if engine == "sw" else engine).run(work.batches(iterations))
+    return [loss.item() for loss in work.losses], {key: value.clone() for key, value in work.weights().items()}
+
+
+@pytest.mark.parametrize("name", plan_names())
+def test_every_engine_trains_the_same_to_the_last_bit(name: str) -> None:
+    losses, weights = trained(name, "serial")
+    assert len(losses) == 12 and len(set(losses)) == 12
+    for engine in ENGINES[1:]:
+        other, others = trained(name, engine)
+        assert other == losses, engine
+        assert [key for key in weights if not torch.equal(weights[key], others[key])] == [], engine
+    assert trained(name, "serial", seed=1)[0] != losses
+
+
+@pytest.mark.parametrize("name", plan_names())
+def test_training_learns_and_changes_every_weight(name: str) -> None:
+    file = load_plan(name)
+    before = {key: value.clone() for key, value in build(file.workload, "tiny").weights().items()}
+    losses, after = trained(name, "sw", iterations=200)
+    assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
+    assert [key for key in before if torch.equal(before[key], after[key])] == []
+
+
+def test_the_fused_update_is_the_optimizers() -> None:
+    """Both recommenders are one model: what Backward adds to the tables is what SGD adds with sparse gradients."""
+    losses, weights = trained("sparse_dist", "serial")
+    fused_losses, fused = trained("fused_sparse_dist", "serial")
+    assert fused_losses == pytest.approx(losses, rel=1e-4)
+    torch.testing.assert_close(fused["table"], weights["table"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sparse_dist", "fused_sparse_dist"])
+def test_input_distribution_brings_every_id_to_its_row(name: str) -> None:
+    work: Any = build(name, "tiny")
+    size = work.size
+    ctx = IterContext(next(work.batches(1)), 0)
+    tasks = {task.name: task for task in work.tasks()}
+    for task in ("H2D", "InputDistStart", "InputDistWait"):
+        tasks[task].fn(ctx)
+    # By hand: id k of bag b (table-major) → its row in the table's shard.
+    bags = [b for b, n in enumerate(ctx.batch.lengths.tolist()) for _ in range(n)]
+    per_shard = size.rows // size.shards
+    wanted = [
+        ((i // per_shard * size.tables + b // size.batch) * per_shard + i % per_shard, b)
+        for i, b in zip(ctx.batch.ids.tolist(), bags, strict=True)
+    ]
+    assert sorted(zip(ctx.rows.tolist(), ctx.bags.tolist(), strict=True)) == sorted(wanted)
+    shards = (ctx.rows // (size.tables * per_shard)).tolist()
+    assert shards == sorted(shards) and len(set(shards)) == size.shards
+
+
+def test_sizes_and_tasks_are_as_announced() -> None:
+    for name, info in WORKLOADS.items():
+        work = build(name, "tiny")
+        assert [task.name for task in work.tasks()] == info.tasks
+        assert {file for file in plan_names() if load_plan(file).workload == name}
+    with pytest.raises(ValueError, match="use one of tiny, small, large"):
+        build("mlp", "huge")
+    from pipelines.schedule.workloads import mlp, recommender
+
+    assert set(SIZES) == set(mlp.SIZES) == set(recommender.SIZES)
+    assert all(size.rows % size.shards == 0 for size in recommender.SIZES.values())
