@@ -140,11 +140,11 @@ def _label(long: str, short: str, room: float) -> str:
 
 
 def _legend(timeline: Timeline) -> Iterator[str]:
-    x = float(_LEFT)
+    x, size = float(_LEFT), 'y="30" width="11" height="11"'
     for task, colour in _colours(timeline).items():
-        yield f'<rect class="task" x="{x:.2f}" y="30" width="11" height="11" fill="{colour}"/>' + _text(x + 15, 40, task)
+        yield f'<rect class="task" x="{x:.2f}" {size} fill="{colour}"/>' + _text(x + 15, 40, task)
         x += 30 + _length(task)
-    yield f'<rect class="stall" x="{x:.2f}" y="30" width="11" height="11"/>' + _text(x + 15, 40, "stands still")
+    yield f'<rect class="stall" x="{x:.2f}" {size}/>' + _text(x + 15, 40, "stands still")
 
 
 def _axis(scale: _Scale, bottom: float) -> Iterator[str]:
