@@ -17,12 +17,13 @@ OVERLAYS = "overlays"
 _TRACES = "SELECT trace_id, path FROM traces WHERE trace_id IN (SELECT trace_id FROM critical_path)"
 
 
-def longest_path_spec() -> dg.AssetSpec:
-    """`networkx.dag_longest_path` of every window.
+def python_spec(name: str) -> dg.AssetSpec:
+    """A table that Python makes of the graph of every window, such as `networkx.dag_longest_path`.
 
     It reads the private `_edges`; `critical_path_edges` shows the same edges by name, so it is shown as its upstream.
     """
-    return table_spec("longest_path", {"networkx", "python"}, deps=["critical_path_edges"])
+    library = "networkx" if name == "longest_path" else "numpy"
+    return table_spec(name, {library, "python"}, deps=["critical_path_edges"])
 
 
 @dg.asset(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, shown, table_spec
-from assets.critical_path import longest_path_spec
+from assets.critical_path import python_spec
 from assets.lineage import column_lineage
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
@@ -35,7 +35,7 @@ def model_specs() -> list[dg.AssetSpec]:
     """The specs of every public model, upstream first."""
     catalog = load_catalog()
     return [
-        longest_path_spec() if catalog.models[name].kind == "python" else table_spec(name, {"duckdb", "sql", "parquet"})
+        python_spec(name) if catalog.models[name].kind == "python" else table_spec(name, {"duckdb", "sql", "parquet"})
         for name in catalog.materialized
     ]
 

@@ -77,6 +77,37 @@ LONGEST_PATH = Model(
     checks=("unique(trace_id, window_id, seq)",),
     kind="python",
 )
+EVENT_SLACK = Model(
+    name="event_slack",
+    layer="critical_path",
+    path=_CRITICAL_PATH / "slack.py",
+    sql="",
+    doc="One row: an event of a window's graph, with how much longer it may get and how much it holds the path up. "
+    "How: the longest path through every edge, forwards and backwards; an event's edges are those attributed to it.",
+    columns=(
+        Column("trace_id", "The trace."),
+        Column("window_id", "The window."),
+        Column("event_id", "The event."),
+        Column(
+            "slack_ns",
+            "How much longer the event may get before the path's length changes, ns; 0 on the path; "
+            "NULL where the event has no edge of its own.",
+        ),
+        Column(
+            "drag_ns",
+            "How much shorter the path is when all edges of the event weigh 0, ns; 0 off the path; "
+            "NULL where the event has no edge of its own.",
+        ),
+        Column(
+            "own_ns",
+            "Summed path weight of the event's edges, ns: its own time and, for GPU work, the gap behind it; "
+            "NULL where it has none.",
+        ),
+    ),
+    dependencies=("_edges", "_refused_windows", "critical_path_windows"),
+    checks=("unique(trace_id, window_id, event_id)",),
+    kind="python",
+)
 
 # Tables that Python makes: the function `module:name` that creates the table in a connection, and the code that decides
 # what is in it, so that the version changes with it.
@@ -85,7 +116,12 @@ PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
         LONGEST_PATH,
         "pipelines.critical_path.path:longest_paths",
         tuple(_CRITICAL_PATH / f"{module}.py" for module in ("path", "graph", "backend", "longest")),
-    )
+    ),
+    EVENT_SLACK.name: (
+        EVENT_SLACK,
+        "pipelines.critical_path.slack:event_slacks",
+        tuple(_CRITICAL_PATH / f"{module}.py" for module in ("slack", "drag", "reach", "graph", "longest")),
+    ),
 }
 
 

@@ -1,0 +1,122 @@
+"""How long the longest path through every edge of a graph is: what slack, drag and alternatives are computed from.
+
+The graph gets one node before all its beginnings and one behind all its ends, so a path is a way between these two, and
+every way crosses the time between two generations on exactly one edge. A path may begin or end inside the graph only
+where an edge has a negative weight; anywhere else going on makes it no shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.critical_path.graph import ArrayGraph, Ints
+from pipelines.critical_path.longest import Chains, _contract, _sweep_forest
+
+FAR = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The chains of a graph with both distances, in nanoseconds; `chains.first` beyond the m edges leads in or out.
+
+    `ahead`, `behind` (k,): the longest way to a node and from it; `place` (k,): its generation, which grows along every
+    chain; `length`: of the longest path; `slack` (c,): what the longest path through a chain is shorter by; `chain_of`
+    (m,): the chain of an edge; `path`: the chains of one longest path, in order.
+    """
+
+    chains: Chains
+    ahead: Ints
+    behind: Ints
+    place: Ints
+    length: int
+    slack: Ints
+    chain_of: Ints
+    path: Ints
+
+
+def reach(graph: ArrayGraph) -> Reach:
+    """Measure a graph of whole nanoseconds that has an edge.
+
+    Raises GraphHasCycle, and TypeError for weights that are no whole numbers. Cost: as the longest path, twice.
+    """
+    if graph.weight.dtype.kind != "i":
+        raise TypeError(f"the weights are {graph.weight.dtype}; give whole nanoseconds")
+    closed, n = _closed(graph), len(graph)
+    chains = _contract(closed)
+    forward = _sweep_forest(closed, chains)
+    # The same chains walked against their direction.
+    back = Chains(chains.node, chains.dst, chains.src, chains.weight, chains.first, chains.last)
+    behind = _sweep_forest(closed, back).distance
+    length = int(forward.distance.max())
+    through = forward.distance[chains.src] + chains.weight + behind[chains.dst]
+    size = chains.last - chains.first + 1
+    return Reach(
+        chains,
+        forward.distance,
+        behind,
+        forward.generation,
+        length,
+        length - through,
+        np.repeat(np.arange(len(size)), size)[: len(graph.src)],
+        _path(chains, np.frombuffer(forward.via, dtype="i8"), int(np.searchsorted(chains.node, n + 1))),
+    )
+
+
+def _closed(graph: ArrayGraph) -> ArrayGraph:
+    """The graph with node n before all its beginnings and n + 1 behind all its ends, by edges of weight 0."""
+    n, backwards = len(graph), graph.weight < 0
+    begins = np.bincount(graph.dst, minlength=n) == 0
+    ends = np.bincount(graph.src, minlength=n) == 0
+    begins[graph.dst[backwards]] = True
+    ends[graph.src[backwards]] = True
+    first, last = np.flatnonzero(begins), np.flatnonzero(ends)
+    return ArrayGraph(
+        np.append(graph.node_ids, [-1, -2]),
+        np.concatenate((graph.src, np.full(len(first), n), last)),
+        np.concatenate((graph.dst, first, np.full(len(last), n + 1))),
+        np.concatenate((graph.weight, np.zeros(len(first) + len(last), dtype=np.int64))),
+    )
+
+
+def _path(chains: Chains, via: Ints, node: int) -> Ints:
+    source, incoming, taken = chains.src.tolist(), via.tolist(), []
+    while incoming[node] >= 0:
+        taken.append(incoming[node])
+        node = source[incoming[node]]
+    return np.array(taken[::-1], dtype=np.int64)
+
+
+def bypass(found: Reach) -> Ints:
+    """For each chain of the path, what the longest path without that chain is shorter by, ns (FAR: there is none).
+
+    A path without it crosses the generation behind the chain's beginning on another edge, and no path crosses it twice.
+    So the answer is the least slack among the edges over that generation: a minimum over intervals.
+    """
+    chains, place, on_path = found.chains, found.place, np.zeros(len(found.slack), dtype=bool)
+    on_path[found.path] = True
+    cuts = place[chains.src[found.path]]
+    others = np.flatnonzero(~on_path)
+    first = np.searchsorted(cuts, place[chains.src[others]])
+    past = np.searchsorted(cuts, place[chains.dst[others]])
+    crosses = past > first
+    return _least_over(first[crosses], past[crosses], found.slack[others[crosses]], len(cuts))
+
+
+def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:
+    """For each of n places the least value of the intervals [first, past) over it.
+
+    An interval is two blocks of the largest power of two that fits; a block hands its least value to its two halves.
+    """
+    level = np.frexp((past - first).astype(float))[1] - 1
+    least = np.full(n, FAR)
+    for k in range(int(level.max(initial=-1)), -1, -1):
+        half = 1 << k
+        halves = least.copy()  # blocks of twice the size, by where they begin, become their first halves
+        halves[half:] = np.minimum(halves[half:], least[:-half])
+        least = halves
+        these = np.flatnonzero(level == k)
+        np.minimum.at(least, first[these], value[these])
+        np.minimum.at(least, past[these] - half, value[these])
+    return least

@@ -1,0 +1,106 @@
+"""Slack and drag of every event of a window, and the table `event_slack`.
+
+The edges of an event are those attributed to it: its own time, and for GPU work also the gap until the next piece of work
+on its stream (as in HTA 2.8.6). Their weights are those used on the path, and the length is the path's.
+
+- Slack: the event may get longer by this without the path's length changing, however the time is spread over its edges.
+  It is the least, over its edges, of what the longest path through the edge is shorter by than the longest of all. One
+  nanosecond more on the edge with that least makes the path one longer. On the path it is 0.
+- Drag: with all edges of the event at weight 0 the path is shorter by this. It is never more than the event's time on
+  the path, less where another path takes over, and 0 off the path. Edges of negative weight (profile hta; a trace's clock
+  that goes back by less than a microsecond) lengthen a path when they go to 0, so there a drag may be negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import networkx as nx
+import numpy as np
+
+from pipelines.critical_path.drag import drags
+from pipelines.critical_path.graph import ArrayGraph, Ints
+from pipelines.critical_path.reach import reach
+from pipelines.sqltext import quoted
+
+
+@dataclass(frozen=True)
+class AttributedGraph:
+    """A window's graph and, for each of its edges, the event whose time it is (-1: none)."""
+
+    graph: ArrayGraph
+    event: Ints
+
+
+@dataclass(frozen=True)
+class EventSlack:
+    """The events that have edges, ascending, with slack, drag and the summed weight of their edges, ns."""
+
+    event_id: Ints
+    slack_ns: Ints
+    drag_ns: Ints
+    own_ns: Ints
+
+
+def load_attributed(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> AttributedGraph:
+    """Read a window from `_edges`; weights are `path_weight_ns`."""
+    edges = con.execute(
+        "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns, coalesce(attributed_event_id, -1) AS event FROM _edges "
+        "WHERE window_no = (SELECT window_no FROM critical_path_windows "
+        f"WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)})"
+    ).fetchnumpy()
+    order = np.argsort(edges.pop("edge_id"))
+    src, dst, weight, event = (np.asarray(edges.pop(name))[order] for name in list(edges))
+    return AttributedGraph(ArrayGraph.from_edges(src, dst, weight), event)
+
+
+def event_slack(attributed: AttributedGraph) -> EventSlack:
+    """Slack and drag of each event of a graph of whole nanoseconds.
+
+    Raises GraphHasCycle and TypeError as `reach`. Cost: three times that of the longest path; a sweep over part of the
+    graph for each event that several other paths rival (see drag.py).
+    """
+    graph, event = attributed.graph, attributed.event
+    own = np.flatnonzero(event >= 0)
+    if not len(own):
+        nothing = np.arange(0)
+        return EventSlack(nothing, nothing, nothing, nothing)
+    found = reach(graph)
+    event_id, number = np.unique(event[own], return_inverse=True)
+    weight = graph.weight[own]
+    slack = np.full(len(event_id), np.iinfo(np.int64).max)
+    np.minimum.at(slack, number, found.slack[found.chain_of[own]])
+    total = np.zeros(len(event_id), dtype=np.int64)
+    np.add.at(total, number, weight)
+    return EventSlack(event_id, slack, drags(found, own, number, weight, len(event_id)), total)
+
+
+def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
+    """Create table `event_slack`: a row for each event of the graph of every window; NULL for those without an edge.
+
+    A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
+    """
+    con.execute(
+        "CREATE OR REPLACE TABLE event_slack (trace_id VARCHAR, window_id VARCHAR, event_id BIGINT, slack_ns BIGINT, "
+        "drag_ns BIGINT, own_ns BIGINT)"
+    )
+    windows = con.execute(
+        "SELECT trace_id, window_id FROM critical_path_windows "
+        "WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) ORDER BY window_no"
+    ).fetchall()
+    for trace_id, window_id in windows:
+        attributed = load_attributed(con, trace_id, window_id)
+        try:
+            found = event_slack(attributed)
+        except nx.NetworkXUnfeasible:
+            continue
+        # DuckDB reads the arrays by the names of these variables.
+        # HTA attributes some edges to an event that is no node: the annotation around an operator.
+        nodes = {"event_id": np.union1d(attributed.graph.node_ids // 2, found.event_id)}
+        measured = {name: getattr(found, name) for name in ("event_id", "slack_ns", "drag_ns", "own_ns")}
+        con.execute(
+            f"INSERT INTO event_slack SELECT {quoted(trace_id)}, {quoted(window_id)}, n.event_id, m.slack_ns, m.drag_ns, "
+            "m.own_ns FROM nodes AS n LEFT JOIN measured AS m ON m.event_id = n.event_id"
+        )
+        del nodes, measured

@@ -1,0 +1,135 @@
+"""Slack and drag against plain networkx: lengthen an event by its slack, by one more; remove it."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle
+from pipelines.critical_path.slack import AttributedGraph, event_slack, load_attributed
+from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.synthetic import random_capture
+from tests.harness import connect, kernel, op, rows_of
+
+Edge = tuple[int, int, int, int]  # source, destination, weight, event (-1: none)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, weights: tuple[int, ...]) -> list[Edge]:
+    """Edges of a random graph without cycles, in random order; an event may have several, anywhere."""
+    order = draw(st.permutations(range(draw(st.integers(2, 14)))))
+    places = st.tuples(st.integers(0, len(order) - 1), st.integers(0, len(order) - 1)).filter(lambda p: p[0] < p[1])
+    pairs = draw(st.lists(places, min_size=1, max_size=32, unique=True))
+    events = st.integers(-1, draw(st.sampled_from([2, 5, 40])))
+    return [(order[a], order[b], draw(st.sampled_from(weights)), draw(events)) for a, b in pairs]
+
+
+def attributed(edges: list[Edge]) -> AttributedGraph:
+    src, dst, weight, event = (np.array([e[k] for e in edges], dtype=np.int64) for k in range(4))
+    return AttributedGraph(ArrayGraph.from_edges(src, dst, weight), event)
+
+
+def length(edges: list[Edge]) -> int:
+    plain = nx.DiGraph()
+    plain.add_weighted_edges_from(edge[:3] for edge in edges)
+    return nx.dag_longest_path_length(plain, backend="networkx")
+
+
+def holds_by_brute_force(edges: list[Edge]) -> None:
+    found, whole = event_slack(attributed(edges)), length(edges)
+    assert found.event_id.tolist() == sorted({e[3] for e in edges if e[3] >= 0})
+    for event, slack, drag, own in zip(found.event_id, found.slack_ns, found.drag_ns, found.own_ns, strict=True):
+        mine = [i for i, e in enumerate(edges) if e[3] == event]
+        longer = [
+            [length([(u, v, w + more * (i == j), e) for j, (u, v, w, e) in enumerate(edges)]) for i in mine]
+            for more in (slack, slack + 1)
+        ]
+        assert set(longer[0]) == {whole}, "by its slack, on any of its edges: the same"
+        assert max(longer[1]) == whole + 1, "by one more, on one of them: one longer"
+        removed = length([(u, v, 0 if e == event else w, e) for u, v, w, e in edges])
+        assert whole - removed == drag
+        assert own == sum(edges[i][2] for i in mine)
+
+
+@settings(max_examples=400, deadline=None)
+@given(graphs((0, 1, 1, 2, 3, 5, 9, 30)))
+def test_random_graphs(edges: list[Edge]) -> None:
+    holds_by_brute_force(edges)
+
+
+@settings(max_examples=400, deadline=None)
+@given(graphs((0, 1, 2, 5, 9, -1, -3, -8)))
+def test_random_graphs_with_negative_weights(edges: list[Edge]) -> None:
+    holds_by_brute_force(edges)
+
+
+@settings(max_examples=200, deadline=None)
+@given(graphs((1, 2, 5, 9, 30)), st.data())
+def test_slack_spread_over_the_edges_changes_nothing(edges: list[Edge], data: st.DataObject) -> None:
+    found = event_slack(attributed(edges))
+    for event, slack in zip(found.event_id.tolist(), found.slack_ns.tolist(), strict=True):
+        mine = [i for i, e in enumerate(edges) if e[3] == event]
+        where = data.draw(st.lists(st.sampled_from(mine), min_size=min(slack, 40), max_size=min(slack, 40)))
+        longer = [(u, v, w + where.count(i), e) for i, (u, v, w, e) in enumerate(edges)]
+        assert length(longer) == length(edges)
+
+
+@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("seed", range(5))
+def test_random_captures(seed: int, profile: str) -> None:
+    con, trace_id = connect(random_capture(seed))
+    request_windows(con, [WindowRequest(trace_id, profile=profile)])
+    run_models(con, load_catalog(), ["_edges", "critical_path_windows", "event_slack"])
+    loaded = load_attributed(con, trace_id, "full")
+    ids = loaded.graph.node_ids
+    columns = ids[loaded.graph.src], ids[loaded.graph.dst], loaded.graph.weight, loaded.event
+    edges = list(zip(*(column.tolist() for column in columns), strict=True))
+    rows = con.execute("SELECT event_id, slack_ns, drag_ns, own_ns FROM event_slack ORDER BY event_id").fetchall()
+    owners, nodes = {e[3] for e in edges} - {-1}, set((ids // 2).tolist())
+    assert [row[0] for row in rows] == sorted(nodes | owners)
+    without = [row[0] for row in rows if row[1] is None]
+    assert without == sorted(nodes - owners)
+    holds_by_brute_force(edges)
+    found = event_slack(attributed(edges))
+    assert [row for row in rows if row[0] not in without] == list(
+        zip(*(getattr(found, name).tolist() for name in ("event_id", "slack_ns", "drag_ns", "own_ns")), strict=True)
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drag_on_larger_graphs_whose_events_lie_far_apart(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, 150, 400)
+    pairs = {(int(u), int(u + d)) for u, d in zip(a, rng.integers(1, [4, 30][seed % 2], 400), strict=True)}
+    per_event = [1, 10, 40][seed % 3]
+    edges = [(u, v, int(w), u // per_event) for (u, v), w in zip(sorted(pairs), rng.integers(0, 9, 400), strict=False)]
+    found, whole = event_slack(attributed(edges)), length(edges)
+    for event, drag in zip(found.event_id, found.drag_ns, strict=True):
+        assert whole - length([(u, v, 0 if e == event else w, e) for u, v, w, e in edges]) == drag
+
+
+def test_two_streams_side_by_side() -> None:
+    """The short kernel may get longer by the difference; without the long one the short one is what counts."""
+    trace = [op("aten::a", 0, 1), kernel("long", 10, 30, 1, stream=7), kernel("short", 10, 20, 2, stream=8)]
+    assert rows_of(trace, "event_slack", "event_id, slack_ns, drag_ns, own_ns") == [
+        (0, 29_000, 0, 1_000),
+        (1, 0, 10_000, 30_000),
+        (2, 10_000, 0, 20_000),
+    ]
+
+
+def test_nothing_a_cycle_and_fractions() -> None:
+    assert len(event_slack(attributed([])).event_id) == 0
+    assert len(event_slack(attributed([(0, 1, 5, -1)])).event_id) == 0
+    with pytest.raises(GraphHasCycle, match="1"):
+        event_slack(attributed([(0, 1, 1, 0), (1, 2, 1, 0), (2, 1, 1, 0)]))
+    with pytest.raises(GraphHasCycle):
+        event_slack(attributed([(1, 2, 1, 0), (2, 1, 1, 0)]))
+    half = AttributedGraph(ArrayGraph.from_edges(np.array([0]), np.array([1]), np.array([0.5])), np.array([0]))
+    with pytest.raises(TypeError, match="nanoseconds"):
+        event_slack(half)
