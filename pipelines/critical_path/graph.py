@@ -1,12 +1,13 @@
 """A dependency graph held as arrays: no Python object a node or an edge.
 
-The graph comes straight from `critical_path_edges`. networkx sees it through the backend in `backend.py`, so
-`networkx.dag_longest_path(graph)` works on it; `to_networkx` gives an ordinary `networkx.DiGraph` to edit.
+The graph comes straight from `critical_path_edges`, or from an ordinary `networkx.DiGraph` (`convert.py`). networkx sees
+it through the backend in `backend.py`, so `networkx.dag_longest_path(graph)` works on it; `to_networkx` gives an ordinary
+`networkx.DiGraph` to edit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import networkx as nx
@@ -19,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 class GraphHasCycle(nx.NetworkXUnfeasible):
     """The graph has a cycle, so it has no longest path. `nodes` names some of the nodes that never became free."""
 
-    def __init__(self, nodes: list[int]) -> None:
+    def __init__(self, nodes: list[Hashable]) -> None:
         self.nodes = nodes
         super().__init__(f"Graph contains a cycle; nodes on it or behind it: {', '.join(map(str, nodes))}")
 
@@ -28,14 +29,22 @@ class GraphHasCycle(nx.NetworkXUnfeasible):
 class ArrayGraph:
     """A weighted directed graph without parallel edges.
 
-    `node_ids` (n,) are the nodes in networkx's insertion order; `src`, `dst` (m,) index into it, in the order in which
-    the edges were inserted; `weight` (m,) is in nanoseconds.
+    `node_ids` (n,) are the nodes in networkx's insertion order: int64, or objects where the nodes are no such numbers.
+    `src`, `dst` (m,) index into it. The edges are in the order in which they were inserted; where `out_order` (m,) is
+    given, they are in the order in which networkx lists every node's predecessors, and `out_order` are their places in
+    the order in which it lists successors (views of a graph may list the two in orders that no insertion makes).
+
+    `weight` (m,) is the edge attribute `weight_name`: int64 or float64, or objects where it is something else; in graphs
+    of traces nanoseconds. `no_weight` (m,) marks the edges that have no such attribute (None: all have it).
     """
 
-    node_ids: Ints
+    node_ids: npt.NDArray
     src: Ints
     dst: Ints
     weight: npt.NDArray
+    weight_name: Hashable = "weight"
+    no_weight: npt.NDArray[np.bool_] | None = None
+    out_order: Ints | None = None
 
     __networkx_backend__ = "tracelake"
 
@@ -53,15 +62,13 @@ class ArrayGraph:
         return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight))
 
     def to_networkx(self) -> nx.DiGraph:
-        """An ordinary `networkx.DiGraph` over the node ids, with edge attribute `weight` in nanoseconds."""
-        graph = nx.DiGraph()
-        ids = self.node_ids.tolist()
-        graph.add_nodes_from(ids)
-        graph.add_weighted_edges_from(
-            (ids[u], ids[v], w)
-            for u, v, w in zip(self.src.tolist(), self.dst.tolist(), self.weight.tolist(), strict=True)
-        )
-        return graph
+        """An ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight_name` where an edge has it.
+
+        Nodes, successors and predecessors are listed in the order of the graph that this one was made from.
+        """
+        from pipelines.critical_path.convert import to_networkx
+
+        return to_networkx(self)
 
     def is_directed(self) -> bool:
         """True: networkx asks before it dispatches."""
@@ -74,11 +81,11 @@ class ArrayGraph:
     def __len__(self) -> int:
         return len(self.node_ids)
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Hashable]:
         return iter(self.node_ids.tolist())
 
     def number_of_nodes(self) -> int:
-        """How many nodes have an edge."""
+        """How many nodes there are."""
         return len(self.node_ids)
 
     def number_of_edges(self) -> int:

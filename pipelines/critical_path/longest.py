@@ -48,11 +48,11 @@ class Sweep:
 def longest_path_edges(graph: ArrayGraph) -> tuple[Ints, int | None]:
     """The edges of the longest path, in order, as places in the graph's edge arrays, and the node it ends at (or None).
 
-    Raises GraphHasCycle. Cost: a few numpy passes over the edges (about 60 bytes an edge), then one Python step for each
+    The weights are whole numbers whose sums fit 64 bits, or finite doubles. Raises GraphHasCycle. Cost: a few numpy passes over the edges (about 60 bytes an edge), then one Python step for each
     edge and node that is not inside a chain.
     """
-    if not len(graph):
-        return np.arange(0), None
+    if not len(graph.src):
+        return np.arange(0), 0 if len(graph) else None
     # Sums of doubles depend on their order, so only whole numbers are contracted.
     chains = _uncontracted(graph) if graph.weight.dtype.kind == "f" else _contract(graph)
     plain = chains.weight.dtype.kind != "f" and not (chains.weight < 0).any()
@@ -79,7 +79,10 @@ def _uncontracted(graph: ArrayGraph) -> Chains:
 
 def _contract(graph: ArrayGraph) -> Chains:
     n, src, dst, weight = len(graph), graph.src, graph.dst, graph.weight
-    inside = (np.bincount(src, minlength=n) == 1) & (np.bincount(dst, minlength=n) == 1)
+    out, into = np.bincount(src, minlength=n), np.bincount(dst, minlength=n)
+    inside = (out == 1) & (into == 1)
+    kept = (out == 0) & (into == 0)
+    del out, into
     backwards = weight < 0  # a path may begin anew at such an edge, so its ends stay nodes
     inside[src[backwards]] = False
     inside[dst[backwards]] = False
@@ -88,7 +91,6 @@ def _contract(graph: ArrayGraph) -> Chains:
     first = np.flatnonzero(~continues)
     last = np.append(first[1:], len(src)) - 1
     total = np.concatenate(([0], np.cumsum(weight)))
-    kept = np.zeros(n, dtype=bool)
     kept[src[first]] = True
     kept[dst[last]] = True
     place = np.cumsum(kept) - 1
@@ -159,7 +161,10 @@ def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints, 
 def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool) -> Sweep:
     """Visit every node after all its predecessors, generation by generation or depth first."""
     n = len(chains.node)
+    # Only the order of visits within a generation depends on the order of a node's edges, and then nothing is contracted.
     by_source = np.argsort(chains.src, kind="stable")
+    if by_generation and graph.out_order is not None:
+        by_source = graph.out_order[np.argsort(graph.src[graph.out_order], kind="stable")]
     first_edge = _compact(np.concatenate(([0], np.cumsum(np.bincount(chains.src, minlength=n)))))
     dst, weight, place = _compact(chains.dst[by_source]), _compact(chains.weight[by_source]), _compact(by_source)
     hops = _compact((chains.last - chains.first + 1)[by_source])

@@ -43,8 +43,6 @@ def test_conversion_keeps_nodes_edges_and_path(edges: list[tuple[int, int, int]]
     back = ours.to_networkx()
     assert list(back) == list(plain)
     assert list(back.edges(data="weight")) == list(plain.edges(data="weight"))
-    with pytest.raises(NotImplementedError, match="tracelake"):
-        nx.dag_longest_path(plain, weight="weight", backend="tracelake")
 
 
 def test_fractional_weights_and_an_empty_graph() -> None:
