@@ -39,7 +39,10 @@ class ScheduleConfig(dg.Config):
 
 
 def view_assets() -> list[dg.AssetSpec]:
-    """The models over runs: views that are asked anew each time, so Dagster shows them and does not make them."""
+    """The models over runs, or over the batches of a capture: views that are asked anew each time.
+
+    So Dagster shows them and does not make them.
+    """
     return [table_spec(name, {"sql", "duckdb"}) for name, m in load_catalog().models.items() if m.kind == "view"]
 
 

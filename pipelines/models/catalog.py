@@ -37,6 +37,9 @@ GIVEN = {
     "switch_overrides": "canonical",
 }
 
+# The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.
+_ACROSS_BATCHES = ("kernel_criticality",)
+
 
 @dataclass(frozen=True)
 class Model:
@@ -242,7 +245,7 @@ def _sql_model(path: Path, parsed: ParsedFile) -> Model:
 def _kind(layer: str, name: str) -> str:
     if layer == "ingest" and not name.startswith("_"):
         return "lake"
-    return "view" if layer == "schedule" else "sql"
+    return "view" if layer == "schedule" or name in _ACROSS_BATCHES else "sql"
 
 
 def _rules(folder: Path) -> list[Model]:

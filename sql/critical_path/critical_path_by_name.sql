@@ -1,0 +1,13 @@
+-- One row: a kernel or operator, by name, on the critical path of a window.
+-- How: the path's edges whose time is an event's (HTA 2.8.6), summed by the event's name and category.
+-- check: unique(trace_id, window_id, name, cat)
+SELECT
+    trace_id,  -- The trace.
+    window_id,  -- The window.
+    name,  -- Name of the kernel or operator.
+    cat,  -- Its category: kernel, gpu_memcpy, cpu_op, cuda_runtime, …
+    count(DISTINCT attributed_event_id) AS n_events,  -- Events of that name on the path.
+    CAST(sum(duration_ns) AS BIGINT) AS duration_ns  -- Their time on the path, ns.
+FROM critical_path
+WHERE attributed_event_id IS NOT NULL
+GROUP BY trace_id, window_id, name, cat

@@ -1,0 +1,43 @@
+-- One row: a kernel or operator of a capture, by name, that was on the critical path of at least one of its windows.
+-- How: the windows are the profiler steps of every rank, of a trace without steps the whole trace; those without a path do not count.
+WITH stepped AS (
+    SELECT DISTINCT trace_id FROM critical_path_windows WHERE annotation <> ''
+),
+lengths AS (
+    SELECT trace_id, window_id, sum(duration_ns) AS duration_ns FROM critical_path_summary GROUP BY trace_id, window_id
+),
+windows AS (
+    SELECT t.capture_id, w.trace_id, w.window_id, l.duration_ns
+    FROM critical_path_windows AS w
+    JOIN traces AS t ON t.trace_id = w.trace_id
+    JOIN lengths AS l ON l.trace_id = w.trace_id AND l.window_id = w.window_id
+    LEFT JOIN stepped AS s ON s.trace_id = w.trace_id
+    WHERE w.annotation <> '' OR s.trace_id IS NULL
+),
+captures AS (
+    SELECT capture_id, count(*) AS n_windows, count(DISTINCT trace_id) AS n_ranks, sum(duration_ns) AS duration_ns
+    FROM windows
+    GROUP BY capture_id
+),
+named AS (
+    SELECT
+        w.capture_id, p.name, p.cat, count(*) AS n_windows, count(DISTINCT w.trace_id) AS n_ranks,
+        sum(p.n_events) AS n_events, sum(p.duration_ns) AS duration_ns
+    FROM critical_path_by_name AS p
+    JOIN windows AS w ON w.trace_id = p.trace_id AND w.window_id = p.window_id
+    GROUP BY w.capture_id, p.name, p.cat
+)
+SELECT
+    n.capture_id,  -- The capture: the ranks of one job found in one folder.
+    n.name,  -- Name of the kernel or operator.
+    n.cat,  -- Its category.
+    n.n_windows AS n_windows_on_path,  -- Windows (steps of ranks) on whose path it was.
+    c.n_windows,  -- Windows of the capture.
+    100.0 * n.n_windows / c.n_windows AS percent_of_windows,  -- In how many of them it was critical, percent.
+    n.n_ranks AS n_ranks_on_path,  -- Ranks on whose path it was in at least one window.
+    c.n_ranks,  -- Ranks of the capture.
+    CAST(n.n_events AS BIGINT) AS n_events,  -- Events of that name on the paths.
+    CAST(n.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the paths of all windows, ns.
+    100.0 * n.duration_ns / nullif(c.duration_ns, 0) AS percent_of_path  -- That time in percent of the paths' summed lengths; NULL where those are 0.
+FROM named AS n
+JOIN captures AS c ON c.capture_id = n.capture_id
