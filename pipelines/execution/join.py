@@ -1,0 +1,113 @@
+"""Events of a profiler trace → nodes of an execution trace of the same run.
+
+Three ways, the surest first; the first that holds is taken for the whole trace:
+
+1. `record_function_id`: the argument "Record function id" is the node's rf_id (PyTorch 2.2 and later).
+2. `external_id`: the argument "External id" is. Older profilers number operators otherwise, though (PyTorch 2.1 hands
+   out blocks of 1024 a thread), so numbers count only where the names behind them agree.
+3. `order`: threads that ran the same operators are put side by side, and their operators by name and order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import duckdb
+
+from pipelines.execution.align import align
+from pipelines.execution.nodes import Node
+from pipelines.sqltext import quoted
+
+SAME_NAMES = 0.9  # of the pairs that a number makes: else it is no common number
+SAME_THREAD = 0.5  # of a thread's nodes that must find their operator: else it is another thread's work
+
+_OPERATORS = """
+    SELECT event_id, pid || ' ' || tid, name, external_id,
+        CASE WHEN contains(args, 'Record function id') THEN TRY_CAST(args ->> '$."Record function id"' AS BIGINT) END
+    FROM events
+    WHERE trace_id = {} AND cat IN ('cpu_op', 'user_annotation') AND dur_ns IS NOT NULL AND name IS NOT NULL
+    -- Of events that start together the profiler numbers the outer one first.
+    ORDER BY pid, tid, ts_ns, external_id NULLS LAST, dur_ns DESC, event_id
+"""
+
+
+class Operator(NamedTuple):
+    """An operator or annotation of the profiler trace."""
+
+    event_id: int
+    thread: str
+    name: str
+    external_id: int | None
+    record_function_id: int | None
+
+
+class Joined(NamedTuple):
+    """`pairs` of (event_id, node_id), and the way that found them: none where nothing did."""
+
+    method: str
+    pairs: list[tuple[int, int]]
+
+
+def read_operators(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[Operator]:
+    """The operators of a trace by thread in order of start; `events` must hold the arguments for the first way."""
+    return [Operator(*row) for row in con.execute(_OPERATORS.format(quoted(trace_id))).fetchall()]
+
+
+def join_operators(operators: Sequence[Operator], nodes: Sequence[Node]) -> Joined:
+    """Pair operators and nodes; each of either is in one pair at most."""
+    named = [node for node in nodes if node.is_operator]
+    numbered = {
+        "record_function_id": [(o.record_function_id, o) for o in operators],
+        "external_id": [(o.external_id, o) for o in operators],
+    }
+    for method, numbers in numbered.items():
+        if pairs := _by_number(numbers, named):
+            return Joined(method, pairs)
+    pairs = _by_order(operators, named)
+    return Joined("order" if pairs else "none", pairs)
+
+
+def _by_number(numbers: list[tuple[int | None, Operator]], nodes: list[Node]) -> list[tuple[int, int]]:
+    by_rf = {node.rf_id: node for node in nodes if node.rf_id > 0}
+    found = {number: operator for number, operator in numbers if number in by_rf}
+    same = [
+        (operator.event_id, by_rf[number].node_id)
+        for number, operator in found.items()
+        if number and _name(operator.name) == _name(by_rf[number].name)
+    ]
+    return same if len(same) >= SAME_NAMES * max(len(found), 1) else []
+
+
+def _name(name: str) -> str:
+    """The name without the step's number: the two traces may have counted from different steps."""
+    return "ProfilerStep#" if name.startswith("ProfilerStep#") else name
+
+
+def _by_order(operators: Sequence[Operator], nodes: list[Node]) -> list[tuple[int, int]]:
+    events: defaultdict[str, list[Operator]] = defaultdict(list)
+    for operator in operators:
+        events[operator.thread].append(operator)
+    threads: defaultdict[int, list[Node]] = defaultdict(list)
+    for node in sorted(nodes, key=lambda n: n.node_id):
+        threads[node.tid].append(node)
+    pairs: list[tuple[int, int]] = []
+    for tid, thread in _matching(threads, events):
+        ours, theirs = threads[tid], events[thread]
+        aligned = align([_name(n.name) for n in ours], [_name(o.name) for o in theirs])
+        if len(aligned) >= SAME_THREAD * len(ours):
+            pairs += [(theirs[j].event_id, ours[i].node_id) for i, j in aligned]
+    return pairs
+
+
+def _matching(threads: dict[int, list[Node]], events: dict[str, list[Operator]]) -> list[tuple[int, str]]:
+    """Threads of both sides that share most names, the largest share first; each is in one pair."""
+    ours = {tid: Counter(_name(n.name) for n in nodes) for tid, nodes in threads.items()}
+    theirs = {thread: Counter(_name(o.name) for o in found) for thread, found in events.items()}
+    shared = [((a & b).total(), tid, thread) for tid, a in ours.items() for thread, b in theirs.items()]
+    found: dict[int, str] = {}
+    for n, tid, thread in sorted(shared, key=lambda s: (-s[0], s[1], s[2])):
+        if n and tid not in found and thread not in found.values():
+            found[tid] = thread
+    return list(found.items())

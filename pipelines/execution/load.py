@@ -1,0 +1,99 @@
+"""One execution trace → its tables in a connection that holds the profiler trace (see tables.py).
+
+The text is streamed; nodes and their tensors are held until the edges are known: about 2 kB a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.execution.edges import data_edges
+from pipelines.execution.join import join_operators, read_operators
+from pipelines.execution.nodes import Node, parse_node
+from pipelines.execution.stream import NodeStream
+from pipelines.execution.tables import TABLES, create_tables, insert
+from pipelines.sqltext import quoted
+from pipelines.traces.record import TraceRejected
+
+
+@dataclass(frozen=True)
+class ExecutionSummary:
+    """How much of a profiler trace was joined to an execution trace: the row of `execution_summary`."""
+
+    path: str
+    schema: str
+    method: str
+    n_nodes: int
+    n_operators: int
+    n_joined: int
+    n_edges: int
+
+    @property
+    def share(self) -> float:
+        """Of the profiler trace's operators (cpu_op) that have a node, 0 to 1."""
+        return self.n_joined / self.n_operators if self.n_operators else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields and the share."""
+        return {**asdict(self), "share": self.share}
+
+
+def load_execution(
+    con: duckdb.DuckDBPyConnection, path: Path, trace_id: str, on_bytes: Callable[[int], object] | None = None
+) -> ExecutionSummary:
+    """Read an execution trace beside the trace `trace_id` in `events`, and join the two; replaces what was there of it.
+
+    Raises TraceRejected where the file is none, OSError where it cannot be read. A join that finds nothing is no error:
+    `method` is none.
+    """
+    create_tables(con)
+    nodes, schema = read_nodes(path, on_bytes)
+    for table in TABLES:
+        con.execute(f"DELETE FROM {table} WHERE trace_id = {quoted(trace_id)}")
+    edges = data_edges(nodes)
+    joined = join_operators(read_operators(con, trace_id), nodes)
+    insert(con, "execution_nodes", trace_id, (_node_row(node) for node in nodes))
+    insert(con, "execution_tensors", trace_id, (row for node in nodes for row in _tensor_rows(node)))
+    insert(con, "execution_edges", trace_id, edges)
+    insert(con, "operator_nodes", trace_id, joined.pairs)
+    n_operators, n_joined = con.execute(
+        "SELECT count(*), count(o.event_id) FROM events AS e LEFT JOIN operator_nodes AS o USING (trace_id, event_id) "
+        f"WHERE trace_id = {quoted(trace_id)} AND e.cat = 'cpu_op' AND e.dur_ns IS NOT NULL"
+    ).fetchall()[0]
+    n_nodes = sum(node.is_operator for node in nodes)
+    summary = ExecutionSummary(str(path), schema, joined.method, n_nodes, n_operators, n_joined, len(edges))
+    insert(con, "execution_summary", trace_id, [tuple(asdict(summary).values())])
+    return summary
+
+
+def read_nodes(path: Path, on_bytes: Callable[[int], object] | None = None) -> tuple[list[Node], str]:
+    """The nodes of an execution trace in the order of the file, and the version of its schema. Raises TraceRejected."""
+    stream, nodes, seen = NodeStream(path, on_bytes), [], set()
+    for place, raw in enumerate(stream.nodes()):
+        try:
+            node = parse_node(raw, place)
+        except ValueError as error:
+            raise TraceRejected(str(path), None, str(error)) from None
+        if node.node_id in seen:
+            raise TraceRejected(str(path), None, f"node {node.node_id} stands twice: are these two traces in one file?")
+        seen.add(node.node_id)
+        nodes.append(node)
+    return nodes, str(stream.head.get("schema", "unknown"))
+
+
+def _node_row(node: Node) -> tuple[Any, ...]:
+    return (
+        node.node_id, node.parent_id, node.place, node.name, node.rf_id, node.fw_parent_id,
+        node.seq_id, node.scope, node.tid, node.op_schema,
+    )  # fmt: skip
+
+
+def _tensor_rows(node: Node) -> Iterator[tuple[Any, ...]]:
+    for is_output, tensors in ((False, node.inputs), (True, node.outputs)):
+        for tensor in tensors:
+            yield (node.node_id, is_output, *tensor)

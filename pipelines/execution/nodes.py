@@ -1,0 +1,132 @@
+"""A node of an execution trace: the schemas of PyTorch, read by their shape, become one.
+
+1.0.1 (before PyTorch 2.2) writes `parent`, `rf_id`, `tid`, … beside `inputs` and `input_types`; 1.0.2-chakra.0.0.4 to
+1.1.1-chakra.0.0.4 write `ctrl_deps`, `inputs: {values, shapes, types}` and the rest as `attrs: [{name, type, value}]`.
+Source: pytorch torch/csrc/profiler/standalone/execution_trace_observer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+PROCESS_AND_THREADS = "[pytorch|profiler|execution_"
+"""What the names of the nodes for the process and its threads begin with: they are no operators."""
+
+
+class Tensor(NamedTuple):
+    """A tensor that an operator was given or gave back; ids are the observer's, `storage_id` 0 is no memory."""
+
+    position: int  # of the argument or result, from 0
+    tensor_id: int
+    storage_id: int
+    offset: int  # elements
+    n_elements: int
+    element_bytes: int
+    device: str
+    is_mutated: bool  # the operator's schema says that it writes this argument in place
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator or annotation. `place` counts the nodes of the file: they are written when they end."""
+
+    node_id: int  # ascends in the order in which operators start
+    parent_id: int
+    place: int
+    name: str
+    rf_id: int
+    fw_parent_id: int
+    seq_id: int
+    scope: int
+    tid: int
+    op_schema: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def is_operator(self) -> bool:
+        """Not the process or a thread."""
+        return not self.name.startswith(PROCESS_AND_THREADS)
+
+
+def parse_node(raw: dict[str, Any], place: int) -> Node:
+    """One node of either schema. Raises ValueError that says what is missing."""
+    if not isinstance(raw.get("id"), int):
+        raise ValueError(f"node {place} has no id")
+    attrs = raw.get("attrs")
+    if isinstance(attrs, list):
+        more = {a["name"]: a.get("value") for a in attrs if isinstance(a, dict) and "name" in a}
+        parent, inputs, outputs = raw.get("ctrl_deps"), _pairs(raw.get("inputs")), _pairs(raw.get("outputs"))
+    elif "rf_id" in raw:
+        more, parent = raw, raw.get("parent")
+        inputs = raw.get("inputs") or [], raw.get("input_types") or []
+        outputs = raw.get("outputs") or [], raw.get("output_types") or []
+    else:
+        raise ValueError(f"node {raw['id']} has neither rf_id nor attrs: its schema is unknown")
+    schema = str(more.get("op_schema") or "")
+    return Node(
+        node_id=raw["id"],
+        parent_id=_number(parent),
+        place=place,
+        name=str(raw.get("name", "")),
+        rf_id=_number(more.get("rf_id")),
+        fw_parent_id=_number(more.get("fw_parent")),
+        seq_id=_number(more.get("seq_id"), -1),
+        scope=_number(more.get("scope")),
+        tid=_number(more.get("tid")),
+        op_schema=schema,
+        inputs=tuple(_tensors(*inputs, mutated_arguments(schema))),
+        outputs=tuple(_tensors(*outputs, frozenset())),
+    )
+
+
+def _number(value: Any, missing: int = 0) -> int:
+    """An int64; unsigned numbers beyond it (a -1 that was cast) and anything else are `missing`."""
+    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else missing
+
+
+def _pairs(side: Any) -> tuple[list[Any], list[Any]]:
+    return (side.get("values") or [], side.get("types") or []) if isinstance(side, dict) else ([], [])
+
+
+def _tensors(values: list[Any], types: list[Any], mutated: frozenset[int]) -> Iterator[Tensor]:
+    for position, value in enumerate(values):
+        # Other lists of numbers look like no tensor, but the type is asked first where there is one.
+        if position >= len(types) or "Tensor" in str(types[position]):
+            yield from _found(position, value, position in mutated)
+
+
+def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
+    """The tensors in a value: itself, or what a list or tuple of them holds."""
+    if not isinstance(value, list):
+        return
+    if len(value) == 6 and isinstance(value[5], str) and all(isinstance(part, int) for part in value[:5]):
+        tensor, storage, offset, n_elements, element_bytes = (_number(part) for part in value[:5])
+        yield Tensor(position, tensor, storage, offset, n_elements, element_bytes, value[5], is_mutated)
+        return
+    for part in value:
+        yield from _found(position, part, is_mutated)
+
+
+@lru_cache(maxsize=4096)
+def mutated_arguments(op_schema: str) -> frozenset[int]:
+    """Places (from 0) of the arguments that a schema marks as written: `aten::add_(Tensor(a!) self, …) -> Tensor(a!)`."""
+    depth, position, found = 0, 0, set()
+    blank = True  # a lone * parts positional from keyword arguments and is no argument
+    for letter in op_schema[op_schema.find("(") + 1 :] if "!" in op_schema else "":
+        if letter in "([":
+            depth += 1
+        elif letter in ")]":
+            depth -= 1
+            if depth < 0:
+                break
+        elif letter == "!":
+            found.add(position)
+        if letter == "," and not depth:
+            position, blank = position + (not blank), True
+        elif letter not in " *":
+            blank = False
+    return frozenset(found)
