@@ -1,0 +1,97 @@
+"""Scenarios as data: what to re-weight and by how much, from a TOML file or from the options of a command.
+
+    name = "twice the GEMMs, no launches"
+    perfect_overlap = false
+    remove = ["launch_overhead"]
+    [scale]
+    "ampere_gemm*" = 0.5
+    "class:COMMUNICATION" = 0.7
+
+Several scenarios in a file are tables `[[scenario]]` with the same keys. What can be named is in `targets.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be read; the message says where and what is possible."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Edge weights to change: each is multiplied by the factors of all targets that hold it.
+
+    `scale` are (target, factor); to remove is to scale by 0. `perfect_overlap`: see `overlap.py`.
+    """
+
+    scale: tuple[tuple[str, float], ...] = ()
+    perfect_overlap: bool = False
+    name: str = ""
+
+    def with_more(self, other: Scenario) -> Scenario:
+        """This scenario and another one on top of it, under this one's name."""
+        return replace(
+            self, scale=self.scale + other.scale, perfect_overlap=self.perfect_overlap or other.perfect_overlap
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.scale) or self.perfect_overlap
+
+
+def of_options(scale: Iterable[str], remove: Iterable[str], perfect_overlap: bool) -> Scenario:
+    """The scenario of `PATTERN=FACTOR` texts and targets to remove. Raises ScenarioError."""
+    parts = [text.rpartition("=") for text in scale]
+    factors = [(target, _factor(target, text)) for target, _, text in parts]
+    return Scenario((*factors, *((target, 0.0) for target in remove)), perfect_overlap)
+
+
+def read_scenarios(path: Path) -> list[Scenario]:
+    """The scenarios of a TOML file: the one at its top level, or its `[[scenario]]` tables. Raises ScenarioError."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ScenarioError(f"{path}: {error}") from None
+    tables = content.pop("scenario", None)
+    if tables is None:
+        return [_of_table(content, str(path))]
+    if content or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ScenarioError(
+            f"{path}: [[scenario]] tables, and nothing beside them, or one scenario without such a table"
+        )
+    return [_of_table(table, f"{path}, scenario {i}") for i, table in enumerate(tables, start=1)]
+
+
+def _of_table(table: dict[str, Any], where: str) -> Scenario:
+    if unknown := set(table) - {"name", "scale", "remove", "perfect_overlap"}:
+        raise ScenarioError(
+            f"{where}: unknown key {sorted(unknown)[0]!r}; there are name, scale, remove, perfect_overlap"
+        )
+    scale, remove, overlap = table.get("scale", {}), table.get("remove", []), table.get("perfect_overlap", False)
+    if not isinstance(scale, dict):
+        raise ScenarioError(f"{where}: scale is a table of factors, such as [scale] and then 'gemm*' = 0.5")
+    if not isinstance(remove, list) or not all(isinstance(target, str) for target in remove):
+        raise ScenarioError(f"{where}: remove is a list of texts")
+    if not isinstance(overlap, bool):
+        raise ScenarioError(f"{where}: perfect_overlap is true or false")
+    try:
+        factors = [(target, _factor(target, factor)) for target, factor in scale.items()]
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    return Scenario((*factors, *((target, 0.0) for target in remove)), overlap, str(table.get("name", "")))
+
+
+def _factor(target: str, factor: Any) -> float:
+    try:
+        value = math.nan if isinstance(factor, bool) else float(factor)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not target or not 0 <= value < math.inf:
+        raise ScenarioError(f"scale {f'{target}={factor}'!r}: give PATTERN=FACTOR with a factor of 0 or more")
+    return value
