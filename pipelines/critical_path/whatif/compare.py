@@ -1,0 +1,140 @@
+"""Before and after: the path of a window under a scenario beside the path as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.critical_path.graph import Ints
+from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
+from pipelines.critical_path.whatif.targets import factors
+from pipelines.critical_path.whatif.window import Window
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A weight for each edge (m,), ns: `path` as the longest path counts it, `summary` as its summary does."""
+
+    path: Ints
+    summary: Ints
+
+    @classmethod
+    def of(cls, window: Window, scenario: Scenario) -> Weights:
+        """The window's weights under a scenario, rounded to whole ns. Raises NothingMatches and ScenarioError."""
+        by = factors(window, scenario)
+        path, summary = window.graph.weight, window.duration
+        if by is None:
+            return cls(path, summary)
+        changed = _times(path, by)
+        return cls(changed, changed if summary is path else _times(summary, by))
+
+
+def _times(weight: Ints, by: npt.NDArray[np.float64]) -> Ints:
+    changed = weight * by
+    if np.abs(changed).sum() >= 2**62:
+        raise ScenarioError("the factors are so large that times leave 64 bits")
+    # What is not scaled keeps its digits, which a double may not hold.
+    return np.where(by == 1, weight, np.rint(changed).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Path:
+    """The longest path of a window under some weights; `edges` are places in the graph's edge arrays, in order."""
+
+    window: Window
+    weights: Weights
+    edges: Ints
+
+    @classmethod
+    def under(cls, window: Window, weights: Weights) -> Path:
+        """Find it. Raises GraphHasCycle."""
+        return cls(window, weights, window.forest.longest_path(window.forest.distances(weights.path)))
+
+    @property
+    def length_us(self) -> float:
+        """Sum of the path's weights, us."""
+        return int(self.weights.path[self.edges].sum()) / 1000
+
+    @property
+    def summary(self) -> dict[str, float | None]:
+        """Percent of the path's time by what bounds it, greatest first, as in table `critical_path_summary`."""
+        bound, time = self.window.bound[self.edges], self.weights.summary[self.edges]
+        sums = np.bincount(bound, time, minlength=len(self.window.bounds)).tolist()
+        rows = sorted((-sums[i], self.window.bounds[i]) for i in np.unique(bound))
+        total = sum(sums)
+        return {label: -100.0 * time / total if total else None for time, label in rows}
+
+    @cached_property
+    def touched(self) -> npt.NDArray[np.bool_]:
+        """For each event whether the path goes through its start or its end, or through time of its (k,).
+
+        Time of an operator between two of its calls is on paths that meet neither of its own ends.
+        """
+        on = np.zeros(len(self.window.events.event_id), dtype=bool)
+        on[self.window.src_event[self.edges]] = True
+        on[self.window.dst_event[self.edges]] = True
+        on[self.time_of > 0] = True
+        return on
+
+    @cached_property
+    def time_of(self) -> Ints:
+        """For each event the time on the path that is attributed to it, ns (k,)."""
+        owner = self.window.owner[self.edges]
+        own, n = owner >= 0, len(self.window.events.event_id)
+        return np.bincount(owner[own], self.weights.path[self.edges][own], minlength=n).astype(np.int64)
+
+    def as_json(self) -> dict[str, Any]:
+        """Length (us) and summary (percent)."""
+        return {"length_us": self.length_us, "summary": self.summary}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A scenario's answer. Events that entered or left have the time (us) they have on the path that holds them."""
+
+    scenario: Scenario
+    before: Path
+    after: Path
+
+    @property
+    def entered(self) -> list[dict[str, Any]]:
+        """Events on the path only after the change, most time first."""
+        return _events(self.after, self.before)
+
+    @property
+    def left(self) -> list[dict[str, Any]]:
+        """Events on the path only before the change, most time first."""
+        return _events(self.before, self.after)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return {
+            "before": self.before.as_json(),
+            "after": self.after.as_json(),
+            "entered": self.entered,
+            "left": self.left,
+        }
+
+
+def _events(on: Path, off: Path) -> list[dict[str, Any]]:
+    places = np.flatnonzero(on.touched & ~off.touched)
+    places = places[np.argsort(-on.time_of[places], kind="stable")]
+    events, times = on.window.events, on.time_of
+    return [
+        {"event_id": int(events.event_id[i]), "name": events.name(i), "time_us": int(times[i]) / 1000} for i in places
+    ]
+
+
+def what_if(window: Window, scenarios: Iterable[Scenario]) -> Iterator[Comparison]:
+    """Compare each scenario with the window as it is. The graph is sorted once, whatever their number.
+
+    Raises GraphHasCycle, NothingMatches and ScenarioError.
+    """
+    before = Path.under(window, Weights.of(window, Scenario()))
+    for scenario in scenarios:
+        yield Comparison(scenario, before, Path.under(window, Weights.of(window, scenario)))

@@ -1,0 +1,110 @@
+"""What a scenario can name, and the edges that hold it.
+
+A target selects the time of events (edges that are an event's own time) or a kind of delay:
+
+- `ampere_gemm*`, `name:ampere_gemm*`: events by name; `*` and `?` stand for any text and any character, brackets for
+  themselves, because names of C++ functions are full of them. Of a CPU operator that is its own time, not its calls'.
+- `class:COMMUNICATION`: kernels of that class of the profile; `class:CPU`: all operators and calls.
+- `stream:7`: GPU work on that stream, whatever the device.
+- `rank:3`: every edge of that rank's trace.
+- `edge:KERNEL_LAUNCH_DELAY`, `edge:critical_path_kernel_launch_delay` (HTA's text): every edge of that type.
+- short names: `launch_overhead`, `kernel_gaps`, `communication`, `computation`, `memory`, `cpu`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.critical_path.whatif.overlap import hidden_communication
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.window import Window
+
+SHORT = {
+    "launch_overhead": "edge:KERNEL_LAUNCH_DELAY",
+    "kernel_gaps": "edge:KERNEL_KERNEL_DELAY",
+    "communication": "class:COMMUNICATION",
+    "computation": "class:COMPUTATION",
+    "memory": "class:MEMORY",
+    "cpu": "class:CPU",
+}
+_PREFIXES = ("name", "class", "stream", "rank", "edge")
+_HTA_PREFIX = "critical_path_"
+_HTA_TYPES = {"OPERATOR": "OPERATOR_KERNEL"}  # the only type whose text in HTA is not its name
+
+
+class NothingMatches(LookupError):
+    """A target that no edge of the window holds; the message lists what there is."""
+
+
+def factors(window: Window, scenario: Scenario) -> npt.NDArray[np.float64] | None:
+    """What each edge's weight is multiplied by (m,); None where nothing changes. Raises NothingMatches."""
+    chosen = _Factors(window)
+    for target, factor in scenario.scale:
+        chosen.multiply(target, factor)
+    if scenario.perfect_overlap:
+        chosen.edge = hidden_communication(window)
+    return chosen.of_edges()
+
+
+class _Factors:
+    """Factors by family, stream and type; edges look theirs up once in the end, so a target costs next to nothing."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.family = np.ones(len(window.events.families) + 1)
+        self.stream = np.ones(len(window.events.streams) + 1)
+        self.kind = np.ones(len(window.kinds))
+        self.edge: npt.NDArray[np.float64] | None = None
+
+    def multiply(self, target: str, factor: float) -> None:
+        table, held = self._held(SHORT.get(target, target))
+        if not held:
+            raise NothingMatches(f"{target!r} matches nothing in this window. {_what_there_is(self.window)}")
+        table[held] *= factor
+
+    def _held(self, target: str) -> tuple[npt.NDArray[np.float64], list[int]]:
+        prefix, colon, what = target.partition(":")
+        if not colon or prefix not in _PREFIXES:
+            prefix, what = "name", target
+        w = self.window
+        if prefix == "stream":
+            return self.stream, [i for i, (_, stream) in enumerate(w.events.streams) if str(stream) == what]
+        if prefix == "rank":
+            return self.kind, list(range(len(w.kinds))) if str(w.rank) == what else []
+        if prefix == "edge":
+            kind = what.removeprefix(_HTA_PREFIX).upper()
+            kind = _HTA_TYPES.get(kind, kind)
+            return self.kind, [i for i, known in enumerate(w.kinds) if known == kind and i in w.kinds_present]
+        if prefix == "class":
+            held = [i for i, (known, _) in enumerate(w.events.families) if known == what.upper()]
+        else:
+            pattern = re.compile(re.escape(what).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+            held = [i for i, (_, name) in enumerate(w.events.families) if pattern.fullmatch(name)]
+        return self.family, held
+
+    def of_edges(self) -> npt.NDArray[np.float64] | None:
+        w, parts = self.window, [] if self.edge is None else [self.edge]
+        for table, place in ((self.family, w.family), (self.stream, w.stream), (self.kind, w.kind)):
+            if (table != 1).any():
+                parts.append(table[place])
+        return np.multiply.reduce(parts) if parts else None
+
+
+def _what_there_is(window: Window) -> str:
+    time = np.bincount(window.family, window.graph.weight, minlength=len(window.events.families) + 1)[:-1]
+    longest = [_short(window.events.families[i][1]) for i in np.argsort(-time, kind="stable")[:10]]
+    classes = sorted({known for known, _ in window.events.families})
+    streams = sorted({stream for _, stream in window.events.streams if stream is not None})
+    kinds = [window.kinds[i] for i in sorted(window.kinds_present)]
+    return (
+        f"There are: class:{'|'.join(classes)}; stream:{'|'.join(map(str, streams)) or '(none)'}; "
+        f"rank:{'(unknown)' if window.rank is None else window.rank}; edge:{'|'.join(kinds)}; {', '.join(SHORT)}; "
+        f"names by their time: {'; '.join(longest)}"
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:57]}*"

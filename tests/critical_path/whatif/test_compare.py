@@ -1,0 +1,206 @@
+"""Scenarios on captures whose answer a person can add up, and on random ones against plain networkx."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import duckdb
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.whatif.compare import Comparison, what_if
+from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
+from pipelines.critical_path.whatif.sensitivity import rank_families
+from pipelines.critical_path.whatif.targets import NothingMatches
+from pipelines.critical_path.whatif.window import NoGraph, Window
+from pipelines.critical_path.windows import WindowRequest
+from pipelines.models.catalog import load_catalog
+from pipelines.synthetic import random_capture, textbook
+from tests.harness import connect, kernel, op
+
+from .windows import opened, scaled
+
+GEMM = "ampere_sgemm_*"
+
+
+@cache
+def textbook_window(name: str) -> Window:
+    with opened(json.loads(textbook(name).text)) as (_, window):
+        return window
+
+
+def answer(name: str, scenario: Scenario) -> Comparison:
+    return next(what_if(textbook_window(name), [scenario]))
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario", "length_us"),
+    [
+        # The first launch (6), five kernels of 50, four gaps of 1.
+        ("chain", Scenario(), 260),
+        ("chain", scaled(computation=0.5), 6 + 5 * 25 + 4),
+        ("chain", Scenario(((GEMM, 0.5),)), 6 + 5 * 25 + 4),
+        ("chain", Scenario((("stream:7", 2.0),)), 6 + 5 * 100 + 4),
+        ("chain", scaled(launch_overhead=0), 254),
+        ("chain", Scenario((("edge:critical_path_kernel_kernel_delay", 0.5), ("kernel_gaps", 0.5))), 6 + 250 + 1),
+        ("chain", Scenario((("rank:0", 0.5),)), 130),
+        # Without kernels five calls of 5 are left; the sync does not wait for anything longer.
+        ("chain", scaled(computation=0), 25),
+        # A call, a launch, 300 on stream 20, then 50; or a launch and 100 on stream 7.
+        ("two_streams", scaled(computation=0.5), 5 + 6 + 150 + 25),
+        ("two_streams", Scenario((("stream:20", 0.0),)), 6 + 100),
+        ("cpu_bound", scaled(cpu=0.5), 240),
+        ("cpu_bound", scaled(computation=3), 5 * 80 + 80),
+        ("memory_bound", Scenario((("Memcpy HtoD (Pinned -> Device)", 0.1),)), 6 + 20 + 25),
+        ("comm_bound", scaled(communication=0.5), 6 + 70 + 200),
+        # 70 us of computation hide 70 us of the 400.
+        ("comm_bound", Scenario(perfect_overlap=True), 6 + 70 + 330),
+        ("comm_bound", Scenario((("class:computation", 10.0),), perfect_overlap=True), 6 + 700 + 330),
+    ],
+)
+def test_known_answers(name: str, scenario: Scenario, length_us: float) -> None:
+    assert answer(name, scenario).after.length_us == length_us
+
+
+def test_communication_hides_behind_more_computation() -> None:
+    events = textbook("comm_bound").events()
+    for event in events:
+        if event.get("cat") == "kernel" and event["name"].startswith("nccl"):
+            event["dur"] = 60
+    with opened(events) as (_, window):
+        assert next(what_if(window, [Scenario(perfect_overlap=True)])).after.summary["gpu_communication_bound"] == 0
+
+
+def test_what_entered_and_left() -> None:
+    found = answer("two_streams", Scenario((("stream:20", 0.0),)))
+    assert [(e["name"][:6], e["time_us"]) for e in found.entered] == [("ampere", 100.0)]
+    kernels = [e["time_us"] for e in found.left if e["name"].startswith("ampere")]
+    assert kernels == [300.0, 50.0]
+    assert found.before.summary["cpu_bound"] == pytest.approx(100 * 5 / 361)
+    assert list(found.after.summary)[:2] == ["gpu_compute_bound", "gpu_kernel_launch_overhead"]
+
+
+def test_nothing_changes_nothing() -> None:
+    found = answer("chain", scaled(computation=1.0))
+    assert found.as_json()["before"] == found.as_json()["after"]
+    assert found.entered == found.left == []
+
+
+@pytest.mark.parametrize("target", ["nope*", "class:NOPE", "stream:8", "rank:3", "edge:SYNC", "communication"])
+def test_what_matches_nothing_names_what_there_is(target: str) -> None:
+    with pytest.raises(NothingMatches, match=r"class:COMPUTATION\|CPU; stream:7; rank:0; edge:OPERATOR_KERNEL.*ampere"):
+        answer("chain", Scenario(((target, 0.5),)))
+
+
+def test_factors_that_leave_64_bits_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="64 bits"):
+        answer("chain", scaled(computation=1e18))
+
+
+def test_brackets_in_names_are_ordinary() -> None:
+    events = [op("aten::a[0]", 0, 10), op("aten::a0", 20, 10), kernel("k", 5, 10, 1)]
+    with opened(events) as (_, window):
+        assert next(what_if(window, [Scenario((("aten::a[0]", 0.0),))])).after.length_us == 10
+
+
+def test_a_window_without_edges_is_an_error() -> None:
+    with pytest.raises(NoGraph, match="no edges"), opened([{"ph": "X", "cat": "user_annotation", "name": "a", "pid": 1, "tid": 1, "ts": 0, "dur": 5}]):  # fmt: skip
+        pass
+
+
+@pytest.mark.parametrize("profile", ["default", "hta"])
+def test_before_is_the_critical_path(profile: str) -> None:
+    """Length and summary as the command and the tables have them."""
+    for seed in range(3):
+        events = random_capture(seed)["traceEvents"]
+        con, trace_id = connect(events)
+        expected = critical_path(con, load_catalog(), WindowRequest(trace_id, profile=profile))
+        if not expected.success:
+            continue
+        with opened(events, profile) as (_, window):
+            before = next(what_if(window, [Scenario()])).before
+            assert before.length_us == expected.length_us
+            assert list(before.summary) == list(expected.summary)
+            assert before.summary == pytest.approx(expected.summary)
+            ids = {step["event_id"] for step in expected.path}
+            assert ids <= set(window.events.event_id[before.touched].tolist())
+
+
+FACTORS = st.sampled_from([0.0, 0.1, 0.5, 2.0])
+TARGETS = st.sampled_from(
+    ["aten::*", "ampere*", "computation", "communication", "launch_overhead", "kernel_gaps", "cpu"]
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.tuples(TARGETS, FACTORS), min_size=1, max_size=3))
+def test_plain_networkx_finds_the_same_length(seed: int, scale: list[tuple[str, float]]) -> None:
+    con, trace_id = connect(random_capture(seed)["traceEvents"])
+    critical_path(con, load_catalog(), WindowRequest(trace_id), with_edges=True)
+    expected = recomputed(con, scale)
+    with opened(random_capture(seed)["traceEvents"]) as (_, window):
+        try:
+            found = next(what_if(window, [Scenario(tuple(scale))]))
+        except NothingMatches:
+            return
+        assert found.after.length_us == expected / 1000
+
+
+def recomputed(con: duckdb.DuckDBPyConnection, scale: list[tuple[str, float]]) -> int:
+    """The longest path by networkx over the table of edges, re-weighted one by one."""
+    graph = nx.DiGraph()
+    rows = con.execute(
+        "SELECT e.src_node_id, e.dst_node_id, e.path_weight_ns, e.edge_type, v.name, v.cat FROM critical_path_edges AS e "
+        "LEFT JOIN events AS v ON v.event_id = e.attributed_event_id AND e.edge_type = 'OPERATOR_KERNEL' "
+        "ORDER BY e.edge_id"
+    ).fetchall()
+    for src, dst, weight, kind, name, cat in rows:
+        factor = 1.0
+        gpu = cat in ("kernel", "gpu_memcpy", "gpu_memset")
+        is_kernel = cat == "kernel"
+        nccl = is_kernel and name.startswith("nccl")
+        held = {
+            "launch_overhead": kind == "KERNEL_LAUNCH_DELAY",
+            "kernel_gaps": kind == "KERNEL_KERNEL_DELAY",
+            "computation": is_kernel and not nccl,
+            "communication": nccl,
+            "cpu": name is not None and not gpu,
+        }
+        for target, by in scale:
+            if held.get(target, name is not None and fnmatchcase(name, target)):
+                factor *= by
+        graph.add_edge(src, dst, weight=round(weight * factor))
+    return nx.dag_longest_path_length(graph)
+
+
+def test_sensitivity_is_what_scenarios_say() -> None:
+    with opened(textbook("comm_bound").events()) as (_, window):
+        ranked = rank_families(window)
+        assert [f.kernel_class for f in ranked] == ["COMMUNICATION", "COMPUTATION"]
+        for family in ranked:
+            for cut, change in family.change_us.items():
+                one = Scenario(((f"class:{family.kernel_class}", 1 - cut / 100),))
+                found = next(what_if(window, [one]))
+                assert found.after.length_us - found.before.length_us == pytest.approx(change)
+        assert (ranked[0].on_path_us, ranked[0].events) == (400, 1)
+    with opened(textbook("two_streams").events()) as (_, window):
+        (gemm,) = rank_families(window)
+        # Without kernels the calls are left: 5 to launch each of three, 2 to record, 3 to wait.
+        assert gemm.change_us == {10: -35.0, 50: -175.0, 100: 20.0 - 361}
+        assert {f.kernel_class for f in rank_families(window, with_cpu=True)} == {"CPU", "COMPUTATION"}
+
+
+@pytest.mark.slow
+def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
+    with opened(shared / "traces" / "single" / "v100_54mb_rank1.json.gz") as (_, window):
+        forest = window.forest
+        answers = list(what_if(window, [Scenario((("cpu", i / 100),)) for i in range(100)]))
+        lengths = [found.after.length_us for found in answers]
+        assert window.forest is forest
+        assert lengths == sorted(lengths) and lengths[-1] < answers[0].before.length_us == 1_235_417.0
