@@ -86,7 +86,7 @@ def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) 
     ends = timeline.completions()
     if len(ends) < 8:
         raise ValueError(f"{len(ends)} iterations: a steady state needs at least 8")
-    first, past = steady(ends)
+    first, past = steady(ends, repeats=_always_the_same(timeline))
     span = past - first
     busy, bubbles = _shares(timeline, first, past)
     loads = _loads(timeline, first, past, streams)
@@ -102,14 +102,20 @@ def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) 
     )
 
 
-def steady(ends: Sequence[int]) -> tuple[int, int]:
-    """Iterations (first, past) between which to measure: the last whole repeat, else the middle of the run.
+def _always_the_same(timeline: Timeline) -> bool:
+    """Every task takes the same time in every iteration; only then is what looks like a repeat one."""
+    first: dict[str, int] = {}
+    return all(first.setdefault(span.task, span.duration_ns) == span.duration_ns for span in timeline.spans)
+
+
+def steady(ends: Sequence[int], *, repeats: bool = True) -> tuple[int, int]:
+    """Iterations (first, past) between which to measure: the last whole repeat (`repeats`), else the middle of the run.
 
     The last quarter is left out: with no new iterations coming in, the last ones find the streams emptier.
     """
     past = len(ends) * 3 // 4
     steps = [b - a for a, b in pairwise(ends[: past + 1])]
-    for length in range(1, min(_LONGEST_REPEAT, len(steps) // 3) + 1):
+    for length in range(1, min(_LONGEST_REPEAT, len(steps) // 3) + 1) if repeats else ():
         if steps[-length:] == steps[-2 * length : -length] == steps[-3 * length : -2 * length]:
             return past - length, past
     return past // 3, past

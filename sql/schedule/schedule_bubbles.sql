@@ -3,7 +3,7 @@
 SELECT
     t.run_id,  -- The run.
     p.stream,  -- The stream.
-    split_part(t.stall_cause, ' i', 1) AS cause,  -- What was waited for, of any iteration.
+    rtrim(split_part(t.stall_cause, ' i', 1), ':') AS cause,  -- What was waited for, of any iteration.
     count(*) AS n,  -- How often.
     CAST(sum(t.stall_ns) AS BIGINT) AS stall_ns,  -- How long, ns over all measured iterations.
     1.0 * sum(t.stall_ns) / nullif(max(r.iterations), 0) AS stall_per_iteration_ns  -- How long, ns an iteration.
@@ -11,4 +11,4 @@ FROM schedule_task_timings AS t
 JOIN schedule_runs AS r ON r.run_id = t.run_id
 JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task
 WHERE t.stall_ns > 0
-GROUP BY t.run_id, p.stream, split_part(t.stall_cause, ' i', 1)
+GROUP BY t.run_id, p.stream, rtrim(split_part(t.stall_cause, ' i', 1), ':')

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipelines.schedule import PipelinePlan, TaskSchedule
 from pipelines.schedule.memory import peak_in_flight
 from pipelines.schedule.predict import predict, prediction_of, steady
-from pipelines.schedule.simulated import Jitter, Span, Timeline, simulate
+from pipelines.schedule.simulated import Jitter, Span, Spikes, Timeline, simulate
 from tests.schedule.simulation_help import FUSED_NS, chain, fused_sparse_dist, legal_plans
 
 LOAD_COMPUTE_SAVE = PipelinePlan(
@@ -97,3 +97,13 @@ def test_memory_by_task() -> None:
     # The host runs ahead: nothing bounds what the device holds (T10).
     ahead = simulate(chain(2), {"T0": 4, "T1": 10}, iterations=20, retire="submitted")
     assert peak_in_flight(ahead) > 10
+
+
+def test_rare_spikes_are_no_steady_state() -> None:
+    """Three equal steps between spikes look like a repeat; the period is the mean with the spikes (PRB-21)."""
+    plan = PipelinePlan({"A": TaskSchedule(stage=0, stream="a"), "B": TaskSchedule(stage=1, stream="b")}, [("B", "A")])
+    spikes = Spikes(base_ns=1_000, spike_ns=21_000, probability=0.05)
+    found = predict(plan, {"A": 500, "B": spikes}, iterations=2_000, seed=3)
+    ends = simulate(plan, {"A": 500, "B": spikes}, iterations=2_000, seed=3).completions()
+    assert found.period_ns == pytest.approx((ends[-1] - ends[0]) / (len(ends) - 1), rel=0.15)
+    assert found.period_ns > 1_500
