@@ -1,0 +1,107 @@
+"""What an engine knows: its plan with every name resolved, and how far the run is."""
+
+from __future__ import annotations
+
+import warnings
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+from pipelines.schedule.agree import Agreement
+from pipelines.schedule.devices import resolve_device
+from pipelines.schedule.errors import PipelineError, PlanWarning
+from pipelines.schedule.order import serial_order
+from pipelines.schedule.plan import IterContext, PipelinePlan, PipelineTask
+from pipelines.schedule.sequencer import _SubmissionSequencer
+from pipelines.schedule.shortcut import Shortcuts
+from pipelines.schedule.slots import Slots
+from pipelines.schedule.validate import CheckedPlan
+
+
+class _Run:
+    """From a fill to its end. A thread that a stop had to leave behind keeps its run, which has failed, and so can
+    never disturb a later one."""
+
+    def __init__(self) -> None:
+        self.failure: PipelineError | None = None
+        self.inside: dict[str, int] = {}  # task -> iteration whose function is running now
+
+
+class _EngineState:
+    """The fields of an engine, and how they are set back between runs."""
+
+    signal_timeout_s = 30.0  # how long a task waits for one it depends on (SWP-9), or for its turn (SWP-67)
+    progress_timeout_s = 60.0  # how long progress() waits for the oldest iteration (SWP-39)
+    join_timeout_s = 5.0  # how long a stop waits for threads that are inside a task
+    _spare_slots = 1  # trap T7, see slots.py
+
+    def __init__(
+        self, plan: PipelinePlan, checked: CheckedPlan, num_slots: int, device: Any = 0, process_group: Any = None
+    ) -> None:
+        for warning in checked.warnings:
+            warnings.warn(warning, PlanWarning, stacklevel=3)
+        self.plan = plan
+        self.checked = checked
+        self.device = resolve_device(device)
+        self.leftover: list[Any] = []  # batches taken when another rank had none
+        self._tasks: dict[str, PipelineTask] = {name: checked.tasks[name] for name in checked.schedule}
+        self._streams = {name: self.device.stream(s.stream) for name, s in checked.schedule.items()}
+        self._sinks = _without_followers(checked)
+        self._serial_order = serial_order(checked)
+        self._num_slots = num_slots
+        self._shortcuts = Shortcuts()
+        self._make_signals()
+        self._ordered = [n for n in self._serial_order if checked.schedule[n].globally_ordered]
+        self._agreement = Agreement(process_group) if self._ordered else None
+        self._state = "idle"  # idle | running | exhausted | failed
+        self._failing = Lock()
+        self._threads: list[Thread] = []
+        self._queues: dict[str, SimpleQueue] = {}  # thread group -> what its thread is to submit
+        self._emit_nvtx = False
+        self._reset_state()
+
+    def _reset_state(self) -> None:
+        self._state = "idle"
+        self._run = _Run()
+        self._contexts: dict[int, IterContext] = {}
+        self._next_iter = 0  # the next batch's index
+        self._next_retire = 0
+        self._exhausted = False
+        self._last_ordered: Any = None
+        self._sequencer.timeout_s = self.signal_timeout_s
+        self._sequencer.reset()
+        self._slots.reset()
+        self._shortcuts.forget_promises()
+
+    def _make_signals(self) -> None:
+        self._slots = Slots(list(self._tasks), self.device, self._num_slots, self._spare_slots)
+        self._sequencer = _SubmissionSequencer(self.signal_timeout_s)
+
+    def _check_started(self) -> None:
+        if self._state == "exhausted":
+            raise StopIteration
+        if self._state == "failed":
+            failure = self._run.failure
+            raise PipelineError(
+                f"the pipeline has stopped: {failure}. Call drain() before using it again",
+                failure.task if failure else None,
+                failure.iteration if failure else None,
+            ) from failure
+        if self._state == "idle":
+            raise RuntimeError("the pipeline is empty: call fill_pipeline() before progress()")
+
+    def _check_not_running(self, what: str) -> None:
+        if self._state == "running":
+            raise RuntimeError(f"{what} was called with iterations in flight: call drain() first")
+
+    def _synchronize(self) -> None:
+        self.device.synchronize(self._used_streams())
+
+    def _used_streams(self) -> list[Any]:
+        return list({id(s): s for s in self._streams.values()}.values())
+
+
+def _without_followers(plan: CheckedPlan) -> list[str]:
+    """Tasks no other waits for in the same iteration: when they are done, all of it is."""
+    waited_for = {dep for deps in plan.intra.values() for dep in deps}
+    return [name for name in plan.schedule if name not in waited_for]

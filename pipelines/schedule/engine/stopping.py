@@ -1,0 +1,97 @@
+"""How a run ends: by a failure, which the first to notice keeps and everybody else is woken for, or by the end of data."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pipelines.schedule.engine.state import _EngineState, _Run
+from pipelines.schedule.errors import PipelineError, PipelineTimeout
+
+
+class _Stopping(_EngineState):
+    """Failing, saying where, and ending the threads."""
+
+    def _fail(self, run: _Run, error: BaseException, name: str | None, iter_idx: int | None) -> None:
+        """Keep the first failure and wake everybody; what is launched but has not begun will not run."""
+        with self._failing:
+            if run.failure is not None:
+                return
+            if isinstance(error, PipelineError):
+                run.failure = error
+            else:
+                run.failure = _task_failed(error, name, iter_idx)
+                run.failure.__cause__ = error
+            self._slots.abort()
+            self._sequencer.abort()
+
+    def _raise_failure(self) -> None:
+        if self._run.failure is not None:
+            raise self._run.failure
+
+    def _late(self, iter_idx: int, tasks: list[str]) -> PipelineTimeout:
+        running = [n for n, i in list(self._run.inside.items()) if i <= iter_idx]
+        states = "; ".join(f"{n!r} {self._whereabouts(n, iter_idx)}" for n in tasks)
+        inside = "".join(
+            f"; {n!r} of iteration {self._run.inside.get(n)} is running" for n in running if n not in tasks
+        )
+        blamed = (running or tasks)[0]
+        return PipelineTimeout(
+            f"iteration {iter_idx} is not done after {self.progress_timeout_s:g} s: {states}{inside}", blamed, iter_idx
+        )
+
+    def _whereabouts(self, name: str, iter_idx: int) -> str:
+        at = self._run.inside.get(name)
+        if at is None:
+            return "has not begun"
+        return "is running" if at == iter_idx else f"is still running for iteration {at}"
+
+    def _finish(self) -> None:
+        """Everything is retired: end the threads."""
+        self._synchronize()
+        self._stop_workers()
+        self._state = "exhausted"
+
+    def _stop_after(self, error: BaseException) -> None:
+        """End the threads after a failure, and say which could not be ended."""
+        self._fail(self._run, error, None, None)
+        left = self._stop_workers()
+        self._state = "failed"
+        if left:  # a thread that comes back later writes into signals nobody uses any more
+            self._make_signals()
+        if left and hasattr(error, "add_note"):
+            error.add_note(f"still inside a task, and cannot be ended from outside: {', '.join(left)}")
+
+    def _stop_workers(self) -> list[str]:
+        """End all threads; returns those that did not end."""
+        end = time.monotonic() + self.join_timeout_s
+        for queue in self._queues.values() if self._threads else ():
+            queue.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        left = [f"thread {t.name!r}" for t in self._threads if t.is_alive()]
+        self._threads = []
+        return left + self.device.close(self._used_streams(), max(0.1, end - time.monotonic()))
+
+
+class _StopOnError:
+    """Around the steps of a run: what is raised inside, StopIteration apart, stops the engine."""
+
+    def __init__(self, pipeline: _Stopping) -> None:
+        self._pipeline = pipeline
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None and not isinstance(error, StopIteration):
+            self._pipeline._stop_after(error)
+
+
+def _task_failed(error: BaseException, name: str | None, iter_idx: int | None) -> PipelineError:
+    where = f"task {name!r} failed in iteration {iter_idx}" if name else "the pipeline was interrupted"
+    return PipelineError(f"{where}: {_short(error)}", name, iter_idx)
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

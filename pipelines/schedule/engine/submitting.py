@@ -1,0 +1,125 @@
+"""What the worker threads do: wait for what a task needs, launch it, let go who waits for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from pipelines.schedule.devices import Work
+from pipelines.schedule.engine.batches import _Batches
+from pipelines.schedule.engine.state import _Run
+from pipelines.schedule.errors import PipelineTimeout
+from pipelines.schedule.plan import IterContext, PipelineTask
+from pipelines.schedule.slots import Slot
+
+
+class _Submitting(_Batches, ABC):
+    """One thread for each thread group; each takes its tasks first-in-first-out."""
+
+    @abstractmethod
+    def _sequence_number(self, name: str, iter_idx: int) -> int:
+        """The place of a globally ordered task among all submissions of such tasks."""
+
+    def _after_task_complete(self, name: str, iter_idx: int) -> None:
+        """A task was submitted (not: its work is done). Called by the thread that submitted it."""
+
+    def _start_workers(self) -> None:
+        groups = dict.fromkeys(s.thread_group for s in self.checked.schedule.values())
+        self._queues = {group: SimpleQueue() for group in groups}
+        self._work_queues = {n: self._queues[s.thread_group] for n, s in self.checked.schedule.items()}
+        self._threads = [
+            Thread(target=self._work, args=(self._run, self._queues[g]), name=f"pipeline {g}", daemon=True)
+            for g in groups
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, run: _Run, queue: SimpleQueue) -> None:
+        name, iter_idx = None, None
+        try:
+            with self.device.open_thread(self._emit_nvtx):
+                while (item := queue.get()) is not None:
+                    iter_idx, name = item
+                    if run.failure is None:
+                        self._submit_task(run, iter_idx, name)
+        except BaseException as error:
+            self._fail(run, error, name, iter_idx)
+
+    def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
+        """Wait for what the task needs (thread and stream), launch it, let go who waits for it (SWP-9)."""
+        slot, stream = self._slots.of(iter_idx), self._streams[name]
+        self._wait_for_all(run, name, iter_idx, self.checked.intra[name], slot)
+        if self.checked.inter[name] and iter_idx > 0:
+            self._wait_for_all(run, name, iter_idx, self.checked.inter[name], self._slots.of(iter_idx - 1))
+        if run.failure is not None:
+            return
+        ctx = self._contexts[iter_idx]
+        replay = self._shortcuts.will_replay(name)
+        self.device.keep_alive(vars(ctx), stream)
+        body = partial(self._run_task, run, self._tasks[name], ctx, replay)
+        work = Work(name, iter_idx, replay)
+        if self.checked.schedule[name].globally_ordered:
+            self._launch_ordered(slot, stream, body, work)
+        else:
+            self.device.launch(stream, body, work)
+            self.device.record(slot.events[name], stream)
+        if run.failure is None:
+            # First the subclass: when the last signal is set, its books are in order and the iteration may be retired.
+            self._after_task_complete(name, iter_idx)
+            slot.submitted(name)
+
+    def _wait_for_all(self, run: _Run, name: str, iter_idx: int, deps: tuple[str, ...], slot: Slot) -> None:
+        stream = self._streams[name]
+        for dep in deps:
+            signal = slot.signals[dep]
+            if not signal.is_set() and not signal.wait(self.signal_timeout_s):
+                raise PipelineTimeout(
+                    f"task {name!r} of iteration {iter_idx} waited {self.signal_timeout_s:g} s for {dep!r} of iteration "
+                    f"{slot.iter_idx}, which {self._whereabouts(dep, slot.iter_idx)}",
+                    name,
+                    iter_idx,
+                )
+            if run.failure is not None:
+                return
+            self.device.wait(stream, slot.events[dep])
+
+    def _launch_ordered(self, slot: Slot, stream: Any, body: Callable[[], None], work: Work) -> None:
+        def launch() -> None:
+            # Where the body runs after the launch, launching in order is not enough: the collective is in the body.
+            if self.device.runs_later and self._last_ordered is not None:
+                self.device.wait(stream, self._last_ordered)
+            self.device.launch(stream, body, work)
+            self.device.record(slot.events[work.task], stream)
+            if self.device.runs_later:
+                self._last_ordered = self.device.event()
+                self.device.record(self._last_ordered, stream)
+
+        try:
+            self._sequencer.execute_ordered(self._sequence_number(work.task, work.iteration), launch)
+        except PipelineTimeout as late:
+            message = f"task {work.task!r} of iteration {work.iteration} {late}"
+            raise PipelineTimeout(message, work.task, work.iteration) from None
+
+    def _exec_task(self, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
+        """Replay, run and record, or just run (SWP-62)."""
+        if replay:
+            self._shortcuts.replay(task, ctx)
+        elif task.name in self._shortcuts.enabled:
+            self._shortcuts.record(task, ctx)
+        else:
+            task.fn(ctx)
+
+    def _run_task(self, run: _Run, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
+        """What is launched: an error stops the engine, and after an error nothing runs any more."""
+        if run.failure is not None:
+            return
+        run.inside[task.name] = ctx.iter_idx
+        try:
+            self._exec_task(task, ctx, replay)
+        except BaseException as error:
+            self._fail(run, error, task.name, ctx.iter_idx)
+        del run.inside[task.name]
