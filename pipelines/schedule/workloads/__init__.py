@@ -16,11 +16,10 @@ SIZES = ("tiny", "small", "large")
 @dataclass(frozen=True)
 class WorkloadInfo:
     """`nominal_ns`: every task, and what it takes on `--device simulated`, in the proportions of the API reference
-    (a copy of 1 ms in a period of 10 ms). `not_replayable`: tasks that TaskProfiler must leave out."""
+    (a copy of 1 ms in a period of 10 ms)."""
 
     module: str
     nominal_ns: dict[str, int]
-    not_replayable: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import cycle, islice
 from typing import Any
 
 import torch
 
-from pipelines.schedule.plan import PipelineTask
+from pipelines.schedule.plan import DeclaredIO, PipelineTask
 
 
 class Workload(ABC):
@@ -44,3 +44,14 @@ class Workload(ABC):
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
         """On the device. A real copy on a CPU too."""
         return tensor.to(self.device, non_blocking=True, copy=True)
+
+
+def gradients(parameters: Iterable[torch.Tensor]) -> DeclaredIO:
+    """What a Backward leaves outside its context: replayed, it must leave the optimizer something to work on."""
+    kept = list(parameters)
+
+    def restore(gradients: list[torch.Tensor | None]) -> None:
+        for parameter, gradient in zip(kept, gradients, strict=True):
+            parameter.grad = gradient
+
+    return DeclaredIO(capture=lambda: [parameter.grad for parameter in kept], restore=restore)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from pipelines.schedule.plan import IterContext, PipelineTask
+from pipelines.schedule.workloads.base import gradients
 from pipelines.schedule.workloads.recommender import SIZES, Recommender, RecommenderSize
 
 
@@ -43,7 +44,9 @@ class FusedSparseDist(Recommender):
             PipelineTask("ZeroGrad", self._zero_grad),
             PipelineTask("WaitBatch", self._wait_batch, reads=("dense",), writes=("features",)),
             PipelineTask("Forward", self._forward, reads=("features", "clicked", "pooled"), writes=("loss",)),
-            PipelineTask("Backward", self._backward, reads=("loss", "looked_up_on")),
+            PipelineTask(
+                "Backward", self._backward, [gradients(self.model.parameters())], reads=("loss", "looked_up_on")
+            ),
             PipelineTask("OptimizerStep", self._step),
         ]
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pipelines.schedule.plan import IterContext, PipelineTask
-from pipelines.schedule.workloads.base import Workload
+from pipelines.schedule.workloads.base import Workload, gradients
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Mlp(Workload):
         return [
             PipelineTask("CopyBatch", self._copy, writes=("inputs", "target")),
             PipelineTask("Forward", self._forward, reads=("inputs", "target"), writes=("loss",)),
-            PipelineTask("Backward", self._backward, reads=("loss",)),
+            PipelineTask("Backward", self._backward, [gradients(self.model.parameters())], reads=("loss",)),
             PipelineTask("OptimizerStep", self._step),
         ]
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from pipelines.schedule.plan import IterContext, PipelineTask
+from pipelines.schedule.workloads.base import gradients
 from pipelines.schedule.workloads.recommender import SIZES, Recommender, RecommenderSize
 
 
@@ -27,7 +28,9 @@ class SparseDist(Recommender):
             PipelineTask("ZeroGrad", self._zero_grad),
             PipelineTask("WaitBatch", self._wait_batch, reads=("dense",), writes=("features",)),
             PipelineTask("Forward", self._forward, reads=("features", "clicked", "rows", "bags"), writes=("loss",)),
-            PipelineTask("Backward", self._backward, reads=("loss",)),
+            PipelineTask(
+                "Backward", self._backward, [gradients([*self.model.parameters(), self.table])], reads=("loss",)
+            ),
             PipelineTask("OptimizerStep", self._step),
         ]
 

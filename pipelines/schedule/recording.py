@@ -1,0 +1,222 @@
+"""What a run did: a device that writes down every launch, and the timeline that comes of it.
+
+`RecordingDevice` stands between an engine and its device, so the engines need no hooks and cost nothing without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pipelines.schedule.devices.base import Device, Work
+from pipelines.schedule.plan import DEFAULT_STREAM
+from pipelines.schedule.simulator import Wait, stalls_between
+from pipelines.schedule.timeline import EVENT, HOST, RETIRE, SIGNAL, SUBMIT, Span, Timeline
+from pipelines.schedule.validate import CheckedPlan
+
+_REANCHOR_MS = 1000.0  # CUDA gives times between events as 32-bit floats: up to here they are exact to 0.06 us
+
+
+@dataclass(slots=True)
+class Launch:
+    """One task of one iteration. Host times are ns since `RecordingDevice.start`; device times likewise, by events."""
+
+    task: str
+    iteration: int
+    stream: str
+    submit_ns: int
+    """The host began to launch it."""
+    submitted_ns: int = 0
+    """The host had launched it."""
+    start_ns: int = 0
+    """Its function began."""
+    end_ns: int = 0
+    """Its function returned."""
+    device_start_ns: int | None = None
+    device_end_ns: int | None = None
+    marks: tuple[Any, Any] | None = None
+    """CUDA events around it, until the run is over."""
+
+    @property
+    def began_ns(self) -> int:
+        """On the clock that the work ran by: the device's where there is one."""
+        return self.start_ns if self.device_start_ns is None else self.device_start_ns
+
+    @property
+    def ended_ns(self) -> int:
+        """Likewise."""
+        return self.end_ns if self.device_end_ns is None else self.device_end_ns
+
+
+class RecordingDevice(Device):
+    """Hands everything to `inner`; between `start` and `stop` it keeps a Launch of each task.
+
+    `events`: whether the device takes CUDA events. They tell when a stream reached and left a task; a gap inside a task,
+    where the host was late with its next kernel, counts as the task's time.
+    """
+
+    def __init__(self, inner: Device, *, events: bool) -> None:
+        self.inner, self.name, self.runs_later = inner, inner.name, inner.runs_later
+        self._events = events
+        self._launches: list[Launch] | None = None
+        self._zero_ns = 0
+        self._zero_mark: Any = None
+
+    def start(self) -> None:
+        """Begin to record: from now on times count."""
+        self.inner.synchronize()
+        self._launches = []
+        self._zero_ns = time.perf_counter_ns()
+        if self._events:
+            self._zero_mark = self._mark()
+
+    def now_ns(self) -> int:
+        """Host time since `start`."""
+        return time.perf_counter_ns() - self._zero_ns
+
+    def stop(self) -> list[Launch]:
+        """Stop recording; returns what was launched, in that order, when the device is done with all of it."""
+        self.inner.synchronize()
+        launches, self._launches = self._launches or [], None
+        launches.sort(key=lambda launch: launch.submit_ns)
+        if self._events:
+            _read_marks(self._zero_mark, launches)
+        return launches
+
+    def _mark(self) -> Any:
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()  # on the current stream, which launch() has set
+        return event
+
+    def _timed(self, launch: Launch, body: Callable[[], None]) -> None:
+        launch.start_ns = self.now_ns()
+        if self._events:
+            before = self._mark()
+            body()
+            launch.marks = (before, self._mark())
+        else:
+            body()
+        launch.end_ns = self.now_ns()
+
+    def launch(self, stream: Any, body: Callable[[], None], work: Work) -> None:
+        if self._launches is None:
+            self.inner.launch(stream, body, work)
+            return
+        name = self.inner.stream_name(stream) or DEFAULT_STREAM
+        launch = Launch(work.task, work.iteration, name, self.now_ns())
+        self._launches.append(launch)
+        self.inner.launch(stream, partial(self._timed, launch, body), work)
+        launch.submitted_ns = self.now_ns()
+
+    def run_here(self, body: Callable[[], None], work: Work) -> None:
+        if self._launches is None:
+            self.inner.run_here(body, work)
+            return
+        launch = Launch(work.task, work.iteration, DEFAULT_STREAM, self.now_ns())
+        self._launches.append(launch)
+        self.inner.run_here(partial(self._timed, launch, body), work)
+        launch.submitted_ns = self.now_ns()
+
+    # --- handed on as it is
+
+    def stream(self, wanted: Any) -> Any:
+        return self.inner.stream(wanted)
+
+    def stream_name(self, stream: Any) -> str | None:
+        return self.inner.stream_name(stream)
+
+    def event(self) -> Any:
+        return self.inner.event()
+
+    def record(self, event: Any, stream: Any) -> None:
+        self.inner.record(event, stream)
+
+    def wait(self, stream: Any, event: Any) -> None:
+        self.inner.wait(stream, event)
+
+    def join(self, event: Any, timeout_s: float) -> bool:
+        return self.inner.join(event, timeout_s)
+
+    def synchronize(self, streams: Iterable[Any] = ()) -> None:
+        self.inner.synchronize(streams)
+
+    def clock(self) -> float:
+        return self.inner.clock()
+
+    def keep_alive(self, values: dict[str, Any], stream: Any) -> None:
+        self.inner.keep_alive(values, stream)
+
+    def open_thread(self, profile: bool) -> AbstractContextManager:
+        return self.inner.open_thread(profile)
+
+    def close(self, streams: Iterable[Any], timeout_s: float) -> list[str]:
+        return self.inner.close(streams, timeout_s)
+
+
+def _read_marks(zero: Any, launches: Iterable[Launch]) -> None:
+    """From events to ns since `zero`. A new anchor now and then keeps the floats short."""
+    anchor, anchor_ms = zero, 0.0
+    for launch in launches:
+        if launch.marks is None:  # it never ran: the engine had failed
+            continue
+        before, after = launch.marks
+        since = anchor.elapsed_time(before)
+        launch.device_start_ns = round((anchor_ms + since) * 1e6)
+        launch.device_end_ns = launch.device_start_ns + round(before.elapsed_time(after) * 1e6)
+        if since > _REANCHOR_MS:
+            anchor, anchor_ms = before, anchor_ms + since
+        launch.marks = None
+
+
+def recorded_timeline(
+    launches: Sequence[Launch], plan: CheckedPlan, engine: str, retired_ns: Sequence[int] = (), in_flight: int = 0
+) -> Timeline:
+    """The launches as spans, in their order, with what each stream waited for before each (the kinds of timeline.py).
+
+    `engine`: one of simulated.ENGINES. `retired_ns`: when progress() gave back each iteration; `in_flight`: how many
+    there may be. A stall's causes follow from the plan: what the task depends on, when that was submitted and done, and
+    when the iteration whose place it takes was retired. What no cause explains is `submit`: the launch itself.
+    """
+    by_key = {(launch.task, launch.iteration): launch for launch in launches}
+    spans: dict[int, Span] = {}
+    free: dict[str, int] = {}
+    for launch in sorted(launches, key=lambda launch: launch.began_ns):
+        waits: list[Wait] = []
+        if engine != "serial":
+            waits += _retirement(launch, plan, engine, retired_ns, in_flight)
+            needed = _dependencies(launch, plan, by_key)
+            waits += sorted((dep.submitted_ns, SIGNAL, dep.task, dep.iteration) for dep in needed)
+            waits.append((launch.submit_ns, HOST, "", None))
+            waits += sorted((dep.ended_ns, EVENT, dep.task, dep.iteration) for dep in needed)
+        else:
+            waits.append((launch.submit_ns, HOST, "", None))
+        waits.append((launch.began_ns, SUBMIT, launch.task, launch.iteration))
+        # The two clocks of a GPU run agree to some microseconds only: nothing was waited for past the beginning.
+        clipped = [(min(until, launch.began_ns), kind, task, it) for until, kind, task, it in waits]
+        stalls, _ = stalls_between(free.get(launch.stream, 0), clipped)
+        spans[id(launch)] = Span(
+            launch.task, launch.iteration, launch.stream, launch.submit_ns, launch.began_ns, launch.ended_ns, stalls
+        )
+        free[launch.stream] = max(free.get(launch.stream, 0), launch.ended_ns)
+    return Timeline(engine, [spans[id(launch)] for launch in launches], tuple(retired_ns))
+
+
+def _dependencies(launch: Launch, plan: CheckedPlan, launches: Mapping[tuple[str, int], Launch]) -> list[Launch]:
+    keys = [(dep, launch.iteration) for dep in plan.intra[launch.task]]
+    keys += [(dep, launch.iteration - 1) for dep in plan.inter[launch.task]]
+    return [launches[key] for key in keys if key in launches]
+
+
+def _retirement(
+    launch: Launch, plan: CheckedPlan, engine: str, retired_ns: Sequence[int], in_flight: int
+) -> list[Wait]:
+    """By a clock, stage s of iteration i is submitted when iteration i + s - depth is retired; else all of i at once."""
+    stage = plan.stage(launch.task) if engine == "SWPipeline" else 0
+    before = launch.iteration + stage - in_flight
+    return [(retired_ns[before], RETIRE, "", before)] if 0 <= before < len(retired_ns) else []

@@ -1,0 +1,135 @@
+"""Run a plan and write down what happened: `python -m pipelines.schedule.run --plan mlp --engine sw --out runs`.
+
+Stands alone: needs torch and pyarrow (a simulation no torch), so it runs where the lake's packages are not installed.
+Writes one folder, <out>/<run_id>/, with the tables of run_tables.py; `tracelake ingest <out>` takes them in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.schedule.errors import PipelineError, PlanError
+from pipelines.schedule.measure import ENGINES, TRACE_FILE, Settings, measure
+from pipelines.schedule.planfile import load_plan, plan_names
+from pipelines.schedule.run_folder import close_folder, discard_folder, open_folder, tables_of
+from pipelines.schedule.workloads import SIZES
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0; 1 when the run failed; 2 when it was asked for wrongly or the plan is illegal."""
+    parser = _parser()
+    given = parser.parse_args(argv)
+    if given.list:
+        _list()
+        return 0
+    try:
+        settings = _settings(parser, given)
+    except (PlanError, LookupError) as error:
+        print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
+        return 2
+    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{settings.plan.name}-{settings.engine}-{uuid.uuid4().hex[:8]}"
+    folder = open_folder(given.out, run_id)
+    trace = folder / TRACE_FILE if given.trace else None
+    try:
+        measured = measure(settings, run_id, trace)
+        tables = tables_of(settings, run_id, measured, TRACE_FILE if trace else None)
+        written = close_folder(folder, given.out, run_id, tables)
+    except (PipelineError, RuntimeError) as error:
+        print(f"the run failed: {error}", file=sys.stderr)
+        return 1
+    finally:
+        discard_folder(folder)
+    seconds = measured.wall_ns / 1e9
+    unit = "virtual s" if settings.device == "simulated" else "s"
+    print(
+        f"{settings.plan.name}, {settings.engine} on {settings.device}: {settings.iterations} iterations in {seconds:.3f} {unit}"
+    )
+    print(written)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m pipelines.schedule.run", description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--list", action="store_true", help="name the plans and stop")
+    add("--plan", help="name of a plan, or path of a .toml file")
+    add("--engine", choices=list(ENGINES), default="sw", help="default: sw")
+    add("--device", default="auto", help="cuda, cuda:N, cpu or simulated; default: cuda where there is one, else cpu")
+    add("--iterations", type=_count(1), default=50, help="measured iterations (default 50)")
+    add("--warmup", type=_count(0), default=5, help="iterations before them, with the same engine (default 5)")
+    add("--out", type=Path, help="folder to put the run's folder into")
+    add("--trace", action="store_true", help=f"torch.profiler's trace of the measured iterations, as {TRACE_FILE}")
+    add("--profile", action="store_true", help="measure each task's exposed time afterwards (TaskProfiler)")
+    add("--seed", type=int, default=0, help="of weights, data and jitter (default 0)")
+    add("--size", choices=SIZES, default="small", help="of the workload (default small)")
+    add("--max-depth", type=_count(1), help="dataflow: iterations in flight (default: the plan's depth + 2)")
+    add("--jitter-us", type=float, default=0.0, metavar="MEAN", help="delay a task: exponentially distributed, us")
+    add("--jitter-task", metavar="TASK", help="which (default: the plan's first, the copy to the device)")
+    return parser
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    return number
+
+
+def _settings(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Settings:
+    if not given.plan or not given.out:
+        parser.error("--plan and --out are needed (or --list)")
+    if given.max_depth and given.engine != "dataflow":
+        parser.error("--max-depth is for --engine dataflow: the plan's stages give the depth of the others")
+    if given.trace and given.device == "simulated":
+        parser.error("--trace: a simulation has no trace")
+    if given.jitter_us < 0:
+        parser.error("--jitter-us must be 0 or more")
+    plan = load_plan(given.plan)
+    names = [task.name for task in plan.tasks]
+    if given.jitter_task and given.jitter_task not in names:
+        parser.error(f"--jitter-task {given.jitter_task}: use one of {', '.join(names)}")
+    return Settings(
+        plan=plan,
+        engine=given.engine,
+        device=_device(parser, given.device),
+        iterations=given.iterations,
+        warmup=given.warmup,
+        seed=given.seed,
+        size=given.size,
+        max_depth=given.max_depth,
+        jitter_us=given.jitter_us,
+        jitter_task=given.jitter_task or names[0],
+        profile=given.profile,
+    )
+
+
+def _device(parser: argparse.ArgumentParser, device: str) -> str:
+    """cuda:N, cpu or simulated."""
+    if device == "auto":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = "cuda:0" if device == "cuda" else device
+    if device not in ("cpu", "simulated") and not (device.startswith("cuda:") and device[5:].isdigit()):
+        parser.error(f"--device {device}: use cuda, cuda:N, cpu or simulated")
+    return device
+
+
+def _list() -> None:
+    for name in plan_names():
+        plan = load_plan(name)
+        streams = len({task.stream for task in plan.tasks})
+        shape = f"{len(plan.tasks)} tasks, {plan.checked.depth} stages, {streams} streams"
+        print(f"{name:<20} {shape:<31} workload {plan.workload}, hash {plan.plan_hash}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

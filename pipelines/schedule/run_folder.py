@@ -1,0 +1,171 @@
+"""A run's measurements → the rows of its tables → its folder, which appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pipelines.schedule.measure import ENGINES, Measured, Settings, torch_version
+from pipelines.schedule.predict import prediction_of, steady
+from pipelines.schedule.run_tables import TABLES, arrow_table
+from pipelines.schedule.simulated import simulate
+from pipelines.schedule.simulator import stream_labels
+
+Rows = list[dict[str, Any]]
+_PREDICTED_ITERATIONS = 200
+
+
+def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | None = None) -> dict[str, Rows]:
+    """The rows of every table of run_tables.py."""
+    return {
+        "schedule_runs": [_run(run, run_id, measured, trace_file)],
+        "schedule_plans": _plan(run, run_id),
+        "schedule_task_timings": _timings(run_id, measured),
+        "schedule_exposed_times": _exposed(run_id, measured),
+        "schedule_predictions": _predictions(run, run_id, measured),
+    }
+
+
+def open_folder(out: Path, run_id: str) -> Path:
+    """A folder to write into; nobody looks for runs under its name."""
+    folder = out / f".{run_id}.partial"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def close_folder(folder: Path, out: Path, run_id: str, tables: dict[str, Rows]) -> Path:
+    """Write the tables and rename the folder into place."""
+    from pyarrow import parquet
+
+    for name in sorted(TABLES, key=lambda name: name == "schedule_runs"):  # the one that names the run comes last
+        parquet.write_table(arrow_table(name, tables[name]), folder / f"{name}.parquet", compression="zstd")
+    os.rename(folder, out / run_id)
+    return out / run_id
+
+
+def discard_folder(folder: Path) -> None:
+    """After a failure."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(run: Settings, run_id: str, measured: Measured, trace_file: str | None) -> dict[str, Any]:
+    seconds = measured.wall_ns / 1e9
+    return {
+        "run_id": run_id,
+        "plan_hash": run.plan.plan_hash,
+        "engine": run.engine,
+        "device": run.device,
+        "device_name": measured.device_name,
+        "torch_version": torch_version(),
+        "python_version": platform.python_version(),
+        "seed": run.seed,
+        "size": run.size,
+        "iterations": run.iterations,
+        "warmup": 0 if run.device == "simulated" else run.warmup,
+        "wall_ns": measured.wall_ns,
+        "throughput_per_s": run.iterations / seconds if seconds else None,
+        "host": platform.node(),
+        "started_at": measured.started_at,
+        "max_depth": run.depth if run.engine == "dataflow" else None,
+        "jitter_us": run.jitter_us,
+        "jitter_task": run.jitter_task if run.jitter_us else None,
+        "trace_file": trace_file,
+    }
+
+
+def _plan(run: Settings, run_id: str) -> Rows:
+    file = run.plan
+    return [
+        {
+            "plan_hash": file.plan_hash,
+            "run_id": run_id,
+            "plan": file.name,
+            "workload": file.workload,
+            "position": position,
+            "task": task.name,
+            "stage": task.stage,
+            "stream": task.stream,
+            "thread_group": task.thread_group,
+            "globally_ordered": task.globally_ordered,
+            "depends_on": ",".join(task.intra_iter_deps),
+            "depends_on_last": ",".join(task.inter_iter_deps),
+        }
+        for position, task in enumerate(file.tasks)
+    ]
+
+
+def _timings(run_id: str, measured: Measured) -> Rows:
+    rows = []
+    for i, span in enumerate(measured.timeline.spans):
+        launch = measured.launches[i] if measured.launches else None
+        rows.append(
+            {
+                "run_id": run_id,
+                "task": span.task,
+                "iteration": span.iteration,
+                "submit_ns": span.submit_ns,
+                "start_ns": launch.start_ns if launch else span.start_ns,
+                "end_ns": launch.end_ns if launch else span.end_ns,
+                "device_start_ns": launch.device_start_ns if launch else None,
+                "device_end_ns": launch.device_end_ns if launch else None,
+                "stall_ns": span.stall_ns,
+                "stall_cause": span.cause.short if span.cause else None,
+            }
+        )
+    return rows
+
+
+def _exposed(run_id: str, measured: Measured) -> Rows:
+    if measured.profile is None:
+        return []
+    baseline_ns = round(measured.profile.baseline_s * 1e9)
+    return [
+        {"run_id": run_id, "task": task, "exposed_ns": round(seconds * 1e9), "baseline_ns": baseline_ns}
+        for task, seconds in measured.profile.exposed_s.items()
+    ]
+
+
+def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
+    """Simulated with the medians of this run. A GPU's host submits ahead and takes its time for it."""
+    names = run.plan.checked.names
+    durations = {name: round(median(span.duration_ns for span in measured.timeline.of(name))) for name in names}
+    launching = {
+        launch_task: round(median(times))
+        for launch_task in names
+        if measured.by_events
+        and (times := [x.submitted_ns - x.submit_ns for x in measured.launches or () if x.task == launch_task])
+    }
+    timeline = simulate(
+        run.plan.checked,
+        durations,
+        iterations=_PREDICTED_ITERATIONS,
+        engine=ENGINES[run.engine],
+        max_depth=run.depth if run.engine == "dataflow" else None,
+        submit_ns=launching,
+        retire="submitted" if measured.by_events else "finished",
+    )
+    whole = prediction_of(timeline, stream_labels(run.plan.checked))
+    first, past = steady(timeline.completions())
+    stalls = dict.fromkeys(names, 0)
+    for span in timeline.spans:
+        if first < span.iteration <= past:
+            stalls[span.task] += span.stall_ns
+    rows: Rows = [
+        {
+            "run_id": run_id,
+            "task": None,
+            "duration_ns": None,
+            "period_ns": round(whole.period_ns),
+            "ideal_ns": round(whole.ideal_ns),
+            "stall_ns": round(sum(stalls.values()) / (past - first)),
+        }
+    ]
+    for name in names:
+        stall_ns = round(stalls[name] / (past - first))
+        task = {"task": name, "duration_ns": durations[name], "period_ns": None, "ideal_ns": None, "stall_ns": stall_ns}
+        rows.append({"run_id": run_id, **task})
+    return rows
