@@ -120,11 +120,16 @@ def breakdown_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def critical_path(
-    trace: TraceArgument,
+    trace: Annotated[
+        str, typer.Argument(help="A trace file, a trace id or its unique beginning, or a saved path.", metavar="TRACE")
+    ],
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     profile: ProfileOption = "default",
     edges: Annotated[Path | None, typer.Option(help="Write one row an edge to this Parquet file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the path and its graph to this file, to be given instead of TRACE.")
+    ] = None,
     settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
@@ -134,11 +139,18 @@ def critical_path(
     Example: `tracelake critical-path rank0.json.gz --annotation ProfilerStep --instance 0:1 --profile hta`
     """
     from pipelines.critical_path.answer import critical_path as compute
+    from pipelines.critical_path.saved import looks_saved
     from pipelines.critical_path.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
     from pipelines.models.catalog import load_catalog
 
     if profile not in PROFILES:
         raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+    if looks_saved(Path(trace)):
+        if annotation or instance or edges or save or settings or profile != "default":
+            raise fail(
+                f"{trace} is a saved path: its window, profile and switches are what they were", "Give the trace."
+            )
+        return _show(*_restored(Path(trace)), json=json)
     try:
         first, last = parse_instance(instance)
         overrides = _overrides(profile, settings or [])
@@ -154,17 +166,32 @@ def critical_path(
                     request,
                     overrides=overrides,
                     edges_file=edges,
+                    save_to=save,
                     with_path=json,
                     on_model=lambda name: advance(1, f"computing {name}"),
                 )
-        except WindowNotFound as error:
+        except (WindowNotFound, OSError) as error:
             raise fail(str(error)) from None
+    _show(Path(trace).name, answer, json=json)
+
+
+def _show(title: str, answer: Any, *, json: bool) -> None:
     if json:
         print_json(answer.as_json())
     else:
-        out.print(path_table(Path(trace).name, answer))
+        out.print(path_table(title, answer))
     if not answer.success:
         raise typer.Exit(1)
+
+
+def _restored(file: Path) -> tuple[str, Any]:
+    from pipelines.critical_path.saved import NotASavedPath, restore_path
+
+    try:
+        saved = restore_path(file)
+    except (NotASavedPath, OSError) as error:
+        raise fail(str(error)) from None
+    return saved.title, saved.answer
 
 
 def _overrides(profile: str, settings: list[str]) -> dict[tuple[str, str], str]:

@@ -53,16 +53,24 @@ def critical_path(
     edges_file: Path | None = None,
     with_path: bool = True,
     with_edges: bool = False,
+    save_to: Path | None = None,
     on_model: Any = None,
 ) -> PathAnswer:
     """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
 
-    `edges_file` receives one row an edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`. Raises WindowNotFound when nothing opens the window.
+    `edges_file` receives one row an edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
+    receives the path with its graph (`saved.py`, whose errors it raises). Raises WindowNotFound when nothing opens the
+    window.
     """
     request_windows(con, [request], overrides)
     targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
     if edges_file or with_edges:
         targets.append("critical_path_edges")
+    if save_to:
+        from pipelines.critical_path.saved import SOURCES, check_target, save_path
+
+        check_target(save_to)
+        targets += SOURCES
     run_models(
         con,
         catalog,
@@ -74,7 +82,10 @@ def critical_path(
         raise explain_missing(con, request)
     if edges_file:
         con.execute(_EDGE_FILE.format(path=str(edges_file).replace("'", "''")))
-    return _answer(con, windows[0][0] / 1000, with_path)
+    answer = _answer(con, windows[0][0] / 1000, with_path)
+    if save_to:
+        save_path(con, request.trace_id, answer, save_to, window_id=request.window_id, overrides=overrides)
+    return answer
 
 
 def _answer(con: duckdb.DuckDBPyConnection, window_us: float, with_path: bool) -> PathAnswer:
