@@ -95,9 +95,11 @@ def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
             found = event_slack(attributed)
         except nx.NetworkXUnfeasible:
             continue
-        # DuckDB reads the arrays by the names of these variables.
         # HTA attributes some edges to an event that is no node: the annotation around an operator.
-        nodes = {"event_id": np.union1d(attributed.graph.node_ids // 2, found.event_id)}
+        present = np.concatenate((attributed.graph.node_ids // 2, found.event_id))
+        is_present = np.bincount(present) > 0  # np.unique and np.union1d take ten times as long
+        # DuckDB reads the arrays by the names of these variables.
+        nodes = {"event_id": np.flatnonzero(is_present)}
         measured = {name: getattr(found, name) for name in ("event_id", "slack_ns", "drag_ns", "own_ns")}
         con.execute(
             f"INSERT INTO event_slack SELECT {quoted(trace_id)}, {quoted(window_id)}, n.event_id, m.slack_ns, m.drag_ns, "

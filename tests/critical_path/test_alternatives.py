@@ -1,0 +1,100 @@
+"""The k longest alternatives against all paths there are, written down one by one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.critical_path.alternatives import alternatives
+from tests.critical_path.test_slack import Edge, attributed, graphs
+
+
+def every_set(edges: list[Edge]) -> dict[frozenset[int], int]:
+    """Each set of events with time on a path, and the length of the longest path that has it."""
+    graph = nx.DiGraph()
+    for u, v, w, e in edges:
+        graph.add_edge(u, v, weight=w, event=e)
+    # A path begins where nothing leads in, or behind an edge that would only make it shorter; ends likewise.
+    begins = {v for v in graph if not graph.in_degree(v)} | {v for _, v, w, _ in edges if w < 0}
+    ends = {v for v in graph if not graph.out_degree(v)} | {u for u, _, w, _ in edges if w < 0}
+    found: dict[frozenset[int], int] = {}
+    for begin in begins:
+        todo = [(begin, 0, frozenset())]
+        while todo:
+            node, length, events = todo.pop()
+            if node in ends:
+                found[events] = max(length, found.get(events, length))
+            for _, v, data in graph.out_edges(node, data=True):
+                more = {data["event"]} if data["event"] >= 0 and data["weight"] else set()
+                todo.append((v, length + data["weight"], events | more))
+    return found
+
+
+def holds_by_brute_force(edges: list[Edge], k: int) -> None:
+    sets = every_set(edges)
+    plain = nx.DiGraph()
+    plain.add_weighted_edges_from(edge[:3] for edge in edges)
+    nodes = nx.dag_longest_path(plain, backend="networkx")
+    event_of = {(u, v): e for u, v, w, e in edges if w and e >= 0}
+    best = frozenset(event_of[pair] for pair in pairwise(nodes) if pair in event_of)
+    graph = attributed(edges)
+    found = alternatives(graph, k)
+    expected = sorted((length for events, length in sets.items() if events != best), reverse=True)[:k]
+    assert [a.length_ns for a in found] == expected
+    seen = {best}
+    for a in found:
+        walked = [edges[i] for i in a.edges]
+        assert all(one[1] == other[0] for one, other in pairwise(walked))
+        assert sum(e[2] for e in walked) == a.length_ns
+        events = frozenset(e[3] for e in walked if e[3] >= 0 and e[2])
+        assert events not in seen and sets[events] == a.length_ns
+        assert (set(a.entered.tolist()), set(a.left.tolist())) == (events - best, best - events)
+        seen.add(events)
+
+
+@settings(max_examples=400, deadline=None)
+@given(graphs((0, 0, 1, 1, 2, 3, 5, 9, 30)), st.sampled_from([1, 2, 5, 100]))
+def test_random_graphs(edges: list[Edge], k: int) -> None:
+    holds_by_brute_force(edges, k)
+
+
+@settings(max_examples=200, deadline=None)
+@given(graphs((0, 1, 2, 5, 9, -1, -3, -8)), st.sampled_from([1, 2, 5]))
+def test_random_graphs_with_negative_weights(edges: list[Edge], k: int) -> None:
+    holds_by_brute_force(edges, k)
+
+
+@pytest.mark.parametrize("per_event", [1, 2, 9])
+def test_a_ladder_of_many_choices(per_event: int) -> None:
+    """2^10 paths of 20 steps with ties; with few events most of them are the same alternative."""
+    edges = []
+    for i in range(10):
+        for side, more in ((0, 0), (1, i % 3)):
+            middle = 100 + 2 * i + side
+            edges += [(i, middle, 5, (2 * i + side) // per_event), (middle, i + 1, 5 - more, -1)]
+    for k in (1, 7, 60):
+        holds_by_brute_force(edges, k)
+
+
+def test_skipping_parts_of_an_event_is_no_alternative() -> None:
+    """Forty events that each may lose a part for 1 ns: 2^40 paths, and one other set, 100 ns shorter."""
+    edges = []
+    for i in range(40):
+        edges += [(3 * i, 3 * i + 1, 5, i), (3 * i + 1, 3 * i + 2, 1, i), (3 * i + 1, 3 * i + 3, 5, i)]
+        edges += [(3 * i + 2, 3 * i + 3, 5, i)]
+    edges.append((0, 120, 340, 99))
+    (only,) = alternatives(attributed(edges), 5)
+    assert (only.length_ns, only.entered.tolist(), only.left.tolist()) == (340, [99], list(range(40)))
+
+
+def test_nothing_to_choose_from() -> None:
+    assert alternatives(attributed([]), 3) == []
+    assert alternatives(attributed([(0, 1, 5, 0)]), 3) == []
+    assert alternatives(attributed([(0, 1, 5, 0), (0, 2, 4, 1)]), 0) == []
+    (other,) = alternatives(attributed([(0, 1, 5, 0), (0, 2, 4, 1)]), 3)
+    assert np.array_equal(other.edges, [1])
