@@ -39,6 +39,11 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
     assert set(answer["path"][0]) == {"event_id", "name", "edge_type", "duration_us", "bound_by"}
     assert sum(kind["count"] for kind in answer["edges_by_type"].values()) == answer["edges"]
     assert edges.stat().st_size > 0
+    done = tracelake("critical-path", trace_id[:8], "--lake", lake, "--alternatives", 3, "--json")
+    others = json.loads(done.stdout)["alternatives"]
+    assert len(others) == 3 and answer["alternatives"] == []
+    assert all(round(o["length_us"] + o["shorter_by_us"] - answer["length_us"], 3) == 0 for o in others)
+    assert all(o["entered"] or o["left"] for o in others)
     overlay = json.loads(tracelake("overlay", capture.ranks[0].path, "--out-dir", tmp_path, "--json").stdout)["path"]
     assert Path(overlay).name.startswith("overlaid_critical_path_")
     with (gzip.open if overlay.endswith(".gz") else open)(overlay) as drawn:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, progress
@@ -130,6 +131,9 @@ def critical_path(
     save: Annotated[
         Path | None, typer.Option(help="Write the path and its graph to this file, to be given instead of TRACE.")
     ] = None,
+    alternatives: Annotated[
+        int, typer.Option(help="How many of the next longest paths to show that differ in a kernel or operator.", min=0)
+    ] = 0,
     settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
@@ -146,7 +150,7 @@ def critical_path(
     if profile not in PROFILES:
         raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
     if looks_saved(Path(trace)):
-        if annotation or instance or edges or save or settings or profile != "default":
+        if annotation or instance or edges or save or alternatives or settings or profile != "default":
             raise fail(
                 f"{trace} is a saved path: its window, profile and switches are what they were", "Give the trace."
             )
@@ -167,6 +171,7 @@ def critical_path(
                     overrides=overrides,
                     edges_file=edges,
                     save_to=save,
+                    alternatives=alternatives,
                     with_path=json,
                     on_model=lambda name: advance(1, f"computing {name}"),
                 )
@@ -180,6 +185,8 @@ def _show(title: str, answer: Any, *, json: bool) -> None:
         print_json(answer.as_json())
     else:
         out.print(path_table(title, answer))
+        if answer.alternatives:
+            out.print(alternatives_table(answer))
     if not answer.success:
         raise typer.Exit(1)
 
@@ -224,6 +231,25 @@ def path_table(title: str, answer: Any) -> Table:
         if percent:
             table.add_row(bound_by or "(none)", f"{percent:.2f}", human_us(answer.length_us * percent / 100))
     return table
+
+
+def alternatives_table(answer: Any) -> Table:
+    """The paths next in length, for people: how much shorter they are, and what the kernels and operators are instead."""
+    table = Table(title="the longest paths beside it", title_justify="left")
+    table.add_column("shorter by", justify="right")
+    table.add_column("with", overflow="fold")
+    table.add_column("instead of", overflow="fold")
+    for other in answer.alternatives:
+        table.add_row(human_us(other["shorter_by_us"]), _most_of(other["entered"]), _most_of(other["left"]))
+    return table
+
+
+def _most_of(events: list[dict[str, Any]], shown: int = 3) -> str:
+    lines = [
+        f"{escape((event['name'] or '(no name)')[:60])} {human_us(event['duration_us'])}" for event in events[:shown]
+    ]
+    more = sum(event["duration_us"] for event in events[shown:])
+    return "\n".join([*lines, *([f"and {len(events) - shown} more, {human_us(more)}"] if len(events) > shown else [])])
 
 
 def overlay(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ _EDGE_FILE = """
 class PathAnswer:
     """A window's critical path. Times are microseconds; `summary` is percent of the path's length by what bounds it.
 
-    `success` is False where the graph has no path: it is empty or has a cycle. `path` is in order from its beginning.
+    `success` is False where the graph has no path: it is empty or has a cycle. `path` is in order from its beginning;
+    `alternatives` are those asked for (`alternative_rows`), longest first.
     """
 
     success: bool
@@ -38,6 +39,7 @@ class PathAnswer:
     summary: dict[str, float | None]
     window_us: float | None = None
     path: list[dict[str, Any]] = field(default_factory=list)
+    alternatives: list[dict[str, Any]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -54,13 +56,14 @@ def critical_path(
     with_path: bool = True,
     with_edges: bool = False,
     save_to: Path | None = None,
+    alternatives: int = 0,
     on_model: Any = None,
 ) -> PathAnswer:
     """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
 
     `edges_file` receives one row an edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
-    receives the path with its graph (`saved.py`, whose errors it raises). Raises WindowNotFound when nothing opens the
-    window.
+    receives the path with its graph (`saved.py`, whose errors it raises); `alternatives` says how many other paths to
+    find. Raises WindowNotFound when nothing opens the window.
     """
     request_windows(con, [request], overrides)
     targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
@@ -83,6 +86,11 @@ def critical_path(
     if edges_file:
         con.execute(_EDGE_FILE.format(path=str(edges_file).replace("'", "''")))
     answer = _answer(con, windows[0][0] / 1000, with_path)
+    if alternatives and answer.success:
+        from pipelines.critical_path.alternative_rows import alternative_rows
+
+        rows = alternative_rows(con, request.trace_id, request.window_id, alternatives)
+        answer = replace(answer, alternatives=rows)
     if save_to:
         save_path(con, request.trace_id, answer, save_to, window_id=request.window_id, overrides=overrides)
     return answer
