@@ -14,6 +14,7 @@ from rich.table import Table
 from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, err, fail, human_us, out, progress
 
 PROJECT = Path(__file__).resolve().parents[2]
+DEMO_PLAN = "fused_sparse_dist"
 
 
 def demo(
@@ -27,8 +28,10 @@ def demo(
     Example: `tracelake demo /fleet/job42/`
     """
     from pipelines.cli.ingest import report_table
+    from pipelines.cli.schedule import run_simulated
     from pipelines.ingest import ingest
     from pipelines.lake import Lake
+    from pipelines.lake.publish import publish
 
     lake = Lake(folder / "lake")
     given = traces or [str(_synthetic(folder / "capture"))]
@@ -38,6 +41,9 @@ def demo(
     if not lake.exists:
         raise fail("no trace went in", "Look at the reasons above.")
     _materialize(lake)
+    with progress(None, "running a schedule on the simulated device"):
+        run_simulated(lake, DEMO_PLAN)
+        publish(lake)
     _show(lake, folder / "overlay")
     if report.rejected:
         out.print(
@@ -77,6 +83,7 @@ def _materialize(lake: Any) -> None:
 def _show(lake: Any, overlay_folder: Path) -> None:
     from pipelines.cli.path import _rows, breakdown_table
     from pipelines.cli.query import open_analyst
+    from pipelines.cli.schedule import compared_table
 
     con = open_analyst(lake.root, [])
     out.print(
@@ -96,6 +103,7 @@ def _show(lake: Any, overlay_folder: Path) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    out.print(compared_table(con))
 
 
 _PATHS = """

@@ -1,0 +1,53 @@
+"""The job that runs schedules: on the simulated device, so without a GPU and without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+
+from assets.schedule import POOL
+from dagster_project.definitions import definitions
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST
+
+
+def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> None:
+    job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
+    chosen = {"plans": ["fused_sparse_dist"], "engines": ["serial", "sw"], "device": "simulated", "iterations": 20}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance)
+        assert result.success
+        materialized = {
+            e.asset_key.to_user_string(): e for e in result.get_asset_materialization_events() if e.asset_key
+        }
+        checks = {c.check_name: c.passed for c in result.get_asset_check_evaluations()}
+    metadata = materialized["schedule_runs"].materialization.metadata
+    assert {"compared", "dagster/row_count"} <= metadata.keys()
+    assert sum(name.startswith("timeline ") for name in metadata) == 2
+    assert metadata["dagster/row_count"].value == 2
+    assert {"no_lost_iteration", "efficiency_not_worse", "unique_run_id"} <= checks.keys()
+    assert all(checks.values())
+    assert len(Lake(tmp_path).known_runs()) == 2
+    with duckdb.connect(str(tmp_path / ANALYST), read_only=True) as con:
+        rows = con.execute("SELECT engine, device, efficiency > 0 FROM schedule_periods ORDER BY 1").fetchall()
+    assert rows == [("serial", "simulated", True), ("sw", "simulated", True)]
+
+
+def test_an_unknown_plan_fails_the_run_with_the_runners_words(tmp_path: Path) -> None:
+    job = definitions(str(tmp_path)).resolve_job_def("schedule_benchmark")
+    chosen = {"plans": ["no_such_plan"], "engines": ["sw"], "device": "simulated"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(
+            run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance, raise_on_error=False
+        )
+    assert not result.success
+    failure = result.failure_data_for_node("schedules")
+    assert failure is not None and "no_such_plan" in str(failure.error)
+    assert not Lake(tmp_path).known_runs()
+
+
+def test_one_run_at_a_time_on_the_device() -> None:
+    graph = definitions("").resolve_asset_graph()
+    assert graph.get(dg.AssetKey("schedule_runs")).pools == {POOL}
