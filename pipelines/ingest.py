@@ -125,14 +125,26 @@ def ingest(
                     on_file(rows[-1])
             beaten = batch.commit()
             report.rows.extend(replace(r, status="known") if r.trace_id in beaten else r for r in rows)
-    for run in ingest_runs(runs, lake) if runs else ():
-        row_of_run = TraceRow(
-            str(run.folder), run.status, run.run_id, None, run.n_timings, None, run.seconds, run.reason
-        )
-        report.rows.append(row_of_run)
-        if on_file:
-            on_file(row_of_run)
+    if runs:
+        _ingest_runs(runs, lake, report, on_file)
     return report
+
+
+def _ingest_runs(
+    folders: list[Path], lake: Lake, report: IngestReport, on_file: Callable[[TraceRow], Any] | None
+) -> None:
+    """Runs of schedules come in together; those that are no whole runs become rows of `rejects`, as files do."""
+    found = ingest_runs(folders, lake)
+    rows = [TraceRow(str(r.folder), r.status, r.run_id, None, r.n_timings, None, r.seconds, r.reason) for r in found]
+    if rejected := [r for r in found if r.status == "rejected"]:
+        with _OpenBatch(lake, None) as batch:
+            for run in rejected:
+                batch.reject(run.folder, TraceRejected(str(run.folder), None, run.reason or ""), run.seconds)
+            batch.commit()
+    report.rows.extend(rows)
+    for found_row in rows:
+        if on_file:
+            on_file(found_row)
 
 
 class _OpenBatch:
@@ -165,15 +177,15 @@ class _OpenBatch:
         try:
             trace = load_events(path, self.folder, self.batch.batch_id, self.known, on_bytes)
         except TraceRejected as rejection:
-            return self._reject(path, rejection, time.perf_counter() - started)
+            return self.reject(path, rejection, time.perf_counter() - started)
         except OSError as error:
             if error.errno in _LAKE_ERRNOS:
                 raise  # the lake's disk, not this file
             rejection = TraceRejected(str(path), None, f"cannot be read: {error.strerror or error}")
-            return self._reject(path, rejection, time.perf_counter() - started)
+            return self.reject(path, rejection, time.perf_counter() - started)
         except (duckdb.DataError, duckdb.InvalidInputException, duckdb.NotSupportedError) as error:
             reason = f"DuckDB cannot read it: {str(error).splitlines()[0]}"
-            return self._reject(path, TraceRejected(str(path), None, reason), time.perf_counter() - started)
+            return self.reject(path, TraceRejected(str(path), None, reason), time.perf_counter() - started)
         seconds = time.perf_counter() - started
         origin = describe_origin(path, trace.metadata, self.job)
         if isinstance(trace, KnownTrace):
@@ -186,7 +198,7 @@ class _OpenBatch:
             str(path), trace.status, trace.trace_id, origin["rank"], trace.n_events, trace.unpacked_bytes, seconds
         )
 
-    def _reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
+    def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
         values = [_name(path), rejection.byte_offset, rejection.reason, datetime.now(UTC), self.batch.batch_id]
         self.rows.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
         return TraceRow(

@@ -87,6 +87,10 @@ def test_half_a_run_is_rejected(lake: Lake, tmp_path: Path) -> None:
     (row,) = ingest([broken.parent], lake).rejected
     assert "DuckDB cannot read it" in str(row.reason)
     assert asked(lake, "SELECT count(*) FROM schedule_runs") == [(2,)]
+    assert asked(lake, "SELECT path, reason LIKE '%missing%' FROM rejects ORDER BY 2 DESC") == [
+        (str(half), True),
+        (str(broken.parent), False),
+    ]
 
 
 def test_period_efficiency_and_speedup(lake: Lake) -> None:
