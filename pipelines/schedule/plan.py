@@ -5,6 +5,9 @@ Rules and names: SWPipeline API Reference, data classes (SWP-1 to SWP-8).
 
 from __future__ import annotations
 
+import dis
+import sys
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
@@ -64,8 +67,9 @@ class PipelineTask:
     writes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # A dict literal with two tasks of one name keeps the first task and the second's settings, and says nothing.
-        # The comparison that makes it do so is the only trace; the validator asks for it.
+        # A dict with two tasks of one name keeps the first task and the second's settings, and says nothing: the plan
+        # never sees the second. A list of pairs would keep both, but `schedule` is documented as a dict. So the only
+        # trace is the comparison that the dict makes, and the validator asks for it.
         self._met_namesake = False
 
     def __hash__(self) -> int:
@@ -74,9 +78,17 @@ class PipelineTask:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PipelineTask):
             return NotImplemented
-        if self.name == other.name and self.fn != other.fn:
+        if self.name == other.name and self.fn != other.fn and not _is_comparison(sys._getframe(1)):
             self._met_namesake = other._met_namesake = True
         return self.name == other.name
+
+
+_COMPARISONS = {dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"]}
+
+
+def _is_comparison(caller: types.FrameType) -> bool:
+    """Whether the caller wrote `==`, `!=` or `in`: asked by hand, and no dict was built."""
+    return caller.f_code.co_code[caller.f_lasti] in _COMPARISONS
 
 
 TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias used at run time by callers that check types)
@@ -100,15 +112,15 @@ class PipelinePlan:
     `inter_iter_deps`. Tasks are named by object or by name; a key of `schedule` that is only a name must appear as an
     object elsewhere in the plan before an engine can run it (a simulator needs no functions).
 
-    `pipeline_depth` is always max(stage) + 1. The documented default, 2, cannot be told from a 2 that was written, and
-    the document's own depth-3 example leaves it out: so None and 2 mean "inferred"; any other number that disagrees
-    with the stages is refused (trap T6).
+    `pipeline_depth` is always max(stage) + 1. Leave it out (None) and it is inferred; a number that disagrees with the
+    stages is refused, 2 included. The document's signature has the default 2, and its own depth-3 example leaves it out
+    (trap T6): as a default, 2 could not be told from a 2 that was written.
     """
 
     schedule: dict[TaskRef, TaskSchedule]
     intra_iter_deps: list[tuple[TaskRef, TaskRef]]
     inter_iter_deps: list[tuple[TaskRef, TaskRef]] = field(default_factory=list)
-    pipeline_depth: int | None = 2
+    pipeline_depth: int | None = None
 
 
 def name_of(ref: TaskRef) -> str:

@@ -16,8 +16,6 @@ from typing import Any
 from pipelines.schedule.errors import PlanError
 from pipelines.schedule.plan import PipelinePlan, PipelineTask, TaskRef, TaskSchedule, name_of, stream_key
 
-_DEPTH_OF_THE_DOCUMENT = 2  # the field's default, which means "inferred" like None (T6)
-
 
 @dataclass
 class CheckedPlan:
@@ -223,7 +221,7 @@ def _check_corollary_3(checked: CheckedPlan) -> list[str]:
 
 
 def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:
-    if plan.pipeline_depth in (None, _DEPTH_OF_THE_DOCUMENT, checked.depth):
+    if plan.pipeline_depth in (None, checked.depth):  # trap T6: None = inferred
         return []
     return [
         f"pipeline_depth={plan.pipeline_depth!r}, but the stages give max(stage) + 1 = {checked.depth}: "

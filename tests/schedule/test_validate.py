@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_trap_t4_the_pqr_plan_is_refused_and_its_legal_variant_is_not() -> None:
     validate_plan(plan, clocked=False)  # without stages nothing is wrong with it
 
 
-@pytest.mark.parametrize(("given", "legal"), [(None, True), (2, True), (3, True), (1, False), (4, False)])
+@pytest.mark.parametrize(("given", "legal"), [(None, True), (3, True), (1, False), (2, False), (4, False)])
 def test_trap_t6_depth_is_inferred_and_another_one_is_refused(given: int | None, legal: bool) -> None:
     plan = plan_of({"a": 0, "b": 2, "c": 1}, [])
     plan.pipeline_depth = given
@@ -124,6 +125,38 @@ def test_swp_37_names_are_unique_and_known() -> None:
     again = PipelineTask("b", nothing)
     plan = PipelinePlan({again: TaskSchedule(), a: TaskSchedule()}, [(a, PipelineTask("b", print))])
     refused(plan, "two different tasks", "'b'")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a, b: {a: TaskSchedule(), b: TaskSchedule()},
+        lambda a, b: {task: TaskSchedule() for task in (a, b)},
+        lambda a, b: {**{a: TaskSchedule()}, b: TaskSchedule()},
+        lambda a, b: dict([(a, TaskSchedule()), (b, TaskSchedule())]),
+        lambda a, b: dict.fromkeys([a, b], TaskSchedule()),
+        lambda a, b: {a: TaskSchedule()} | {b: TaskSchedule()},
+    ],
+    ids=["literal", "comprehension", "unpacked", "dict", "fromkeys", "union"],
+)
+def test_swp_37_a_task_that_a_dict_dropped_for_its_name_is_noticed(write: Any) -> None:
+    first, second = PipelineTask("a", nothing), PipelineTask("a", print)
+    schedule = write(first, second)
+    assert len(schedule) == 1
+    refused(PipelinePlan(schedule, []), "two different tasks", "'a'")
+
+
+def test_swp_3_comparing_tasks_by_hand_leaves_a_later_plan_alone() -> None:
+    first, second = PipelineTask("a", nothing), PipelineTask("a", print)
+    plans = [PipelinePlan({task: TaskSchedule()}, []) for task in (first, second)]
+    assert first == second
+    assert (second != first) is False
+    assert second in [first]
+    assert [first] == [second]
+    assert second in plans[0].schedule
+    assert plans[0] == plans[1]
+    for task, plan in zip((first, second), plans, strict=True):
+        assert validate_plan(plan).tasks == {"a": task}
 
 
 def test_other_faults_are_named_together() -> None:
