@@ -115,7 +115,7 @@ def _numbers(weights: npt.NDArray) -> npt.NDArray | None:
     if weights.dtype.kind == "f":
         return weights if np.isfinite(weights).all() else None
     if weights.dtype.kind != "O":
-        return weights if _largest_sum(weights) < 2**63 else None
+        return weights.astype(np.int64, copy=False) if _largest_sum(weights) < 2**63 else None
     kinds = set(map(type, weights))
     if not kinds <= _WHOLE | _DOUBLE:
         return None

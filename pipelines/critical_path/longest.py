@@ -12,7 +12,7 @@ in a tree below a node that has several, and numpy sums up the way from there. O
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,40 +35,31 @@ class Chains:
     last: Ints
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What a sweep found: for each node its distance, generation and chosen incoming chain (-1 for a beginning)."""
-
-    distance: npt.NDArray
-    generation: Ints
-    via: array
-    order: list[int] | None
-
-
 def longest_path_edges(graph: ArrayGraph) -> tuple[Ints, int | None]:
     """The edges of the longest path, in order, as places in the graph's edge arrays, and the node it ends at (or None).
 
-    The weights are whole numbers whose sums fit 64 bits, or finite doubles. Raises GraphHasCycle. Cost: a few numpy passes over the edges (about 60 bytes an edge), then one Python step for each
-    edge and node that is not inside a chain.
+    The weights are whole numbers whose sums fit 64 bits, or finite doubles. Raises GraphHasCycle. Cost: a few numpy
+    passes over the edges (about 60 bytes an edge), then one Python step for each edge between the nodes that are left.
     """
     if not len(graph.src):
         return np.arange(0), 0 if len(graph) else None
     # Sums of doubles depend on their order, so only whole numbers are contracted.
     chains = _uncontracted(graph) if graph.weight.dtype.kind == "f" else _contract(graph)
     plain = chains.weight.dtype.kind != "f" and not (chains.weight < 0).any()
-    found = _sweep_forest(graph, chains) if plain else _sweep(graph, chains, by_generation=False)
-    ends = _ends(graph, chains, found)
+    distance = forest_distances(graph, chains) if plain else _sweep(graph, chains)[0]
+    ends = _ends(graph, chains, distance)
+    if len(ends) > 1:
+        ends = _earliest(graph, chains, ends)
     if len(ends) > 1:  # a tie that generations do not break: visit in networkx's own order
         chains = _uncontracted(graph)
-        found = _sweep(graph, chains, by_generation=True)
-        best = found.distance.max()
-        assert found.order is not None
-        last = next(i for i in found.order if found.distance[i] == best)
-        return _walk_back(chains, found.via, last), last
+        distance, order = _sweep(graph, chains, by_generation=True)
+        best = distance.max()
+        last = next(i for i in order if distance[i] == best)
+        return _walk_back(chains, distance, last), last
     node, chain, edge = ends[0]
     if chain is None:
-        return _walk_back(chains, found.via, node), int(chains.node[node])
-    path = _walk_back(chains, found.via, int(chains.src[chain]))
+        return _walk_back(chains, distance, node), int(chains.node[node])
+    path = _walk_back(chains, distance, int(chains.src[chain]))
     return np.append(path, np.arange(chains.first[chain], edge + 1)), int(graph.dst[edge])
 
 
@@ -107,125 +98,133 @@ def _compact(values: np.ndarray) -> array:
     return out
 
 
-def _sweep_forest(graph: ArrayGraph, chains: Chains) -> Sweep:
-    """As `_sweep`, where no weight is negative: only nodes with several edges in are visited one by one."""
-    n = len(chains.node)
-    count = np.bincount(chains.dst, minlength=n)
-    root, length, hops = _trees(graph, chains, count)
-    keeps = np.flatnonzero(count != 1)
+def forest_distances(graph: ArrayGraph, chains: Chains) -> Ints:
+    """The distance of every node where no weight is negative: only nodes with several edges in are visited one by one."""
+    count = np.bincount(chains.dst, minlength=len(chains.node))
+    root, length = _trees(graph, chains, count)
     place = np.cumsum(count != 1) - 1
     joins = np.flatnonzero(count[chains.dst] > 1)
     src, dst = chains.src[joins], chains.dst[joins]
     between = Chains(
-        chains.node[keeps],
-        place[root[src]],
-        place[dst],
-        length[src] + chains.weight[joins],
-        np.zeros(len(joins), dtype=np.int64),
-        hops[src] + (chains.last - chains.first)[joins],  # `_sweep` adds 1 to the difference
+        chains.node[count != 1], place[root[src]], place[dst], length[src] + chains.weight[joins], joins, joins
     )
-    found = _sweep(graph, between, by_generation=False)
-    via = np.full(n, -1, dtype=np.int64)
-    chosen = np.frombuffer(found.via, dtype="i8")
-    via[keeps] = np.where(chosen >= 0, joins[chosen], -1) if len(joins) else -1
-    alone = np.flatnonzero(count[chains.dst] == 1)
-    via[chains.dst[alone]] = alone
-    return Sweep(found.distance[place[root]] + length, found.generation[place[root]] + hops, _compact(via), None)
+    del src, dst, joins, count
+    return _sweep(graph, between)[0][place[root]] + length
 
 
-def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints, Ints]:
-    """For each node the next node above it that has not exactly one edge in, and the weight and edges on the way.
+def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints]:
+    """For each node the next node above it that has not exactly one edge in, and the weight of the way from there.
 
     Every step doubles the way that is summed up. Raises GraphHasCycle.
     """
     n = len(count)
-    root, length, hops = np.arange(n), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    root, length = np.arange(n), np.zeros(n, dtype=np.int64)
     only = np.flatnonzero(count[chains.dst] == 1)
     child = chains.dst[only]
-    root[child], length[child], hops[child] = (
-        chains.src[only],
-        chains.weight[only],
-        (chains.last - chains.first + 1)[only],
-    )
+    root[child], length[child] = chains.src[only], chains.weight[only]
     for _ in range(64):
         child = child[count[root[child]] == 1]
         if not len(child):
-            return root, length, hops
+            return root, length
         above = root[child]
         length[child] += length[above]
-        hops[child] += hops[above]
         root[child] = root[above]
     raise GraphHasCycle(graph.node_ids[chains.node[child[:10]]].tolist())
 
 
-def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool) -> Sweep:
-    """Visit every node after all its predecessors, generation by generation or depth first."""
+def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) -> tuple[npt.NDArray, list[int]]:
+    """The distance of every node, visited after all its predecessors, depth first or generation by generation.
+
+    The list is the order of visits by generation. Raises GraphHasCycle.
+    """
     n = len(chains.node)
-    # Only the order of visits within a generation depends on the order of a node's edges, and then nothing is contracted.
     by_source = np.argsort(chains.src, kind="stable")
+    # Only the order of visits within a generation depends on the order of a node's edges, and then nothing is contracted.
     if by_generation and graph.out_order is not None:
         by_source = graph.out_order[np.argsort(graph.src[graph.out_order], kind="stable")]
     first_edge = _compact(np.concatenate(([0], np.cumsum(np.bincount(chains.src, minlength=n)))))
-    dst, weight, place = _compact(chains.dst[by_source]), _compact(chains.weight[by_source]), _compact(by_source)
-    hops = _compact((chains.last - chains.first + 1)[by_source])
+    dst, weight = _compact(chains.dst[by_source]), _compact(chains.weight[by_source])
+    del by_source
     count = np.bincount(chains.dst, minlength=n)
     ready = np.flatnonzero(count == 0).tolist()
-    waits_for, generation, via = _compact(count), array("q", [0]) * n, array("q", [-1]) * n
-    distance = array(weight.typecode, [0]) * n
+    waits_for = _compact(count)
+    unknown = float("-inf") if weight.typecode == "d" else -(2**63)
+    distance = array(weight.typecode, [unknown]) * n
     visited = 0
     while visited < len(ready) if by_generation else ready:
         node = ready[visited] if by_generation else ready.pop()
         visited += 1
         reached = distance[node]
-        if reached < 0:
+        if reached < 0:  # a beginning: nothing before it, or nothing that is worth its way
             reached = distance[node] = 0
-            via[node] = -1
         for i in range(first_edge[node], first_edge[node + 1]):
             target = dst[i]
             length = reached + weight[i]
-            known = via[target]
-            if known < 0 or length > distance[target] or (length == distance[target] and place[i] < known):
+            if length > distance[target]:
                 distance[target] = length
-                via[target] = place[i]
-            if generation[node] + hops[i] > generation[target]:
-                generation[target] = generation[node] + hops[i]
-            waits_for[target] -= 1
-            if not waits_for[target]:
+            waits = waits_for[target] - 1
+            if waits:
+                waits_for[target] = waits
+            else:
+                waits_for[target] = 0
                 ready.append(target)
     if visited < n:
         stuck = np.flatnonzero(np.frombuffer(waits_for, dtype="i8") > 0)[:10]
         raise GraphHasCycle(graph.node_ids[chains.node[stuck]].tolist())
-    kind = "f8" if distance.typecode == "d" else "i8"
-    order = ready if by_generation else None
-    return Sweep(np.frombuffer(distance, dtype=kind), np.frombuffer(generation, dtype="i8"), via, order)
+    return np.frombuffer(distance, dtype="f8" if distance.typecode == "d" else "i8"), ready
 
 
-def _ends(graph: ArrayGraph, chains: Chains, found: Sweep) -> list[tuple[int, int | None, int]]:
-    """The nodes of the earliest generation among those with the greatest distance: (node, None, 0), or inside a
-    chain (-1, chain, edge that ends at it)."""
-    best = found.distance.max()
-    ends: list[tuple[int, int, int | None, int]] = [
-        (int(found.generation[node]), int(node), None, 0) for node in np.flatnonzero(found.distance == best)
-    ]
-    longer = chains.last > chains.first
-    for chain in np.flatnonzero(longer & (found.distance[chains.src] + chains.weight == best)):
+def _ends(graph: ArrayGraph, chains: Chains, distance: npt.NDArray) -> list[tuple[int, int | None, int]]:
+    """Where the greatest distance is reached first on every way there: (node, None, 0), or inside a chain (-1, chain,
+    edge that ends at it)."""
+    best = distance.max()
+    far = distance == best
+    # Later on the same way: behind a node as far, or behind the place inside a chain.
+    later = far[chains.dst] & far[chains.src]
+    inside: list[tuple[int, int | None, int]] = []
+    longer = (chains.last > chains.first) & ~far[chains.src]
+    for chain in np.flatnonzero(longer & (distance[chains.src] + chains.weight == best)).tolist():
         first, last = int(chains.first[chain]), int(chains.last[chain])
-        reached = np.cumsum(graph.weight[first:last]) + found.distance[chains.src[chain]]
-        within = np.flatnonzero(reached == best)
+        within = np.flatnonzero(np.cumsum(graph.weight[first:last]) + distance[chains.src[chain]] == best)
         if len(within):
-            edge = first + int(within[0])
-            ends.append((int(found.generation[chains.src[chain]]) + edge - first + 1, -1, int(chain), edge))
-    earliest = min(end[0] for end in ends)
-    return [end[1:] for end in ends if end[0] == earliest]
+            inside.append((-1, chain, first + int(within[0])))
+            later[chain] = True
+    far[chains.dst[later]] = False
+    return [*((int(node), None, 0) for node in np.flatnonzero(far)), *inside]
 
 
-def _walk_back(chains: Chains, via: array, node: int) -> Ints:
+def generations(graph: ArrayGraph, chains: Chains) -> Ints:
+    """The generation of every node: the longest way there, counted in edges of the graph. Raises GraphHasCycle."""
+    return forest_distances(graph, replace(chains, weight=chains.last - chains.first + 1))
+
+
+def incoming(chains: Chains, distance: npt.NDArray) -> Ints:
+    """For each node the first of its chains that gives its distance, as networkx chooses; -1 for a beginning."""
+    fits = np.flatnonzero(distance[chains.src] + chains.weight == distance[chains.dst])[::-1]
+    via = np.full(len(distance), -1, dtype=np.int64)
+    via[chains.dst[fits]] = fits  # later writes win: written backwards, the first stays
+    return via
+
+
+def _earliest(graph: ArrayGraph, chains: Chains, ends: list) -> list[tuple[int, int | None, int]]:
+    """Those of the ends that lie in the earliest generation."""
+    generation = generations(graph, chains)
+    found = [
+        int(generation[node] if chain is None else generation[chains.src[chain]] + edge - chains.first[chain] + 1)
+        for node, chain, edge in ends
+    ]
+    return [end for end, at in zip(ends, found, strict=True) if at == min(found)]
+
+
+def _walk_back(chains: Chains, distance: npt.NDArray, node: int) -> Ints:
     """The edges from the beginning of the path to a node, as places in the graph's edge arrays."""
-    source, taken = _compact(chains.src), array("q")
-    while via[node] >= 0:
-        taken.append(via[node])
-        node = source[via[node]]
+    via = incoming(chains, distance)
+    before, taken = _compact(via[chains.src]), array("q")
+    edge = int(via[node])
+    while edge >= 0:
+        taken.append(edge)
+        edge = before[edge]
     chain = np.frombuffer(taken, dtype="i8")[::-1]
     size = chains.last[chain] - chains.first[chain] + 1
-    before = np.concatenate(([0], np.cumsum(size)[:-1])) if len(size) else size
-    return np.repeat(chains.first[chain] - before, size) + np.arange(size.sum())
+    ahead = np.concatenate(([0], np.cumsum(size)[:-1])) if len(size) else size
+    return np.repeat(chains.first[chain] - ahead, size) + np.arange(size.sum())

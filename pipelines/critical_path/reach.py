@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.critical_path.graph import ArrayGraph, Ints
-from pipelines.critical_path.longest import Chains, _contract, _sweep_forest
+from pipelines.critical_path.longest import Chains, _contract, forest_distances, generations, incoming
 
 FAR = np.iinfo(np.int64).max
 
@@ -45,22 +45,22 @@ def reach(graph: ArrayGraph) -> Reach:
         raise TypeError(f"the weights are {graph.weight.dtype}; give whole nanoseconds")
     closed, n = _closed(graph), len(graph)
     chains = _contract(closed)
-    forward = _sweep_forest(closed, chains)
+    ahead = forest_distances(closed, chains)
     # The same chains walked against their direction.
     back = Chains(chains.node, chains.dst, chains.src, chains.weight, chains.first, chains.last)
-    behind = _sweep_forest(closed, back).distance
-    length = int(forward.distance.max())
-    through = forward.distance[chains.src] + chains.weight + behind[chains.dst]
+    behind = forest_distances(closed, back)
+    length = int(ahead.max())
+    through = ahead[chains.src] + chains.weight + behind[chains.dst]
     size = chains.last - chains.first + 1
     return Reach(
         chains,
-        forward.distance,
+        ahead,
         behind,
-        forward.generation,
+        generations(closed, chains),
         length,
         length - through,
         np.repeat(np.arange(len(size)), size)[: len(graph.src)],
-        _path(chains, np.frombuffer(forward.via, dtype="i8"), int(np.searchsorted(chains.node, n + 1))),
+        _path(chains, incoming(chains, ahead), int(np.searchsorted(chains.node, n + 1))),
     )
 
 
