@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli import demo, ingest, path, query, schedule
+from pipelines.cli import demo, ingest, path, query, schedule, whatif
 
 app = typer.Typer(
     name="tracelake",
@@ -21,6 +21,7 @@ app.command("tables")(query.tables)
 app.command("breakdown")(path.breakdown)
 app.command("critical-path")(path.critical_path)
 app.command("overlay")(path.overlay)
+app.command("what-if")(whatif.what_if)
 app.command("gantt")(schedule.gantt)
 app.command("materialize")(query.materialize)
 app.command("demo")(demo.demo)

@@ -31,7 +31,7 @@ _ALL_EDGES = """
 _EVENTS = """
     CREATE OR REPLACE TABLE _what_if_events AS
     SELECT
-        c.event_id, c.ts_ns, c.dur_ns, e.name, c.device, e.stream, c.stream_key,
+        c.event_id, c.ts_ns, c.dur_ns, e.name, c.thread_id, c.device, e.stream, c.stream_key,
         CASE WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER') ELSE 'CPU' END AS class
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
@@ -49,7 +49,7 @@ class NoGraph(ValueError):
 class Events:
     """The events of the graph in order of event_id (k,); times in ns.
 
-    `family` counts in `families`; `stream` counts in `streams` and is -1 on the CPU.
+    `family` counts in `families`; `stream` counts in `streams` and is -1 on the CPU; `thread` is -1 on the GPU.
     """
 
     event_id: Ints
@@ -57,6 +57,7 @@ class Events:
     dur: Ints
     family: Ints
     stream: Ints
+    thread: Ints
     families: list[tuple[str, str]]  # (class, name)
     streams: list[tuple[int, int]]  # (device, stream as the trace numbers it)
 
@@ -156,14 +157,23 @@ def _events(con: duckdb.DuckDBPyConnection) -> Events:
         "min(device) AS device, min(stream) AS stream FROM _what_if_events WHERE class <> 'CPU' GROUP BY stream_key"
     )
     rows = con.execute(
-        "SELECT e.event_id, e.ts_ns, e.dur_ns, f.family, CASE WHEN e.class = 'CPU' THEN -1 ELSE s.number END AS number "
+        "SELECT e.event_id, e.ts_ns, e.dur_ns, f.family, CASE WHEN e.class = 'CPU' THEN -1 ELSE s.number END AS number, "
+        "CASE WHEN e.class = 'CPU' THEN e.thread_id ELSE -1 END AS thread "
         "FROM _what_if_events AS e JOIN _families AS f USING (class, name) "
         "LEFT JOIN _streams AS s ON s.stream_key IS NOT DISTINCT FROM e.stream_key ORDER BY e.event_id"
     ).fetchnumpy()
     families = con.execute("SELECT class, name FROM _families ORDER BY family").fetchall()
     streams = con.execute("SELECT device, stream FROM _streams ORDER BY number").fetchall()
-    event_id, ts, dur, family, stream = (_ints(rows[k]) for k in ("event_id", "ts_ns", "dur_ns", "family", "number"))
-    return Events(event_id, ts, dur, family, stream, families, streams)
+    return Events(
+        _ints(rows["event_id"]),
+        _ints(rows["ts_ns"]),
+        _ints(rows["dur_ns"]),
+        _ints(rows["family"]),
+        _ints(rows["number"]),
+        _ints(rows["thread"]),
+        families,
+        streams,
+    )
 
 
 def _window(con: duckdb.DuckDBPyConnection, request: WindowRequest, rank: int | None, events: Events) -> Window:

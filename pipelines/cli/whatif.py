@@ -1,0 +1,178 @@
+"""`tracelake what-if`: the critical path of a trace if something of it took another time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pipelines.cli.path import AnnotationOption, InstanceOption, ProfileOption, TraceArgument, opened
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, human_us, out, print_json, progress
+
+if TYPE_CHECKING:
+    from pipelines.critical_path.whatif.compare import Comparison
+    from pipelines.critical_path.whatif.scenario import Scenario
+    from pipelines.critical_path.whatif.sensitivity import Family
+
+_SHOWN = 15
+_NAME = 60
+
+
+def what_if(
+    trace: TraceArgument,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN=FACTOR",
+            help="Multiply the time of what PATTERN names: an event's name with * and ?, class:COMMUNICATION, stream:7, "
+            "rank:3, edge:KERNEL_LAUNCH_DELAY, or launch_overhead, kernel_gaps, communication, computation, memory, cpu.",
+        ),
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Multiply it by 0.")] = None,
+    perfect_overlap: Annotated[
+        bool, typer.Option("--perfect-overlap", help="Hide communication behind as much computation as there is.")
+    ] = False,
+    scenario: Annotated[
+        Path | None, typer.Option(help="Scenarios from a TOML file: name, scale, remove, perfect_overlap.")
+    ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Rank kernels and operators by what making them faster would gain.")
+    ] = False,
+    redraw: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the trace with every event at its new time, for Perfetto.")
+    ] = None,
+    annotation: AnnotationOption = "",
+    instance: InstanceOption = None,
+    profile: ProfileOption = "default",
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """The critical path if kernels, classes, streams or delays took another time, beside the path as it is.
+
+    The graph stays as it is, only times change: work made much slower may queue where the trace shows no queue, which
+    the new length does not count (a re-drawn trace does).
+
+    Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
+    """
+    from pipelines.critical_path.graph import GraphHasCycle
+    from pipelines.critical_path.whatif.compare import what_if as compare
+    from pipelines.critical_path.whatif.redraw import write_redrawn
+    from pipelines.critical_path.whatif.scenario import ScenarioError
+    from pipelines.critical_path.whatif.sensitivity import rank_families
+    from pipelines.critical_path.whatif.targets import NothingMatches
+    from pipelines.critical_path.whatif.window import NoGraph, load
+    from pipelines.critical_path.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
+    from pipelines.models.catalog import load_catalog
+
+    if profile not in PROFILES:
+        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+    try:
+        first, last = parse_instance(instance)
+        scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
+        _check(scenarios, sensitivity, redraw)
+    except ValueError as error:
+        raise fail(str(error)) from None
+    with opened(trace, lake, with_arguments=redraw is not None) as (con, trace_id):
+        request = WindowRequest(trace_id, "full" if not annotation else "asked", profile, annotation, first, last)
+        try:
+            with progress(None, "computing") as advance:
+                window = load(con, load_catalog(), request, on_model=lambda name: advance(1, f"computing {name}"))
+                families = rank_families(window, with_cpu=True) if sensitivity else []
+                answers = list(compare(window, scenarios))
+                drawn = redraw and write_redrawn(
+                    con, answers[0].after, Path(trace) if Path(trace).is_file() else None, redraw
+                )
+        except (WindowNotFound, NothingMatches) as error:
+            raise fail(escape(error.args[0])) from None
+        except (NoGraph, ScenarioError, GraphHasCycle) as error:
+            raise fail(escape(str(error))) from None
+    if drawn:  # on stderr: stdout is for the answer
+        err.print(f"open in https://ui.perfetto.dev: [bold]{escape(str(drawn))}[/]", soft_wrap=True)
+    if json:
+        print_json({"families": [f.as_json() for f in families]} if sensitivity else _as_json(answers))
+        return
+    tables = [sensitivity_table(families)] if sensitivity else []
+    for table in [*tables, *(table for answer in answers for table in comparison_tables(trace, answer))]:
+        out.print(table)
+
+
+def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_overlap: bool) -> list[Scenario]:
+    """Those of the file, each with the options on top; without a file the options alone. Raises ScenarioError."""
+    from pipelines.critical_path.whatif.scenario import of_options, read_scenarios
+
+    options = of_options(scale, remove, perfect_overlap)
+    if file is None:
+        return [options] if options else []
+    return [read.with_more(options) for read in read_scenarios(file)]
+
+
+def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) -> None:
+    """Refuse what has no answer, with ValueError."""
+    if sensitivity and (scenarios or redraw):
+        raise ValueError("--sensitivity ranks the trace as it is: give it without a scenario and without --redraw")
+    if not sensitivity and not scenarios:
+        raise ValueError("nothing to change: give --scale, --remove, --perfect-overlap, --scenario or --sensitivity")
+    if redraw and len(scenarios) != 1:
+        raise ValueError(f"--redraw draws one scenario, and there are {len(scenarios)}")
+
+
+def _as_json(answers: list[Comparison]) -> dict[str, Any] | list[dict[str, Any]]:
+    """One scenario's object as it is; of several a list of them, each with its name."""
+    if len(answers) == 1:
+        return answers[0].as_json()
+    return [{"name": answer.scenario.name, **answer.as_json()} for answer in answers]
+
+
+def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
+    """Before and after by boundedness, then what entered and left the path, for people."""
+    before, after = answer.before, answer.after
+    gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
+    what = f", {answer.scenario.name}" if answer.scenario.name else ""
+    heading = f"{escape(Path(trace).name + what)}: {human_us(before.length_us)} before, {human_us(after.length_us)} after{gain}"
+    table = Table(title=heading, title_justify="left", min_width=len(heading))
+    table.add_column("bound by")
+    for name in ("before %", "after %", "before", "after"):
+        table.add_column(name, justify="right")
+    old, new = before.summary, after.summary
+    for label in dict.fromkeys([*old, *new]):
+        percents = [side.get(label) or 0.0 for side in (old, new)]
+        if any(percents):
+            lengths = (before.length_us, after.length_us)
+            times = (human_us(length * percent / 100) for length, percent in zip(lengths, percents, strict=True))
+            table.add_row(label or "(none)", *(f"{percent:.2f}" for percent in percents), *times)
+    moved = ((answer.entered, "entered the path"), (answer.left, "left the path"))
+    return [table, *(_events_table(events, what) for events, what in moved if events)]
+
+
+def _events_table(events: list[dict[str, Any]], what: str) -> Table:
+    shown = f", the {_SHOWN} longest" if len(events) > _SHOWN else ""
+    table = Table(title=f"{what}: {len(events):,} events{shown}", title_justify="left")
+    for name in ("event", "time"):
+        table.add_column(name, justify="right")
+    table.add_column("name", no_wrap=True)
+    for event in events[:_SHOWN]:
+        table.add_row(str(event["event_id"]), human_us(event["time_us"]), escape(event["name"][:_NAME]))
+    return table
+
+
+def sensitivity_table(families: list[Family]) -> Table:
+    """Kernels by what the path would lose, for people."""
+    from pipelines.critical_path.whatif.sensitivity import CUTS
+
+    kernels = [family for family in families if family.change_us[100]]
+    title = "change of the critical path's length where these take less time"
+    if len(kernels) > _SHOWN:
+        title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
+    table = Table(title=title, title_justify="left", min_width=len(title))
+    table.add_column("class", no_wrap=True)
+    table.add_column("name", no_wrap=True)
+    for name in ("events", "on path", *(f"-{cut} %" for cut in CUTS)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for family in kernels[:_SHOWN]:
+        changes = (human_us(family.change_us[cut]) for cut in CUTS)
+        row = (f"{family.events:,}", human_us(family.on_path_us), *changes)
+        table.add_row(family.kernel_class, escape(family.name[:_NAME]), *row)
+    return table

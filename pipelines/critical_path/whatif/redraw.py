@@ -1,0 +1,124 @@
+"""The trace as it would look under a scenario: every event at its new time, and the new path as a track (HTA-72)."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.critical_path.graph import Ints
+from pipelines.critical_path.overlay import write_overlay
+from pipelines.critical_path.whatif.compare import Path
+from pipelines.critical_path.whatif.times import Clock, new_times
+from pipelines.sqltext import quoted
+
+PREFIX = "what_if_"
+"""What the source's name is preceded by; the overlay's own prefix comes before it."""
+_SCHEMA = "what_if"
+
+# The overlay reads `events` and `critical_path`: here they stand in a schema that is searched first.
+_MOVED_EVENTS = f"""
+    CREATE OR REPLACE VIEW {_SCHEMA}.events AS
+    SELECT
+        e.* REPLACE (
+            coalesce(m.ts_ns, e.ts_ns) AS ts_ns,
+            CASE WHEN e.dur_ns IS NOT NULL THEN coalesce(m.dur_ns, e.dur_ns) END AS dur_ns
+        )
+    FROM {{events}} AS e LEFT JOIN {_SCHEMA}.moved AS m ON m.event_id = e.event_id
+    WHERE e.trace_id = {{trace_id}}
+"""
+_NEW_PATH = f"""
+    CREATE OR REPLACE TABLE {_SCHEMA}.critical_path AS
+    SELECT
+        {{trace_id}} AS trace_id, {{window_id}} AS window_id, r.seq,
+        b.src_node_id // 2 AS src_event_id, b.src_node_id % 2 = 0 AS src_is_start,
+        b.dst_node_id // 2 AS dst_event_id, b.dst_node_id % 2 = 0 AS dst_is_start,
+        t.edge_type, r.weight_ns, r.weight_ns AS path_weight_ns, b.attributed_event_id,
+        coalesce(b.attributed_event_id, b.dst_node_id // 2) AS event_id,
+        CASE WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' THEN e.name END AS name,
+        b.bound_by
+    FROM rows AS r
+    JOIN _path_bounds AS b ON b.edge_id = r.edge_id
+    JOIN edge_types AS t ON t.edge_code = b.edge_code
+    LEFT JOIN {{events}} AS e
+        ON e.trace_id = {{trace_id}} AND e.event_id = coalesce(b.attributed_event_id, b.dst_node_id // 2)
+"""
+
+
+def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath | None, out_dir: FilePath) -> FilePath:
+    """Write `overlaid_critical_path_what_if_<name of source>` into `out_dir` for Perfetto and return its path.
+
+    `con` is the connection in which `load` made the path's window. Every event is kept, at the time that `times.py`
+    gives it; those on the new path have `args.critical = 1`. Raises GraphHasCycle.
+    """
+    of = path.window
+    stored = con.execute("SELECT path FROM traces WHERE trace_id = ?", [of.trace_id]).fetchall()
+    name = source.name if source else FilePath(stored[0][0] or f"{of.trace_id}.json.gz").name
+    database, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
+    here = f'"{database}"."{schema}"'
+    values = {
+        "trace_id": quoted(of.trace_id),
+        "window_id": quoted(of.window_id),
+        "events": f"{here}.events",
+    }
+    rows = moved_events(con, path)
+    con.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
+    con.execute(f"CREATE OR REPLACE TABLE {_SCHEMA}.moved AS SELECT event_id, ts_ns, dur_ns FROM rows")
+    rows = {
+        "seq": np.arange(1, len(path.edges) + 1),
+        "edge_id": of.edge_id[path.edges],
+        "weight_ns": path.weights.path[path.edges],
+    }
+    con.execute(_NEW_PATH.format(**values))
+    con.execute(_MOVED_EVENTS.format(**values))
+    del rows
+    try:
+        con.execute(f"SET search_path = '{_SCHEMA},{schema}'")
+        return write_overlay(
+            con, of.trace_id, FilePath(PREFIX + name), out_dir, window_id=of.window_id, only_critical=False
+        )
+    finally:
+        con.execute(f"SET search_path = '{schema}'")
+        con.execute(f"DROP SCHEMA {_SCHEMA} CASCADE")
+
+
+def moved_events(con: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Ints]:
+    """New `ts_ns` and `dur_ns` of every event that has a time, by `event_id`, in order of it."""
+    window, trace = path.window, quoted(path.window.trace_id)
+    rows = con.execute(
+        "SELECT event_id, ts_ns, coalesce(dur_ns, 0) AS dur_ns, ph IN ('E', 'e') AS is_end, "
+        f"dense_rank() OVER (ORDER BY pid, tid) AS track FROM events WHERE trace_id = {trace} AND ph <> 'M' "
+        "AND ts_ns IS NOT NULL ORDER BY event_id"
+    ).fetchnumpy()
+    ids, ts, dur, track = (np.asarray(rows[k]).astype(np.int64) for k in ("event_id", "ts_ns", "dur_ns", "track"))
+    known, start, end = new_times(window, path.weights.path)
+    place = np.searchsorted(ids, window.events.event_id[known])
+    new_ts, new_end = _others(place, start, end, ts, dur, track, np.asarray(rows["is_end"]))
+    new_ts[place], new_end[place] = start, end
+    return {"event_id": ids, "ts_ns": new_ts, "dur_ns": np.maximum(new_end - new_ts, 0)}
+
+
+def _others(
+    place: Ints, start: Ints, end: Ints, ts: Ints, dur: Ints, track: Ints, is_end: npt.NDArray[np.bool_]
+) -> tuple[Ints, Ints]:
+    """New starts and ends of all events by the clocks of their tracks.
+
+    The events at `place` are those of the graph, whose new times `start` and `end` are known.
+    """
+    old = np.append(ts[place], ts[place] + dur[place])
+    new = np.append(start, end)
+    ends = np.repeat([False, True], len(start))
+    of_node = np.tile(track[place], 2)
+    latest = Clock(old, new, ends)
+    new_ts, new_end = ts.copy(), ts + dur
+    by_track, nodes = np.argsort(track, kind="stable"), np.argsort(of_node, kind="stable")
+    bounds = np.searchsorted(track[by_track], np.arange(1, track.max() + 2))
+    node_bounds = np.searchsorted(of_node[nodes], np.arange(1, track.max() + 2))
+    for i in range(len(bounds) - 1):
+        on, known = by_track[bounds[i] : bounds[i + 1]], nodes[node_bounds[i] : node_bounds[i + 1]]
+        clock = Clock(old[known], new[known], ends[known]) if len(known) else latest
+        new_ts[on] = np.where(is_end[on], clock.move(ts[on], ends=True), clock.move(ts[on], ends=False))
+        new_end[on] = clock.move(ts[on] + dur[on], ends=True)
+    return new_ts, new_end

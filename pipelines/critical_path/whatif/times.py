@@ -1,0 +1,135 @@
+"""When every event happens under a scenario's weights: what a re-drawn trace shows.
+
+**Events of the graph.** Their nodes are moved to their longest distance, counted from the times at which the graph
+begins, with what the model does not explain kept as it was. For an edge u → v of weight w the trace shows that v came
+t(v) - t(u) later. Where that is less than w (clocks, work that waited for nothing), the edge counts only so much less
+in the new trace, too. Where v came later than every edge into it explains (gaps between top-level operators, waking up
+after a synchronisation), that rest stays in front of v:
+
+    t'(v) = max over edges u → v of (t'(u) + w' - max(0, t(u) + w - t(v))) + rest(v);   t'(v) = t(v) without edges in
+
+So with no change of weights every node stays exactly where it was. Work of one stream and calls of one thread keep their
+order, and what began after another's end still does (what overlapped overlaps no more than it did), also where the model
+has no edge between them.
+
+**Other events** (annotations, Python frames, waits, flows, counters, work outside the window) go by their thread or
+stream: a time on it keeps its distance to the last start or end of a graph event there, but does not pass the next one;
+on the start or end of a graph event it moves with it. What comes before the first stays, what has no graph event on its
+thread follows the latest event of the whole graph before it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle, Ints
+from pipelines.critical_path.whatif.forest import Forest
+from pipelines.critical_path.whatif.window import Window
+
+
+def new_times(window: Window, weight: Ints) -> tuple[Ints, Ints, Ints]:
+    """The events whose start and end are in the graph, as places in `window.events`, and their new starts and ends, ns.
+
+    `weight` (m,) is what each edge weighs on the path, ns. Raises GraphHasCycle.
+    """
+    events, graph = window.events, window.graph
+    event, is_end = np.searchsorted(events.event_id, graph.node_ids // 2), graph.node_ids % 2 == 1
+    old = events.ts[event] + np.where(is_end, events.dur[event], 0)
+    before, after = _order(window)
+    none = np.zeros(len(before), dtype=np.int64)
+    ordered = ArrayGraph(
+        graph.node_ids,
+        np.append(graph.src, before),
+        np.append(graph.dst, after),
+        np.append(graph.weight, none),
+    )
+    try:
+        new = _moved(ordered, Forest(ordered), np.append(weight, none), old)
+    except GraphHasCycle:  # the trace contradicts itself: an event waited for work that its stream ran later
+        new = _moved(graph, window.forest, weight, old)
+    never = np.iinfo(np.int64).min
+    start, end = np.full(len(events.event_id), never), np.full(len(events.event_id), never)
+    start[event[~is_end]] = new[~is_end]
+    end[event[is_end]] = new[is_end]
+    both = np.flatnonzero((start > never) & (end > never))
+    return both, start[both], np.maximum(start, end)[both]
+
+
+def _moved(graph: ArrayGraph, forest: Forest, weight: Ints, old: Ints) -> Ints:
+    src, dst = graph.src, graph.dst
+    against = np.minimum(old[dst] - old[src] - graph.weight, 0)
+    explained = np.full(len(graph), np.iinfo(np.int64).min)
+    np.maximum.at(explained, dst, old[src] + graph.weight + against)
+    rest = old - np.maximum(explained, old.min() - 1)  # used for nodes with edges in only
+    return forest.distances(weight + against + rest[dst], begin=old).at
+
+
+def _order(window: Window) -> tuple[Ints, Ints]:
+    """Nodes that keep their order on their stream or thread (from, to), also where the graph has no edge.
+
+    Profile hta has events whose end does not depend on their start.
+    """
+    events, ids = window.events, window.graph.node_ids
+    place = np.full(int(max(ids.max(), 2 * events.event_id[-1] + 1)) + 1, -1, dtype=np.int64)
+    place[ids] = np.arange(len(ids))
+    lasting = 2 * events.event_id[events.dur > 0]
+    on_threads = (_on_thread(window, thread) for thread in np.unique(events.thread) if thread >= 0)
+    pairs = [(lasting, lasting + 1), _on_streams(window), *on_threads]
+    before, after = (place[np.concatenate(side)] for side in zip(*pairs, strict=True))
+    there = (before >= 0) & (after >= 0)
+    return before[there], after[there]
+
+
+def _on_streams(window: Window) -> tuple[Ints, Ints]:
+    """From the end of work to the start of the next, or from start to start where they overlap."""
+    events = window.events
+    work = np.flatnonzero(events.stream >= 0)
+    work = work[np.lexsort((events.event_id[work], events.ts[work], events.stream[work]))]
+    first, second = work[:-1], work[1:]
+    same = events.stream[first] == events.stream[second]
+    first, second = first[same], second[same]
+    overlaps = events.ts[first] + events.dur[first] > events.ts[second]
+    return 2 * events.event_id[first] + np.where(overlaps, 0, 1), 2 * events.event_id[second]
+
+
+def _on_thread(window: Window, thread: int) -> tuple[Ints, Ints]:
+    """From the last end at or before it to each start. At one time ends come first, as in the call stacks."""
+    events = window.events
+    on = np.flatnonzero(events.thread == thread)
+    ended = on[events.dur[on] > 0]
+    end = events.ts[ended] + events.dur[ended]
+    ended, end = ended[np.argsort(end, kind="stable")], np.sort(end)
+    last = np.searchsorted(end, events.ts[on], side="right") - 1
+    follows = last >= 0
+    return 2 * events.event_id[ended[last[follows]]] + 1, 2 * events.event_id[on[follows]]
+
+
+class Clock:
+    """Where the times of one thread or stream go: built from the old and new times of the graph's nodes on it."""
+
+    def __init__(self, old: Ints, new: Ints, is_end: npt.NDArray[np.bool_]) -> None:
+        order = np.argsort(old, kind="stable")
+        old, new, is_end = old[order], new[order], is_end[order]
+        first = np.flatnonzero(np.append(True, old[1:] != old[:-1]))
+        self._at = old[first]
+        low, high = np.minimum.reduceat(new, first), np.maximum.reduceat(new, first)
+        huge = np.iinfo(np.int64).max
+        starts = np.minimum.reduceat(np.where(is_end, huge, new), first)
+        ends = np.maximum.reduceat(np.where(is_end, new, -huge), first)
+        # Threads are in order after the move; where two clocks disagree the later one holds.
+        self._after = np.maximum.accumulate(high)
+        past = np.append(low[0], self._after[:-1])
+        self._until = np.maximum(low, past)
+        self._start = np.clip(np.where(starts < huge, starts, high), self._until, self._after)
+        self._end = np.clip(np.where(ends > -huge, ends, low), self._until, self._after)
+
+    def move(self, times: Ints, *, ends: bool) -> Ints:
+        """New times of starts, or of ends, of other events."""
+        place = np.searchsorted(self._at, times, side="right") - 1
+        inside = np.maximum(place, 0)
+        new = np.where(place < 0, times, self._after[inside] + times - self._at[inside])
+        following = np.minimum(place + 1, len(self._at) - 1)
+        new = np.where(place + 1 < len(self._at), np.minimum(new, self._until[following]), new)
+        hit = (place >= 0) & (self._at[inside] == times)
+        return np.where(hit, (self._end if ends else self._start)[inside], new)

@@ -1,0 +1,96 @@
+"""`tracelake what-if` as a person calls it: shapes of the JSON, scenario files, errors that name the way out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.synthetic import textbook
+
+EVENT = {"event_id", "name", "time_us"}
+
+
+def what_if(*words: object) -> Result:
+    return CliRunner().invoke(app, ["what-if", *map(str, words)])
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return textbook("two_streams").write(tmp_path)
+
+
+def test_json_of_one_scenario(trace: Path, tmp_path: Path) -> None:
+    words = ("--scale", "stream:20=0", "--scale", "nothing?of=this*=1")
+    done = what_if(trace, *words[:2], "--redraw", tmp_path / "drawn", "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)  # the path of the drawing is not in between
+    assert list(answer) == ["before", "after", "entered", "left"]
+    assert list(answer["before"]) == list(answer["after"]) == ["length_us", "summary"]
+    assert (answer["before"]["length_us"], answer["after"]["length_us"]) == (361, 106)
+    assert sum(answer["after"]["summary"].values()) == pytest.approx(100)
+    assert all(set(event) == EVENT for event in [*answer["entered"], *answer["left"]])
+    assert [path.name for path in (tmp_path / "drawn").iterdir()] == [f"overlaid_critical_path_what_if_{trace.name}"]
+    assert what_if(trace, *words).exit_code == 1  # one of the patterns matches nothing
+
+
+def test_scenarios_of_a_file(trace: Path, tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text('remove = ["launch_overhead"]\nperfect_overlap = false\n[scale]\n"ampere_*" = 0.5\n')
+    assert json.loads(what_if(trace, "--scenario", file, "--json").stdout)["after"]["length_us"] == 5 + 150 + 25
+    file.write_text('[[scenario]]\nname = "a"\nremove = ["cpu"]\n[[scenario]]\nname = "b"\n[scenario.scale]\ncpu = 2\n')
+    both = json.loads(what_if(trace, "--scenario", file, "--remove", "launch_overhead", "--json").stdout)
+    assert [(one["name"], one["after"]["length_us"]) for one in both] == [("a", 350), ("b", 360)]
+    assert (
+        "a: 361.0 us before, 350.0 us after (-3.0 %)"
+        in what_if(trace, "--scenario", file, "--remove", "launch_overhead").stdout
+    )
+
+
+def test_tables_and_sensitivity(trace: Path) -> None:
+    done = what_if(trace, "--scale", "stream:20=0")
+    for text in ("361.0 us before", "entered the path: 1 events", "left the path", "gpu_compute_bound"):
+        assert text in done.stdout
+    families = json.loads(what_if(trace, "--sensitivity", "--json").stdout)["families"]
+    assert families[0]["class"] == "COMPUTATION" and families[0]["change_us"] == {
+        "-10%": -35.0,
+        "-50%": -175.0,
+        "-100%": -341.0,
+    }
+    assert "COMPUTATION" in what_if(trace, "--sensitivity").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "nothing to change"),
+        (("--scale", "gemm"), "PATTERN=FACTOR"),
+        (("--scale", "gemm=-1"), "PATTERN=FACTOR"),
+        (("--scale", "gemm=much"), "PATTERN=FACTOR"),
+        (("--remove", "gemm"), "There are: class:COMPUTATION"),
+        (("--remove", "cpu", "--annotation", "nope"), "ProfilerStep#0"),
+        (("--remove", "cpu", "--profile", "nope"), "default, hta"),
+        (("--remove", "cpu", "--sensitivity"), "without a scenario"),
+        (("--scenario", "nowhere.toml"), "nowhere.toml"),
+    ],
+)
+def test_errors_name_the_way_out(trace: Path, words: tuple[str, ...], message: str) -> None:
+    done = what_if(trace, *words)
+    assert done.exit_code == 1
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["scale = 3", 'remove = "cpu"', "perfect_overlap = 1", "factor = 2", "[scale]\ncpu = true", "= 1",
+     'scenario = "a"', "remove = []\n[[scenario]]\n"],
+)  # fmt: skip
+def test_a_scenario_file_is_checked(trace: Path, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    done = what_if(trace, "--scenario", file)
+    assert done.exit_code == 1 and "wrong.toml" in done.stderr

@@ -1,0 +1,127 @@
+"""The re-drawn trace: unmoved without a change, in order with one, and by hand where a person can add up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from pipelines.critical_path.whatif.compare import Path as LongestPath
+from pipelines.critical_path.whatif.compare import what_if
+from pipelines.critical_path.whatif.redraw import moved_events, write_redrawn
+from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.times import Clock
+from pipelines.critical_path.whatif.window import Window
+from pipelines.synthetic import CaptureSpec, random_capture, textbook, write_capture
+
+from .windows import opened, scaled
+
+SCENARIOS = [
+    scaled(computation=0.5, launch_overhead=0),
+    scaled(cpu=0.1),
+    scaled(cpu=0, computation=0, kernel_gaps=0),
+    Scenario((("computation", 5.0), ("aten::*", 2.0))),
+]
+
+
+def path_under(window: Window, scenario: Scenario) -> LongestPath:
+    return next(what_if(window, [scenario])).after
+
+
+def as_it_was(con: duckdb.DuckDBPyConnection) -> dict[str, np.ndarray]:
+    return con.execute(
+        "SELECT event_id, ts_ns, coalesce(dur_ns, 0) AS dur_ns FROM events WHERE ph <> 'M' AND ts_ns IS NOT NULL "
+        "ORDER BY event_id"
+    ).fetchnumpy()  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("profile", ["default", "hta"])
+def test_without_a_change_nothing_moves(profile: str, tmp_path: Path) -> None:
+    """The path's rule says more than that: what the model does not explain stays, too."""
+    spec = CaptureSpec(ranks=1, steps=3, seed=3, include_python_frames=True)
+    traces = [random_capture(1), random_capture(2), write_capture(spec, tmp_path).ranks[0].path]
+    for trace in traces:
+        with opened(trace, profile) as (con, window):
+            moved = moved_events(con, path_under(window, Scenario()))
+            for name, values in as_it_was(con).items():
+                assert (moved[name] == values).all(), name
+
+
+@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize("seed", [1, 29, 39])
+def test_order_holds_under_any_change(profile: str, seed: int) -> None:
+    """No event ends before it starts, streams keep their order, and what lay inside an event still does."""
+    with opened(random_capture(seed), profile) as (con, window):
+        slices = con.execute(
+            "SELECT event_id, ts_ns, dur_ns, cat IN ('kernel', 'gpu_memcpy', 'gpu_memset'), pid || '/' || tid FROM events "
+            "WHERE ph = 'X' AND dur_ns IS NOT NULL ORDER BY pid, tid, ts_ns, -dur_ns, event_id"
+        ).fetchall()
+        for scenario in SCENARIOS:
+            moved = moved_events(con, path_under(window, scenario))
+            assert (moved["dur_ns"] >= 0).all()
+            new = {i: (ts, ts + dur) for i, ts, dur in zip(*(moved[k].tolist() for k in moved), strict=True)}
+            for (i, ts, dur, gpu, track), (j, after, length, gpu_too, same_track) in pairwise(slices):
+                if track != same_track:
+                    continue
+                assert new[i][0] <= new[j][0]
+                if gpu == gpu_too and ts + dur <= after:
+                    assert new[i][1] <= new[j][0]
+                if after + length <= ts + dur and length:
+                    assert new[j][1] <= new[i][1]
+
+
+def drawn(trace: dict[str, Any] | Path, scenario: Scenario, folder: Path) -> dict[str, Any]:
+    with opened(trace) as (con, window):
+        path = write_redrawn(con, path_under(window, scenario), None, folder)
+        assert con.execute("SELECT current_schema()").fetchall() == [("main",)]
+        assert con.execute("SELECT count(*) FROM events").fetchall()[0][0] > 0
+    assert path.name.startswith("overlaid_critical_path_what_if_")
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return json.load(file)
+
+
+def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:
+    """Kernels of 25 instead of 50 us follow each other 1 us apart; the sync and what follows it come 125 us earlier."""
+    before = json.loads(textbook("chain").text)
+    after = drawn(before, scaled(computation=0.5), tmp_path)["traceEvents"]
+
+    def slices(events: list[dict], *cats: str) -> list[tuple[float, float]]:
+        return [(e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e.get("cat") in cats]
+
+    first = slices(before["traceEvents"], "kernel")[0][0]
+    assert slices(after, "kernel") == [(first + 26 * i, 25) for i in range(5)]
+    old, new = (slices(events, "cuda_runtime") for events in (before["traceEvents"], after))
+    assert new[:-1] == old[:-1]
+    assert new[-1] == (old[-1][0], old[-1][1] - 125)
+    old, new = (slices(events, "cuda_sync", "user_annotation") for events in (before["traceEvents"], after))
+    assert [sum(one) for one in new] == [sum(one) - 125 for one in old]
+    starts = {e["args"]["correlation"]: e["ts"] for e in after if e.get("cat") == "kernel"}
+    flows = [(e["ts"], starts[e["id"]]) for e in after if e["ph"] == "f" and e.get("cat") == "ac2g"]
+    assert len(flows) == 5 and all(at == start for at, start in flows)
+    track = slices(after, "critical_path")
+    assert sum(dur for _, dur in track) == 6 + 5 * 25 + 4
+    assert all(a + dur <= b for (a, dur), (b, _) in pairwise(track))
+
+
+def test_a_kernel_made_slower_pushes_the_next_one(tmp_path: Path) -> None:
+    """Where the trace shows an idle stream the graph has no edge between two kernels; the drawing keeps them apart."""
+    trace = json.loads(textbook("cpu_bound").text)
+    kernels = [e for e in drawn(trace, scaled(computation=30), tmp_path)["traceEvents"] if e.get("cat") == "kernel"]
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(kernels))
+    assert {e["dur"] for e in kernels} == {300}
+
+
+def test_a_clock_keeps_other_events_in_place() -> None:
+    """Graph events 10-20 and 30-50 move to 10-15 and 25-35; others keep their distance, but pass none of these."""
+    clock = Clock(np.array([10, 20, 30, 50]), np.array([10, 15, 25, 35]), np.array([False, True, False, True]))
+    starts = clock.move(np.array([0, 9, 10, 12, 18, 20, 25, 29, 30, 45, 50, 60]), ends=False)
+    assert starts.tolist() == [0, 9, 10, 12, 15, 15, 20, 24, 25, 35, 35, 45]
+    touching = Clock(np.array([10, 20, 20, 30]), np.array([10, 15, 18, 28]), np.array([False, True, False, True]))
+    assert touching.move(np.array([20]), ends=True).tolist() == [15]
+    assert touching.move(np.array([20]), ends=False).tolist() == [18]
