@@ -42,6 +42,13 @@ def test_every_cause_of_a_stall() -> None:
     assert timeline.retired_ns == (40,)
 
 
+def test_launches_may_come_in_any_order() -> None:
+    """Two host threads may share a stream: who submitted first need not be who was launched first."""
+    late, early = launch("Backward", 0, "default", 1, 30, 40), launch("OptimizerStep", 0, "default", 2, 10, 20)
+    timeline = recorded_timeline([late, early], PLAN, "DataFlowPipeline")
+    assert [(span.task, span.stall_ns) for span in timeline.spans] == [("Backward", 10), ("OptimizerStep", 10)]
+
+
 def test_a_gpu_s_times_are_what_counts_where_there_are_any() -> None:
     slow = replace(launch("CopyBatch", 0, "copy", 5, 6, 7), device_start_ns=10, device_end_ns=90)
     (span,) = recorded_timeline([slow], PLAN, "SWPipeline").spans

@@ -78,7 +78,7 @@ class Dense(nn.Module):
 class Recommender(Workload):
     """What both workloads share: data, model, input distribution, dense part."""
 
-    sparse_lr, dense_lr = 0.5, 0.1
+    sparse_lr, dense_lr = 2.0, 0.02
 
     def __init__(self, size: RecommenderSize, device: Any, seed: int) -> None:
         super().__init__(device, seed)
@@ -101,11 +101,12 @@ class Recommender(Workload):
 
     def _batch(self, teacher: torch.Tensor) -> Batch:
         size, host = self.size, self._host
-        dense = torch.rand(size.batch, size.dense, generator=host)
+        dense = 10 * torch.rand(size.batch, size.dense, generator=host)
         lengths = torch.randint(1, 2 * size.ids, (size.tables * size.batch,), generator=host)
         # Few rows are asked for often, as in click logs.
         ids = (torch.rand(int(lengths.sum()), generator=host, dtype=torch.float64) ** 3 * size.rows).long()
-        clicked = ((dense - 0.5) @ teacher > 0).float()
+        seen = torch.log1p(dense)
+        clicked = ((seen - seen.mean()) @ teacher > 0).float()
         return Batch(*(self._pinned(tensor) for tensor in (dense, ids, lengths, clicked)))
 
     # --- tasks
