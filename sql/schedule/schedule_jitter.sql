@@ -56,6 +56,6 @@ SELECT
     t.p99_ns,  -- 99th percentile, ns.
     i.p50_ns AS iteration_p50_ns,  -- Median distance between the ends of iterations, ns.
     i.p90_ns AS iteration_p90_ns,  -- Its 90th percentile, ns.
-    1.0 * (i.p90_ns - i.p50_ns) / nullif(t.p90_ns - t.p50_ns, 0) AS reaches_iteration  -- Spread of the iterations through spread of the task; NULL for a task without spread.
+    1.0 * (i.p90_ns - i.p50_ns) / nullif(t.p90_ns - t.p50_ns, 0) AS reaches_iteration  -- Spread of the iterations through spread of the task; above 1 theirs comes from elsewhere; NULL for a task without spread.
 FROM tasks AS t
 LEFT JOIN iterations AS i ON i.run_id = t.run_id
