@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import duckdb
@@ -10,6 +11,7 @@ import pytest
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.publish import publish
+from pipelines.models.materialize import materialize
 
 TASKS = ("Copy", "Forward")
 
@@ -39,6 +41,10 @@ def write_run(folder: Path, run_id: str, engine: str, period_us: int, tasks_us: 
             f"i * {period_us} * 1000 + (t.begin_us + t.dur) * 1000 AS end_ns, t.begin_us * 100 AS stall_ns, t.cause AS stall_cause "
             f"FROM range(20) AS r (i), (VALUES ('Copy', 0, {copy_us}, NULL), "
             f"('Forward', {copy_us}, {forward_us}, 'event: Copy i7')) AS t (task, begin_us, dur, cause)",
+        )
+        write(
+            "schedule_exposed_times",
+            f"SELECT '{run_id}' AS run_id, 'Copy' AS task, 8000 AS exposed_ns, 40000 AS baseline_ns",
         )
         write("schedule_predictions", f"SELECT '{run_id}' AS run_id, NULL::VARCHAR AS task, 31000 AS period_ns")
     return folder
@@ -129,4 +135,58 @@ def test_lost_iterations_and_worse_runs_are_seen(lake: Lake, tmp_path: Path) -> 
         ("b", 0, None, False),
         ("c", 0, "b", True),
         ("d", 2, None, False),
+    ]
+
+
+def test_a_run_beside_its_trace(lake: Lake, tmp_path: Path) -> None:
+    """Two tasks of one iteration in a trace: what they launched, their share of the path, their slack."""
+
+    def cpu(thread: int, name: str, start_us: int, dur_us: int, cat: str, **args: int) -> dict:
+        return {
+            "ph": "X",
+            "cat": cat,
+            "name": name,
+            "pid": 1,
+            "tid": thread,
+            "ts": start_us,
+            "dur": dur_us,
+            "args": args,
+        }
+
+    def gpu(cat: str, start_us: int, dur_us: int, stream: int, correlation: int) -> dict:
+        work = {"device": 0, "stream": stream, "correlation": correlation}
+        return {
+            "ph": "X",
+            "cat": cat,
+            "name": cat,
+            "pid": 0,
+            "tid": stream,
+            "ts": start_us,
+            "dur": dur_us,
+            "args": work,
+        }
+
+    events = [
+        cpu(2, "SWP/Copy/iter0", 0, 10, "user_annotation"),
+        cpu(2, "cudaMemcpyAsync", 2, 4, "cuda_runtime", correlation=1),
+        gpu("gpu_memcpy", 5, 10, 20, 1),
+        cpu(1, "SWP/Forward/iter0", 20, 40, "user_annotation"),
+        cpu(1, "aten::mm", 22, 28, "cpu_op"),
+        cpu(1, "cudaLaunchKernel", 30, 4, "cuda_runtime", correlation=2),
+        gpu("kernel", 40, 100, 7, 2),
+    ]
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"schedule_run_id": "b", "traceEvents": events}))
+    ingest([trace], lake)
+    materialize(lake)
+    found = asked(
+        lake,
+        "SELECT task, n_spans, span_ns, n_kernels, kernel_ns, path_ns, kernel_path_ns, slack_ns, disagreement "
+        "FROM schedule_traced_tasks ORDER BY task",
+    )
+    # The path: 8 us of aten::mm until it launches, 10 until the kernel begins, 100 of the kernel. What the copy does ends
+    # 3 + 10 us after its call began, so it has 105 left.
+    assert found == [
+        ("Copy", 1, 10_000, 1, 10_000, 0, 0, 105_000, "exposed, but not on the path"),
+        ("Forward", 1, 40_000, 1, 100_000, 108_000, 100_000, 0, None),
     ]

@@ -17,7 +17,8 @@ on_path AS (
     FROM callers AS c
     JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.caller_id
     JOIN schedule_spans AS s
-        ON s.trace_id = c.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns BETWEEN s.ts_ns AND s.ts_ns + s.dur_ns
+        ON s.trace_id = c.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns >= s.ts_ns
+            AND e.ts_ns < s.ts_ns + s.dur_ns
     GROUP BY s.run_id, s.task
 ),
 launched AS (
@@ -25,7 +26,19 @@ launched AS (
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
     JOIN schedule_spans AS s
-        ON s.trace_id = k.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns BETWEEN s.ts_ns AND s.ts_ns + s.dur_ns
+        ON s.trace_id = k.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns >= s.ts_ns
+            AND e.ts_ns < s.ts_ns + s.dur_ns
+    GROUP BY s.run_id, s.task
+),
+slacks AS (
+    SELECT s.run_id, s.task, min(x.slack_ns) AS slack_ns
+    FROM event_slack AS x
+    LEFT JOIN kernels AS k ON k.trace_id = x.trace_id AND k.event_id = x.event_id
+    JOIN events AS e ON e.trace_id = x.trace_id AND e.event_id = coalesce(k.launch_event_id, x.event_id)
+    JOIN schedule_spans AS s
+        ON s.trace_id = x.trace_id AND s.pid = e.pid AND s.tid = e.tid AND e.ts_ns >= s.ts_ns
+            AND e.ts_ns < s.ts_ns + s.dur_ns
+    WHERE x.window_id = 'full'
     GROUP BY s.run_id, s.task
 ),
 spans AS (
@@ -43,11 +56,12 @@ joined AS (
     SELECT
         s.run_id, s.trace_id, s.task, s.n_spans, s.span_ns, l.n_kernels, l.kernel_ns,
         coalesce(p.path_ns, 0) AS path_ns, coalesce(p.kernel_path_ns, 0) AS kernel_path_ns,
-        1.0 * coalesce(p.path_ns, 0) / nullif(g.length_ns, 0) AS path_share,
+        1.0 * coalesce(p.path_ns, 0) / nullif(g.length_ns, 0) AS path_share, z.slack_ns,
         x.exposed_ns, 1.0 * x.exposed_ns / nullif(x.baseline_ns, 0) AS exposed_share, w.stall_ns AS predicted_stall_ns
     FROM spans AS s
     LEFT JOIN launched AS l ON l.run_id = s.run_id AND l.task = s.task
     LEFT JOIN on_path AS p ON p.run_id = s.run_id AND p.task = s.task
+    LEFT JOIN slacks AS z ON z.run_id = s.run_id AND z.task = s.task
     LEFT JOIN lengths AS g ON g.trace_id = s.trace_id
     LEFT JOIN schedule_exposed_times AS x ON x.run_id = s.run_id AND x.task = s.task
     LEFT JOIN schedule_predictions AS w ON w.run_id = s.run_id AND w.task = s.task
@@ -63,6 +77,7 @@ SELECT
     CAST(path_ns AS BIGINT) AS path_ns,  -- Its time on the critical path of the trace, ns.
     CAST(kernel_path_ns AS BIGINT) AS kernel_path_ns,  -- Of that, GPU work.
     path_share,  -- Its time on the path through the path's length.
+    slack_ns,  -- How much longer the most urgent of its events may get before the path does, ns; NULL where none has a slack.
     exposed_ns,  -- What a serial iteration saves without it, ns; NULL where not measured.
     exposed_share,  -- That through the serial iteration; NULL where not measured.
     predicted_stall_ns,  -- Predicted time that its stream stands still before it, ns an iteration.
