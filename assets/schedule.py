@@ -17,9 +17,12 @@ from pipelines.lake.layout import ANALYST
 from pipelines.lake.publish import publish
 from pipelines.models.catalog import load_catalog
 from pipelines.runs import RUN_TABLES, ingest_runs, run_folders
+from pipelines.schedule.errors import PlanError
+from pipelines.schedule.planfile import load_plan
 from pipelines.schedule_picture import picture_of_run
 
 POOL = "schedule_device"
+LEGAL_PLAN = "legal_plan"
 _COMPARED = """
     SELECT plan, engine, device, device_name, period_ns / 1000.0 AS period_us, efficiency, predicted_period_ns / 1000.0 AS predicted_us
     FROM schedule_periods WHERE run_id IN (SELECT unnest($runs)) ORDER BY plan, period_ns DESC
@@ -56,17 +59,29 @@ _CHECKS = {
     name="schedules",
     specs=[table_spec(name, {"torch", "parquet", "duckdb"}) for name in RUN_TABLES],
     check_specs=[
-        dg.AssetCheckSpec(name, asset="schedule_runs", description=about) for name, (about, _) in _CHECKS.items()
+        dg.AssetCheckSpec(
+            LEGAL_PLAN, asset="schedule_plans", description="The validator accepts every plan asked for."
+        ),
+        *(dg.AssetCheckSpec(name, asset="schedule_runs", description=about) for name, (about, _) in _CHECKS.items()),
     ],
     pool=POOL,  # one run at a time on the device
 )
 def schedule_runs(
     context: dg.AssetExecutionContext, config: ScheduleConfig, lake: dg.ResourceParam[Lake]
-) -> Iterator[dg.MaterializeResult]:
+) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """Run every plan with every engine in a process of its own and write the timings back as tables.
 
-    The runner refuses an illegal plan with its file, line and rule: that fails the run.
+    An illegal plan fails its check and the run, before anything runs.
     """
+    refused = _refused(config.plans)
+    yield dg.AssetCheckResult(
+        passed=not refused,
+        asset_key="schedule_plans",
+        check_name=LEGAL_PLAN,
+        metadata={plan: dg.MetadataValue.text(reason) for plan, reason in refused.items()},
+    )
+    if refused:
+        raise dg.Failure("\n".join(refused.values()))
     with tempfile.TemporaryDirectory() as folder:
         for plan in config.plans:
             for engine in config.engines:
@@ -92,6 +107,17 @@ def schedule_runs(
         )
 
 
+def _refused(plans: list[str]) -> dict[str, str]:
+    """The plans that cannot run, each with file, line, rule and what to change."""
+    refused = {}
+    for plan in plans:
+        try:
+            load_plan(plan)
+        except (PlanError, LookupError) as error:
+            refused[plan] = str(error.args[0])
+    return refused
+
+
 def _check(con: duckdb.DuckDBPyConnection, name: str, bad: str, runs: list[str]) -> dg.AssetCheckResult:
     found = con.execute(
         f"SELECT * FROM schedule_run_checks WHERE run_id IN (SELECT unnest($runs)) AND ({bad})", {"runs": runs}
@@ -100,6 +126,7 @@ def _check(con: duckdb.DuckDBPyConnection, name: str, bad: str, runs: list[str])
     table = markdown_table([column[0] for column in found.description or ()], rows)
     return dg.AssetCheckResult(
         passed=not rows,
+        asset_key="schedule_runs",
         check_name=name,
         severity=dg.AssetCheckSeverity.ERROR if name == "no_lost_iteration" else dg.AssetCheckSeverity.WARN,
         metadata={"found": dg.MetadataValue.md(table)} if rows else {},

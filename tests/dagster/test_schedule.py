@@ -11,6 +11,7 @@ from assets.schedule import POOL
 from dagster_project.definitions import definitions
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
+from pipelines.schedule.planfile import FOLDER
 
 
 def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> 
     assert {"compared", "dagster/row_count"} <= metadata.keys()
     assert sum(name.startswith("timeline ") for name in metadata) == 2
     assert metadata["dagster/row_count"].value == 2
-    assert {"no_lost_iteration", "efficiency_not_worse", "unique_run_id"} <= checks.keys()
+    assert {"legal_plan", "no_lost_iteration", "efficiency_not_worse", "unique_run_id"} <= checks.keys()
     assert all(checks.values())
     assert len(Lake(tmp_path).known_runs()) == 2
     with duckdb.connect(str(tmp_path / ANALYST), read_only=True) as con:
@@ -46,6 +47,21 @@ def test_an_unknown_plan_fails_the_run_with_the_runners_words(tmp_path: Path) ->
     failure = result.failure_data_for_node("schedules")
     assert failure is not None and "no_such_plan" in str(failure.error)
     assert not Lake(tmp_path).known_runs()
+
+
+def test_an_illegal_plan_fails_its_check(tmp_path: Path) -> None:
+    legal = (FOLDER / "mlp.toml").read_text()
+    (plan := tmp_path / "backwards.toml").write_text(legal.replace('"CopyBatch"]', '"Backward"]'))
+    job = definitions(str(tmp_path / "lake")).resolve_job_def("schedule_benchmark")
+    chosen = {"plans": ["mlp", str(plan)], "engines": ["sw"], "device": "simulated"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(
+            run_config={"ops": {"schedules": {"config": chosen}}}, instance=instance, raise_on_error=False
+        )
+        (check,) = result.get_asset_check_evaluations()
+    assert (check.check_name, check.passed) == ("legal_plan", False)
+    assert "backwards.toml:" in str(check.metadata[str(plan)].value)
+    assert not Lake(tmp_path / "lake").known_runs()
 
 
 def test_one_run_at_a_time_on_the_device() -> None:
