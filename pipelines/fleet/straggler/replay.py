@@ -1,0 +1,29 @@
+"""A step once more, with other durations: the longest path from the start of the step, all steps and dp ranks at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipelines.fleet.straggler.template import Template
+
+
+def replay(template: Template, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and ends [op, step, dp rank] (float64, s) of ops that take `times` [op, step, dp rank] (s).
+
+    An op starts when all it waits for have ended (at 0 where there is nothing), and ends its time after its start; one
+    of a group ends its time after the last start of the group.
+    """
+    starts, ends = np.zeros(times.shape), np.zeros(times.shape)
+    for unit in template.units:
+        for op in unit.ops:
+            if template.deps[op]:
+                starts[op] = ends[list(template.deps[op])].max(axis=0)
+        if not unit.grouped:
+            ends[unit.ops[0]] = starts[unit.ops[0]] + times[unit.ops[0]]
+            continue
+        ready = starts[list(unit.ops)].max(axis=0)
+        if unit.across_dp:
+            ready = ready.max(axis=1, keepdims=True)
+        for op in unit.ops:
+            ends[op] = ready + times[op]
+    return starts, ends

@@ -1,0 +1,46 @@
+"""The YAML file beside a job's trace: how the job was parallelised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipelines.fleet.straggler.job import JobMeta, JobRejected
+
+SIZES = ("dp_size", "dsp_size", "pp_size", "tp_size", "vpp_size", "world_size")
+
+
+def meta_file(path: Path) -> Path:
+    """The YAML file beside a job's Parquet file: `X.yaml`, or `meta-X.yaml` for `trace-X.parquet`. JobRejected: none."""
+    stems = [path.stem, f"meta-{path.stem.removeprefix('trace-')}"]
+    names = [f"{stem}{ending}" for stem in stems for ending in (".yaml", ".yml")]
+    for name in names:
+        if (path.parent / name).is_file():
+            return path.parent / name
+    raise JobRejected(f"{path}: no {' or '.join(names)} beside it; write its sizes there: {', '.join(SIZES)}")
+
+
+def read_meta(path: Path) -> JobMeta:
+    """Read a job's YAML file. JobRejected: no mapping, a size is missing, or the world is not dp·dsp·pp·tp."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise JobRejected(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise JobRejected(f"{path}: holds {type(found).__name__}, not `name: value` lines; write {', '.join(SIZES)}")
+    sizes = {key: _size(path, found, key) for key in SIZES}
+    dp, dsp, pp, tp, vpp, world = sizes.values()
+    if world != dp * dsp * pp * tp:
+        raise JobRejected(
+            f"{path}: world_size is {world}, but dp·dsp·pp·tp is {dp * dsp * pp * tp}; correct one of them"
+        )
+    return JobMeta(str(found.get("trial_name") or path.stem.removeprefix("meta-")), dp, dsp, pp, tp, vpp, world)
+
+
+def _size(path: Path, found: dict[Any, Any], key: str) -> int:
+    value = found.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise JobRejected(f"{path}: {key} is {value!r}; it must be a whole number from 1")
+    return value

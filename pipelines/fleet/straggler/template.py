@@ -1,0 +1,158 @@
+"""Who waits for whom in a step: read once from dp rank 0 of the first step, used for all steps and dp ranks.
+
+The rules are those of StragglerAnalysis (ByteDance, Apache-2.0), written anew from their description.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from pipelines.fleet.straggler.job import JobRejected, JobTrace, Op
+from pipelines.fleet.straggler.p2p import COMPUTES, P2P, transfers
+
+GATHER, REDUCE, SEPARATE = "params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce"
+NORMS, EMBEDDING, CLIP = "layernorm-grads-all-reduce", "embedding-grads-all-reduce", "optimizer-clip-main-grad"
+GC, OPTIMIZER = "gc", "optimizer"
+DP_SYNCHRONISED = (GATHER, REDUCE, SEPARATE, CLIP)
+OPTYPES = (*COMPUTES, *P2P, GATHER, REDUCE, SEPARATE, NORMS, EMBEDDING, CLIP, GC, OPTIMIZER)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Ops that are replayed together: one op that ends by itself, or a group that ends once all have started.
+
+    `across_dp`: once all have started on every dp rank.
+    """
+
+    ops: tuple[int, ...]
+    grouped: bool
+    across_dp: bool = False
+
+
+@dataclass(frozen=True)
+class Template:
+    """`deps` [op]: the ops that end before it starts. `units`: each after all that its ops wait for."""
+
+    deps: tuple[tuple[int, ...], ...]
+    units: tuple[Unit, ...]
+
+    @property
+    def grouped(self) -> frozenset[int]:
+        """The ops that end together with others, or with themselves on other dp ranks."""
+        return frozenset(op for unit in self.units if unit.grouped for op in unit.ops)
+
+
+def build_template(job: JobTrace) -> Template:
+    """The dependencies of a job's ops. JobRejected: an unknown op type, a stage without compute or optimizer,
+    transfers that do not fit, a collective with a wrong number of stages, or dependencies in a circle.
+    """
+    ops, where = job.ops, str(job.path)
+    stages = [_by_kind(where, ops, stage) for stage in range(job.meta.pp)]
+    p2p = transfers(where, job.meta, ops, stages)
+    edges = list(p2p.edges)
+    for kinds in stages:
+        edges += _stage_edges(ops, kinds, job.meta.data_parallel)
+    deps = tuple(tuple(sorted({before for op, before in edges if op == o})) for o in range(len(ops)))
+    units = [Unit(group, True) for group in p2p.groups] + _collectives(where, job, stages)
+    inside = {op for unit in units for op in unit.ops}
+    units += [Unit((op,), False) for op in range(len(ops)) if op not in inside]
+    return Template(deps, _in_order(where, ops, deps, units))
+
+
+def _by_kind(where: str, ops: tuple[Op, ...], stage: int) -> dict[str, list[int]]:
+    """A stage's ops by type, in order of (start, seq_id, type); `computes`: forward and backward together."""
+    mine = [i for i, op in enumerate(ops) if op.stage == stage]
+    mine.sort(key=lambda i: (ops[i].start, ops[i].seq_id, ops[i].optype))
+    kinds: dict[str, list[int]] = {}
+    for i in mine:
+        if ops[i].optype not in OPTYPES:
+            raise JobRejected(
+                f"{where}: column 'optype': {ops[i].optype!r} is unknown; there are: {', '.join(OPTYPES)}"
+            )
+        kinds.setdefault(ops[i].optype, []).append(i)
+    kinds["computes"] = [i for i in mine if ops[i].optype in COMPUTES]
+    for kind, name in (("computes", "compute"), (OPTIMIZER, OPTIMIZER)):
+        if not kinds.get(kind):
+            raise JobRejected(f"{where}: stage {stage} has no {name} op; every stage has one: record whole steps")
+    kinds["shards"] = [i for i in mine if ops[i].optype in (GATHER, REDUCE)]
+    return kinds
+
+
+def _stage_edges(ops: tuple[Op, ...], kinds: dict[str, list[int]], data_parallel: bool) -> list[tuple[int, int]]:
+    """Chains of a stage, (op, the op it waits for)."""
+    edges = [edge for kind in ("computes", *P2P) for edge in _chain(kinds.get(kind, []))]
+    if data_parallel:
+        edges += [*_chain(kinds["shards"]), *_gathers(ops, kinds)]
+    separate = kinds.get(SEPARATE, [])
+    if separate:
+        edges += _separate(ops, kinds)
+    last = max(kinds["computes"], key=lambda i: ops[i].end)
+    reduces = [] if separate else kinds.get(REDUCE, [])
+    tail = [
+        *kinds.get(NORMS, []),
+        *kinds.get(EMBEDDING, []),
+        *reduces,
+        *separate,
+        *kinds.get(CLIP, []),
+        *kinds[OPTIMIZER],
+    ]
+    edges += _chain([last, *kinds.get(GC, []), *tail])
+    if separate and kinds.get(REDUCE):
+        edges.append((tail[0], kinds[REDUCE][-1]))
+    return edges
+
+
+def _chain(ops: list[int]) -> list[tuple[int, int]]:
+    return list(zip(ops[1:], ops, strict=False))
+
+
+def _gathers(ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[tuple[int, int]]:
+    """The first forward compute of a model chunk waits for the chunk's last gathered parameters."""
+    first: dict[int, int] = {}
+    for i in kinds.get("forward-compute", []):
+        first.setdefault(ops[i].mc, i)
+    gathers = kinds.get(GATHER, [])
+    last = {ops[i].mc: i for i in sorted(gathers, key=lambda i: ops[i].seq_id)}
+    return [(first[mc], op) for mc, op in last.items() if mc in first]
+
+
+def _separate(ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[tuple[int, int]]:
+    """With separate reductions, a chunk's first reduce-scatter waits for its last backward compute."""
+    first: dict[int, int] = {}
+    for i in kinds.get(REDUCE, []):
+        first.setdefault(ops[i].mc, i)
+    last = {ops[i].mc: i for i in sorted(kinds.get("backward-compute", []), key=lambda i: ops[i].end)}
+    return [(op, last[mc]) for mc, op in first.items() if mc in last]
+
+
+def _collectives(where: str, job: JobTrace, stages: list[dict[str, list[int]]]) -> list[Unit]:
+    units = [Unit((op,), True, True) for k in stages for kind in (GATHER, REDUCE, SEPARATE) for op in k.get(kind, [])]
+    ends = sorted({0, job.meta.pp - 1})
+    for kind, members in ((EMBEDDING, ends), (CLIP, list(range(job.meta.pp)))):
+        by_seq: dict[int, list[int]] = {}
+        for op in (op for kinds in stages for op in kinds.get(kind, [])):
+            by_seq.setdefault(job.ops[op].seq_id, []).append(op)
+        for seq, group in by_seq.items():
+            if (found := sorted(job.ops[op].stage for op in group)) != members:
+                raise JobRejected(
+                    f"{where}: {kind} {seq} has rows of the stages {found}, not of {members}; its ops end together: "
+                    "record it on all of them"
+                )
+            units.append(Unit(tuple(group), True, kind in DP_SYNCHRONISED))
+    return units
+
+
+def _in_order(
+    where: str, ops: tuple[Op, ...], deps: tuple[tuple[int, ...], ...], units: list[Unit]
+) -> tuple[Unit, ...]:
+    unit_of = {op: i for i, unit in enumerate(units) for op in unit.ops}
+    if twice := [op for op, n in Counter(op for unit in units for op in unit.ops).items() if n > 1]:
+        raise JobRejected(f"{where}: {ops[twice[0]]} belongs to two transfers; number its ops in their order")
+    before = {i: {unit_of[d] for op in unit.ops for d in deps[op]} for i, unit in enumerate(units)}
+    try:
+        return tuple(units[i] for i in TopologicalSorter(before).static_order())
+    except CycleError as error:
+        circle = " → ".join(str(ops[units[i].ops[0]]) for i in error.args[1])
+        raise JobRejected(f"{where}: ops wait for each other in a circle: {circle}; check their starts") from None
