@@ -1,5 +1,5 @@
 # Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test`. `make bench` compares with HTA,
-# `make bench-engine` measures the schedule engines.
+# `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox.
 # Everything is installed into .venv; nothing but packages is downloaded.
 
 TRACES ?=
@@ -13,7 +13,7 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test bench bench-engine clean
+.PHONY: demo test bench bench-engine soak clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -31,6 +31,9 @@ bench: $(INSTALLED_DEV)
 
 bench-engine: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.benchmarks.engine
+
+soak: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.soak.soak
 
 clean:
 	rm -rf $(VENV) .bench build *.egg-info .pytest_cache .ruff_cache .hypothesis
