@@ -5,7 +5,6 @@ A run comes in once, by its run_id, and whole: its rows become visible with the 
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,10 +12,11 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import RUN_MARK, Batch
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.sqltext import file_list, quoted, row
+from pipelines.sqltext import file_list, quoted
 
 RUN_TABLES = (
     RUN_MARK,
@@ -26,7 +26,6 @@ RUN_TABLES = (
     "schedule_predictions",
 )
 _NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
-_PARQUET = "FORMAT parquet, COMPRESSION zstd"
 
 
 class RunRejected(Exception):
@@ -65,7 +64,7 @@ def ingest_runs(folders: Iterable[Path], lake: Lake) -> list[RunRow]:
         con.execute("CREATE SCHEMA one")
         rows = [_add(con, catalog, Path(folder), batch) for folder in folders]
         if any(run.status == "ok" for run in rows):
-            beaten = _commit(con, lake, batch)
+            beaten = commit_tables(con, lake, batch, RUN_TABLES, lambda: _forget_known_plans(con, lake))
             rows = [RunRow(r.folder, "known", r.run_id) if r.run_id in beaten else r for r in rows]
     return rows
 
@@ -115,27 +114,6 @@ def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> str
     if len(runs) != 1 or not runs[0][0]:
         raise RunRejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder holds one")
     return runs[0][0]
-
-
-def _commit(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch) -> set[str]:
-    """Put the files in place, the mark last; returns the runs that are in the lake already."""
-    folder = lake.staging(batch)
-    try:
-        with lake.commit_lock():
-            known = set(lake.known_runs())
-            mine = {run_id for (run_id,) in con.execute(f"SELECT run_id FROM {RUN_MARK}").fetchall()}
-            beaten = mine & known
-            for table in RUN_TABLES:
-                con.execute(f"DELETE FROM {table} WHERE run_id IN {row(['', *beaten])}")
-            _forget_known_plans(con, lake)
-            if mine - beaten:
-                for table in (*(t for t in RUN_TABLES if t != RUN_MARK), RUN_MARK):
-                    staged = folder / f"{table}.parquet"
-                    con.execute(f"COPY {table} TO {quoted(staged)} ({_PARQUET})")
-                    lake.put(table, batch, staged)
-        return beaten
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 MARK = "traces"
 RUN_MARK = "schedule_runs"
-KEYS = {MARK: "trace_id", RUN_MARK: "run_id"}
+JOB_MARK = "op_jobs"
+JOB_TABLES = (JOB_MARK, "straggler_what_if", "straggler_steps", "straggler_rank_scores")
+KEYS = {MARK: "trace_id", RUN_MARK: "run_id", JOB_MARK: "job_id"}
 REJECTS = "rejects"
 STAGING = ".staging"
 ANALYST = "analyst.duckdb"
@@ -47,6 +49,8 @@ class Batch:
 
 def mark_of(table: str) -> str:
     """The table whose file commits a batch of this table."""
+    if table in JOB_TABLES:
+        return JOB_MARK
     return RUN_MARK if table.startswith("schedule_") else MARK
 
 

@@ -82,13 +82,14 @@ class Lake:
 
     def known_traces(self) -> dict[str, Batch]:
         """The committed traces and the batch each lies in."""
-        return self._known(MARK)
+        return self.known(MARK)
 
     def known_runs(self) -> dict[str, Batch]:
         """The committed runs of schedules and the batch each lies in."""
-        return self._known(RUN_MARK)
+        return self.known(RUN_MARK)
 
-    def _known(self, mark: str) -> dict[str, Batch]:
+    def known(self, mark: str) -> dict[str, Batch]:
+        """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in."""
         files = table_files(self.root, mark)
         if not files:
             return {}
@@ -97,11 +98,11 @@ class Lake:
         return {key: Batch(batch_id) for key, batch_id in rows}
 
     def batches(self, mark: str = MARK) -> list[Batch]:
-        """The committed batches of traces (or of runs: RUN_MARK), oldest first."""
+        """The committed batches of traces (or of another mark), oldest first."""
         return [batch_of(path) for path in table_files(self.root, mark)]
 
     def all_batches(self) -> set[Batch]:
-        """The committed batches of traces and of runs."""
+        """The committed batches of all marks."""
         return {batch for mark in KEYS for batch in self.batches(mark)}
 
     def committed_files(self, table: str, batches: Set[Batch] | None = None) -> list[Path]:

@@ -1,0 +1,46 @@
+"""Tables of a connection → a batch of the lake, the mark's file last."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+
+import duckdb
+
+from pipelines.lake.layout import KEYS, Batch
+from pipelines.lake.store import Lake
+from pipelines.sqltext import quoted, row
+
+_PARQUET = "FORMAT parquet, COMPRESSION zstd"
+
+
+def commit_tables(
+    con: duckdb.DuckDBPyConnection,
+    lake: Lake,
+    batch: Batch,
+    tables: Sequence[str],
+    before_put: Callable[[], None] = lambda: None,
+) -> set[str]:
+    """Put the tables of `con` (the first is their mark) in place together; returns the keys that are in the lake already.
+
+    Their rows are left out. `before_put` is called under the lake's lock, when these rows are gone. Raises
+    duckdb.IOException or OSError where the lake cannot be written.
+    """
+    mark, *others = tables
+    key = KEYS[mark]
+    folder = lake.staging(batch)
+    try:
+        with lake.commit_lock():
+            mine = {found for (found,) in con.execute(f"SELECT {key} FROM {mark}").fetchall()}
+            beaten = mine & set(lake.known(mark))
+            for table in tables:
+                con.execute(f"DELETE FROM {table} WHERE {key} IN {row(['', *beaten])}")
+            before_put()
+            if mine - beaten:
+                for table in (*others, mark):
+                    staged = folder / f"{table}.parquet"
+                    con.execute(f"COPY {table} TO {quoted(staged)} ({_PARQUET})")
+                    lake.put(table, batch, staged)
+        return beaten
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
