@@ -144,6 +144,7 @@ def critical_path(
     """
     from pipelines.critical_path.answer import critical_path as compute
     from pipelines.critical_path.saved import looks_saved
+    from pipelines.critical_path.switches import switch_overrides
     from pipelines.critical_path.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
     from pipelines.models.catalog import load_catalog
 
@@ -157,7 +158,9 @@ def critical_path(
         return _show(*_restored(Path(trace)), json=json)
     try:
         first, last = parse_instance(instance)
-        overrides = _overrides(profile, settings or [])
+        overrides = switch_overrides(
+            profile, ((name, value) for name, _, value in (s.partition("=") for s in settings or []))
+        )
     except ValueError as error:
         raise fail(str(error)) from None
     with opened(trace, lake) as (con, trace_id):
@@ -199,20 +202,6 @@ def _restored(file: Path) -> tuple[str, Any]:
     except (NotASavedPath, OSError) as error:
         raise fail(str(error)) from None
     return saved.title, saved.answer
-
-
-def _overrides(profile: str, settings: list[str]) -> dict[tuple[str, str], str]:
-    import csv
-
-    from pipelines.models.catalog import load_catalog
-
-    lines = load_catalog().models["switches"].path.read_text().splitlines()
-    known = sorted({row["switch"] for row in csv.DictReader(line for line in lines if not line.startswith("#"))})
-    pairs = [setting.partition("=") for setting in settings]
-    for name, _, value in pairs:
-        if name not in known or not value:
-            raise ValueError(f"--set {name}={value}: give NAME=VALUE, where NAME is one of {', '.join(known)}")
-    return {(profile, name): value for name, _, value in pairs}
 
 
 def path_table(title: str, answer: Any) -> Table:

@@ -27,13 +27,14 @@ SHOW_ZERO_LAUNCHES = "CRITICAL_PATH_SHOW_ZERO_WEIGHT_LAUNCH_EDGE"
 _BATCH = 20_000
 # From here on (101 days) doubles of microseconds are further apart than a nanosecond.
 _DOUBLES_FROM_NS = 2**43 * 1000
-_HTA_TYPES = {
+HTA_TYPES = {
     "OPERATOR_KERNEL": "critical_path_operator",
     "DEPENDENCY": "critical_path_dependency",
     "KERNEL_LAUNCH_DELAY": "critical_path_kernel_launch_delay",
     "KERNEL_KERNEL_DELAY": "critical_path_kernel_kernel_delay",
     "SYNC_DEPENDENCY": "critical_path_sync_dependency",
 }
+"""Edge types as HTA writes them."""
 _DELAYS = {"KERNEL_LAUNCH_DELAY": "launch delay: ", "KERNEL_KERNEL_DELAY": "kernel-kernel delay: "}
 
 _EVENTS = """
@@ -204,7 +205,7 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
     for flow_id, row in enumerate(_rows(con, query, values)):
         edge_type, weight_ns, critical = row[10:]
         args = json.dumps(
-            {"weight": weight_ns / 1000, "critical": critical, "type": _HTA_TYPES.get(edge_type, edge_type)}
+            {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
         )
         for ph, bp, (pid, tid, ts_ns, dur_ns, is_start) in (("s", None, row[:5]), ("f", "e", row[5:10])):
             # A slice ends before its end: 1 us earlier, as HTA does on the GPU, a viewer still finds it.
@@ -240,7 +241,7 @@ def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int) -> 
         args: dict[str, Any] = {
             "bound_by": bound_by,
             "event_id": event_id,
-            "type": _HTA_TYPES.get(edge_type, edge_type),
+            "type": HTA_TYPES.get(edge_type, edge_type),
         }
         if dur_ns != weight_ns:
             args["weight"] = weight_ns / 1000
