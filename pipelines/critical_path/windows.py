@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from pipelines.execution.tables import create_tables
 from pipelines.sqltext import row
 
 PROFILES = ("default", "hta")
@@ -46,7 +47,10 @@ def parse_instance(text: str | None) -> tuple[int, int]:
 def request_windows(
     con: duckdb.DuckDBPyConnection, requests: list[WindowRequest], overrides: dict[tuple[str, str], str] | None = None
 ) -> None:
-    """Create the tables `window_requests` and `switch_overrides` ((profile, switch) → value) that the models read."""
+    """Create the tables `window_requests` and `switch_overrides` ((profile, switch) → value) that the models read.
+
+    The tables of an execution trace are made, too, empty where none was loaded.
+    """
     con.execute(
         "CREATE OR REPLACE TABLE window_requests (trace_id VARCHAR, window_id VARCHAR, profile VARCHAR, "
         "annotation VARCHAR, first_instance BIGINT, last_instance BIGINT)"
@@ -57,6 +61,7 @@ def request_windows(
     con.execute("CREATE OR REPLACE TABLE switch_overrides (profile VARCHAR, switch VARCHAR, value VARCHAR)")
     for (profile, switch), value in (overrides or {}).items():
         con.execute(f"INSERT INTO switch_overrides VALUES {row([profile, switch, value])}")
+    create_tables(con)
 
 
 def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[WindowRequest]:

@@ -35,6 +35,9 @@ GIVEN = {
     "_staged_schedule_predictions": "ingest",
     "window_requests": "canonical",
     "switch_overrides": "canonical",
+    "execution_nodes": "canonical",
+    "execution_edges": "canonical",
+    "operator_nodes": "canonical",
 }
 
 # The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.

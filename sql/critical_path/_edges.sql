@@ -1,5 +1,5 @@
 -- One row: an edge of the dependency graph of a window, in numbers only.
--- How: the union of lock, call-stack, kernel, synchronisation and launch edges; ascending edge_id is the order in which HTA inserts them.
+-- How: the union of lock, call-stack, kernel, synchronisation, launch and data edges; ascending edge_id is the order in which HTA inserts them.
 WITH free_calls AS (
     SELECT DISTINCT window_no, dst_event_id * 2 + 1 AS dst_node_id FROM _sync_edges WHERE NOT dst_is_start AND explains_wait
 ),
@@ -37,9 +37,11 @@ edges AS (
     FROM _lock_edges
     UNION ALL
     SELECT
-        window_no, 2305843009213693952 + thread_id * 1099511627776 + place, src_node_id, dst_node_id, edge_code,
-        CASE WHEN edge_code = 2 THEN 0 ELSE dts_ns END, ends_blocking_call, attributed_event_id
-    FROM _cpu_edges
+        c.window_no, 2305843009213693952 + c.thread_id * 1099511627776 + c.place, c.src_node_id, c.dst_node_id, c.edge_code,
+        CASE WHEN c.edge_code = 2 THEN 0 ELSE c.dts_ns END, c.ends_blocking_call, c.attributed_event_id
+    FROM _cpu_edges AS c
+    LEFT JOIN _fallen_edges AS f ON f.window_no = c.window_no AND f.thread_id = c.thread_id AND f.place = c.place
+    WHERE f.window_no IS NULL
     UNION ALL
     SELECT window_no, 3458764513820540928 + place, src_node_id, dst_node_id, edge_code, weight_ns, FALSE, attributed_event_id
     FROM kernel_edges
@@ -49,6 +51,12 @@ edges AS (
         4611686018427387904 + row_number() OVER (PARTITION BY window_no ORDER BY dst_event_id, src_event_id),
         src_event_id * 2 + 1, dst_event_id * 2 + CASE WHEN dst_is_start THEN 0 ELSE 1 END, 5, 0, FALSE, NULL
     FROM sync_edges
+    UNION ALL
+    SELECT
+        window_no,
+        5764607523034230784 + row_number() OVER (PARTITION BY window_no ORDER BY dst_node_id, src_node_id),
+        src_node_id, dst_node_id, edge_code, CASE WHEN edge_code = 2 THEN 0 ELSE dts_ns END, ends_blocking_call, attributed_event_id
+    FROM _data_edges
 )
 SELECT
     e.window_no,  -- The window.

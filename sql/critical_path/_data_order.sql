@@ -1,0 +1,61 @@
+-- One row: a node of a CPU thread in a window whose dependencies are data, with the nodes that still bound it in time.
+-- How: an operator is free when neither it nor an operator in it hides data; what is not free keeps its place among its neighbours.
+-- Free neighbours lie between two bounds: the start of the operator around or the end of the last that is not free, and likewise the next.
+WITH nodes AS (
+    SELECT
+        s.thread_key, s.place, s.event_id, s.change, s.parent_event_id,
+        s.event_id * 2 + CASE WHEN s.change = 1 THEN 0 ELSE 1 END AS node_id,
+        o.execution_node_id, o.is_call, o.hides_data,
+        lag(s.event_id * 2 + CASE WHEN s.change = 1 THEN 0 ELSE 1 END) OVER thread AS last_node_id,
+        sum(s.change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS open_after,
+        sum(CASE WHEN s.change = 1 AND o.hides_data THEN 1 ELSE 0 END) OVER (
+            thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS n_hiding
+    FROM _data_operators AS o
+    JOIN _stack_order AS s ON s.thread_key // 1048576 = o.window_no AND s.event_id = o.event_id
+    WINDOW thread AS (PARTITION BY s.thread_key ORDER BY s.place)
+),
+judged AS (
+    SELECT
+        *,
+        NOT is_call AND NOT hides_data
+        AND max(n_hiding) OVER (PARTITION BY thread_key, event_id) = min(n_hiding) OVER (PARTITION BY thread_key, event_id) AS is_free
+    FROM nodes
+),
+-- Each node stands on two levels: among its neighbours, and at the edge of what it holds.
+levels AS (
+    SELECT
+        *, open_after - CASE WHEN change = 1 THEN 1 ELSE 0 END AS level, FALSE AS is_around,
+        NOT is_free AND change = -1 AS is_lower, NOT is_free AND change = 1 AS is_upper
+    FROM judged
+    UNION ALL
+    SELECT *, open_after + CASE WHEN change = 1 THEN 0 ELSE 1 END, TRUE, change = 1, change = -1
+    FROM judged
+),
+bounded AS (
+    SELECT
+        *,
+        last_value(CASE WHEN is_lower THEN node_id END IGNORE NULLS) OVER (
+            PARTITION BY thread_key, level ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS lower_node_id,
+        last_value(CASE WHEN is_upper THEN place END IGNORE NULLS) OVER (
+            PARTITION BY thread_key, level ORDER BY place DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS upper_place
+    FROM levels
+)
+SELECT
+    thread_key // 1048576 AS window_no,  -- The window.
+    thread_key % 1048576 AS thread_id,  -- The thread.
+    place,  -- Place on the thread.
+    event_id,  -- The operator or call entered or left.
+    change,  -- 1 for entering, -1 for leaving.
+    parent_event_id,  -- For entering: the event around it.
+    node_id,  -- Twice the event, plus 1 for its end.
+    last_node_id,  -- The node before it on the thread.
+    execution_node_id,  -- Its node in the execution trace; NULL where it was not joined.
+    is_call,  -- A call of the runtime or driver.
+    is_free,  -- Only data orders it among its neighbours.
+    lower_node_id,  -- The node that it follows in any case; NULL where nothing bounds it.
+    upper_place  -- Place of the node that follows it in any case; NULL likewise.
+FROM bounded
+WHERE NOT is_around

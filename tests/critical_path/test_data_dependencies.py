@@ -1,0 +1,229 @@
+"""Operators that follow their data: worked examples, and any program against the rule computed by hand over its tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.critical_path.answer import PathAnswer, critical_path
+from pipelines.critical_path.windows import PROFILES, WindowRequest
+from pipelines.execution import load_execution
+from pipelines.models.catalog import load_catalog
+from tests.execution.make import Op, write
+from tests.harness import connect, x
+
+ITEM = "aten::item(Tensor self) -> Scalar"
+Edges = list[tuple[int, int, int]]
+
+
+@dataclass
+class Part:
+    """An operator: the host's time before it in the operator around, what it reads, what it holds, its time at the end."""
+
+    number: int
+    before: int = 0
+    tail: int = 0
+    reads: list[int] = field(default_factory=list)
+    inside: list[Part] = field(default_factory=list)
+    kind: str = "operator"  # operator, unjoined, item, call
+
+    def walk(self) -> Iterator[Part]:
+        yield self
+        for part in self.inside:
+            yield from part.walk()
+
+    @property
+    def hides(self) -> bool:
+        return any(part.kind in ("unjoined", "item") for part in self.walk())
+
+
+def leaf(number: int, dur: int, *reads: int, before: int = 0, kind: str = "operator") -> Part:
+    return Part(number, before, dur, list(reads), kind=kind)
+
+
+def events_of(parts: list[Part]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    now = 0
+
+    def run(part: Part) -> None:
+        nonlocal now
+        now += part.before
+        start = now
+        place = len(found)
+        found.append({})
+        for inner in part.inside:
+            run(inner)
+        now += part.tail
+        is_call = part.kind == "call"
+        number = {"correlation": part.number} if is_call else {"Record function id": part.number}
+        name = "cudaLaunchKernel" if is_call else f"op{part.number}"
+        found[place] = x("cuda_runtime" if is_call else "cpu_op", name, start, now - start, **number)
+
+    for part in parts:
+        run(part)
+    return found
+
+
+def nodes_of(parts: list[Part]) -> list[Op]:
+    """The execution trace: operator n makes tensor n; what was not recorded leaves what it holds."""
+    found: list[Op] = []
+    for part in parts:
+        inside = nodes_of(part.inside)
+        if part.kind in ("unjoined", "call"):
+            found += inside
+        else:
+            schema = ITEM if part.kind == "item" else ""
+            found.append(
+                Op(f"op{part.number}", list(part.reads), [part.number], inside, schema=schema, rf_id=part.number)
+            )
+    return found
+
+
+def both(parts: list[Part], profile: str = "default") -> tuple[PathAnswer, PathAnswer, Edges, Edges]:
+    """The path and the edges (source, destination, ns) with serial and with data dependencies."""
+    con, trace_id = connect(events_of(parts))
+    found: list[Any] = []
+    with con, TemporaryDirectory() as folder:
+        load_execution(con, write(Path(folder, "et.json"), nodes_of(parts)), trace_id)
+        for value in ("serial", "data"):
+            request, overrides = WindowRequest(trace_id, profile=profile), {(profile, "dependencies"): value}
+            found.append(critical_path(con, load_catalog(), request, overrides=overrides))
+            query = "SELECT src_node_id, dst_node_id, path_weight_ns FROM _edges ORDER BY ALL"
+            found.append(con.execute(query).fetchall())
+    return found[0], found[2], found[1], found[3]
+
+
+def lengths(parts: list[Part]) -> tuple[float, float]:
+    serial, data, _, _ = both(parts)
+    return serial.length_us, data.length_us
+
+
+def test_of_two_independent_chains_the_longer_one_is_the_path() -> None:
+    serial, data, _, _ = both([leaf(1, 10), leaf(2, 20), leaf(3, 10, 1), leaf(4, 30, 2)])
+    assert (serial.length_us, data.length_us) == (70, 50)
+    assert [step["name"] for step in data.path if step["duration_us"]] == ["op2", "op4"]
+
+
+def test_where_data_flows_from_each_to_the_next_the_graph_is_the_serial_one() -> None:
+    serial, data, serial_edges, data_edges = both([leaf(1, 10), leaf(2, 20, 1), leaf(3, 10, 2), leaf(4, 30, 3)])
+    assert (serial.length_us, data.length_us) == (70, 70)
+    assert serial_edges == data_edges
+
+
+def test_the_time_around_operators_stays_with_the_operator_after_it() -> None:
+    """10 before op2 (20), 10 before op3 (30), 30 at the end: op3's way is longer, 10 + 30 + 30."""
+    serial, data, _, edges = both([Part(1, tail=30, inside=[leaf(2, 20, before=10), leaf(3, 30, before=10)])])
+    assert (serial.length_us, data.length_us) == (100, 70)
+    own = [(2, 3, 20_000), (4, 5, 30_000)]  # nodes: twice the event, plus 1 for its end; events count from 0
+    assert edges == sorted([*own, (0, 2, 10_000), (0, 4, 10_000), (3, 1, 30_000), (5, 1, 30_000)])
+
+
+def test_data_flows_between_what_operators_hold() -> None:
+    """op4 needs op2; the operators around them have no tensors: 10 + 20, then the 20 before op4, its 20, and 10."""
+    parts = [Part(1, tail=10, inside=[leaf(2, 20, before=10)]), Part(3, tail=10, inside=[leaf(4, 20, 2, before=20)])]
+    assert lengths(parts) == (90, 80)
+
+
+def test_operators_that_were_not_joined_stay_serial() -> None:
+    assert lengths([leaf(1, 10), leaf(2, 5, kind="unjoined"), leaf(3, 20)]) == (35, 35)
+    held = Part(1, tail=10, inside=[leaf(2, 5, kind="unjoined")])
+    assert lengths([leaf(4, 10), held, leaf(3, 20)]) == (45, 45)
+
+
+def test_what_gives_the_host_a_value_stays_serial() -> None:
+    assert lengths([leaf(1, 10), leaf(2, 5, kind="item"), leaf(3, 20), leaf(4, 7)]) == (42, 35)
+
+
+def test_calls_follow_each_other() -> None:
+    """The second launch (10, 10 before its operator ends) waits for the first (10, 10 after its operator began)."""
+    parts = [Part(n, tail=10, inside=[leaf(n + 1, 10, before=10, kind="call")]) for n in (1, 3)]
+    assert lengths(parts) == (60, 40)
+
+
+def test_without_an_execution_trace_nothing_changes() -> None:
+    con, trace_id = connect(events_of([leaf(1, 10), leaf(2, 20)]))
+    with con:
+        answer = critical_path(
+            con, load_catalog(), WindowRequest(trace_id), overrides={("default", "dependencies"): "data"}
+        )
+    assert answer.length_us == 30
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> list[Part]:
+    """Up to ten operators, three deep, that read from any of those that ended before."""
+    count = 0
+    ended: list[int] = []
+
+    def some(depth: int) -> list[Part]:
+        nonlocal count
+        parts: list[Part] = []
+        for _ in range(draw(st.integers(0 if depth else 1, 4))):
+            if count == 10:
+                break
+            count += 1
+            kind = draw(st.sampled_from(["operator"] * 6 + ["unjoined", "item"]))
+            reads = draw(st.lists(st.sampled_from(ended), unique=True, max_size=2)) if ended else []
+            part = Part(count, draw(st.integers(0, 5)), draw(st.integers(1, 20)), reads, kind=kind)
+            part.inside = some(depth + 1) if depth < 2 else []
+            ended.append(part.number)
+            parts.append(part)
+        return parts
+
+    return some(0)
+
+
+def longest(parts: list[Part]) -> int:
+    """The rule of docs/data-dependencies.md over the tree: when each operator ends at the earliest."""
+    ends: dict[int, int] = {}
+    joined = {part.number for top in parts for part in top.walk() if part.kind != "unjoined"}
+
+    def run(level: list[Part], begin: int, at_top: bool) -> int:
+        bound = latest = begin
+        for part in level:
+            flows = [ends[n] for n in part.reads if part.number in joined and n in joined]
+            start = max([latest if part.hides else bound, *flows]) + (0 if at_top else part.before)
+            ends[part.number] = run(part.inside, start, False) + part.tail
+            latest = max(latest, ends[part.number])
+            if part.hides:
+                bound = ends[part.number]
+        return latest
+
+    return run(parts, 0, True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(programs())
+def test_any_program_is_as_long_as_its_longest_flow(parts: list[Part]) -> None:
+    serial, data, _, edges = both(parts)
+    assert data.length_us == longest(parts) <= serial.length_us
+    assert len({(src, dst) for src, dst, _ in edges}) == len(edges)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("rank", range(8))
+def test_dlrm_is_shorter_by_data_and_has_no_cycle(shared: Path, rank: int, profile: str) -> None:
+    folder = shared / "traces" / "ranks" / "dlrm_8"
+    con, trace_id = connect(folder / f"worker{rank}.json.gz")
+    with con:
+        summary = load_execution(con, folder / f"execution_trace_{rank}.json.gz", trace_id)
+        request = WindowRequest(trace_id, profile=profile)
+        serial = critical_path(con, load_catalog(), request, with_path=False)
+        data = critical_path(
+            con, load_catalog(), request, overrides={(profile, "dependencies"): "data"}, with_path=False
+        )
+        graph = nx.DiGraph()
+        edges = con.execute("SELECT src_node_id, dst_node_id, path_weight_ns FROM _edges").fetchall()
+        graph.add_weighted_edges_from(edges)
+    assert (summary.share, data.nodes, len(edges)) == (1.0, serial.nodes, graph.number_of_edges())
+    assert nx.is_directed_acyclic_graph(graph)
+    assert nx.dag_longest_path_length(graph) == round(data.length_us * 1000)
+    assert 0 < data.length_us < serial.length_us
