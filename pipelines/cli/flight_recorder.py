@@ -1,0 +1,120 @@
+"""`tracelake flight-recorder`: what the ranks of a job that hangs do not agree on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pipelines.cli.shared import JsonOption, fail, out, print_json
+
+if TYPE_CHECKING:
+    from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
+
+_SAYS = {
+    "missing_rank": "{culprits} did not call it; {waiting} wait",
+    "op_mismatch": "{culprits} called another operation: {ops}",
+    "size_mismatch": "{culprits} called it with other sizes",
+    "dtype_mismatch": "{culprits} called it with other dtypes",
+    "state_split": "{culprits} are not through, the others are",
+    "not_started": "the streams of {culprits} are held up by something before it",
+    "all_joined_not_completed": "all ranks joined and none completed: look at the network and at NCCL's log",
+}
+
+
+def flight_recorder(
+    files: Annotated[list[Path], typer.Argument(help="Dumps of all ranks (JSON or pickle), or their folder.")],
+    json: JsonOption = False,
+) -> None:
+    """Compare the Flight Recorder dumps of a job's ranks: which rank did the job hang on, and in which collective.
+
+    Example: `tracelake flight-recorder /tmp/nccl_trace_rank_*`
+    """
+    from pipelines.flight_recorder.dump import DumpError, read_dump
+    from pipelines.flight_recorder.verdicts import judge
+
+    paths = [inner for path in files for inner in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    try:
+        verdict = judge([read_dump(path) for path in paths])
+    except (DumpError, OSError) as error:
+        raise fail(escape(str(error))) from None
+    if json:
+        print_json(as_json(verdict))
+    else:
+        out.print(groups_table(verdict))
+        out.print(escape(conclusion(verdict)), highlight=False, soft_wrap=True)
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The verdict with all groups, for a program."""
+    groups = [_group_json(group) for group in verdict.groups]
+    root = verdict.root and groups[verdict.groups.index(verdict.root)]
+    return {"verdict": verdict.verdict, "root": root, "groups": groups}
+
+
+def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
+    group, finding = verdict.group, verdict.finding
+    return {
+        "pg": group.name,
+        "desc": group.desc,
+        "ranks": group.ranks,
+        "dump_missing": verdict.dump_missing,
+        "first_common_seq": verdict.first_seq,
+        "last_seq": verdict.last_seq,
+        "finding": finding and {**vars(finding), "op": finding.op},
+        "confidence": verdict.confidence,
+    }
+
+
+def groups_table(verdict: Verdict) -> Table:
+    """One line a process group."""
+    table = Table("group", "ranks", "compared from", "to", "finding", "at", "confidence", title_justify="left")
+    for group in verdict.groups:
+        finding = group.finding
+        name = f"{group.group.name} {group.group.desc}".strip()
+        last = max(group.last_seq.values(), default=-1)
+        table.add_row(
+            escape(name),
+            _ranks(group.group.ranks),
+            *("" if n is None or n < 0 else str(n) for n in (group.first_seq, last)),
+            finding.kind if finding else "none",
+            str(finding.seq) if finding else "",
+            group.confidence or "",
+        )
+    return table
+
+
+def conclusion(verdict: Verdict) -> str:
+    """What to do next, in one or two lines."""
+    root = verdict.root
+    if root is None or root.finding is None:
+        return "no mismatch: every collective that all rings still hold is completed everywhere"
+    found = root.finding
+    op = found.op or "a collective"
+    says = _SAYS[found.kind].format(
+        culprits=_named(found.culprits),
+        waiting=_named(found.waiting),
+        ops=", ".join(f"rank {rank} {op}" for rank, op in sorted(found.ops.items())),
+    )
+    when = f" ({datetime.fromtimestamp(found.created_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC)" if found.created_ns else ""
+    lines = [f"the job hangs on {op} number {found.seq} of group {root.group.name}{when}: {says}"]
+    lines += [f"  rank {rank}: {frame}" for rank, frame in sorted(found.frames.items())]
+    if root.dump_missing:
+        lines.append(f"dumps of {_named(root.dump_missing)} are missing: get them, they may change this")
+    others = [group.group.name for group in verdict.groups if group.finding and group is not root]
+    if others:
+        lines.append(f"what groups {', '.join(others)} show came later and probably follows from it")
+    return "\n".join(lines)
+
+
+def _named(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {_ranks(ranks)}"
+
+
+def _ranks(ranks: tuple[int, ...], shown: int = 8) -> str:
+    more = f", … {len(ranks)} in all" if len(ranks) > shown else ""
+    return ", ".join(map(str, ranks[:shown])) + more

@@ -1,0 +1,167 @@
+"""One rank's dump of PyTorch's Flight Recorder: JSON (`dump_json`) or pickle (the default) → plain data.
+
+Format: `FlightRecorder.hpp`, versions 2.x. The rank stands in the file's name only. A pickle from elsewhere could run
+anything when it is loaded, so only the builtin containers, numbers and texts are accepted.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+_RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
+_VERSION = re.compile(r"^2\.(\d+)")
+
+
+class DumpError(Exception):
+    """A file that is no dump that can be read; the message names the file and what to do."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group as a rank knows it. Names may come twice after a split: `ranks` tells them apart."""
+
+    name: str
+    desc: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
+
+    `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `started_ns` and
+    `completed_ns` are when a watchdog found out, late by up to its period: no kernel times.
+    """
+
+    record_id: int
+    pg_name: str
+    pg_desc: str
+    seq: int
+    p2p_seq: int | None
+    op: str
+    backend: str | None
+    is_p2p: bool
+    state: str
+    created_ns: int | None
+    started_ns: int | None
+    completed_ns: int | None
+    duration_ms: float | None
+    timeout_ms: int | None
+    retired: bool | None
+    input_sizes: tuple[tuple[int, ...], ...]
+    output_sizes: tuple[tuple[int, ...], ...]
+    input_dtypes: tuple[str, ...]
+    output_dtypes: tuple[str, ...]
+    frame: str | None
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A rank's dump. `minor` is the minor version of the format; `groups` by name."""
+
+    path: Path
+    rank: int
+    version: str
+    minor: int
+    comm_lib_version: str | None
+    groups: Mapping[str, Group]
+    entries: tuple[Entry, ...]
+
+
+def read_dump(path: str | Path) -> Dump:
+    """Read one rank's dump. Raises DumpError, and OSError where the file cannot be read."""
+    path = Path(path)
+    found = _RANK.search(path.name)
+    if not found:
+        raise DumpError(f"{path}: the name does not end in a rank (nccl_trace_rank_3); rename it")
+    top = _load(path, path.read_bytes())
+    version = str(top.get("version"))
+    known = _VERSION.match(version)
+    if not known or not ({"entries", "pg_config"} & top.keys()):
+        raise DumpError(f"{path}: no Flight Recorder dump of version 2.x (version {top.get('version')!r})")
+    try:
+        groups = {str(name): _group(str(name), given) for name, given in (top.get("pg_config") or {}).items()}
+        entries = tuple(_entry(given) for given in top.get("entries") or ())
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DumpError(f"{path}: an entry is not as version {version} has it: {error!r}; dump it again") from None
+    library = top.get("comm_lib_version") or top.get("nccl_version")
+    return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries)
+
+
+def _load(path: Path, data: bytes) -> dict[str, Any]:
+    is_text = data.lstrip()[:1] == b"{"
+    try:
+        top = json.loads(data) if is_text else _Builtins(io.BytesIO(data)).load()
+    except _Refused as error:
+        raise DumpError(f"{path}: {error}") from None
+    except Exception as error:  # a broken pickle raises nearly anything
+        kind = "JSON" if is_text else "pickle"
+        raise DumpError(f"{path}: broken {kind} ({error}): the rank died while it wrote it, or copy it again") from None
+    if not isinstance(top, dict):
+        raise DumpError(f"{path}: holds a {type(top).__name__}, no Flight Recorder dump")
+    return top
+
+
+class _Refused(Exception):
+    """The pickle holds more than data."""
+
+
+class _Builtins(pickle.Unpickler):
+    """Loads containers, numbers and texts; whatever names a class or function is refused before it is looked up."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        raise _Refused(f"the pickle names {module_name}.{global_name}: no dump does, so it is not loaded")
+
+    def persistent_load(self, pid: Any, /) -> NoReturn:
+        raise _Refused("the pickle refers to something outside itself: no dump does, so it is not loaded")
+
+
+def _group(name: str, given: Mapping[str, Any]) -> Group:
+    ranks = given.get("ranks") or "[]"
+    return Group(
+        name, str(given.get("desc") or ""), tuple(sorted(json.loads(ranks) if isinstance(ranks, str) else ranks))
+    )
+
+
+def _entry(given: Mapping[str, Any]) -> Entry:
+    backend, _, op = str(given["profiling_name"]).rpartition(":")
+    name, desc = given["process_group"]
+    frames = given.get("frames") or ()
+    return Entry(
+        record_id=int(given["record_id"]),
+        pg_name=str(name),
+        pg_desc=str(desc),
+        seq=int(given["collective_seq_id"]),
+        p2p_seq=given.get("p2p_seq_id"),
+        op=op,
+        backend=backend or None,
+        is_p2p=bool(given.get("is_p2p")),
+        state=str(given["state"]),
+        created_ns=given.get("time_created_ns") or None,
+        # JSON writes 0 where the pickle has None.
+        started_ns=given.get("time_discovered_started_ns") or None,
+        completed_ns=given.get("time_discovered_completed_ns") or None,
+        duration_ms=given.get("duration_ms"),
+        timeout_ms=given.get("timeout_ms"),
+        retired=given.get("retired"),
+        input_sizes=_sizes(given.get("input_sizes")),
+        output_sizes=_sizes(given.get("output_sizes")),
+        input_dtypes=tuple(given.get("input_dtypes") or ()),
+        output_dtypes=tuple(given.get("output_dtypes") or ()),
+        frame=_frame(frames[0]) if frames else None,
+    )
+
+
+def _sizes(given: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(n) for n in sizes) for sizes in given or ())
+
+
+def _frame(given: Mapping[str, Any]) -> str:
+    return f"{given.get('filename')}:{given.get('line')} {given.get('name')}"
