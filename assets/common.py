@@ -11,7 +11,7 @@ import dagster as dg
 import duckdb
 
 from pipelines.lake import Batch, Lake
-from pipelines.lake.layout import MARK, batch_of, mark_of, table_files
+from pipelines.lake.layout import RUN_MARK, batch_of, mark_of, table_files
 from pipelines.models.catalog import GIVEN, Catalog, Model, load_catalog
 
 # Code references, observable sources and backfill policies are beta in the Dagster that pyproject.toml pins to.
@@ -72,7 +72,7 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
                 todo += model.dependencies
             else:
                 found[source] = None
-        elif GIVEN.get(source) == "ingest" and mark_of(name) == MARK:
+        elif GIVEN.get(source) == "ingest" and mark_of(name) != RUN_MARK:
             found["trace_files"] = None
     return list(found)
 

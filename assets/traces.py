@@ -11,11 +11,13 @@ import dagster as dg
 from assets.common import DAYS, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
 from pipelines.ingest import IngestReport, expand, ingest
 from pipelines.lake import Lake
-from pipelines.lake.layout import MARK, mark_of
+from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
 
 INBOX = "TRACELAKE_INBOX"
-LAKE_TABLES = [name for name, model in load_catalog().models.items() if model.kind == "lake" and mark_of(name) == MARK]
+LAKE_TABLES = [
+    name for name, model in load_catalog().models.items() if model.kind == "lake" and mark_of(name) != RUN_MARK
+]
 
 
 def inbox_files() -> dict[Path, str]:

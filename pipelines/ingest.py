@@ -22,7 +22,8 @@ from typing import Any
 
 import duckdb
 
-from pipelines.lake.layout import MARK, REJECTS, Batch, table_files
+from pipelines.fleet.straggler.lake import create_job_table, ingest_jobs, job_files
+from pipelines.lake.layout import JOB_TABLES, MARK, REJECTS, Batch, table_files
 from pipelines.lake.parquet import join_files
 from pipelines.lake.store import Lake
 from pipelines.load import load_events
@@ -51,7 +52,8 @@ _STAGED = {
 class TraceRow:
     """What became of one file. `status`: ok, repaired, partial, known (its content is in the lake) or rejected.
 
-    The folder of a run of a schedule is one row: `trace_id` is its run's id, `n_events` its task timings.
+    The folder of a run of a schedule is one row: `trace_id` is its run's id, `n_events` its task timings. So is the
+    op-level trace of a job: `trace_id` is its job_id, `n_events` its ops.
     """
 
     path: str
@@ -109,13 +111,17 @@ def ingest(
 
     `on_file(row)` is called after each file, `on_bytes(n)` while packed bytes are read. Files are committed in batches
     of 500 traces or 2 GiB of JSON, so a crash loses at most the batch it hit, and running again completes it. Files of
-    the lake itself are passed over. Folders that hold runs of schedules come in, too (`pipelines/runs.py`). Raises duckdb.IOException or OSError where the lake cannot be written.
+    the lake itself are passed over. Folders that hold runs of schedules come in, too (`pipelines/runs.py`), and so do
+    op-level traces of jobs with the YAML file beside them (`pipelines/fleet/straggler/lake.py`). Raises
+    duckdb.IOException or OSError where the lake cannot be written.
     """
     lake.sweep()
     report = IngestReport()
     given = [path for path in expand(paths) if not path.absolute().is_relative_to(lake.root)]
     runs = run_folders(given)
-    files = deque(path for path in given if not (is_run_table(path) and path.parent in runs))
+    jobs = job_files(path for path in given if not is_run_table(path))
+    of_jobs = {path for both in jobs.values() for path in both}
+    files = deque(path for path in given if path not in of_jobs and not (is_run_table(path) and path.parent in runs))
     while files:
         with _OpenBatch(lake, job) as batch:
             rows: list[TraceRow] = []
@@ -126,20 +132,26 @@ def ingest(
             beaten = batch.commit()
             report.rows.extend(replace(r, status="known") if r.trace_id in beaten else r for r in rows)
     if runs:
-        _ingest_runs(runs, lake, report, on_file)
+        found = ingest_runs(runs, lake)
+        rows = [
+            TraceRow(str(r.folder), r.status, r.run_id, None, r.n_timings, None, r.seconds, r.reason) for r in found
+        ]
+        _report_others(rows, lake, report, on_file)
+    if jobs:
+        taken = ingest_jobs(jobs, lake, job)
+        rows = [TraceRow(str(r.path), r.status, r.job_id, None, r.n_ops, None, r.seconds, r.reason) for r in taken]
+        _report_others(rows, lake, report, on_file)
     return report
 
 
-def _ingest_runs(
-    folders: list[Path], lake: Lake, report: IngestReport, on_file: Callable[[TraceRow], Any] | None
+def _report_others(
+    rows: list[TraceRow], lake: Lake, report: IngestReport, on_file: Callable[[TraceRow], Any] | None
 ) -> None:
-    """Runs of schedules come in together; those that are no whole runs become rows of `rejects`, as files do."""
-    found = ingest_runs(folders, lake)
-    rows = [TraceRow(str(r.folder), r.status, r.run_id, None, r.n_timings, None, r.seconds, r.reason) for r in found]
-    if rejected := [r for r in found if r.status == "rejected"]:
+    """Runs of schedules, and jobs, come in together; those that did not become rows of `rejects`, as files do."""
+    if rejected := [r for r in rows if r.status == "rejected"]:
         with _OpenBatch(lake, None) as batch:
-            for run in rejected:
-                batch.reject(run.folder, TraceRejected(str(run.folder), None, run.reason or ""), run.seconds)
+            for r in rejected:
+                batch.reject(Path(r.path), TraceRejected(r.path, None, r.reason or ""), r.seconds)
             batch.commit()
     report.rows.extend(rows)
     for found_row in rows:
@@ -306,3 +318,5 @@ def empty_lake_tables(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
     con.execute(f"CREATE OR REPLACE TABLE rejects AS {catalog.models['rejects'].sql}")
     for table in RUN_TABLES:
         create_run_table(con, catalog, table, None)
+    for table in JOB_TABLES:
+        create_job_table(con, catalog, table)

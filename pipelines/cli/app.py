@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli import demo, flight_recorder, ingest, path, query, schedule, whatif
+from pipelines.cli import demo, ingest, path, query, schedule, straggler, whatif
 
 app = typer.Typer(
     name="tracelake",
@@ -22,6 +22,7 @@ app.command("breakdown")(path.breakdown)
 app.command("critical-path")(path.critical_path)
 app.command("overlay")(path.overlay)
 app.command("what-if")(whatif.what_if)
+app.command("straggler-what-if")(straggler.straggler_what_if)
 app.command("gantt")(schedule.gantt)
 app.command("flight-recorder")(flight_recorder.flight_recorder)
 app.command("materialize")(query.materialize)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 _MAGIC = (
-    (b"PAR1", "a Parquet file (a straggler job table or another table), no trace"),
+    (b"PAR1", "a Parquet file, no trace (an op-level job trace has columns optype, dp_rank and stage)"),
     (b"SQLite format 3", "an SQLite database (an Nsight Systems or rocprof export), not a Kineto trace"),
     (b"PK\x03\x04", "a zip archive: unpack it and give the .json files in it"),
     (b"\x28\xb5\x2f\xfd", "zstd data: unpack it with zstd -d first"),

@@ -10,10 +10,15 @@ from pipelines.fleet.straggler.job import JobMeta, JobRejected
 SIZES = ("dp_size", "dsp_size", "pp_size", "tp_size", "vpp_size", "world_size")
 
 
-def meta_file(path: Path) -> Path:
-    """The YAML file beside a job's Parquet file: `X.yaml`, or `meta-X.yaml` for `trace-X.parquet`. JobRejected: none."""
+def meta_names(path: Path) -> list[str]:
+    """The names that the YAML file of a job's Parquet file may have: `X.yaml`, or `meta-X.yaml` for `trace-X.parquet`."""
     stems = [path.stem, f"meta-{path.stem.removeprefix('trace-')}"]
-    names = [f"{stem}{ending}" for stem in stems for ending in (".yaml", ".yml")]
+    return [f"{stem}{ending}" for stem in stems for ending in (".yaml", ".yml")]
+
+
+def meta_file(path: Path) -> Path:
+    """The YAML file beside a job's Parquet file (`meta_names`). JobRejected: there is none."""
+    names = meta_names(path)
     for name in names:
         if (path.parent / name).is_file():
             return path.parent / name

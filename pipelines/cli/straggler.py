@@ -1,0 +1,114 @@
+"""`tracelake straggler-what-if`: what a job's steps would take if nothing straggled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from pipelines.cli.shared import JsonOption, fail, out, print_json
+
+if TYPE_CHECKING:
+    from pipelines.fleet.straggler import WhatIf
+
+_SCOPES = {"stage": "stages", "dp_rank": "dp ranks", "optype": "op types"}
+_SHOWN = 12
+
+
+def straggler_what_if(
+    file: Annotated[Path, typer.Argument(help="Op-level trace of a job (Parquet).", metavar="FILE.parquet")],
+    meta: Annotated[
+        Path | None, typer.Option(help="Its sizes (YAML); by default X.yaml or meta-X.yaml beside trace-X.parquet.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw scores of stages by dp ranks as SVG.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """What a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.
+
+    A slowdown says what one part brings about while all else is ideal. Slowdowns are not additive, and the ideal of an op
+    is that of all stages: one that is meant to be longer counts as straggling, unless its own stage is its ideal.
+
+    Example: `tracelake straggler-what-if trace-ST.parquet --svg heat.svg`
+    """
+    from pipelines.fleet.straggler import JobRejected, read_job, what_if
+    from pipelines.fleet.straggler.picture import heat_map
+
+    if not file.is_file():
+        raise fail(f"{file}: there is no such file", "Give the Parquet file of an op-level job trace.")
+    try:
+        found = what_if(read_job(file, meta))
+    except (JobRejected, OSError) as error:
+        raise fail(str(error)) from None
+    if json:
+        print_json(_answer(found))
+    else:
+        _print(found)
+    if svg:
+        try:
+            svg.write_text(heat_map(found), encoding="utf-8")
+        except ValueError as error:
+            raise fail(str(error)) from None
+        if not json:
+            out.print(f"open in a browser: [bold]{svg}[/]", highlight=False, soft_wrap=True)
+
+
+def _answer(found: WhatIf) -> dict:
+    from pipelines.fleet.straggler.rows import excess_rows, job_row, part_rows, score_rows, step_rows
+
+    return {
+        "job": job_row(found),
+        "ideal_seconds": found.ideals,
+        "parts": part_rows(found),
+        "alone": {scope: excess_rows(found, scope) for scope in _SCOPES},
+        "steps": step_rows(found),
+        "rank_scores": score_rows(found),
+    }
+
+
+def _print(found: WhatIf) -> None:
+    meta, lost = found.job.meta, found.gpu_seconds
+    shape = f"{meta.pp} stages, {meta.dp} dp ranks, {meta.world_size} GPUs, {len(found.job.steps)} steps"
+    out.print(f"[bold]{meta.name}[/]: {shape}", highlight=False)
+    means = [float(steps.mean()) for steps in (found.base, found.now, found.ideal)]
+    out.print(
+        "mean step: {:.4f} s recorded, {:.4f} s without launch gaps, {:.4f} s ideal".format(*means), highlight=False
+    )
+    by_stage = found.parts[0].slowdown_stage_ideal or 0
+    out.print(
+        f"slowdown [bold]{found.slowdown:.4f}[/] ({by_stage:.4f} with an ideal for each stage), "
+        f"by launch gaps {found.launch_slowdown:.4f}",
+        highlight=False,
+    )
+    out.print(
+        f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}",
+        highlight=False,
+    )
+    if found.scores is None:
+        out.print("Too little to say which part is to blame.")
+        return
+    for scope, name in (("last_stage", "last stage"), ("worst_ranks", "worst ranks")):
+        for key, part in found.of(scope).items():
+            out.print(f"{name} ({key}): ideal alone, {part.explained:.1%} of the loss is gone", highlight=False)
+    for scope, title in _SCOPES.items():
+        out.print(_table(found, scope, title))
+    out.print("Parts overlap: shares do not add up to 100 %, and the residual may be negative.", style="dim")
+
+
+def _table(found: WhatIf, scope: str, title: str) -> Table:
+    """The parts of a scope, the slowest first, and the residual."""
+    from pipelines.fleet.straggler.rows import excess_rows
+
+    shares = {row["key"]: row["share"] for row in excess_rows(found, scope)}
+    parts = sorted(found.of(scope).items(), key=lambda item: -item[1].slowdown)
+    table = Table("", "slowdown", "with an ideal for each stage", "alone, of the job's loss", title=title)
+    table.title_justify = "left"
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for key, part in parts[:_SHOWN]:
+        table.add_row(key, f"{part.slowdown:.4f}", f"{part.slowdown_stage_ideal:.4f}", f"{shares[key]:.1%}")
+    if hidden := parts[_SHOWN:]:
+        table.add_row(f"{len(hidden)} more", "", "", f"{sum(shares[key] for key, _ in hidden):.1%}")
+    table.add_row("residual", "", "", f"{shares['residual']:.1%}", style="dim")
+    return table
