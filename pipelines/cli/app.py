@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli import demo, ingest, path, query, schedule, straggler, whatif
+from pipelines.cli import demo, flight_recorder, ingest, path, query, schedule, straggler, whatif
 
 app = typer.Typer(
     name="tracelake",
