@@ -1,7 +1,8 @@
 """Slack and drag of every event of a window, and the table `event_slack`.
 
 The edges of an event are those attributed to it: its own time, and for GPU work also the gap until the next piece of work
-on its stream (as in HTA 2.8.6). Their weights are those used on the path, and the length is the path's.
+on its stream (as in HTA 2.8.6) or, where that began before it ended, the time until then. Their weights are those used on
+the path, and the length is the path's.
 
 - Slack: the event may get longer by this without the path's length changing, however the time is spread over its edges.
   It is the least, over its edges, of what the longest path through the edge is shorter by than the longest of all. One

@@ -110,8 +110,8 @@ EVENT_SLACK = Model(
         ),
         Column(
             "own_ns",
-            "Summed path weight of the event's edges, ns: its own time and, for GPU work, the gap behind it; "
-            "NULL where it has none.",
+            "Summed path weight of the event's edges, ns: its own time and, for GPU work, the gap behind it "
+            "(or, once more, the time until the next began on its stream before it ended); NULL where it has none.",
         ),
     ),
     dependencies=("_edges", "_refused_windows", "critical_path_windows"),

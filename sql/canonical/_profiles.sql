@@ -26,6 +26,7 @@ SELECT
     bool_or(c.switch = 'blocking_is_free' AND c.value = 'always') AS blocking_is_always_free,  -- A blocking call weighs 0 also when nothing explains its wait.
     max(CASE WHEN c.switch = 'negative_weight_is_zero_from_ns' THEN CAST(c.value AS BIGINT) END) AS zero_from_ns,  -- Weights at or below this count as 0 on the path, ns.
     bool_or(c.switch = 'instances_on_cpu' AND c.value = 'true') AS instances_on_cpu,  -- Instances of an annotation are counted on the CPU only.
+    bool_or(c.switch = 'overlap_counts_once' AND c.value = 'true') AS overlap_counts_once,  -- Work that begins before the work before it on its stream ended follows that work's start, not its end.
     bool_or(c.switch = 'summary_weight' AND c.value = 'measured') AS summary_of_measured,  -- The summary adds measured weights, negative ones too.
     bool_or(c.switch = 'dependencies' AND c.value = 'data') AS data_dependencies  -- Operators of a thread follow their data (docs/data-dependencies.md), not each other.
 FROM asked AS a

@@ -9,24 +9,40 @@ profiled AS (
     JOIN _profiles AS p ON p.view_no = w.view_no
 ),
 kernel_edges AS (
-    SELECT window_no, place * 4 AS place, event_id * 2 AS src_node_id, event_id * 2 + 1 AS dst_node_id, 1 AS edge_code, dur_ns AS weight_ns, event_id AS attributed_event_id
+    SELECT window_no, place * 8 AS place, event_id * 2 AS src_node_id, event_id * 2 + 1 AS dst_node_id, 1 AS edge_code, dur_ns AS weight_ns, event_id AS attributed_event_id
     FROM _kernel_nodes
     UNION ALL
-    SELECT window_no, place * 4 + 1, launch_event_id * 2, event_id * 2, 3, CASE WHEN waited_for_launch THEN ts_ns - launch_ts_ns ELSE 0 END, NULL
+    SELECT window_no, place * 8 + 1, launch_event_id * 2, event_id * 2, 3, CASE WHEN waited_for_launch THEN ts_ns - launch_ts_ns ELSE 0 END, NULL
     FROM _kernel_nodes
     WHERE waited_for_launch OR zero_weight_launch AND launch_in_window
     UNION ALL
-    SELECT window_no, place * 4 + 2, last_event_id * 2 + 1, event_id * 2, 4, ts_ns - last_end_ns, last_event_id
+    SELECT window_no, place * 8 + 2, last_event_id * 2 + 1, event_id * 2, 4, ts_ns - last_end_ns, last_event_id
     FROM _kernel_nodes
-    WHERE may_wait_for_last AND NOT waited_for_launch
+    WHERE may_wait_for_last AND NOT waited_for_launch AND overlapped_ts_ns IS NULL
+    UNION ALL
+    -- Overlapping work: the time until the second began is the first one's, and the second is not done before the first.
+    SELECT window_no, place * 8 + 3, last_event_id * 2, event_id * 2, 1, ts_ns - overlapped_ts_ns, last_event_id
+    FROM _kernel_nodes
+    WHERE overlapped_ts_ns IS NOT NULL
+    UNION ALL
+    SELECT window_no, place * 8 + 4, last_event_id * 2 + 1, event_id * 2 + 1, 2, 0, NULL
+    FROM _kernel_nodes
+    WHERE overlapped_ts_ns IS NOT NULL AND last_end_ns <= ts_ns + dur_ns
+    UNION ALL
+    SELECT window_no, place * 8 + 5, ordered_after_event_id * 2 + CASE WHEN overlaps_previous THEN 0 ELSE 1 END, event_id * 2, 2, 0, NULL
+    FROM _kernel_nodes
+    WHERE ordered_after_event_id IS NOT NULL
 ),
--- Where a kernel waits for the work before it on its own stream, the kernel-kernel edge already says so.
+-- Where a kernel waits for the work before it on its own stream, that order already says so.
 sync_edges AS (
     SELECT s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start
     FROM _sync_edges AS s
     LEFT JOIN _kernel_nodes AS k
-        ON k.window_no = s.window_no AND k.event_id = s.dst_event_id AND k.last_event_id = s.src_event_id
-            AND k.may_wait_for_last AND NOT k.waited_for_launch
+        ON k.window_no = s.window_no AND k.event_id = s.dst_event_id
+            AND (
+                k.last_event_id = s.src_event_id AND (k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch)
+                OR k.ordered_after_event_id = s.src_event_id
+            )
     WHERE k.event_id IS NULL OR NOT s.dst_is_start
 ),
 edges AS (

@@ -1,17 +1,46 @@
 -- One row: a piece of GPU work of a window with all that decides its incoming edges: the work before it on its stream, its launch, its waits.
 -- How: lag over the stream in time order; waits by _kernel_waits; queue by _queue (HTA 2.8.7).
-WITH work AS (
+-- With overlap_counts_once the work before it is that which ended last of all that began before it on its stream, or in its graph if that ended later.
+WITH in_order AS (
     SELECT
-        c.window_no, w.view_no, c.event_id, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
-        p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch,
+        c.window_no, w.view_no, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch, p.overlap_counts_once,
         row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS place,
-        lag(c.event_id) OVER stream AS last_event_id,
-        lag(c.ts_ns + c.dur_ns) OVER stream AS last_end_ns
+        lag(c.event_id) OVER stream AS previous_event_id,
+        lag(c.ts_ns + c.dur_ns) OVER stream AS previous_end_ns,
+        max(c.ts_ns + c.dur_ns) OVER (stream ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.view_no = w.view_no
     WHERE c.side = 'gpu'
     WINDOW stream AS (PARTITION BY c.window_no, c.stream_key ORDER BY c.ts_ns, c.event_id)
+),
+reaching AS (
+    SELECT
+        *,
+        last_value(CASE WHEN reached_ns IS NULL OR ts_ns + dur_ns >= reached_ns THEN event_id END IGNORE NULLS) OVER (
+            PARTITION BY window_no, stream_key ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reaching_event_id,
+        last_value(CASE WHEN reached_ns IS NULL OR ts_ns + dur_ns >= reached_ns THEN ts_ns END IGNORE NULLS) OVER (
+            PARTITION BY window_no, stream_key ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reaching_ts_ns
+    FROM in_order
+),
+work AS (
+    SELECT
+        r.*,
+        CASE
+            WHEN NOT r.overlap_counts_once THEN r.previous_event_id
+            WHEN g.released_ns > r.reached_ns OR r.reached_ns IS NULL THEN g.released_by_event_id
+            ELSE r.reaching_event_id
+        END AS last_event_id,
+        CASE
+            WHEN NOT r.overlap_counts_once THEN r.previous_end_ns
+            WHEN g.released_ns > r.reached_ns OR r.reached_ns IS NULL THEN g.released_ns
+            ELSE r.reached_ns
+        END AS last_end_ns
+    FROM reaching AS r
+    LEFT JOIN _graph_order AS g ON g.window_no = r.window_no AND g.event_id = r.event_id
 ),
 latest AS (
     SELECT
@@ -39,8 +68,14 @@ SELECT
     k.event_id,  -- The GPU work.
     k.ts_ns,  -- Start, ns.
     k.dur_ns,  -- Duration, ns.
-    k.last_event_id,  -- Work before it on its stream.
+    k.last_event_id,  -- Work before it on its stream or in its graph.
     k.last_end_ns,  -- End of that work, ns.
+    CASE WHEN k.overlap_counts_once AND k.last_end_ns > k.ts_ns THEN k.reaching_ts_ns END AS overlapped_ts_ns,  -- Start of that work where this began before it ended and follows its start, ns; else NULL.
+    CASE
+        WHEN k.overlap_counts_once AND k.reaching_event_id <> k.last_event_id THEN k.reaching_event_id
+        WHEN k.overlap_counts_once AND k.previous_event_id <> k.last_event_id THEN k.previous_event_id
+    END AS ordered_after_event_id,  -- Other work that it follows on its stream without having waited for it.
+    k.previous_end_ns > k.ts_ns AS overlaps_previous,  -- It began before the work that began before it on its stream ended.
     k.launch_event_id,  -- The call that launched it.
     k.launch_ts_ns,  -- Start of that call, ns.
     k.launch_in_window,  -- That call is a node of the window.

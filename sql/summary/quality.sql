@@ -78,7 +78,7 @@ all_checks AS (
     UNION ALL
     SELECT trace_id, 'no_category', 'info', n_without_category, 'events with a duration but no category: kept in events, in no model' FROM per_trace WHERE n_without_category > 0
     UNION ALL
-    SELECT trace_id, 'overlap_on_stream', 'warning', n_overlapping, 'GPU work starts before the work before it on its stream ended, at worst by ' || CAST(-worst_gap_ns AS VARCHAR) || ' ns; such gaps weigh 0 on the path' FROM kernel_gaps WHERE n_overlapping > 0
+    SELECT trace_id, 'overlap_on_stream', 'warning', n_overlapping, 'GPU work starts before the work before it on its stream ended (programmatic dependent launch, or clocks), at worst by ' || CAST(-worst_gap_ns AS VARCHAR) || ' ns; on the path the time counts once' FROM kernel_gaps WHERE n_overlapping > 0
     UNION ALL
     SELECT trace_id, 'work_before_launch', 'warning', n_before_launch, 'GPU work starts before the call that launched it, at worst by ' || CAST(-worst_launch_ns AS VARCHAR) || ' ns: the clocks of CPU and GPU disagree' FROM kernel_gaps WHERE n_before_launch > 0
     UNION ALL

@@ -1,0 +1,245 @@
+"""CUDA and HIP graphs, and overlaps on one stream: what caused a kernel, in what order, and no time counted twice.
+
+What is expected of the real traces is read from their JSON here, with no table of ours.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import call, connect, kernel
+
+GRAPH_TRACES = {"mi300_sglang_decode_graph": (1, 544), "a100_cuda_graphs_rank0_of_16": (70, 345)}
+TRACES = [*GRAPH_TRACES, "b200_eager_71_process_groups"]
+
+Edge = tuple[int, bool, int, bool]  # source event, at its start; destination event, at its start
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A trace as its file has it: GPU work (position → event), calls by correlation; times in ns."""
+
+    work: dict[int, dict[str, Any]]
+    calls: dict[int, int]
+    graph_launches: dict[int, int]
+    start: dict[int, int]
+    end: dict[int, int]
+
+    def streams(self) -> list[list[int]]:
+        """The work of each stream in the order in which it began."""
+        found = defaultdict(list)
+        for i, event in self.work.items():
+            found[event["args"]["device"], event["args"]["stream"]].append(i)
+        return [sorted(of, key=lambda i: (self.start[i], i)) for of in found.values()]
+
+    def launch(self, i: int) -> int | None:
+        return self.calls.get(self.work[i]["args"]["correlation"])
+
+    def graph_launch(self, i: int) -> int | None:
+        return self.graph_launches.get(self.work[i]["args"]["correlation"])
+
+
+@cache
+def raw(path: Path) -> Raw:
+    events = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
+    timed = {i: e for i, e in enumerate(events) if e.get("ph") == "X"}
+    start = {i: int(Decimal(e["ts"]) * 1000) for i, e in timed.items()}
+    calls = {e["args"]["correlation"]: i for i, e in timed.items()
+             if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e.get("args", {})}  # fmt: skip
+    return Raw(
+        {i: e for i, e in timed.items() if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")},
+        calls,
+        {correlation: i for correlation, i in calls.items() if "GraphLaunch" in timed[i]["name"]},
+        start,
+        {i: start[i] + int(Decimal(e["dur"]) * 1000) for i, e in timed.items()},
+    )
+
+
+@cache
+def graph(path: Path) -> tuple[dict[Edge, tuple[str, int, int]], list[Edge], int]:
+    """Edges (type, path weight, attributed event or -1) of the whole trace in `default`, the path, its window's length."""
+    con, trace_id = connect(path)
+    with con:
+        request_windows(con, [WindowRequest(trace_id)])
+        run_models(con, load_catalog(), ["critical_path_edges", "critical_path", "critical_path_windows"])
+        columns = "src_event_id, src_is_start, dst_event_id, dst_is_start"
+        rows = con.execute(
+            f"SELECT {columns}, edge_type, path_weight_ns, coalesce(attributed_event_id, -1) FROM critical_path_edges"
+        ).fetchall()
+        on_path = con.execute(f"SELECT {columns} FROM critical_path ORDER BY seq").fetchall()
+        window = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()[0][0]
+    edges = {row[:4]: row[4:] for row in rows}
+    assert len(edges) == len(rows), "two edges join the same nodes"
+    return edges, on_path, window
+
+
+@pytest.fixture(params=TRACES)
+def traced(request: pytest.FixtureRequest, shared: Path) -> tuple[str, Path]:
+    return request.param, shared / "traces" / "single" / f"{request.param}.json.gz"
+
+
+def test_all_work_is_caused_by_its_launch(traced: tuple[str, Path]) -> None:
+    """Exactly the pairs of work and call with one correlation; a graph's launch has all of its kernels."""
+    name, path = traced
+    of, (edges, _, _) = raw(path), graph(path)
+    expected = {(launch, True, i, True) for i in of.work if (launch := of.launch(i)) is not None}
+    assert {edge for edge, (kind, *_) in edges.items() if kind == "KERNEL_LAUNCH_DELAY"} == expected
+    in_graphs = [i for i in of.work if of.graph_launch(i) is not None]
+    assert (len(of.graph_launches), len(in_graphs)) == GRAPH_TRACES.get(name, (0, 0))
+    assert expected >= {(of.graph_launch(i), True, i, True) for i in in_graphs}
+
+
+def test_kernels_of_a_graph_follow_each_other_on_their_stream(traced: tuple[str, Path]) -> None:
+    """From end to start with the gap between them; from start to start where they overlap."""
+    name, path = traced
+    of, (edges, _, _) = raw(path), graph(path)
+    followed = 0
+    for stream in of.streams():
+        for first, second in pairwise(stream):
+            if of.graph_launch(second) is None or of.graph_launch(first) != of.graph_launch(second):
+                continue
+            gap = of.start[second] - of.end[first]
+            if gap >= 0:
+                assert edges[first, False, second, True] == ("KERNEL_KERNEL_DELAY", gap, first)
+            else:
+                own = ("OPERATOR_KERNEL", of.start[second] - of.start[first], first)
+                assert edges[first, True, second, True] == own
+            followed += 1
+    launches, kernels = GRAPH_TRACES.get(name, (0, 0))
+    assert followed == kernels - launches  # every graph of these traces ran on one stream
+
+
+def test_time_on_a_stream_counts_once(traced: tuple[str, Path]) -> None:
+    """No edge between work of one stream is longer than the time between its nodes, and the order holds throughout."""
+    name, path = traced
+    of, (edges, on_path, window) = raw(path), graph(path)
+    overlaps = 0
+    for stream in of.streams():
+        reached = stream[0]  # the work that ended last
+        for second in stream[1:]:
+            if of.start[second] < of.end[reached]:
+                overlaps += 1
+                own = ("OPERATOR_KERNEL", of.start[second] - of.start[reached], reached)
+                assert edges[reached, True, second, True] == own
+                assert (reached, False, second, True) not in edges
+                if of.end[reached] <= of.end[second]:
+                    assert edges[reached, False, second, False] == ("DEPENDENCY", 0, -1)
+            reached = max(reached, second, key=lambda i: (of.end[i], of.start[i], i))
+    assert overlaps == {"a100_cuda_graphs_rank0_of_16": 1, "b200_eager_71_process_groups": 74}.get(name, 0)
+    for (src, src_start, dst, dst_start), (_, weight, _) in edges.items():
+        if src in of.work and dst in of.work:
+            at, after = (of.start if src_start else of.end)[src], (of.start if dst_start else of.end)[dst]
+            assert 0 <= weight <= after - at
+    assert 0 < sum(edges[edge][1] for edge in on_path) <= window
+
+
+LAUNCH = call("cudaGraphLaunch", 0, 10, 1)
+
+
+def path_of(trace: list[dict[str, Any]], profile: str = "default") -> list[tuple]:
+    """(type, event the time is of, or shown, µs) of the edges of the path that weigh anything."""
+    con, trace_id = connect(trace)
+    with con:
+        request_windows(con, [WindowRequest(trace_id, profile=profile)])
+        run_models(con, load_catalog(), ["critical_path"])
+        return con.execute(
+            "SELECT edge_type, name, path_weight_ns / 1000 FROM critical_path WHERE path_weight_ns <> 0 ORDER BY seq"
+        ).fetchall()
+
+
+OWN, GAP, DELAY = "OPERATOR_KERNEL", "KERNEL_KERNEL_DELAY", "KERNEL_LAUNCH_DELAY"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "expected"),
+    [
+        pytest.param(
+            [kernel("a", 20, 30, 1), kernel("b", 55, 30, 1), kernel("c", 90, 30, 1)],
+            [(DELAY, "a", 20), (OWN, "a", 30), (GAP, "a", 5), (OWN, "b", 30), (GAP, "b", 5), (OWN, "c", 30)],
+            id="one stream",
+        ),
+        pytest.param(  # 20..120, 100..150, 140..200: 200 us of wall clock, 210 us of kernels
+            [kernel("a", 20, 100, 1), kernel("b", 100, 50, 1), kernel("c", 140, 60, 1)],
+            [(DELAY, "a", 20), (OWN, "a", 80), (OWN, "b", 40), (OWN, "c", 60)],
+            id="each begins before the last ended",
+        ),
+        pytest.param(  # b runs within a; c waits for a, which ended last
+            [kernel("a", 20, 100, 1), kernel("b", 40, 20, 1), kernel("c", 130, 10, 1)],
+            [(DELAY, "a", 20), (OWN, "a", 100), (GAP, "a", 10), (OWN, "c", 10)],
+            id="one within another",
+        ),
+        pytest.param(  # b and c both run within a, c after b: b's 20 us do not matter
+            [kernel("a", 20, 100, 1), kernel("b", 40, 20, 1), kernel("c", 70, 90, 1)],
+            [(DELAY, "a", 20), (OWN, "a", 50), (OWN, "c", 90)],
+            id="two begin within another",
+        ),
+        pytest.param(  # fork after a, join before c
+            [kernel("a", 20, 100, 1), kernel("b", 130, 50, 1, stream=8), kernel("c", 190, 10, 1)],
+            [(DELAY, "a", 20), (OWN, "a", 100), (GAP, "a", 10), (OWN, "b", 50), (GAP, "b", 10), (OWN, "c", 10)],
+            id="fork and join on two streams",
+        ),
+        pytest.param(  # both begin when nothing of the graph has ended: both waited for the launch
+            [kernel("a", 20, 30, 1), kernel("b", 25, 100, 1, stream=8)],
+            [(DELAY, "b", 25), (OWN, "b", 100)],
+            id="two roots on two streams",
+        ),
+    ],
+)
+def test_small_graphs(kernels: list[dict[str, Any]], expected: list[tuple]) -> None:
+    """Paths by hand: they end with the last kernel, and are as long as the wall clock since the launch began."""
+    assert path_of([LAUNCH, *kernels]) == expected
+    assert sum(us for *_, us in expected) == max(k["ts"] + k["dur"] for k in kernels)
+
+
+def test_a_join_keeps_the_order_of_the_stream() -> None:
+    """c waited for b on the other stream, yet cannot begin before a, which precedes it on its own, has ended."""
+    con, _ = connect(
+        [LAUNCH, kernel("a", 20, 100, 1), kernel("b", 130, 50, 1, stream=8), kernel("c", 190, 10, 1)],
+    )
+    with con:
+        run_models(con, load_catalog(), ["critical_path_edges"])
+        into_c = con.execute(
+            "SELECT src_event_id, src_is_start, edge_type, path_weight_ns FROM critical_path_edges "
+            "WHERE dst_event_id = 3 AND dst_is_start ORDER BY ALL"
+        ).fetchall()
+    assert into_c == [(0, True, DELAY, 0), (1, False, "DEPENDENCY", 0), (2, False, GAP, 10_000)]
+
+
+def test_the_switch_and_profile_hta_count_the_overlap_twice() -> None:
+    """As HTA: from end to start, where the negative gap is cut off at 0; it sees the graph's last kernel only."""
+    eager = [call("cudaLaunchKernel", 0, 5, 1), call("cudaLaunchKernel", 6, 5, 2)]
+    trace = [*eager, kernel("a", 20, 100, 1), kernel("b", 100, 50, 2)]
+    assert path_of(trace) == [(DELAY, "a", 20), (OWN, "a", 80), (OWN, "b", 50)]
+    assert path_of(trace, "hta")[-2:] == [(OWN, "a", 100), (OWN, "b", 50)]
+
+
+def test_nodes_of_a_graph_are_known_by_their_id_in_every_replay() -> None:
+    """Two launches of a graph of two nodes, the second launch while the first one's kernels still run."""
+    ids = {"a": 4294967297, "b": 4294967298}
+    kernels = [kernel("a", 20, 30, 1), kernel("b", 50, 10, 1), kernel("a", 60, 40, 2), kernel("b", 105, 10, 2)]
+    for event in kernels:
+        event["args"] |= {"graph node id": ids[event["name"]], "graph id": 1}
+    con, _ = connect([LAUNCH, call("cudaGraphLaunch", 12, 5, 2), *kernels])
+    with con:
+        run_models(con, load_catalog(), ["critical_path", "kernels", "launches"])
+        by_node = con.execute(
+            "SELECT k.graph_node, count(DISTINCT p.event_id), sum(p.duration_ns) FROM critical_path AS p "
+            "JOIN kernels AS k ON k.trace_id = p.trace_id AND k.event_id = p.attributed_event_id "
+            "WHERE p.edge_type = 'OPERATOR_KERNEL' GROUP BY k.graph_node ORDER BY k.graph_node"
+        ).fetchall()
+        launched = con.execute("SELECT event_id, n_kernels FROM launches ORDER BY event_id").fetchall()
+    assert by_node == [(ids["a"], 2, 70_000), (ids["b"], 2, 20_000)]
+    assert launched == [(0, 2), (1, 2)]
