@@ -19,6 +19,11 @@ class DataFlowPipeline(_PipelineBase):
     `max_depth=1` runs one iteration after the other, with overlap only inside it; the document's "degenerates to
     synchronous" (trap T8) is not so for plans of more than one stage.
 
+    Stages also say what comes first on a stream, and that is ignored with them. The document's FusedSparseDist plan, run
+    here with max_depth > 1, trains on wrong gradients: ZeroGrad(i+1) is submitted before OptimizerStep(i). What the clock
+    only implied must be a dependency: (ZeroGrad, OptimizerStep) in inter_iter_deps, which costs SWPipeline nothing. Tasks
+    that declare the state they share (`shared_reads`, `shared_writes`) get a PlanWarning that names what is missing.
+
     Why it cannot hang: a task that a thread has taken waits for nothing but its turn among the globally ordered tasks,
     and those are given to the threads in that very order. So the first of them that is not submitted is always at work,
     and of the oldest iteration there is always a task that can be given to a thread, since the plan has no cycle.
@@ -27,7 +32,7 @@ class DataFlowPipeline(_PipelineBase):
     def __init__(self, plan: PipelinePlan, max_depth: int, device: Any = 0, *, process_group: Any = None) -> None:
         if not isinstance(max_depth, int) or isinstance(max_depth, bool) or max_depth < 1:
             raise ValueError(f"max_depth={max_depth!r}: a whole number from 1, the iterations that may be in flight")
-        checked = validate_plan(plan, clocked=False, needs_functions=True)
+        checked = validate_plan(plan, clocked=False, needs_functions=True, max_depth=max_depth)
         self.max_depth = max_depth
         self._fire_lock = RLock()
         self._downstream_intra = _followers(checked.intra)
@@ -41,6 +46,7 @@ class DataFlowPipeline(_PipelineBase):
         self._task_done: set[tuple[str, int]] = set()
         self._task_pending = dict.fromkeys(self._tasks, 0)  # fired, and not retired
         self._ordered_fired = 0
+        self._held_back = False  # a full buffer held a task back since the last sweep
 
     def _do_fill(self, data_iter: Iterator[Any]) -> None:
         self._try_advance(data_iter)
@@ -58,7 +64,8 @@ class DataFlowPipeline(_PipelineBase):
                 self._task_done.discard((name, retired - 1))  # the next iteration may still ask for `retired`
         if data_iter is not None:
             self._try_advance(data_iter)
-        self._sweep_fire()
+        if self._held_back:  # what anything else held back is tried again when that is done
+            self._sweep_fire()
 
     def _try_advance(self, data_iter: Iterator[Any]) -> None:
         """Begin iterations until `max_depth` are in flight; of each, fire at once what can be (the burst)."""
@@ -74,6 +81,7 @@ class DataFlowPipeline(_PipelineBase):
     def _sweep_fire(self) -> None:
         """Try again what a full buffer held back."""
         with self._fire_lock:
+            self._held_back = False
             for iter_idx in sorted(self._contexts):
                 for name in self._serial_order:
                     self._try_fire_task(name, iter_idx)
@@ -84,11 +92,15 @@ class DataFlowPipeline(_PipelineBase):
         if (task_name, iter_idx) in self._fired or iter_idx not in self._contexts:
             return False
         if self._task_pending[task_name] >= self.max_depth:
+            self._held_back = True
             return False
-        if any((dep, iter_idx) not in self._task_done for dep in self.checked.intra[task_name]):
-            return False
-        if iter_idx > 0 and any((dep, iter_idx - 1) not in self._task_done for dep in self.checked.inter[task_name]):
-            return False
+        done = self._task_done
+        for dep in self._steps[task_name].intra:
+            if (dep, iter_idx) not in done:
+                return False
+        for dep in self._steps[task_name].inter if iter_idx else ():
+            if (dep, iter_idx - 1) not in done:
+                return False
         ordered = task_name in self._place
         if ordered and self._sequence_number(task_name, iter_idx) != self._ordered_fired:
             return False

@@ -56,8 +56,10 @@ class DeclaredIO:
 class PipelineTask:
     """One unit of work: who it is and what it computes, not when or where (SWP-3).
 
-    Equal and hashed by `name`, which is also its tag in profiler traces. `reads` and `writes` are optional: the context
-    attributes it uses. They never change a schedule; with them the validator finds missing dependencies.
+    Equal and hashed by `name`, which is also its tag in profiler traces. The rest is optional and never changes a
+    schedule; with it the validator finds missing dependencies. `reads`, `writes`: the context attributes it uses.
+    `shared_reads`, `shared_writes`: your names for state that all iterations share ("weights", "gradients"), as far as
+    an old value of it would be wrong.
     """
 
     name: str
@@ -65,6 +67,8 @@ class PipelineTask:
     io: list[DeclaredIO] = field(default_factory=list)
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    shared_reads: tuple[str, ...] = ()
+    shared_writes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # A dict with two tasks of one name keeps the first task and the second's settings, and says nothing: the plan
@@ -84,11 +88,16 @@ class PipelineTask:
 
 
 _COMPARISONS = {dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"]}
+# Its own instruction up to Python 3.13, then a case of BINARY_OP, as the union of two dicts is.
+_LOOKUP = next(
+    (i.opcode, i.arg or 0) for i in dis.get_instructions(compile("a[b]", "", "eval")) if i.opname.startswith("BINARY")
+)
 
 
 def _is_comparison(caller: types.FrameType) -> bool:
-    """Whether the caller wrote `==`, `!=` or `in`: asked by hand, and no dict was built."""
-    return caller.f_code.co_code[caller.f_lasti] in _COMPARISONS
+    """Whether the caller wrote `==`, `!=`, `in` or `schedule[task]`: asked by hand, and no dict was built."""
+    code, at = caller.f_code.co_code, caller.f_lasti
+    return code[at] in _COMPARISONS or (code[at], code[at + 1]) == _LOOKUP
 
 
 TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias used at run time by callers that check types)
@@ -133,5 +142,6 @@ def name_of(ref: TaskRef) -> str:
 
 
 def stream_key(stream: Any) -> Any:
-    """What tells two streams of a plan apart: a name (None is the default stream) or the object itself."""
-    return DEFAULT_STREAM if stream is None else stream
+    """What tells two streams of a plan apart: a name or the object itself. None is the default stream, and so is
+    torch.cuda.default_stream(), whose handle is 0."""
+    return DEFAULT_STREAM if stream is None or getattr(stream, "cuda_stream", None) == 0 else stream

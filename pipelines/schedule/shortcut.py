@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pipelines.schedule.devices.tensors import OPAQUE, walk_tensors
+from pipelines.schedule.devices.tensors import OPAQUE, attributes, walk_tensors
 from pipelines.schedule.plan import IterContext, PipelineTask
 
 _CACHE_TAG = object()  # what begins a cached value; no user value can hold it
@@ -39,16 +39,14 @@ def _cache(value: Any, above: set[int]) -> Any:
         return (_CACHE_TAG, "l", [_cache(part, above) for part in value])
     if isinstance(value, tuple):
         return (_CACHE_TAG, "u", type(value), [_cache(part, above) for part in value])
-    return (_CACHE_TAG, "o", type(value), {key: _cache(part, above) for key, part in vars(value).items()})
+    return (_CACHE_TAG, "o", type(value), {key: _cache(part, above) for key, part in attributes(value).items()})
 
 
 def _holds_tensors(value: Any) -> bool:
     """Containers always count, so that a later change of the original does not reach the copy."""
     if isinstance(value, dict | list | tuple):
         return True
-    if isinstance(value, OPAQUE) or not hasattr(value, "__dict__"):
-        return False
-    return any(True for _ in walk_tensors(vars(value)))
+    return not isinstance(value, OPAQUE) and any(True for _ in walk_tensors(attributes(value)))
 
 
 def _restore_val(cached: Any) -> Any:
@@ -185,8 +183,8 @@ def _grafted(value: Any, zeros: list[torch.Tensor], used: list[torch.Tensor]) ->
     if isinstance(value, tuple):
         parts = [_grafted(v, zeros, used) for v in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if not isinstance(value, OPAQUE) and hasattr(value, "__dict__") and _holds_tensors(value):
-        for key, part in list(vars(value).items()):
+    if _holds_tensors(value):
+        for key, part in attributes(value).items():
             object.__setattr__(value, key, _grafted(part, zeros, used))
     return value
 

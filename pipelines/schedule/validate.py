@@ -10,43 +10,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+from pipelines.schedule.checked import CheckedPlan
 from pipelines.schedule.errors import PlanError
-from pipelines.schedule.plan import PipelinePlan, PipelineTask, TaskRef, TaskSchedule, name_of, stream_key
+from pipelines.schedule.plan import PipelinePlan, PipelineTask, TaskRef, TaskSchedule, name_of
+from pipelines.schedule.suspicious import suspicious, unordered_state
+
+__all__ = ["CheckedPlan", "find_cycle", "validate_plan"]
 
 
-@dataclass
-class CheckedPlan:
-    """A legal plan with every reference resolved to a name. Order of `schedule` is the order of declaration."""
-
-    schedule: dict[str, TaskSchedule]
-    tasks: dict[str, PipelineTask]  # may lack names that the plan gives without a PipelineTask
-    intra: dict[str, tuple[str, ...]]  # task -> what it waits for in its own iteration
-    inter: dict[str, tuple[str, ...]]  # task -> what it waits for in the iteration before
-    depth: int  # max(stage) + 1
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def names(self) -> list[str]:
-        """Every task, in order of declaration."""
-        return list(self.schedule)
-
-    def stage(self, name: str) -> int:
-        """The task's stage."""
-        return self.schedule[name].stage
-
-    def stream(self, name: str) -> Any:
-        """What tells the task's stream from others."""
-        return stream_key(self.schedule[name].stream)
-
-
-def validate_plan(plan: PipelinePlan, *, clocked: bool = True, needs_functions: bool = False) -> CheckedPlan:
+def validate_plan(
+    plan: PipelinePlan, *, clocked: bool = True, needs_functions: bool = False, max_depth: int | None = None
+) -> CheckedPlan:
     """Resolve and check a plan. Raises PlanError (a ValueError) that lists every fault found and its remedy.
 
     `clocked` = stages count (SWPipeline); a data-flow engine ignores them, and with them corollaries 1 and 3.
-    `needs_functions` = every task must come with something to call.
+    `needs_functions` = every task must come with something to call. `max_depth` = DataFlowPipeline's, if known: with 1
+    no iteration overtakes another, and what is suspicious for that alone is not warned about.
     """
     problems: list[str] = []
     checked = _resolve(plan, problems)
@@ -58,7 +39,9 @@ def validate_plan(plan: PipelinePlan, *, clocked: bool = True, needs_functions: 
         problems += _check_corollary_1(checked) + _check_corollary_3(checked) + _check_depth(plan, checked)
     if problems:
         raise PlanError(problems)
-    checked.warnings += _suspicious(checked, clocked)
+    checked.warnings += suspicious(checked, clocked)
+    if not clocked and max_depth != 1:
+        checked.warnings += unordered_state(checked)
     return checked
 
 
@@ -77,7 +60,7 @@ def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
             problems.append(_two_functions(name))
     checked.intra = _resolve_deps("intra_iter_deps", plan.intra_iter_deps, checked, problems)
     checked.inter = _resolve_deps("inter_iter_deps", plan.inter_iter_deps, checked, problems)
-    stages = [s.stage for s in checked.schedule.values() if isinstance(s.stage, int)]
+    stages = [s.stage for s in checked.schedule.values() if isinstance(s, TaskSchedule) and isinstance(s.stage, int)]
     checked.depth = max(stages, default=0) + 1
     return checked
 
@@ -126,6 +109,9 @@ def _unknown(kind: str, task: str, dep: str, name: str, checked: CheckedPlan) ->
 def _check_settings(checked: CheckedPlan, clocked: bool) -> list[str]:
     problems = []
     for name, s in checked.schedule.items():
+        if not isinstance(s, TaskSchedule):
+            problems.append(f"task {name!r} is scheduled by {s!r}: write TaskSchedule(stage=...)")
+            continue
         if not name:
             problems.append("a task has an empty name: give it one")
         if clocked and (not isinstance(s.stage, int) or isinstance(s.stage, bool) or s.stage < 0):
@@ -226,70 +212,4 @@ def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:
     return [
         f"pipeline_depth={plan.pipeline_depth!r}, but the stages give max(stage) + 1 = {checked.depth}: "
         "leave pipeline_depth out, or change the stages"
-    ]
-
-
-def _suspicious(checked: CheckedPlan, clocked: bool) -> list[str]:
-    """What is legal but probably not meant (SWP-25)."""
-    before = ancestors(checked.intra)
-    found = []
-    names = checked.names
-    for i, a in enumerate(names):
-        for b in names[i + 1 :]:
-            if a in before[b] or b in before[a]:
-                continue
-            found += _race(checked, a, b)
-            if clocked and checked.stage(a) == checked.stage(b) and checked.stream(a) == checked.stream(b):
-                found += _order_by_name(checked, a, b)
-    if clocked:
-        found += [
-            f"no task is in stage {stage}, so the pipeline is a period longer than it has to be: renumber the stages"
-            for stage in sorted(set(range(checked.depth)) - {checked.stage(n) for n in names})
-        ]
-    return found
-
-
-def ancestors(intra: dict[str, tuple[str, ...]]) -> dict[str, set[str]]:
-    """For each task everything it waits for in its own iteration, directly or through others. Needs acyclic input."""
-    known: dict[str, set[str]] = {}
-    for start in intra:
-        todo = [start]
-        while todo:
-            name = todo[-1]
-            missing = [d for d in intra[name] if d not in known]
-            if missing:
-                todo += missing
-                continue
-            todo.pop()
-            known[name] = set(intra[name]).union(*(known[d] for d in intra[name]))
-    return known
-
-
-def _overlap(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    """Context attributes that one of the two writes and the other uses, as far as declared."""
-    if a not in checked.tasks or b not in checked.tasks:
-        return []
-    x, y = checked.tasks[a], checked.tasks[b]
-    used_by_both = (set(x.reads) | set(x.writes)) & (set(y.reads) | set(y.writes))
-    return sorted(used_by_both & (set(x.writes) | set(y.writes)))
-
-
-def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    shared = _overlap(checked, a, b)
-    if not shared or checked.stream(a) == checked.stream(b):
-        return []
-    return [
-        f"tasks {a!r} and {b!r} are on different streams, both use {', '.join('ctx.' + s for s in shared)}, and neither "
-        "depends on the other: a race. Add the dependency to intra_iter_deps"
-    ]
-
-
-def _order_by_name(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    """The same stage and stream: only their names decide which comes first. On two streams they are meant to overlap."""
-    declared = [bool(t.reads or t.writes) for n in (a, b) if (t := checked.tasks.get(n))]
-    if declared == [True, True] and not _overlap(checked, a, b):
-        return []
-    return [
-        f"tasks {a!r} and {b!r} share stage {checked.stage(a)} and a stream without a dependency between them: their "
-        "order is decided by their names. Add one to intra_iter_deps if one of them needs the other"
     ]

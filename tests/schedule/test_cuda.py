@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +15,18 @@ pytest.importorskip("torch", reason="the engines need torch")
 
 import torch
 
-from pipelines.schedule import DataFlowPipeline, IterContext, PipelinePlan, PipelineTask, SWPipeline, TaskSchedule
+from pipelines.schedule import (
+    DataFlowPipeline,
+    IterContext,
+    PipelinePlan,
+    PipelineTask,
+    SWPipeline,
+    TaskSchedule,
+    validate_plan,
+)
 from pipelines.schedule.devices import Work, resolve_device
-from pipelines.schedule.devices.tensors import walk_tensors
+from pipelines.schedule.devices.tensors import memory_of, walk_tensors
+from pipelines.schedule.order import stall_costs
 from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, fused_sparse_dist, plan_of
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
@@ -24,7 +35,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 @pytest.mark.parametrize("device", [0, "cuda:0", "cuda"])
 def test_without_cuda_the_default_device_is_refused_with_a_hint(device: Any) -> None:
-    with pytest.raises(RuntimeError, match=r'cuda:0 is not there.*device="cpu"'):
+    with pytest.raises(RuntimeError, match=r'device cuda(:0)? is not there.*device="cpu"'):
         SWPipeline(fused_sparse_dist(), device)
 
 
@@ -62,7 +73,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
     fakes = {
         "is_available": lambda: True,
-        "device_count": lambda: 1,
+        "device_count": lambda: 2,
+        "current_device": lambda: 1,
         "default_stream": lambda index: default,
         "current_stream": lambda index: default,
         "Stream": FakeStream,
@@ -128,6 +140,20 @@ def test_streams_by_name_by_object_and_of_the_wrong_device(calls: list[tuple[Any
         device.stream(7)
 
 
+def test_a_device_without_a_number_is_torchs_current_one(calls: list[tuple[Any, ...]]) -> None:
+    """As everywhere in torch: a rank that called set_device must not end up on GPU 0."""
+    assert [resolve_device(d).name for d in ("cuda", torch.device("cuda"), 0, "cuda:1")] == ["1", "1", "0", "1"]
+    with pytest.raises(RuntimeError, match="cuda:2 is not there: torch sees 2"):
+        resolve_device(2)
+
+
+def test_the_default_stream_as_an_object_is_no_stream_of_its_own(calls: list[tuple[Any, ...]]) -> None:
+    default, side = SimpleNamespace(cuda_stream=0), SimpleNamespace(cuda_stream=94)
+    checked = validate_plan(plan_of({"a": 0, "b": 0}, [("b", "a")], stream={"a": default}))
+    assert stall_costs(checked) == {"a": 0, "b": 0}
+    assert stall_costs(validate_plan(plan_of({"a": 0, "b": 0}, [("b", "a")], stream={"a": side})))["b"] == 1
+
+
 def test_every_tensor_of_the_context_is_kept_alive_for_the_stream(
     calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +183,34 @@ def test_tensors_are_found_in_containers_and_objects_but_not_in_models() -> None
     holder.itself = holder
     found = dict(walk_tensors({"h": holder, "n": 3, "d": {"k": x}}))
     assert set(found) == {("h", "inner", 0), ("h", "inner", 1, 0), ("d", "k")}
+
+
+@dataclass(slots=True)
+class Slotted:
+    """A batch without `__dict__`."""
+
+    x: torch.Tensor
+
+
+def test_tensors_in_slots_sets_and_queues_are_found_too() -> None:
+    x, y, z = torch.zeros(1), torch.zeros(2), torch.zeros(3)
+    found = dict(walk_tensors({"batch": Slotted(x), "set": {y}, "queue": deque([z])}))
+    assert found == {("batch", "x"): x, ("set", 0): y, ("queue", 0): z}
+
+
+@pytest.mark.parametrize(
+    "layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc]
+)
+@pytest.mark.filterwarnings("ignore:Sparse.*beta state")
+def test_a_sparse_tensor_is_kept_by_what_holds_its_memory(layout: Any) -> None:
+    """record_stream knows strided tensors only."""
+    sparse = torch.eye(4).to_sparse(layout=layout, blocksize=(2, 2) if "bs" in str(layout) else None)
+    parts = memory_of(sparse)
+    assert all(part.layout is torch.strided for part in parts)
+    assert parts[-1].data_ptr() == (sparse._values() if layout is torch.sparse_coo else sparse.values()).data_ptr()
+    assert len(parts) == (2 if layout is torch.sparse_coo else 3)
+    dense = torch.eye(2)
+    assert memory_of(dense) == [dense]
 
 
 def test_profiler_traces_carry_the_tasks_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,6 +56,41 @@ def test_swp_64_tags() -> None:
     module = torch.nn.Linear(1, 1)
     assert _cache_val(module) is module  # a model is no value of an iteration
     assert _cache_val("text") == "text"
+
+
+@dataclass(slots=True, frozen=True)
+class Slotted:
+    """A value without `__dict__`."""
+
+    values: torch.Tensor
+    count: int
+
+
+def test_swp_64_objects_with_slots_are_copied_and_replayed() -> None:
+    x = torch.ones(2, requires_grad=True)
+    value = Slotted(x * 3, 5)
+    cached = _cache_val(value)
+    first, second = _restore_val(cached), _restore_val(cached)
+    assert isinstance(first, Slotted) and first.count == 5
+    assert first.values is not second.values and first.values.is_leaf and first.values.requires_grad
+    assert torch.equal(first.values, value.values)
+
+    def make(ctx: IterContext) -> None:
+        ctx.made = Slotted(x * ctx.seed, 5)
+
+    def backward(ctx: IterContext) -> None:
+        ctx.made.values.sum().backward()
+
+    def seed(ctx: IterContext) -> None:
+        ctx.seed = torch.ones(2, requires_grad=True)
+
+    tasks = [PipelineTask(fn.__name__, fn) for fn in (seed, make, backward)]
+    plan = PipelinePlan({t: TaskSchedule() for t in tasks}, [("make", "seed"), ("backward", "make")])
+    pipe = SWPipeline(plan, "cpu")
+    pipe.enable_shortcut("make")
+    for i in range(3):  # the first run's graph is walked once only
+        pipe.run_one_serial_iter(None, i)
+    assert torch.equal(x.grad, torch.ones(2))  # type: ignore[arg-type]
 
 
 def test_swp_64_what_contains_itself_ends() -> None:

@@ -154,6 +154,7 @@ def test_swp_3_comparing_tasks_by_hand_leaves_a_later_plan_alone() -> None:
     assert second in [first]
     assert [first] == [second]
     assert second in plans[0].schedule
+    assert plans[0].schedule[second] == TaskSchedule()
     assert plans[0] == plans[1]
     for task, plan in zip((first, second), plans, strict=True):
         assert validate_plan(plan).tasks == {"a": task}
@@ -165,6 +166,7 @@ def test_other_faults_are_named_together() -> None:
     problems = refused(plan, "stage -1", "'b' depends on itself", "('b',)", "'c' is only a name", "thread_group ''")
     assert len(problems) == 5
     refused(PipelinePlan({}, []), "empty")
+    refused(PipelinePlan({PipelineTask("x", nothing): 0}, []), "task 'x' is scheduled by 0: write TaskSchedule")  # type: ignore[dict-item]
     refused(PipelinePlan({PipelineTask("x", None): TaskSchedule()}, []), "cannot be called")  # type: ignore[arg-type]
 
 

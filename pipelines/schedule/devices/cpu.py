@@ -78,8 +78,8 @@ class CpuStream:
 
     def mark(self) -> tuple[_Lane, int] | None:
         """The point reached by what was put so far; None where nothing was."""
-        with self._lock:
-            return None if self._lane is None else (self._lane, self._lane.launched)
+        lane = self._lane
+        return None if lane is None else (lane, lane.launched)
 
     def runs_in(self, lane: _Lane) -> bool:
         """Whether the lane is this stream's present one."""

@@ -16,11 +16,15 @@ from pipelines.schedule.plan import DEFAULT_STREAM
 
 
 class CudaDevice(Device):
-    """CUDA device `index`. Launching runs the body at once; its kernels run later, on the stream."""
+    """CUDA device `index`; None is torch's current one. Launching runs the body at once; its kernels run later, on the
+    stream."""
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, index: int | None = 0) -> None:
         if not torch.cuda.is_available():
-            raise RuntimeError(f'device cuda:{index} is not there: torch sees no CUDA. Use device="cpu" to test a plan')
+            name = "cuda" if index is None else f"cuda:{index}"
+            raise RuntimeError(f'device {name} is not there: torch sees no CUDA. Use device="cpu" to test a plan')
+        if index is None:
+            index = torch.cuda.current_device()
         if index >= torch.cuda.device_count():
             raise RuntimeError(f"device cuda:{index} is not there: torch sees {torch.cuda.device_count()} device(s)")
         self.name = str(index)

@@ -10,6 +10,8 @@ from pipelines.schedule.devices.base import Device
 def resolve_device(device: Any) -> Device:
     """An integer N or "cuda:N" or a torch.device, "cpu", "simulated", or a device object, as a device.
 
+    "cuda" without a number is torch's current device, as it is elsewhere in torch.
+
     Raises ValueError for anything else, RuntimeError for a CUDA device that is not there.
     """
     if isinstance(device, Device):
@@ -27,5 +29,5 @@ def resolve_device(device: Any) -> Device:
     if text == "cuda" or (text.startswith("cuda:") and text[5:].isdigit()):
         from pipelines.schedule.devices.cuda import CudaDevice
 
-        return CudaDevice(int(text[5:] or 0))
+        return CudaDevice(int(text[5:]) if text[5:] else None)
     raise ValueError(f'device={device!r}: use an integer or "cuda:N", "cpu", "simulated", or a device object')

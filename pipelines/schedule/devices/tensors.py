@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,10 +20,20 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
         return
     if isinstance(value, dict):
         yield from list(value.items())
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | set | frozenset | deque):
         yield from enumerate(list(value))
-    elif hasattr(value, "__dict__"):
-        yield from list(vars(value).items())
+    else:
+        yield from attributes(value).items()
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """The object's own attributes, those in `__slots__` too; empty for what has none."""
+    slots = [n for cls in type(value).__mro__ for n in _names(vars(cls).get("__slots__", ())) if hasattr(value, n)]
+    return {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+
+
+def _names(slots: Any) -> list[str]:
+    return [n for n in ([slots] if isinstance(slots, str) else slots) if n not in ("__dict__", "__weakref__")]
 
 
 def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
@@ -39,10 +50,21 @@ def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torc
 
 
 def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """Every tensor in CUDA memory, gradients of leaves included."""
+    """Every tensor in CUDA memory, gradients of leaves included; of a sparse one those that hold its memory."""
     for _, tensor in walk_tensors(values):
         if tensor.is_cuda:
-            yield tensor
+            yield from memory_of(tensor)
         grad = tensor.grad if tensor.is_leaf else None
         if grad is not None and grad.is_cuda:
-            yield grad
+            yield from memory_of(grad)
+
+
+def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The strided tensors that hold the tensor's memory: itself, or the indices and values of a sparse one."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]

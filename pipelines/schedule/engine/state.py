@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -27,6 +28,17 @@ class _Run:
         self.inside: dict[str, int] = {}  # task -> iteration whose function is running now
 
 
+@dataclass(slots=True)
+class _Step:
+    """What a thread has to know of a task, in one place."""
+
+    task: PipelineTask
+    stream: Any
+    intra: tuple[str, ...]
+    inter: tuple[str, ...]
+    ordered: bool
+
+
 class _EngineState:
     """The fields of an engine, and how they are set back between runs."""
 
@@ -46,6 +58,12 @@ class _EngineState:
         self.leftover: list[Any] = []  # batches taken when another rank had none
         self._tasks: dict[str, PipelineTask] = {name: checked.tasks[name] for name in checked.schedule}
         self._streams = {name: self.device.stream(s.stream) for name, s in checked.schedule.items()}
+        self._steps = {
+            name: _Step(
+                self._tasks[name], self._streams[name], checked.intra[name], checked.inter[name], s.globally_ordered
+            )
+            for name, s in checked.schedule.items()
+        }
         self._sinks = _without_followers(checked)
         self._serial_order = serial_order(checked)
         self._num_slots = num_slots

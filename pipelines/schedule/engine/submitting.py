@@ -51,31 +51,32 @@ class _Submitting(_Batches, ABC):
 
     def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
         """Wait for what the task needs (thread and stream), launch it, let go who waits for it (SWP-9)."""
-        slot, stream = self._slots.of(iter_idx), self._streams[name]
-        self._wait_for_all(run, name, iter_idx, self.checked.intra[name], slot)
-        if self.checked.inter[name] and iter_idx > 0:
-            self._wait_for_all(run, name, iter_idx, self.checked.inter[name], self._slots.of(iter_idx - 1))
+        step, slot, device = self._steps[name], self._slots.of(iter_idx), self.device
+        if step.intra:
+            self._wait_for_all(run, name, iter_idx, step.intra, slot)
+        if step.inter and iter_idx > 0:
+            self._wait_for_all(run, name, iter_idx, step.inter, self._slots.of(iter_idx - 1))
         if run.failure is not None:
             return
-        ctx = self._contexts[iter_idx]
+        ctx, stream = self._contexts[iter_idx], step.stream
         replay = self._shortcuts.will_replay(name)
-        self.device.keep_alive(vars(ctx), stream)
-        body = partial(self._run_task, run, self._tasks[name], ctx, replay)
+        device.keep_alive(vars(ctx), stream)
+        body = partial(self._run_task, run, step.task, ctx, replay)
         work = Work(name, iter_idx, replay)
-        if self.checked.schedule[name].globally_ordered:
+        if step.ordered:
             self._launch_ordered(slot, stream, body, work)
         else:
-            self.device.launch(stream, body, work)
-            self.device.record(slot.events[name], stream)
+            device.launch(stream, body, work)
+            device.record(slot.events[name], stream)
         if run.failure is None:
             # First the subclass: when the last signal is set, its books are in order and the iteration may be retired.
             self._after_task_complete(name, iter_idx)
             slot.submitted(name)
 
     def _wait_for_all(self, run: _Run, name: str, iter_idx: int, deps: tuple[str, ...], slot: Slot) -> None:
-        stream = self._streams[name]
+        stream, signals, wait = self._streams[name], slot.signals, self.device.wait
         for dep in deps:
-            signal = slot.signals[dep]
+            signal = signals[dep]
             if not signal.is_set() and not signal.wait(self.signal_timeout_s):
                 raise PipelineTimeout(
                     f"task {name!r} of iteration {iter_idx} waited {self.signal_timeout_s:g} s for {dep!r} of iteration "
@@ -85,7 +86,7 @@ class _Submitting(_Batches, ABC):
                 )
             if run.failure is not None:
                 return
-            self.device.wait(stream, slot.events[dep])
+            wait(stream, slot.events[dep])
 
     def _launch_ordered(self, slot: Slot, stream: Any, body: Callable[[], None], work: Work) -> None:
         def launch() -> None:

@@ -1,0 +1,49 @@
+"""A plan that was checked: what engines and simulator work from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.schedule.plan import PipelineTask, TaskSchedule, stream_key
+
+
+@dataclass
+class CheckedPlan:
+    """A legal plan with every reference resolved to a name. Order of `schedule` is the order of declaration."""
+
+    schedule: dict[str, TaskSchedule]
+    tasks: dict[str, PipelineTask]  # may lack names that the plan gives without a PipelineTask
+    intra: dict[str, tuple[str, ...]]  # task -> what it waits for in its own iteration
+    inter: dict[str, tuple[str, ...]]  # task -> what it waits for in the iteration before
+    depth: int  # max(stage) + 1
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """Every task, in order of declaration."""
+        return list(self.schedule)
+
+    def stage(self, name: str) -> int:
+        """The task's stage."""
+        return self.schedule[name].stage
+
+    def stream(self, name: str) -> Any:
+        """What tells the task's stream from others."""
+        return stream_key(self.schedule[name].stream)
+
+
+def ancestors(intra: dict[str, tuple[str, ...]]) -> dict[str, set[str]]:
+    """For each task everything it waits for in its own iteration, directly or through others. Needs acyclic input."""
+    known: dict[str, set[str]] = {}
+    for start in intra:
+        todo = [start]
+        while todo:
+            name = todo[-1]
+            missing = [d for d in intra[name] if d not in known]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            known[name] = set(intra[name]).union(*(known[d] for d in intra[name]))
+    return known

@@ -1,0 +1,137 @@
+"""Order that only a clock gives: which dependencies data flow lacks, by declared shared state (SWP-25, SWP-54, SWP-70)."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from itertools import product
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.schedule import PipelinePlan, PipelineTask, PlanWarning, TaskSchedule, simulate, validate_plan
+from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES
+from tests.schedule.simulation_help import FUSED_NS
+
+USES = {  # task -> (what it reads, what it writes) of what iterations share
+    "EmbLookup": (("table",), ()),
+    "ZeroGrad": ((), ("gradients",)),
+    "Forward": (("weights",), ()),
+    "Backward": (("weights",), ("gradients", "table")),
+    "OptimizerStep": (("gradients",), ("weights",)),
+}
+MISSING = ("ZeroGrad", "OptimizerStep")
+
+
+def fused(inter: list[tuple[str, str]], uses: dict = USES) -> PipelinePlan:
+    """FusedSparseDist, whose tasks say what they share."""
+    streams = {"H2D": "memcpy", "InputDistStart": "data_dist", "InputDistWait": "data_dist", "EmbLookup": "emb_lookup"}
+    schedule = {}
+    for name, stage in FUSED_STAGES.items():
+        reads, writes = uses.get(name, ((), ()))
+        task = PipelineTask(name, lambda ctx: None, shared_reads=reads, shared_writes=writes)
+        schedule[task] = TaskSchedule(stage, streams.get(name))
+    return PipelinePlan(schedule, list(FUSED_INTRA), list(inter))
+
+
+def test_swp_70_the_documents_plan_lacks_one_dependency_for_data_flow() -> None:
+    (warning,) = validate_plan(fused(FUSED_INTER), clocked=False).warnings
+    assert f"add {MISSING!r} to inter_iter_deps" in warning
+    assert "'OptimizerStep' and 'ZeroGrad' share 'gradients'" in warning
+    assert validate_plan(fused([*FUSED_INTER, MISSING]), clocked=False).warnings == []
+    without_the_table = validate_plan(fused([MISSING]), clocked=False).warnings
+    assert len(without_the_table) == 1 and "('EmbLookup', 'Backward')" in without_the_table[0]
+
+
+def test_swp_25_where_the_order_is_there_nothing_is_said() -> None:
+    assert validate_plan(fused(FUSED_INTER)).warnings == []  # clocked
+    assert validate_plan(fused(FUSED_INTER), clocked=False, max_depth=1).warnings == []
+    assert validate_plan(fused(FUSED_INTER, {}), clocked=False).warnings == []  # nothing is declared
+    stale = {**USES, "Forward": ((), ()), "Backward": ((), ("table",)), "ZeroGrad": ((), ())}
+    assert validate_plan(fused(FUSED_INTER, stale), clocked=False).warnings == []  # old weights are no harm
+
+
+def test_swp_70_the_dependency_that_is_named_is_the_one_whose_lack_trains_wrongly() -> None:
+    """The default stream of the simulated engine, whose times are the engine's: what runs between ZeroGrad and its step."""
+
+    def order(inter: list[tuple[str, str]]) -> list[str]:
+        timeline = simulate(fused(inter), FUSED_NS, iterations=3, engine="DataFlowPipeline", max_depth=3)
+        spans = sorted((s.start_ns, i, f"{s.task}{s.iteration}") for i, s in enumerate(timeline.spans))
+        return [name for *_, name in spans if name[:-1] in MISSING]
+
+    assert order(FUSED_INTER)[:2] == ["ZeroGrad0", "ZeroGrad1"]
+    assert order([*FUSED_INTER, MISSING]) == [f"{name}{i}" for i in range(3) for name in MISSING]
+
+
+def test_swp_54_the_engine_warns_and_a_clocked_one_does_not() -> None:
+    pytest.importorskip("torch", reason="the engines need torch")
+    from pipelines.schedule import DataFlowPipeline, SWPipeline
+
+    with pytest.warns(PlanWarning, match=r"nothing keeps 'ZeroGrad' behind 'OptimizerStep'"):
+        DataFlowPipeline(fused(FUSED_INTER), 2, "cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SWPipeline(fused(FUSED_INTER), "cpu")
+        DataFlowPipeline(fused(FUSED_INTER), 1, "cpu")
+        DataFlowPipeline(fused([*FUSED_INTER, MISSING]), 2, "cpu")
+
+
+def test_swp_25_without_a_clock_one_stream_orders_nothing_within_an_iteration() -> None:
+    make, use = (PipelineTask(n, print, writes=("x",)) for n in ("make", "use"))
+    plan = PipelinePlan({make: TaskSchedule(), use: TaskSchedule(1)}, [])
+    assert validate_plan(plan).warnings == []  # by the clock, use is a period later
+    (warning,) = validate_plan(plan, clocked=False).warnings
+    assert "have no clock that orders them, both use ctx.x" in warning
+
+
+def test_swp_25_shared_state_of_two_streams_is_a_race_by_the_clock_too() -> None:
+    tasks = [PipelineTask("read", print, shared_reads=("t",)), PipelineTask("write", print, shared_writes=("t",))]
+    plan = PipelinePlan({tasks[0]: TaskSchedule(stream="s"), tasks[1]: TaskSchedule()}, [])
+    (warning,) = validate_plan(plan).warnings
+    assert "are on different streams, both use 't'" in warning
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), n=st.integers(2, 6))
+def test_swp_25_warned_about_is_what_has_no_path_in_the_unrolled_graph(data: st.DataObject, n: int) -> None:
+    """No warning exactly where every conflict of two iterations is a path; with the named dependencies none is left."""
+    names = [f"t{i}" for i in range(n)]
+    pairs = [(b, a) for i, a in enumerate(names) for b in names[i + 1 :]]
+    intra = data.draw(st.lists(st.sampled_from(pairs), unique=True, max_size=8))
+    inter = data.draw(st.lists(st.sampled_from(list(product(names, names))), unique=True, max_size=3))
+    state = st.lists(st.sampled_from(["s", "t"]), unique=True, max_size=2).map(tuple)
+    tasks = {PipelineTask(x, print, shared_reads=data.draw(state), shared_writes=data.draw(state)) for x in names}
+    plan = PipelinePlan({task: TaskSchedule() for task in tasks}, intra, inter)
+    found = [w for w in validate_plan(plan, clocked=False).warnings if "nothing keeps" in w]
+    assert bool(found) == bool(unordered(plan))
+    suggested = [(w.split("add ('")[1].split("'")[0], w.split(", '")[-1].split("'")[0]) for w in found]
+    complete = replace(plan, inter_iter_deps=[*inter, *suggested])
+    assert unordered(complete) == []
+    for one in suggested:  # each is needed
+        assert unordered(replace(plan, inter_iter_deps=[*inter, *(s for s in suggested if s != one)]))
+
+
+def unordered(plan: PipelinePlan, iterations: int = 4) -> list[tuple]:
+    """Conflicting tasks of two iterations that no path connects, by brute force.
+
+    Of one iteration they are ordered: where they are not, that is another warning.
+    """
+    graph = nx.DiGraph()
+    tasks = {task.name: task for task in plan.schedule if isinstance(task, PipelineTask)}
+    for i in range(iterations):
+        graph.add_edges_from(((dep, i), (task, i)) for task, dep in plan.intra_iter_deps)
+        if i:
+            graph.add_edges_from(((dep, i - 1), (task, i)) for task, dep in plan.inter_iter_deps)
+            graph.add_edges_from(((name, i - 1), (name, i)) for name in tasks)
+    graph.add_nodes_from(product(tasks, range(iterations)))
+    found = []
+    for x, y in product(tasks.values(), tasks.values()):
+        if not (nx.has_path(graph, (x.name, 0), (y.name, 0)) or nx.has_path(graph, (y.name, 0), (x.name, 0))):
+            continue
+        writes = {*x.shared_writes} & {*y.shared_reads, *y.shared_writes} | {*y.shared_writes} & {*x.shared_reads}
+        for i, j in product(range(iterations), range(iterations)):
+            if writes and i < j and not nx.has_path(graph, (x.name, i), (y.name, j)):
+                found.append((x.name, i, y.name, j))
+    return found
