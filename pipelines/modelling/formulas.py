@@ -1,0 +1,316 @@
+"""Floating-point operations and bytes of an operator's call, from the shapes of its arguments.
+
+Matrix and vector operations are told apart: only the former count for MFU. Bytes are the least traffic (each operand
+once), so a kernel whose operands lie in a cache may seem faster than memory. Where PyTorch's own counter
+(`torch.utils.flop_counter`) and this one count the same thing, they agree but for three points: the addition of a bias
+is vector work here and nothing there, a causal mask halves attention here, and the weights' gradient of a grouped
+convolution counts once here and `groups` times there.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
+
+HEAVY = ("gemm", "conv", "attention", "norm", "embedding")
+"""Families that own the GPU work below them even where operators inside launch it."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one call. `bytes` is None where an element's size is not known; `flops_uncausal`: without a causal mask."""
+
+    kind: str
+    flops_matrix: int
+    flops_vector: int
+    bytes: int | None
+    dtype: str | None
+    flops_uncausal: int
+
+
+@dataclass(frozen=True)
+class NotModelled:
+    """Why a call has no work: `op_not_modelled`, `no_shapes` or `bad_args`."""
+
+    reason: str
+
+
+def kind_of(op: str) -> str | None:
+    """The formula's family (gemm, conv, attention, norm, embedding, elementwise, …); None without a formula."""
+    found = _kinds().get(op)
+    return None if found is None else _FORMULAS[found][0]
+
+
+def work_of(
+    op: str, dims: Sequence[Any] | None, types: Sequence[str] | None, concrete: Sequence[str] | None
+) -> Work | NotModelled:
+    """The work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as the trace has them."""
+    found = _kinds().get(op)
+    if found is None:
+        return NotModelled("op_not_modelled")
+    if dims is None or types is None:
+        return NotModelled("no_shapes")
+    kind, formula = _FORMULAS[found]
+    try:
+        return formula(kind, Arguments(dims, types, concrete or ()))
+    except (BadArguments, IndexError, TypeError, ZeroDivisionError):
+        return NotModelled("bad_args")
+
+
+@lru_cache
+def _kinds() -> dict[str, str]:
+    with Path(__file__).with_name("op_kinds.csv").open(newline="") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        return {row["op"]: row["kind"] for row in rows}
+
+
+def _sum(*parts: int | None) -> int | None:
+    """None where a part is not known."""
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def _times(n: int, size: int | None) -> int | None:
+    return None if size is None else n * size
+
+
+def _work(
+    kind: str, of: Tensor, total: int | None, *, matrix: int = 0, vector: int = 0, uncausal: int | None = None
+) -> Work:
+    return Work(kind, matrix, vector, total, of.dtype, matrix if uncausal is None else uncausal)
+
+
+# --- Matrix products
+
+
+def _gemm(kind: str, given: Arguments, *, first: int = 0, out_size: int | None = None) -> Work:
+    """mm, bmm; behind a bias at place 0 (`first` = 1) addmm and baddbmm. Output as wide as the first operand."""
+    a, b = given.tensor(first), given.tensor(first + 1)
+    if (
+        len(a.dims) not in (2, 3)
+        or len(a.dims) != len(b.dims)
+        or a.dims[-1] != b.dims[-2]
+        or a.dims[:-2] != b.dims[:-2]
+    ):
+        raise BadArguments(f"no matrix product of {a.dims} and {b.dims}")
+    n_out = math.prod(a.dims[:-1]) * b.dims[-1]
+    bias = given.tensor(0) if first else None
+    total = _sum(a.bytes, b.bytes, _times(n_out, out_size or a.size), bias.bytes if bias else 0)
+    return _work(kind, a, total, matrix=2 * n_out * a.dims[-1], vector=n_out if bias else 0)
+
+
+# --- Convolutions
+
+
+def _conv(kind: str, given: Arguments) -> Work:
+    x, w, bias = given.tensor(0), given.tensor(1), given.optional(2)
+    transposed = bool(given.value(6, False))
+    out = (x.dims[0], w.dims[1] * given.value(8, 1) if transposed else w.dims[0], *_conv_sizes(given, x, w, transposed))
+    n_out = math.prod(out)
+    total = _sum(x.bytes, w.bytes, _times(n_out, x.size), bias.bytes if bias else 0)
+    matrix = 2 * math.prod(w.dims[1:]) * (x.n if transposed else n_out)
+    return _work(kind, x, total, matrix=matrix, vector=n_out if bias else 0)
+
+
+def _conv_sizes(given: Arguments, x: Tensor, w: Tensor, transposed: bool) -> list[int]:
+    """The output's sizes behind batch and channels."""
+    rank = len(w.dims) - 2
+    stride, padding, dilation = (
+        _per_dimension(given.value(place), rank, usual) for place, usual in ((3, 1), (4, 0), (5, 1))
+    )
+    more = _per_dimension(given.value(7), rank, 0)
+    sizes = []
+    for size, k, s, p, d, o in zip(x.dims[2:], w.dims[2:], stride, padding, dilation, more, strict=True):
+        reach = d * (k - 1)
+        sizes.append((size - 1) * s - 2 * p + reach + o + 1 if transposed else (size + 2 * p - reach - 1) // s + 1)
+    return sizes
+
+
+def _per_dimension(given: Any, rank: int, usual: int) -> list[int]:
+    if given is None:
+        return [usual] * rank
+    values = list(given) if isinstance(given, list | tuple) else [given]
+    return values * rank if len(values) == 1 else values
+
+
+def _conv_backward(kind: str, given: Arguments) -> Work:
+    """The mask says which of the gradients of input, weight and bias are made."""
+    grad, x, w = given.tensor(0), given.tensor(1), given.tensor(2)
+    mask = given.value(10, [True, True, False])
+    each = 2 * math.prod(w.dims[1:]) * (x.n if bool(given.value(7, False)) else grad.n)
+    one = _sum(grad.bytes, x.bytes, w.bytes)
+    channels = grad.dims[1]
+    total = _sum(*((one,) * (bool(mask[0]) + bool(mask[1]))), _times(channels, x.size) if mask[2] else 0)
+    return _work(kind, x, total, matrix=each * (bool(mask[0]) + bool(mask[1])), vector=grad.n if mask[2] else 0)
+
+
+# --- Attention
+
+
+def _attention(kind: str, given: Arguments, *, causal_at: int) -> Work:
+    q, k, v = (given.tensor(place, 4) for place in range(3))
+    batch, heads, rows, width = q.dims
+    columns, value_width = k.dims[2], v.dims[3]
+    full = 2 * batch * heads * rows * columns * (width + value_width)
+    total = _sum(q.bytes, k.bytes, v.bytes, _times(batch * heads * rows * value_width, q.size))
+    return _work(kind, q, total, matrix=_masked(full, given.value(causal_at, False), rows, columns), uncausal=full)
+
+
+def _attention_backward(kind: str, given: Arguments, *, causal_at: int) -> Work:
+    """Five products: the scores once more, and one for each of the gradients of scores (two), keys and values."""
+    grad, q, k, v, out = given.tensor(0, 4), given.tensor(1, 4), given.tensor(2, 4), given.tensor(3, 4), _output(given)
+    batch, heads, rows, width = q.dims
+    columns, value_width = k.dims[2], v.dims[3]
+    full = 2 * batch * heads * rows * columns * (3 * width + 2 * value_width)
+    total = _sum(*(tensor.bytes for tensor in (grad, out, q, q, k, k, v, v)))
+    return _work(kind, q, total, matrix=_masked(full, given.value(causal_at, False), rows, columns), uncausal=full)
+
+
+def _output(given: Arguments) -> Tensor:
+    """The forward pass's output: behind q, k, v, and behind the bias where there is a place for one."""
+    fourth = given.optional(4)
+    return fourth if fourth is not None and fourth.dims[-1:] == given.tensor(0).dims[-1:] else given.tensor(5, 4)
+
+
+def _masked(full: int, causal: Any, rows: int, columns: int) -> int:
+    """Top-left causal mask: half where rows and columns are as many (the diagonal split), else the exact share."""
+    if not causal:
+        return full
+    if rows == columns:
+        return full // 2
+    seen = sum(min(i + 1, columns) for i in range(rows))
+    return full * seen // (rows * columns)
+
+
+# --- Norms, softmax, embedding
+
+
+def _batch_norm(kind: str, given: Arguments) -> Work:
+    """Training reads and writes the running statistics and saves two more; evaluation reads the running ones (fp32)."""
+    x = given.tensor(0)
+    training, channels = bool(given.value(5, False)), x.dims[1]
+    statistics = channels * 4 * (6 if training else 2)
+    total = _sum(_times(2 * x.n, x.size), *_parameters(given, 1, 2), statistics)
+    return _work(kind, x, total, vector=(5 if training else 2) * x.n)
+
+
+def _layer_norm(kind: str, given: Arguments) -> Work:
+    x = given.tensor(0)
+    rows = x.n // max(1, math.prod(given.value(1) or x.dims[-1:]))
+    return _work(kind, x, _sum(_times(2 * x.n, x.size), *_parameters(given, 2, 3), 8 * rows), vector=5 * x.n)
+
+
+def _group_norm(kind: str, given: Arguments) -> Work:
+    x = given.tensor(0)
+    groups = x.dims[0] * int(given.value(6, 1))
+    return _work(kind, x, _sum(_times(2 * x.n, x.size), *_parameters(given, 1, 2), 8 * groups), vector=5 * x.n)
+
+
+def _parameters(given: Arguments, *places: int) -> list[int | None]:
+    return [tensor.bytes for tensor in map(given.optional, places) if tensor is not None]
+
+
+def _norm_backward(kind: str, given: Arguments) -> Work:
+    x = given.tensor(0)
+    return _work(kind, x, _times(3 * x.n, x.size), vector=9 * x.n)
+
+
+def _softmax(kind: str, given: Arguments) -> Work:
+    x = given.tensor(0)
+    return _work(kind, x, _times(2 * x.n, x.size), vector=3 * x.n)
+
+
+def _embedding(kind: str, given: Arguments) -> Work:
+    table, index = given.tensor(0, 2), given.tensor(1)
+    return _work(kind, table, _sum(_times(2 * index.n * table.dims[1], table.size), index.bytes))
+
+
+# --- Elementwise work, copies, reductions
+
+
+def _elementwise(kind: str, given: Arguments, *, reads: int, out_size: int | None = None) -> Work:
+    """The output is the operands' common shape; a tensor without dimensions does not decide its type."""
+    tensors = given.tensors()[:reads]
+    if not tensors:
+        raise BadArguments("no tensor")
+    widest = max(
+        (t for t in tensors if t.dims), key=lambda t: t.size or 0, default=max(tensors, key=lambda t: t.size or 0)
+    )
+    n_out = math.prod(_broadcast([t.dims for t in tensors]))
+    total = _sum(*(t.bytes for t in tensors), _times(n_out, out_size or widest.size))
+    return _work(kind, widest, total, vector=n_out)
+
+
+def _broadcast(shapes: list[tuple[int, ...]]) -> list[int]:
+    out: list[int] = []
+    for place in range(1, max(map(len, shapes)) + 1):
+        sizes = {shape[-place] for shape in shapes if place <= len(shape)} - {1}
+        if len(sizes) > 1:
+            raise BadArguments(f"shapes do not go together: {shapes}")
+        out.append(sizes.pop() if sizes else 1)
+    return out
+
+
+def _copy(kind: str, given: Arguments) -> Work:
+    to, source = given.tensor(0), given.tensor(1)
+    return _work(kind, to, _sum(to.bytes, _times(min(source.n, to.n), source.size)))
+
+
+def _fill(kind: str, given: Arguments) -> Work:
+    to = given.tensor(0)
+    return _work(kind, to, to.bytes)
+
+
+def _reduce(kind: str, given: Arguments, *, dims_at: int) -> Work:
+    """Over the dimensions at a place: a list or a number; all without one."""
+    x = given.tensor(0)
+    over = (
+        given.value(dims_at)
+        if dims_at < len(given.types) and given.types[dims_at] in ("Scalar", "ScalarList")
+        else None
+    )
+    if over is None or over == [] or isinstance(over, bool):
+        n_out = 1
+    else:
+        gone = {d % len(x.dims) for d in (over if isinstance(over, list | tuple) else [over])}
+        n_out = math.prod(n for place, n in enumerate(x.dims) if place not in gone)
+    return _work(kind, x, _times(x.n + n_out, x.size), vector=x.n)
+
+
+def _cumulative(kind: str, given: Arguments) -> Work:
+    x = given.tensor(0)
+    return _work(kind, x, _times(2 * x.n, x.size), vector=x.n)
+
+
+# A number behind a name is the place of the argument that says "causal", or of the dimensions that go, or a count of
+# tensors (op_kinds.csv).
+_FORMULAS: dict[str, tuple[str, Callable[[str, Arguments], Work]]] = {
+    "gemm": ("gemm", _gemm),
+    "gemm_bias": ("gemm", partial(_gemm, first=1)),
+    "scaled_gemm": ("gemm", partial(_gemm, out_size=2)),
+    "conv": ("conv", _conv),
+    "conv_backward": ("conv", _conv_backward),
+    "attention_4": ("attention", partial(_attention, causal_at=4)),
+    "attention_6": ("attention", partial(_attention, causal_at=6)),
+    "attention_backward_11": ("attention", partial(_attention_backward, causal_at=11)),
+    "attention_backward_14": ("attention", partial(_attention_backward, causal_at=14)),
+    "batch_norm": ("norm", _batch_norm),
+    "layer_norm": ("norm", _layer_norm),
+    "group_norm": ("norm", _group_norm),
+    "norm_backward": ("norm", _norm_backward),
+    "softmax": ("softmax", _softmax),
+    "embedding": ("embedding", _embedding),
+    **{f"elementwise_{n}": ("elementwise", partial(_elementwise, reads=n)) for n in (1, 2, 3)},
+    **{f"comparison_{n}": ("elementwise", partial(_elementwise, reads=n, out_size=1)) for n in (1, 2)},
+    "copy": ("copy", _copy),
+    "fill": ("fill", _fill),
+    "reduce_1": ("reduce", partial(_reduce, dims_at=1)),
+    "reduce_2": ("reduce", partial(_reduce, dims_at=2)),
+    "cumulative": ("reduce", _cumulative),
+}

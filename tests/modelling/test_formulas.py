@@ -1,0 +1,145 @@
+"""Work of operators: against reference numbers of real traces, against torch's own counter on fresh shapes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.modelling.formulas import NotModelled, Work, work_of
+
+TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
+    reference = json.loads((shared / "golden" / "modelling" / f"flops__{trace}.json").read_text())
+    assert reference["ops"]
+    for op in reference["ops"]:
+        found = work_of(op["name"], op["input_dims"], op["input_type"], op["concrete"])
+        expected = op["cost"]
+        if expected is None:
+            assert found == NotModelled(op["why_null"]), op
+            continue
+        assert isinstance(found, Work), op
+        keys = ("flops_matrix", "flops_vector", "bytes", "dtype")
+        assert [getattr(found, key) for key in keys] == [expected[key] for key in keys], op
+        assert found.flops_uncausal == expected["params"].get("flops_uncausal", expected["flops_matrix"])
+
+
+def test_shapes_that_torch_was_asked_about(shared: Path) -> None:
+    """Recorded answers of torch's counter; grouped convolutions backwards are where it counts too much."""
+    reference = json.loads((shared / "golden" / "modelling" / "torch_flop_counter_check.json").read_text())
+    made = reference["made"]
+    assert made
+    for case in made:
+        args = case["args"]
+        found = work_of(case["name"], args["Input Dims"], args["Input type"], args["Concrete Inputs"])
+        assert isinstance(found, Work)
+        assert found.flops_uncausal == case["mine"]
+
+
+sizes = st.integers(1, 24)
+
+
+def counted(run: Any) -> int:
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.device("meta"):
+        run(torch)
+    return counter.get_total_flops()
+
+
+def flops(op: str, dims: list, concrete: list[str] | None = None, tensors: int | None = None) -> int:
+    n = len(dims) if tensors is None else tensors
+    types = ["float"] * n + ["ScalarList"] * (len(dims) - n)
+    found = work_of(op, dims, types, concrete or [""] * len(dims))
+    assert isinstance(found, Work)
+    return found.flops_uncausal
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes, sizes, sizes, sizes)
+def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> None:
+    assert flops("aten::mm", [[m, k], [k, n]]) == counted(lambda t: t.ones(m, k) @ t.ones(k, n))
+    assert flops("aten::bmm", [[batch, m, k], [batch, k, n]]) == counted(
+        lambda t: t.bmm(t.ones(batch, m, k), t.ones(batch, k, n))
+    )
+    assert flops("aten::addmm", [[n], [m, k], [k, n]]) == counted(
+        lambda t: t.addmm(t.ones(n), t.ones(m, k), t.ones(k, n))
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3),
+    st.integers(0, 2), st.integers(1, 2), st.booleans(), st.integers(8, 12),
+)  # fmt: skip
+def test_convolutions_as_torch_counts_them(
+    batch: int, into: int, out: int, groups: int, stride: int, padding: int, dilation: int, transposed: bool, size: int
+) -> None:
+    x = [batch, into * groups, size, size]
+    w = [into * groups, out, 3, 2] if transposed else [out * groups, into, 3, 2]
+    more = [[stride] * 2, [padding] * 2, [dilation] * 2, transposed, [0, 0], groups]
+    concrete = ["", "", "", *map(str, more)]
+    expected = counted(lambda t: t.ops.aten.convolution(t.ones(x), t.ones(w), None, *more))
+    types = ["float", "float", "", *["ScalarList"] * 3, "Scalar", "ScalarList", "Scalar"]
+    found = work_of("aten::convolution", [x, w, *[[]] * 7], types, concrete)
+    assert isinstance(found, Work)
+    assert found.flops_matrix == expected
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 4), sizes, sizes, st.sampled_from([8, 16]), st.booleans())
+def test_attention_is_the_same_as_its_products(
+    batch: int, heads: int, rows: int, columns: int, width: int, causal: bool
+) -> None:
+    """Masked by counting the pairs that a causal mask leaves; unmasked as torch counts the two products."""
+    q, k = [batch, heads, rows, width], [batch, heads, columns, width]
+    types = ["c10::BFloat16"] * 3 + ["Scalar"] * 4
+    found = work_of(
+        "aten::_scaled_dot_product_flash_attention",
+        [q, k, k, [], [], [], []],
+        types,
+        ["", "", "", "0.", str(causal), "False", ""],
+    )
+    assert isinstance(found, Work)
+    full = counted(lambda t: t.matmul(t.ones(q), t.ones(*q[:3][:2], width, columns))) + counted(
+        lambda t: t.matmul(t.ones(*q[:3], columns), t.ones(k))
+    )
+    assert found.flops_uncausal == full
+    if causal and rows != columns:
+        pairs = sum(1 for i in range(rows) for j in range(columns) if j <= i)
+        assert found.flops_matrix == 4 * batch * heads * width * pairs
+    else:
+        assert found.flops_matrix == (full // 2 if causal else full)
+
+
+def test_positions_of_causal_flags_are_those_of_the_schemas() -> None:
+    torch = pytest.importorskip("torch")
+    places = {
+        "_scaled_dot_product_flash_attention": 4,
+        "_scaled_dot_product_efficient_attention": 6,
+        "_scaled_dot_product_cudnn_attention": 6,
+        "_scaled_dot_product_flash_attention_backward": 11,
+        "_scaled_dot_product_efficient_attention_backward": 11,
+        "_scaled_dot_product_cudnn_attention_backward": 14,
+    }
+    for name, place in places.items():
+        schema = getattr(torch.ops.aten, name).default._schema
+        assert [argument.name for argument in schema.arguments][place] == "is_causal", name
+
+
+def test_what_cannot_be_modelled_says_why() -> None:
+    assert work_of("aten::index", [[3]], ["float"], [""]) == NotModelled("op_not_modelled")
+    assert work_of("aten::mm", None, None, None) == NotModelled("no_shapes")
+    assert work_of("aten::mm", [[2, 3], [4, 5]], ["float", "float"], ["", ""]) == NotModelled("bad_args")
+    assert work_of("aten::mm", [[[2, 3], [3, 5]]], ["TensorList"], [""]) == NotModelled("bad_args")
+    unknown = work_of("aten::mm", [[2, 3], [3, 5]], ["c10::complex", "float"], ["", ""])
+    assert isinstance(unknown, Work)
+    assert (unknown.flops_matrix, unknown.bytes, unknown.dtype) == (60, None, None)
