@@ -31,7 +31,7 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
     return {
         "capture_id": capture,
         "job": job,
-        "rank": _rank_from_name(path.name) if rank is None else rank,
+        "rank": rank_from_name(path.name) if rank is None else rank,
         "world_size": _whole(spread.get("world_size")),
         "host": next((str(metadata[key]) for key in _HOST_KEYS if metadata.get(key)), None),
         "device_name": str(devices[0]["name"]) if devices and devices[0].get("name") else None,
@@ -46,7 +46,8 @@ def _whole(value: Any) -> int | None:
         return None
 
 
-def _rank_from_name(name: str) -> int | None:
+def rank_from_name(name: str) -> int | None:
+    """The rank that a file's name says, by RANK_PATTERN or the environment's; None where it says none."""
     match = re.search(os.environ.get("TRACELAKE_RANK_PATTERN", RANK_PATTERN), name, re.IGNORECASE)
     found = next((group for group in match.groups() if group), None) if match else None
     return _whole(found)

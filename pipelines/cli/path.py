@@ -134,6 +134,15 @@ def critical_path(
     alternatives: Annotated[
         int, typer.Option(help="How many of the next longest paths to show that differ in a kernel or operator.", min=0)
     ] = 0,
+    dependencies: Annotated[
+        str,
+        typer.Option(
+            help="Operators of a thread wait for each other (serial) or for their data, by an execution trace."
+        ),
+    ] = "serial",
+    execution_trace: Annotated[
+        Path | None, typer.Option(help="The execution trace (PyTorch, Chakra) where it does not lie beside TRACE.")
+    ] = None,
     settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
@@ -143,6 +152,7 @@ def critical_path(
     Example: `tracelake critical-path rank0.json.gz --annotation ProfilerStep --instance 0:1 --profile hta`
     """
     from pipelines.critical_path.answer import critical_path as compute
+    from pipelines.critical_path.dependencies import MODES, SWITCH, NothingJoined
     from pipelines.critical_path.saved import looks_saved
     from pipelines.critical_path.switches import switch_overrides
     from pipelines.critical_path.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
@@ -150,8 +160,13 @@ def critical_path(
 
     if profile not in PROFILES:
         raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+    if dependencies not in MODES:
+        raise fail(f"no dependencies {dependencies!r}", f"There are: {', '.join(MODES)}")
+    by_data = dependencies == "data"
+    if execution_trace and not by_data:
+        raise fail("--execution-trace goes with --dependencies data")
     if looks_saved(Path(trace)):
-        if annotation or instance or edges or save or alternatives or settings or profile != "default":
+        if annotation or instance or edges or save or alternatives or settings or by_data or profile != "default":
             raise fail(
                 f"{trace} is a saved path: its window, profile and switches are what they were", "Give the trace."
             )
@@ -163,7 +178,10 @@ def critical_path(
         )
     except ValueError as error:
         raise fail(str(error)) from None
-    with opened(trace, lake) as (con, trace_id):
+    with opened(trace, lake, with_arguments=by_data) as (con, trace_id):
+        if by_data:
+            _join_execution(con, trace_id, execution_trace)
+            overrides[profile, SWITCH] = dependencies
         request = WindowRequest(trace_id, "full" if not annotation else "asked", profile, annotation, first, last)
         try:
             with progress(None, "computing") as advance:
@@ -178,9 +196,29 @@ def critical_path(
                     with_path=json,
                     on_model=lambda name: advance(1, f"computing {name}"),
                 )
-        except (WindowNotFound, OSError) as error:
+        except (WindowNotFound, NothingJoined, OSError) as error:
             raise fail(str(error)) from None
     _show(Path(trace).name, answer, json=json)
+
+
+def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
+    """Read the execution trace that was given, or that lies beside the trace, and join it to the operators."""
+    from pipelines.execution import load_execution
+    from pipelines.execution.beside import NoExecutionTrace, execution_trace_beside
+    from pipelines.sqltext import quoted
+    from pipelines.traces import TraceRejected
+
+    path, rank = con.execute(f"SELECT path, rank FROM traces WHERE trace_id = {quoted(trace_id)}").fetchone()
+    try:
+        file = given or execution_trace_beside(Path(path), rank)
+        with progress(None, f"reading {file.name}") as advance:
+            load_execution(con, file, trace_id, on_bytes=advance)
+    except NoExecutionTrace as error:
+        raise fail(
+            str(error), "Give it: --execution-trace FILE (torch.profiler.ExecutionTraceObserver records one)"
+        ) from None
+    except (TraceRejected, OSError) as error:
+        raise fail(str(error)) from None
 
 
 def _show(title: str, answer: Any, *, json: bool) -> None:
@@ -212,7 +250,9 @@ def path_table(title: str, answer: Any) -> Table:
         )
     covered = f", {100 * answer.length_us / answer.window_us:.1f} % of the window" if answer.window_us else ""
     heading = f"critical path of {title}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
-    table = Table(title=heading, title_justify="left", min_width=len(heading))
+    table = Table(
+        title=heading, title_justify="left", min_width=len(heading), caption=_by_data(answer), caption_justify="left"
+    )
     table.add_column("bound by")
     table.add_column("percent", justify="right")
     table.add_column("time", justify="right")
@@ -220,6 +260,16 @@ def path_table(title: str, answer: Any) -> Table:
         if percent:
             table.add_row(bound_by or "(none)", f"{percent:.2f}", human_us(answer.length_us * percent / 100))
     return table
+
+
+def _by_data(answer: Any) -> str | None:
+    said = answer.dependencies
+    if said["mode"] == "serial":
+        return None
+    return (
+        f"dependencies by data: {said['joined']:,} of {said['operators']:,} operators ({100 * said['share']:.1f} %) joined to "
+        f"{escape(said['execution_trace'])} by {said['method']}. Optimistic: one thread runs one operator at a time."
+    )
 
 
 def alternatives_table(answer: Any) -> Table:

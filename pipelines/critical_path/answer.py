@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.critical_path.dependencies import describe_dependencies, serial
 from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
@@ -28,7 +29,7 @@ class PathAnswer:
     """A window's critical path. Times are microseconds; `summary` is percent of the path's length by what bounds it.
 
     `success` is False where the graph has no path: it is empty or has a cycle. `path` is in order from its beginning;
-    `alternatives` are those asked for (`alternative_rows`), longest first.
+    `alternatives` are those asked for (`alternative_rows`), longest first. `dependencies` says what orders operators.
     """
 
     success: bool
@@ -40,6 +41,7 @@ class PathAnswer:
     window_us: float | None = None
     path: list[dict[str, Any]] = field(default_factory=list)
     alternatives: list[dict[str, Any]] = field(default_factory=list)
+    dependencies: dict[str, Any] = field(default_factory=serial)
 
     def as_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -63,9 +65,11 @@ def critical_path(
 
     `edges_file` receives one row an edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
     receives the path with its graph (`saved.py`, whose errors it raises); `alternatives` says how many other paths to
-    find. Raises WindowNotFound when nothing opens the window.
+    find. Raises WindowNotFound when nothing opens the window, NothingJoined where data dependencies are asked for (the
+    switch `dependencies`) and no execution trace was joined (`load_execution`).
     """
     request_windows(con, [request], overrides)
+    dependencies = describe_dependencies(con, request, overrides or {})
     targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
     if edges_file or with_edges:
         targets.append("critical_path_edges")
@@ -85,7 +89,7 @@ def critical_path(
         raise explain_missing(con, request)
     if edges_file:
         con.execute(_EDGE_FILE.format(path=str(edges_file).replace("'", "''")))
-    answer = _answer(con, windows[0][0] / 1000, with_path)
+    answer = replace(_answer(con, windows[0][0] / 1000, with_path), dependencies=dependencies)
     if alternatives and answer.success:
         from pipelines.critical_path.alternative_rows import alternative_rows
 
