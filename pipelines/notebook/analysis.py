@@ -1,0 +1,205 @@
+"""`TraceAnalysis`: the traces of a folder, of files or of a lake, and every question to them as a method."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.critical_path.overlay import write_overlay
+from pipelines.critical_path.switches import switch_overrides
+from pipelines.critical_path.windows import PROFILES, WindowRequest, parse_instance
+from pipelines.lake.store import Lake
+from pipelines.models.materialize import MEMORY_LIMIT
+from pipelines.notebook import tables
+from pipelines.notebook.path import CriticalPath, compute
+from pipelines.notebook.sources import Files, Trace, find, of_lake, take_in
+from pipelines.sqltext import quoted
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+
+class TraceAnalysis:
+    """Traces to ask about. The methods that HTA has, too, are named as there; tables come as Ibis expressions.
+
+    `TraceAnalysis("rank0.json.gz")`, `TraceAnalysis({0: "a.json.gz", 1: "b.json.gz"})`, `TraceAnalysis(trace_dir="run/")`
+    read files: into `lake` where one is given, which keeps them for the next session, else into a temporary lake that
+    `close()`, the end of a `with` block, or the end of the process removes. `TraceAnalysis(lake="/data/lake")` reads
+    none; `job` is one job of it (of files: what to call theirs).
+
+    Raises ValueError where nothing is given, FileNotFoundError for a folder or a lake that is none, TraceRejected for a
+    file that is no trace (in a folder: a warning).
+    """
+
+    def __init__(
+        self,
+        trace_files: Files | None = None,
+        trace_dir: str | Path | None = None,
+        *,
+        lake: Lake | str | Path | None = None,
+        job: str | None = None,
+    ) -> None:
+        if trace_files is None and trace_dir is None and lake is None:
+            raise ValueError("give trace_files, trace_dir or lake")
+        self.scratch = Path(tempfile.mkdtemp(prefix="tracelake-"))
+        # Not with the object: tables that were asked of it still read the temporary lake.
+        atexit.register(self.close)
+        given = self.scratch / "lake" if lake is None else lake
+        self.lake = given if isinstance(given, Lake) else Lake(given)
+        try:
+            if trace_files is None and trace_dir is None:
+                self.traces: list[Trace] = of_lake(self.lake, job)
+            else:
+                self.traces = take_in(self.lake, trace_files, trace_dir, job)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> TraceAnalysis:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the temporary files; a lake that was given stays."""
+        atexit.unregister(self.close)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def find(self, rank: int | str | None) -> Trace:
+        """The trace of a rank or of the beginning of a trace id; None where there is one only. Raises TraceNotFound."""
+        return find(self.traces, rank)
+
+    def connect(self, trace_id: str) -> duckdb.DuckDBPyConnection:
+        """A private connection with views `events`, `traces` and `findings` of one trace. The caller closes it."""
+        con = duckdb.connect()
+        con.execute(f"SET temp_directory = {quoted(self.scratch)}")
+        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        con.execute("SET preserve_insertion_order = false")
+        self.lake.create_views(con, ["events", "findings"], trace_id)
+        return con
+
+    def critical_path_analysis(
+        self,
+        rank: int | str | None = None,
+        annotation: str = "",
+        instance_id: int | tuple[int, int] | str | None = None,
+        *,
+        profile: str = "default",
+        switches: Mapping[str, Any] | None = None,
+    ) -> CriticalPath:
+        """The critical path of a rank (or trace id), of the whole trace or under an annotation; also as HTA's pair:
+        `graph, success = …`.
+
+        `instance_id`: None is the first instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth. Profile `hta`
+        gives HTA 0.6.1's graph; `switches` sets single ones (docs/differences-from-hta.md).
+
+        Raises TraceNotFound, WindowNotFound (the message lists the annotations there are), and ValueError for an
+        instance, profile or switch that is none.
+        """
+        if profile not in PROFILES:
+            raise ValueError(f"no profile {profile!r}; there are: {', '.join(PROFILES)}")
+        if isinstance(instance_id, int):
+            instance_id = (instance_id, instance_id)
+        text = instance_id if instance_id is None or isinstance(instance_id, str) else ":".join(map(str, instance_id))
+        first, last = parse_instance(text)
+        overrides = switch_overrides(profile, ((name, str(value).lower()) for name, value in (switches or {}).items()))
+        window = "asked" if annotation else "full"
+        request = WindowRequest(self.find(rank).trace_id, window, profile, annotation, first, last)
+        return compute(self, request, overrides)
+
+    def overlay_critical_path_analysis(
+        self,
+        rank: int | str | None,
+        critical_path_graph: CriticalPath,
+        output_dir: str | Path,
+        only_show_critical_events: bool = True,
+        show_all_edges: bool = False,
+    ) -> str:
+        """Write the rank's trace with the path marked, for Perfetto or chrome://tracing, and return the file's path.
+
+        As in HTA, `show_all_edges` shows where all events are. Raises ValueError for the path of another trace.
+        """
+        trace = self.find(rank)
+        critical_path_graph.check_is_of(trace)
+        with self.connect(trace.trace_id) as con:
+            for name in ("critical_path", "critical_path_edges"):
+                con.register(name, critical_path_graph.arrow(name))
+            written = write_overlay(
+                con,
+                trace.trace_id,
+                None,
+                Path(output_dir),
+                window_id=critical_path_graph.window_id,
+                only_critical=only_show_critical_events,
+                all_edges=show_all_edges,
+            )
+        return str(written)
+
+    def tables(self, *names: str) -> list[ir.Table]:
+        """Tables of the lake (`tracelake tables` lists them), computed first where that is due, with the rows of these
+        traces. Tables that are to be joined have to be asked for together. Raises CatalogError for an unknown name.
+        """
+        return tables.of_traces(self.lake, names, self.traces)
+
+    def table(self, name: str) -> ir.Table:
+        """One of `tables`."""
+        return self.tables(name)[0]
+
+    def _ranked(self, name: str, ranks: Iterable[int] | None = None) -> ir.Table:
+        traces = self.traces if ranks is None else [self.find(rank) for rank in ranks]
+        return tables.with_rank(self.lake, name, traces)
+
+    def get_profiler_steps(self) -> list[int]:
+        """The numbers of the profiler steps, ascending."""
+        return tables.profiler_steps(self._ranked("events"))
+
+    def get_temporal_breakdown(self) -> ir.Table:
+        """Table `temporal_breakdown` with the rank: a row a rank and device, times in ns."""
+        return self._ranked("temporal_breakdown").order_by("rank", "device")
+
+    def get_comm_comp_overlap(self) -> ir.Table:
+        """A row a rank and device: the percentage of communication time that computation hides; NULL without any."""
+        return tables.overlap(self.get_temporal_breakdown())
+
+    def get_gpu_kernel_breakdown(
+        self, num_kernels: int | None = 10, include_memory_kernels: bool = True
+    ) -> tuple[ir.Table, ir.Table]:
+        """Time by class of kernel, and by kernel: for each rank and class the `num_kernels` with most time (None: all).
+
+        The first: rank, device, class, busy_ns (overlapping kernels of a class count once), n_kernels. The second: rank,
+        class, name, n, sum_ns, max_ns, min_ns, mean_ns, std_ns (NULL for a single kernel).
+        """
+        intervals, kernels = self._ranked("merged_intervals"), self._ranked("kernels")
+        return tables.kernel_classes(intervals, include_memory_kernels), tables.kernel_names(
+            kernels, num_kernels, include_memory_kernels
+        )
+
+    def get_queue_length_time_series(self, ranks: Iterable[int] | None = None) -> ir.Table:
+        """Table `queue_length` with the rank: how many launches wait on each stream, after each change of it."""
+        return self._ranked("queue_length", ranks)
+
+    def get_queue_length_summary(self, ranks: Iterable[int] | None = None) -> ir.Table:
+        """Count, mean, deviation and quartiles of the queue's length over its changes, a row a rank, device and stream."""
+        return tables.queue_summary(self._ranked("queue_length", ranks))
+
+    def get_time_spent_blocked_on_full_queue(
+        self, queue_length: ir.Table | None = None, max_queue_length: int = 1024
+    ) -> ir.Table:
+        """Time with that many launches waiting or more, ns, a row a rank, device and stream that had any.
+
+        `queue_length` is what `get_queue_length_time_series` gave (None: of all ranks).
+        """
+        return tables.full_queue(
+            self.get_queue_length_time_series() if queue_length is None else queue_length, max_queue_length
+        )
+
+    def get_cuda_kernel_launch_stats(self, ranks: Iterable[int] | None = None) -> ir.Table:
+        """Table `launches` with the rank: each call that launched GPU work, its duration, the work's, and the delay."""
+        return self._ranked("launches", ranks)

@@ -1,0 +1,100 @@
+"""Which traces an analysis looks at: files that go into its lake, or what a lake holds; and which of them is meant."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipelines.ingest import ingest
+from pipelines.lake.store import Lake
+from pipelines.traces import TraceRejected
+
+Files = Mapping[int, str | Path] | Iterable[str | Path] | str | Path
+
+
+class TraceNotFound(LookupError):
+    """No trace is meant, or several are; the message lists those there are."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace of the lake. `rank` is the one it was given with, else what the file says, else None."""
+
+    trace_id: str
+    rank: int | None
+    path: str
+
+    def __str__(self) -> str:
+        return f"{'no rank' if self.rank is None else f'rank {self.rank}'}: {self.trace_id} ({Path(self.path).name})"
+
+
+def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[Trace]:
+    """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it holds already stays.
+
+    Raises TraceRejected for a given file that is no trace, FileNotFoundError for a folder that is none. In a folder
+    files that are no traces get a warning; where it has no others, the first of them is raised.
+    """
+    by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
+    if files is None:
+        if not Path(folder or "").is_dir():
+            raise FileNotFoundError(f"there is no folder {folder}")
+        given = [Path(folder or "")]
+    elif isinstance(files, str | Path):
+        given = [Path(files)]
+    else:
+        given = [file for _, file in by_rank] or [Path(str(file)) for file in files]
+    rows = ingest(given, lake, job).rows
+    rejections = [TraceRejected(row.path, row.byte_offset, row.reason or "") for row in rows if row.trace_id is None]
+    known = {trace.trace_id: trace for trace in of_lake(lake)} if lake.exists else {}
+    found = {row.path: known[row.trace_id] for row in rows if row.trace_id in known}
+    if rejections and (files is not None or not found):
+        raise rejections[0]
+    for rejection in rejections:
+        warnings.warn(f"left out: {rejection}", stacklevel=4)
+    if not found:
+        raise TraceNotFound(f"there are no trace files in {folder or 'the files given'}")
+    if wrong := [str(file) for _, file in by_rank if str(file) not in found]:
+        raise TraceNotFound(f"{wrong[0]} is a folder: give one file a rank")
+    ranked = [replace(found[str(file)], rank=rank) for rank, file in by_rank]
+    return sorted(ranked or {trace.trace_id: trace for trace in found.values()}.values(), key=_order)
+
+
+def of_lake(lake: Lake, job: str | None = None) -> list[Trace]:
+    """The traces of a lake, of one job or of all, by rank. Raises FileNotFoundError where the lake has none."""
+    if not lake.exists:
+        raise FileNotFoundError(f"no traces in the lake {lake.root}")
+    with lake.connect(["traces"]) as con:
+        rows = con.execute("SELECT trace_id, rank, path, job FROM traces").fetchall()
+    traces = [Trace(trace_id, rank, path) for trace_id, rank, path, of in rows if job is None or of == job]
+    if not traces:
+        jobs = sorted({str(of) for *_, of in rows})
+        raise TraceNotFound(f"no trace of job {job!r} in the lake {lake.root}; its jobs: {', '.join(jobs)}")
+    return sorted(traces, key=_order)
+
+
+def _order(trace: Trace) -> tuple:
+    return trace.rank is None, trace.rank or 0, trace.path
+
+
+def find(traces: list[Trace], rank: int | str | None) -> Trace:
+    """The trace of a rank, or whose id begins with a text; None is the only trace there is. Raises TraceNotFound.
+
+    A trace that does not know its rank is rank 0 where it is the only one (as in HTA).
+    """
+    if rank is None:
+        matching, what = traces, "rank None"
+    elif isinstance(rank, str):
+        matching, what = [trace for trace in traces if trace.trace_id.startswith(rank)], f"trace id {rank!r}"
+    else:
+        only = len(traces) == 1 and rank == 0
+        matching = [trace for trace in traces if trace.rank == rank or (only and trace.rank is None)]
+        what = f"rank {rank}"
+    ids = {trace.trace_id for trace in matching}
+    if len(ids) == 1:
+        return matching[0]
+    shown = (matching or traces)[:20]
+    more = f"; and {len(matching or traces) - 20} more" if len(matching or traces) > 20 else ""
+    fits = "fits several traces: give the trace id as rank, or one job" if ids else "fits no trace"
+    raise TraceNotFound(f"{what} {fits}. There are: {'; '.join(map(str, shown))}{more}")
