@@ -15,7 +15,8 @@ class DataFlowPipeline(_PipelineBase):
     """Runs a plan without clock: stages are ignored, at most `max_depth` iterations are in flight.
 
     A task is "done" when it is submitted (event recorded), not when the device has run it. `max_depth` limits memory and
-    is the back-pressure: an iteration leaves only when progress() returns it, and only then a new one begins.
+    is the back-pressure: an iteration leaves only when progress() returns it, and only then a new one begins. So a task
+    is in flight (`pending`) from its submission to that return, however early it was done (trap T10).
     `max_depth=1` runs one iteration after the other, with overlap only inside it; the document's "degenerates to
     synchronous" (trap T8) is not so for plans of more than one stage.
 

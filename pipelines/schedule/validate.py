@@ -175,7 +175,11 @@ def find_cycle(deps: dict[str, tuple[str, ...]]) -> list[str] | None:
 
 
 def _check_corollary_1(checked: CheckedPlan) -> list[str]:
-    """SWP-17: what a task waits for in its own iteration must not be in a later stage."""
+    """SWP-17: what a task waits for in its own iteration must not be in a later stage.
+
+    The document's own P/Q/R examples of ready-first break this rule (R of stage 0 depends on Q of stage 1), so they are
+    refused (trap T4); with (R, Q) in inter_iter_deps they are legal.
+    """
     problems = []
     for task, deps in checked.intra.items():
         for dep in deps:
