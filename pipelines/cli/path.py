@@ -172,7 +172,7 @@ def critical_path(
             )
         return _show(*_restored(Path(trace)), json=json)
     try:
-        first, last = parse_instance(instance)
+        first, last = parse_instance(instance, annotation)
         overrides = switch_overrides(
             profile, ((name, value) for name, _, value in (s.partition("=") for s in settings or []))
         )
@@ -314,7 +314,7 @@ def overlay(
     with opened(trace, lake, with_arguments=True) as (con, trace_id):
         window = "full" if not annotation else "asked"
         try:
-            first, last = parse_instance(instance)
+            first, last = parse_instance(instance, annotation)
             compute(
                 con,
                 load_catalog(),

@@ -70,7 +70,7 @@ def what_if(
     if profile not in PROFILES:
         raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
     try:
-        first, last = parse_instance(instance)
+        first, last = parse_instance(instance, annotation)
         scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
         _check(scenarios, sensitivity, redraw)
     except ValueError as error:

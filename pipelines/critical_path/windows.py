@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from pipelines.execution.tables import create_tables
-from pipelines.sqltext import row
+from pipelines.sqltext import quoted, row
 
 PROFILES = ("default", "hta")
 
@@ -30,10 +30,15 @@ class WindowRequest:
     last: int = 0
 
 
-def parse_instance(text: str | None) -> tuple[int, int]:
-    """`None` is (0, 0), `"3"` is (3, 3), `"3:5"` is (3, 5), inclusive on both sides. Raises ValueError with the forms."""
+def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int, int]:
+    """`None` is (0, 0), `"3"` is (3, 3), `"3:5"` is (3, 5), inclusive on both sides.
+
+    Raises ValueError with the forms, and where there is an instance but the annotation is empty (None: not checked).
+    """
     if text is None:
         return 0, 0
+    if annotation == "":
+        raise ValueError(f"instance {text!r} of what? Give the annotation, such as ProfilerStep, too")
     first, _, last = text.partition(":")
     try:
         bounds = int(first), int(last or first)
@@ -68,7 +73,8 @@ def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> l
     """The windows that the lake holds of each trace: the whole of it (`full`), and every profiler step by its name."""
     traces = list(trace_ids)
     steps = con.execute(
-        "SELECT trace_id, name FROM events WHERE cat = 'user_annotation' AND dur_ns IS NOT NULL "
+        # Writers of 2021 have steps among the operators.
+        "SELECT trace_id, name FROM events WHERE cat IN ('user_annotation', 'cpu_op') AND dur_ns IS NOT NULL "
         f"AND name LIKE 'ProfilerStep#%' AND trace_id IN {row(['', *traces])} GROUP BY ALL ORDER BY trace_id, min(ts_ns)"
     ).fetchall()
     whole = [WindowRequest(trace_id) for trace_id in traces]
@@ -77,15 +83,27 @@ def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> l
 
 def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> WindowNotFound:
     """The error for a window that no event opens, with the annotations and instance counts that the trace has."""
-    rows = con.execute(
-        "SELECT name, count(*) FROM events WHERE trace_id = ? AND cat = 'user_annotation' "
-        "GROUP BY name ORDER BY min(ts_ns) LIMIT 20",
-        [request.trace_id],
-    ).fetchall()
-    matching = [(name, n) for name, n in rows if request.annotation in name]
-    shown = "; ".join(f"{name!r} ({n})" for name, n in matching or rows) or "none"
-    if matching:
+    from pipelines.models.catalog import load_catalog
+    from pipelines.models.run import run_models
+
+    run_models(con, load_catalog(), ["category_sides"])
+    is_hta = request.profile == "hta"
+    counted = "" if is_hta else " AND coalesce(s.side, 'cpu') = 'cpu' AND e.cat <> 'python_function'"
+    number = (
+        "count(*)" if is_hta else "CASE WHEN regexp_matches(e.name, '^ProfilerStep#[0-9]+$') THEN 1 ELSE count(*) END"
+    )
+    events = (
+        f"SELECT e.name, {number} FROM events AS e LEFT JOIN category_sides AS s ON s.cat = e.cat "
+        f"WHERE e.trace_id = {quoted(request.trace_id)} AND e.dur_ns IS NOT NULL AND e.name IS NOT NULL"
+    )
+    holding = f" AND contains(e.name, {quoted(request.annotation)})"
+    first = " GROUP BY e.name ORDER BY min(e.ts_ns), e.name LIMIT 20"
+    if rows := con.execute(events + holding + counted + first).fetchall():
         what = f"instance {request.first}:{request.last} of annotation {request.annotation!r} is not in the trace"
     else:
-        what = f"no event's name holds {request.annotation!r}"
+        elsewhere = con.execute(events + holding + first).fetchall()
+        holds = "only GPU work's or Python functions' name holds" if elsewhere else "no event's name holds"
+        what = f"{holds} {request.annotation!r}"
+        rows = con.execute(events + " AND e.cat = 'user_annotation'" + first).fetchall()
+    shown = "; ".join(f"{name!r} ({n})" for name, n in rows) or "none"
     return WindowNotFound(f"{what}. Annotations there are (with their number, instances count from 0): {shown}")

@@ -33,21 +33,33 @@ candidates AS (
 matching AS (
     SELECT
         w.trace_id, w.window_id, l.ts_ns, l.ts_ns + l.dur_ns AS end_ns,
-        row_number() OVER (
-            PARTITION BY w.trace_id, w.window_id
-            ORDER BY CASE WHEN w.instances_on_cpu THEN l.ts_ns WHEN l.sorts_first THEN 0 ELSE 1 END, l.event_id
-        ) - 1 AS instance
+        CASE WHEN w.instances_on_cpu THEN l.ts_ns WHEN l.sorts_first THEN 0 ELSE 1 END AS turn, l.event_id,
+        -- In default a profiler step that several threads name is one instance.
+        CASE
+            WHEN w.instances_on_cpu AND regexp_matches(e.name, '^ProfilerStep#[0-9]+$') THEN e.name
+            ELSE CAST(l.event_id AS VARCHAR)
+        END AS occurrence
     FROM candidates AS c
     JOIN asked AS w ON w.trace_id = c.trace_id AND w.window_id = c.window_id
     JOIN _loaded_events AS l ON l.view_no = w.view_no AND l.event_id = c.event_id
+    JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
     WHERE NOT w.instances_on_cpu OR l.side = 'cpu'
 ),
+occurrences AS (
+    SELECT
+        trace_id, window_id, min(ts_ns) AS start_ns, max(end_ns) AS end_ns,
+        row_number() OVER (PARTITION BY trace_id, window_id ORDER BY min(turn), min(event_id)) - 1 AS instance
+    FROM matching
+    GROUP BY trace_id, window_id, occurrence
+),
 chosen AS (
-    SELECT m.trace_id, m.window_id, min(m.ts_ns) AS start_ns, max(m.end_ns) AS end_ns
-    FROM matching AS m
-    JOIN asked AS w ON w.trace_id = m.trace_id AND w.window_id = m.window_id
-    WHERE m.instance BETWEEN w.first_instance AND w.last_instance
-    GROUP BY m.trace_id, m.window_id
+    SELECT o.trace_id, o.window_id, min(o.start_ns) AS start_ns, max(o.end_ns) AS end_ns
+    FROM occurrences AS o
+    JOIN asked AS w ON w.trace_id = o.trace_id AND w.window_id = o.window_id
+    WHERE o.instance BETWEEN w.first_instance AND w.last_instance
+    GROUP BY o.trace_id, o.window_id
+    -- A range beyond the last instance is an error in default; HTA takes what there is.
+    HAVING max(o.instance) = max(w.last_instance) OR NOT bool_or(w.instances_on_cpu)
 ),
 whole AS (
     SELECT w.trace_id, w.window_id, min(l.ts_ns) AS start_ns, max(l.ts_ns + l.dur_ns) AS end_ns

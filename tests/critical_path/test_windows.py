@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
-from pipelines.critical_path.windows import WindowRequest, usual_windows
+from pipelines.cli.app import app
+from pipelines.critical_path.windows import WindowRequest, parse_instance, request_windows, usual_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect, op, x
+from tests.harness import call, connect, kernel, op, x
 
 
 def step(number: int, ts: float) -> dict:
@@ -39,6 +48,8 @@ def bounds(trace: list[dict], *requests: WindowRequest) -> list[tuple]:
         ("default", "ProfilerStep", 1, 2, (20_000, 50_000)),  # any step, counted
         ("default", "ProfilerStep#51", 0, 0, (40_000, 50_000)),
         ("default", "no such", 0, 0, None),
+        ("default", "ProfilerStep", 3, 4, None),  # there is no fifth step
+        ("hta", "ProfilerStep", 2, 9, (40_000, 50_000)),  # HTA: what there is, without the last step
     ],
 )
 def test_instances(profile: str, annotation: str, first: int, last: int, expected: tuple | None) -> None:
@@ -69,3 +80,116 @@ def test_no_trace_no_window() -> None:
     with duckdb.connect() as con:
         con.execute("CREATE TABLE events (trace_id VARCHAR, name VARCHAR, cat VARCHAR, ts_ns BIGINT, dur_ns BIGINT)")
         assert usual_windows(con, []) == []
+
+
+def test_a_step_that_two_threads_name_is_one_instance() -> None:
+    """As with a training loop that steps two profilers, or hands a step over to another thread."""
+    doubled = [*TRACE, *(x("user_annotation", f"ProfilerStep#{n}", 20 * i + 3, 9, 2) for i, n in enumerate((5, 50)))]
+    assert bounds(doubled, WindowRequest("", "w", "default", "ProfilerStep", 1, 1)) == [("w", 20_000, 32_000)]
+    assert bounds(doubled, WindowRequest("", "w", "default", "ProfilerStep#5")) == [("w", 0, 12_000)]
+
+
+STEPPED = {"single/a100_cuda_graphs_rank0_of_16": 5, "single/mi300_rccl_metadata": 3, "dialects/v100_2021": 6}
+
+
+@pytest.fixture(params=STEPPED)
+def stepped(request: pytest.FixtureRequest, shared: Path) -> tuple[Path, list[tuple[str, int, int]]]:
+    """A real trace and its steps as its file has them: name, start and end in ns, in order."""
+    path = shared / "traces" / f"{request.param}.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
+    steps = sorted((int(Decimal(e["ts"]) * 1000), int(Decimal(e["dur"]) * 1000), e["name"]) for e in events
+                   if str(e.get("name")).startswith("ProfilerStep#") and e.get("ph") == "X" and "gpu" not in e["cat"])  # fmt: skip
+    assert len(steps) == STEPPED[request.param]
+    return path, [(name, at, at + dur) for at, dur, name in steps]
+
+
+def test_every_step_and_range_of_real_traces(stepped: tuple[Path, list[tuple[str, int, int]]]) -> None:
+    path, steps = stepped
+    con, trace_id = connect(path)
+    with con:
+        windows = usual_windows(con, [trace_id])
+        assert [w.window_id for w in windows] == ["full", *(name for name, _, _ in steps)]
+        last = len(steps) - 1
+        ranges = [(n, m) for n in range(last + 1) for m in range(n, last + 2)]
+        asked = [WindowRequest(trace_id, f"{n}:{m}", "default", "ProfilerStep", n, m) for n, m in ranges]
+        request_windows(con, [*windows[1:], *asked])
+        run_models(con, load_catalog(), ["critical_path_windows"])
+        rows = con.execute("SELECT window_id, start_ns, end_ns FROM critical_path_windows").fetchall()
+    # Times count from the first step: the lake's count from the trace's base time, the file's need not.
+    first = min(start for _, start, _ in rows)
+    found = {window_id: (start - first, end - first) for window_id, start, end in rows}
+    steps = [(name, start - steps[0][1], end - steps[0][1]) for name, start, end in steps]
+    expected = {name: (start, end) for name, start, end in steps}
+    expected |= {f"{n}:{m}": (steps[n][1], steps[m][2]) for n, m in ranges if m <= last}
+    assert found == expected
+
+
+@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--annotation", "ProfilerStep#500"], "no event's name holds 'ProfilerStep#500'"),
+        (["--annotation", "ProfilerStep", "--instance", "9"], "instance 9:9 of annotation 'ProfilerStep' is not in"),
+    ],
+)
+def test_what_is_not_there_gets_what_there_is(
+    tmp_path: Path, profile: str, options: list[str], said: str, run: Callable[..., Any]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": TRACE}))
+    failed = run("critical-path", path, "--profile", profile, *options)
+    assert failed.exit_code == 1
+    assert said in failed.stderr.replace("\n", " ")
+    for name in ("ProfilerStep#5", "ProfilerStep#50", "ProfilerStep#51", "ProfilerStep#6"):
+        assert f"'{name}' (1)" in failed.stderr.replace("\n", " ")
+
+
+def test_names_of_gpu_work_and_late_instances(tmp_path: Path, run: Callable[..., Any]) -> None:
+    """The list is of names that match, however many annotations begin before them."""
+    many = [x("user_annotation", f"a{n}", n / 10, 0.05, 5) for n in range(30)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [*many, *TRACE, kernel("gemm", 3, 4, 1)]}))
+    late = run("critical-path", path, "--annotation", "aten::add", "--instance", "4").stderr
+    assert "instance 4:4" in late and "'aten::add' (4)" in late.replace("\n", " ")
+    on_gpu = run("critical-path", path, "--annotation", "gemm").stderr
+    assert "only GPU work's or Python functions' name holds 'gemm'" in on_gpu.replace("\n", " ")
+
+
+def test_an_instance_needs_an_annotation() -> None:
+    with pytest.raises(ValueError, match="instance '1' of what"):
+        parse_instance("1", "")
+    assert parse_instance("1:2", "ProfilerStep") == (1, 2)
+    assert parse_instance(None, "") == (0, 0)
+
+
+PHASES = """
+    SELECT window_id, bound_by, duration_ns
+    FROM critical_path_summary WHERE window_id <> 'full'
+    QUALIFY row_number() OVER (PARTITION BY trace_id, window_id ORDER BY duration_ns DESC) = 1
+    ORDER BY window_id
+"""
+
+
+def test_which_phase_dominates_each_step_is_one_query(tmp_path: Path, run: Callable[..., Any]) -> None:
+    """Three steps: small kernels behind a slow CPU, then a collective, then the optimizer's kernels; times by hand."""
+    trace = tmp_path / "rank0.json"
+    events = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 900) for n in (1, 2, 3)]
+    events += [op("aten::small", 1010, 500), call("cudaLaunchKernel", 1200, 5, 1), kernel("small", 1210, 3, 1)]
+    events += [op("c10d::allreduce_", 2010, 20), call("cudaLaunchKernel", 2012, 5, 2)]
+    events += [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 2020, 700, 2)]
+    events += [op("Optimizer.step#Adam.step", 3010, 20), call("cudaLaunchKernel", 3012, 5, 3)]
+    events += [kernel("multi_tensor_apply_kernel", 3020, 600, 3)]
+    trace.write_text(json.dumps({"traceEvents": events}))
+    lake = tmp_path / "lake"
+    assert run("ingest", trace, "--lake", lake).exit_code == 0
+    answer = run("sql", PHASES, "--lake", lake, "--format", "json")
+    assert [tuple(row.values()) for row in json.loads(answer.stdout)] == [
+        ("ProfilerStep#1", "cpu_bound", 500_000),
+        ("ProfilerStep#2", "gpu_communication_bound", 700_000),
+        ("ProfilerStep#3", "gpu_compute_bound", 600_000),
+    ]
+
+
+@pytest.fixture
+def run() -> Callable[..., Any]:
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
