@@ -88,15 +88,15 @@ def nodes_of(parts: list[Part]) -> list[Op]:
     return found
 
 
-def both(parts: list[Part], profile: str = "default") -> tuple[PathAnswer, PathAnswer, Edges, Edges]:
+def both(parts: list[Part], recorded: list[Part] | None = None) -> tuple[PathAnswer, PathAnswer, Edges, Edges]:
     """The path and the edges (source, destination, ns) with serial and with data dependencies."""
     con, trace_id = connect(events_of(parts))
     found: list[Any] = []
     with con, TemporaryDirectory() as folder:
-        load_execution(con, write(Path(folder, "et.json"), nodes_of(parts)), trace_id)
+        load_execution(con, write(Path(folder, "et.json"), nodes_of(recorded or parts)), trace_id)
         for value in ("serial", "data"):
-            request, overrides = WindowRequest(trace_id, profile=profile), {(profile, "dependencies"): value}
-            found.append(critical_path(con, load_catalog(), request, overrides=overrides))
+            overrides = {("default", "dependencies"): value}
+            found.append(critical_path(con, load_catalog(), WindowRequest(trace_id), overrides=overrides))
             query = "SELECT src_node_id, dst_node_id, path_weight_ns FROM _edges ORDER BY ALL"
             found.append(con.execute(query).fetchall())
     return found[0], found[2], found[1], found[3]
@@ -147,6 +147,13 @@ def test_calls_follow_each_other() -> None:
     """The second launch (10, 10 before its operator ends) waits for the first (10, 10 after its operator began)."""
     parts = [Part(n, tail=10, inside=[leaf(n + 1, 10, before=10, kind="call")]) for n in (1, 3)]
     assert lengths(parts) == (60, 40)
+
+
+def test_data_does_not_flow_back_in_time() -> None:
+    """Two traces of two runs, say: the producer comes later in the profiler trace, so nothing is known of it."""
+    ran = [leaf(3, 5), leaf(1, 10, 2), leaf(2, 20)]
+    _, data, _, _ = both(ran, recorded=[ran[0], ran[2], ran[1]])
+    assert data.success and data.length_us == 20
 
 
 def test_without_an_execution_trace_it_is_refused() -> None:
