@@ -9,10 +9,9 @@ import duckdb
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
 from pipelines.critical_path.overlay import PREFIX, write_overlay
 from pipelines.lake import Lake
-from pipelines.lake.layout import table_file
+from pipelines.lake.layout import OVERLAYS, table_file
 from pipelines.lake.store import quoted
 
-OVERLAYS = "overlays"
 # A trace without a path (its graph is empty, refused or has a cycle) has nothing to show; `quality` says so.
 _TRACES = "SELECT trace_id, path FROM traces WHERE trace_id IN (SELECT trace_id FROM critical_path)"
 

@@ -7,7 +7,7 @@ from assets.critical_path import overlay
 from assets.models import models, rule_assets
 from assets.schedule import schedule_runs, view_assets
 from assets.traces import lake_tables, trace_files
-from dagster_project.jobs import analyse, ingest_and_analyse, schedule_benchmark
+from dagster_project.jobs import analyse, ingest_and_analyse, retention, schedule_benchmark
 from dagster_project.resources import LakeResource
 from dagster_project.sensors import daily, new_trace_files
 
@@ -17,7 +17,7 @@ def definitions(lake_path: str = "") -> dg.Definitions:
     return dg.Definitions(
         assets=[trace_files, *rule_assets(), lake_tables, models, overlay, schedule_runs, *view_assets()],
         asset_checks=[checks],
-        jobs=[ingest_and_analyse, analyse, schedule_benchmark],
+        jobs=[ingest_and_analyse, analyse, schedule_benchmark, retention],
         sensors=[new_trace_files],
         schedules=[daily],
         resources={"lake": LakeResource(path=lake_path)},

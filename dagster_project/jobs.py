@@ -1,9 +1,10 @@
-"""The jobs: everything from the inbox on, and the models alone."""
+"""The jobs: everything from the inbox on, the models alone, and what leaves the lake."""
 
 import dagster as dg
 
 from assets.critical_path import overlay
 from assets.models import models
+from assets.retention import retire_batches
 from assets.schedule import schedule_runs
 
 ingest_and_analyse = dg.define_asset_job(
@@ -21,3 +22,11 @@ schedule_benchmark = dg.define_asset_job(
     selection=dg.AssetSelection.assets(schedule_runs),
     description="Run schedules of software pipelines on the device at hand; their timings come back as tables.",
 )
+
+
+@dg.job(
+    description="Old batches leave the lake, after a time of grace; a dry run unless its configuration says otherwise."
+)
+def retention() -> None:
+    """One step."""
+    retire_batches()

@@ -25,6 +25,7 @@ import duckdb
 from pipelines.fleet.straggler.lake import create_job_table, ingest_jobs, job_files
 from pipelines.lake.layout import JOB_TABLES, MARK, REJECTS, Batch, table_files
 from pipelines.lake.parquet import join_files
+from pipelines.lake.retention import retired_traces
 from pipelines.lake.store import Lake
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
@@ -50,7 +51,8 @@ _STAGED = {
 
 @dataclass(frozen=True)
 class TraceRow:
-    """What became of one file. `status`: ok, repaired, partial, known (its content is in the lake) or rejected.
+    """What became of one file. `status`: ok, repaired, partial, known (its content is in the lake, or was until
+    retention removed it) or rejected.
 
     The folder of a run of a schedule is one row: `trace_id` is its run's id, `n_events` its task timings. So is the
     op-level trace of a job: `trace_id` is its job_id, `n_events` its ops.
@@ -166,7 +168,7 @@ class _OpenBatch:
         self.lake, self.job, self.batch = lake, job, Batch.new()
         self.folder = lake.staging(self.batch)
         self.catalog = load_catalog()
-        self.known = set(lake.known_traces())
+        self.known = set(lake.known_traces()) | retired_traces(lake)
         self.parts: list[Path] = []
         self.bytes = 0
         self.rows = duckdb.connect()

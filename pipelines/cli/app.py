@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli import demo, flight_recorder, ingest, path, query, schedule, straggler, whatif
+from pipelines.cli import demo, flight_recorder, ingest, path, query, retention, schedule, straggler, whatif
 
 app = typer.Typer(
     name="tracelake",
@@ -26,6 +26,7 @@ app.command("straggler-what-if")(straggler.straggler_what_if)
 app.command("gantt")(schedule.gantt)
 app.command("flight-recorder")(flight_recorder.flight_recorder)
 app.command("materialize")(query.materialize)
+app.command("retention")(retention.retention)
 app.command("demo")(demo.demo)
 app.command("ui")(demo.ui)
 

@@ -2,7 +2,7 @@
 
 `<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place; the
 file of `traces` comes last and is the commit mark: rows of other tables count only where their (trace_id, batch_id) is
-in it. `rejects` has no mark: its rows are about files that did not become traces.
+in it. `rejects` has no mark: its rows are about files that did not become traces. A batch named in `.retired/` is hidden.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ MARK = "traces"
 RUN_MARK = "schedule_runs"
 JOB_MARK = "op_jobs"
 JOB_TABLES = (JOB_MARK, "straggler_what_if", "straggler_steps", "straggler_rank_scores")
-KEYS = {MARK: "trace_id", RUN_MARK: "run_id", JOB_MARK: "job_id"}
+# Tables of captures are computed after ingestion, for a capture anew when late ranks come: its newest batch counts.
+CAPTURE_MARK = "captures"
+CAPTURE_TABLES = frozenset(path.stem for path in (Path(__file__).resolve().parents[2] / "sql" / "fleet").glob("*.sql"))
+KEYS = {MARK: "trace_id", RUN_MARK: "run_id", JOB_MARK: "job_id", CAPTURE_MARK: "capture_id"}
 REJECTS = "rejects"
 STAGING = ".staging"
+RETIRED = ".retired"  # batches that are hidden, to be removed; in `removed/` those that are gone (retention.py)
+OVERLAYS = "overlays"
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
 _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
@@ -51,6 +56,8 @@ def mark_of(table: str) -> str:
     """The table whose file commits a batch of this table."""
     if table in JOB_TABLES:
         return JOB_MARK
+    if table in CAPTURE_TABLES:
+        return CAPTURE_MARK
     return RUN_MARK if table.startswith("schedule_") else MARK
 
 
@@ -61,7 +68,14 @@ def table_file(root: Path, table: str, batch: Batch) -> Path:
 
 def table_files(root: Path, table: str) -> list[Path]:
     """All visible files of a table, oldest batch first."""
-    return sorted(root.joinpath(table).glob("day=*/*.parquet"), key=lambda path: path.name)
+    hidden = retired_batches(root)
+    found = (path for path in root.joinpath(table).glob("day=*/*.parquet") if path.stem not in hidden)
+    return sorted(found, key=lambda path: path.name)
+
+
+def retired_batches(root: Path) -> set[str]:
+    """The ids of batches that no new reader sees and whose files are about to be removed."""
+    return {path.stem for path in root.joinpath(RETIRED).glob("*.json")}
 
 
 def batch_of(path: Path) -> Batch:

@@ -14,6 +14,7 @@ import duckdb
 
 from pipelines.lake.layout import (
     ANALYST_TEMP,
+    CAPTURE_MARK,
     KEYS,
     MARK,
     REJECTS,
@@ -22,6 +23,7 @@ from pipelines.lake.layout import (
     Batch,
     batch_of,
     mark_of,
+    retired_batches,
     table_file,
     table_files,
 )
@@ -71,6 +73,12 @@ class Lake:
     def publish_lock(self) -> Iterator[None]:
         """Held by one publisher at a time, so that a slow one does not replace a newer file by an older."""
         with self._locked(".publish.lock"):
+            yield
+
+    @contextmanager
+    def retention_lock(self) -> Iterator[None]:
+        """Held by the one process that takes old batches out of the lake."""
+        with self._locked(".retention.lock"):
             yield
 
     @contextmanager
@@ -128,7 +136,8 @@ class Lake:
 
         That is: staging folders, files of batches without a commit mark, half-built analysts' files.
         """
-        committed = self.all_batches()
+        # The files of retired batches stay as long as readers may have them open: removing them is retention's.
+        committed = self.all_batches() | {Batch(name) for name in retired_batches(self.root)}
         unmarked = (
             path
             for path in self.root.glob("*/day=*/*.parquet")
@@ -172,6 +181,9 @@ def committed_rows(table: str, files: Iterable[Path]) -> str:
     """
     rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
     mark = mark_of(table)
+    if table == CAPTURE_MARK:  # a capture that was computed anew has several rows: the newest batch's counts
+        newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
+        return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
     return rows if table in (*KEYS, REJECTS) else f"{rows} SEMI JOIN {mark} USING ({KEYS[mark]}, batch_id)"
 
 

@@ -1,0 +1,34 @@
+"""Retention as a Dagster step: what it hid and removed is in the run's metadata."""
+
+from datetime import timedelta
+
+import dagster as dg
+from pydantic import Field
+
+from assets.common import markdown_table
+from pipelines.lake import Lake
+from pipelines.lake.retention import retire
+
+
+class RetentionConfig(dg.Config):
+    """What leaves the lake. A dry run, the default, only says what a run would do."""
+
+    keep_days: int = Field(default=90, ge=1)
+    grace_hours: float = Field(default=24.0, ge=0)
+    dry_run: bool = True
+
+
+@dg.op
+def retire_batches(context: dg.OpExecutionContext, config: RetentionConfig, lake: dg.ResourceParam[Lake]) -> None:
+    """Hide batches of traces that are older than `keep_days`; remove those hidden `grace_hours` ago."""
+    found = retire(lake, config.keep_days, timedelta(hours=config.grace_hours), config.dry_run)
+    rows = [(row.batch_id, row.state, len(row.traces), row.n_files, row.n_bytes) for row in found]
+    context.add_output_metadata(
+        {
+            "dry_run": config.dry_run,
+            "batches": len(rows),
+            "traces": sum(len(row.traces) for row in found),
+            "bytes": sum(row.n_bytes for row in found),
+            "list": dg.MetadataValue.md(markdown_table(["batch", "state", "traces", "files", "bytes"], rows)),
+        }
+    )

@@ -1,0 +1,48 @@
+"""`tracelake retention`: old batches leave the lake."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json
+
+
+def retention(
+    keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last so many days.", min=1)],
+    lake: LakeOption = DEFAULT_LAKE,
+    dry_run: Annotated[bool, typer.Option(help="Only say what a run would do now.")] = False,
+    grace_hours: Annotated[
+        float, typer.Option(help="Hidden batches keep their files so long, for readers that have them open.", min=0)
+    ] = 24.0,
+    json: JsonOption = False,
+) -> None:
+    """Take old batches of traces out of the lake: hide them now, remove their files after a time of grace.
+
+    Run it once a day: each run also removes what earlier ones have hidden. Content that was removed is not taken in again;
+    `.retired/` in the lake says what was, and deleting a batch's file there allows it.
+
+    Example: `tracelake retention --keep-days 90 --dry-run`
+    """
+    from pipelines.lake import Lake
+    from pipelines.lake.retention import retire
+
+    if not lake.is_dir():
+        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    found = retire(Lake(lake), keep_days, timedelta(hours=grace_hours), dry_run)
+    if json:
+        print_json([asdict(row) for row in found])
+        return
+    table = Table(title="would be" if dry_run else None, title_justify="left")
+    for name in ("batch", "ingested", "state"):
+        table.add_column(name)
+    for name in ("traces", "files", "MB"):
+        table.add_column(name, justify="right")
+    for row in found:
+        counts = f"{len(row.traces):,}", f"{row.n_files:,}", f"{row.n_bytes / 1e6:,.1f}"
+        table.add_row(row.batch_id, row.day, row.state, *counts)
+    out.print(table if found else f"nothing is older than {keep_days} days, nothing is waiting to be removed")

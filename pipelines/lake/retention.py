@@ -1,0 +1,155 @@
+"""Batches of traces that are old enough leave the lake: hidden first, removed when no reader can have them open.
+
+A batch is hidden by its file in `.retired/`, in one step for every table; the analysts' file is published without it,
+and only `grace` after that are its files deleted, the commit mark first. Its file then moves to `.retired/removed/`, where
+its trace ids keep ingestion from taking the same content in again from a folder that still holds it. A run that is
+killed at any point is completed by the next. Until its files go, deleting `.retired/<batch>.json` brings a batch back.
+
+Runs of schedules and op-level jobs stay: they are small, and later runs refer to the plans of earlier ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+
+from pipelines.lake.layout import MARK, OVERLAYS, REJECTS, RETIRED, STAGING, Batch, batch_of, table_file, table_files
+from pipelines.lake.publish import publish
+from pipelines.lake.store import Lake
+from pipelines.sqltext import quoted
+
+GRACE = timedelta(days=1)
+REMOVED = "removed"
+
+
+@dataclass(frozen=True)
+class Retirement:
+    """A batch on its way out. `state`: due (a dry run's: it would be hidden now), hidden or removed.
+
+    `n_bytes` and `n_files` are all its files in all tables and the overlays of its traces, of removed ones as they were.
+    """
+
+    batch_id: str
+    day: str
+    state: str
+    traces: tuple[str, ...]
+    n_files: int
+    n_bytes: int
+
+
+def retire(
+    lake: Lake, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
+) -> list[Retirement]:
+    """Hide batches ingested more than `keep_days` days ago, remove those hidden `grace` ago; returns these, oldest first.
+
+    A dry run changes nothing and says what a run would do now. Raises ValueError for less than a day to keep or a
+    negative grace, duckdb.IOException or OSError where the lake cannot be read or written.
+    """
+    if keep_days < 1 or grace < timedelta(0):
+        raise ValueError(f"keep at least 1 day and a grace of at least 0, not {keep_days} days and {grace}")
+    now = now or datetime.now(UTC)
+    before = now - timedelta(days=keep_days)
+    if dry_run:
+        due = [_retirement(lake, batch, "due", _trace_ids(lake, batch)) for batch in _due(lake, before)]
+        return sorted([*due, *_ending(lake, now, grace)], key=lambda r: r.batch_id)
+    with lake.retention_lock():
+        _hide(lake, _due(lake, before))
+        _show_without(lake, now)
+        ended = _ending(lake, now, grace)
+        for retirement in ended:
+            if retirement.state == "removed":
+                _remove(lake, retirement)
+    return ended
+
+
+def retired_traces(lake: Lake) -> set[str]:
+    """The traces that retention took out of the lake, or is about to."""
+    files = lake.root.joinpath(RETIRED).glob("**/*.json")
+    return {trace_id for path in files for trace_id in json.loads(path.read_text(encoding="utf-8"))["traces"]}
+
+
+def _due(lake: Lake, before: datetime) -> list[Batch]:
+    batches = {batch_of(path) for table in (MARK, REJECTS) for path in table_files(lake.root, table)}
+    return sorted(batch for batch in batches if batch.batch_id < f"{before:%Y%m%dT%H%M%S%f}")
+
+
+def _hide(lake: Lake, batches: list[Batch]) -> None:
+    for batch in batches:
+        _write(_notice(lake, batch.batch_id), {"traces": _trace_ids(lake, batch), "hidden_at": None})
+
+
+def _show_without(lake: Lake, now: datetime) -> None:
+    """Publish without the hidden batches; their grace begins when nobody can newly come to read them."""
+    unpublished = [path for path, notice in _notices(lake) if notice["hidden_at"] is None]
+    if unpublished:
+        publish(lake)
+    for path in unpublished:
+        _write(path, {**json.loads(path.read_text(encoding="utf-8")), "hidden_at": now.isoformat()})
+
+
+def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
+    """The hidden batches: as removed those whose grace is over."""
+    found = []
+    for path, notice in _notices(lake):
+        over = notice["hidden_at"] and datetime.fromisoformat(notice["hidden_at"]) + grace <= now
+        found.append(_retirement(lake, Batch(path.stem), "removed" if over else "hidden", notice["traces"]))
+    return found
+
+
+def _remove(lake: Lake, retirement: Retirement) -> None:
+    """Delete a batch's files, the mark first, so that whoever reads the Parquet itself sees no half batch."""
+    batch = Batch(retirement.batch_id)
+    table_file(lake.root, MARK, batch).unlink(missing_ok=True)
+    for path in _files(lake, batch, ()):
+        path.unlink(missing_ok=True)
+    for trace_id in retirement.traces:
+        shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
+    shutil.rmtree(lake.root / STAGING / batch.batch_id, ignore_errors=True)
+    done = lake.root / RETIRED / REMOVED / f"{batch.batch_id}.json"
+    done.parent.mkdir(exist_ok=True)
+    os.replace(_notice(lake, batch.batch_id), done)
+
+
+def _retirement(lake: Lake, batch: Batch, state: str, traces: list[str]) -> Retirement:
+    sizes = [path.stat().st_size for path in _files(lake, batch, traces)]
+    return Retirement(batch.batch_id, batch.day, state, tuple(traces), len(sizes), sum(sizes))
+
+
+def _files(lake: Lake, batch: Batch, traces: list[str] | tuple[str, ...]) -> Iterator[Path]:
+    yield from sorted(lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet"))
+    for trace_id in traces:
+        yield from (p for p in (lake.root / OVERLAYS / f"day={batch.day}" / trace_id).rglob("*") if p.is_file())
+
+
+def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
+    mark = table_file(lake.root, MARK, batch)
+    if not mark.exists():  # only rejected files came with it
+        return []
+    with duckdb.connect() as con:
+        return [row[0] for row in con.execute(f"SELECT trace_id FROM {quoted(mark)} ORDER BY trace_id").fetchall()]
+
+
+def _notice(lake: Lake, batch_id: str) -> Path:
+    return lake.root / RETIRED / f"{batch_id}.json"
+
+
+def _notices(lake: Lake) -> list[tuple[Path, dict]]:
+    paths = sorted(lake.root.joinpath(RETIRED).glob("*.json"))
+    return [(path, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def _write(path: Path, notice: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(notice, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

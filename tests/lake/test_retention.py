@@ -1,0 +1,245 @@
+"""Old batches leave the lake: what is hidden when, what a kill leaves, what readers keep, what does not come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Batch, Lake
+from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
+from pipelines.lake.publish import publish
+from pipelines.lake.retention import REMOVED, retire
+from pipelines.models.materialize import materialize
+from tests.lake.world import PROCESSES, TABLES, assert_whole, shown, write_trace
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+SHOWN = ["traces", "events", "findings", *TABLES, "rejects"]
+
+
+class Ages:
+    """Batches are named by the clock: this one stands still at a chosen time."""
+
+    def __init__(self, days_ago: float) -> None:
+        self.time = NOW - timedelta(days=days_ago)
+
+    def new(self) -> Batch:
+        return Batch(f"{self.time:%Y%m%dT%H%M%S%f}-{os.urandom(4).hex()}")
+
+
+def put(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch, days_ago: float, *seeds: int) -> list[Path]:
+    """Ingest one batch of the traces `seeds`, as if that many days before NOW."""
+    files = [write_trace(folder / f"rank{seed}.json", seed) for seed in seeds]
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "new", Ages(days_ago).new)
+        ingest(files, lake)
+    return files
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Two traces of 40 days ago, one of 20, one of yesterday, all computed and published."""
+    lake = Lake(tmp_path / "lake")
+    for days_ago, seeds in ((40, (1, 2)), (20, (3,)), (1, (4,))):
+        put(lake, tmp_path / "in", monkeypatch, days_ago, *seeds)
+    materialize(lake, TABLES)
+    return lake
+
+
+def n_traces(lake: Lake) -> int:
+    """How many traces new readers see, in the files and in the analysts' file alike."""
+    with lake.connect(["events", "traces"]) as con:
+        n = assert_whole(con)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        assert assert_whole(con) == n
+    return n
+
+
+def files_of(lake: Lake) -> dict[str, int]:
+    """Every Parquet file and its size."""
+    return {str(p.relative_to(lake.root)): p.stat().st_size for p in lake.root.glob("*/day=*/*.parquet")}
+
+
+def test_dry_run_lists_batches_traces_and_bytes_and_changes_nothing(lake: Lake) -> None:
+    before = files_of(lake)
+    found = retire(lake, 30, dry_run=True, now=NOW)
+    oldest = lake.batches()[0].batch_id
+    old = {name: size for name, size in before.items() if oldest in name}
+    assert [(r.batch_id, r.state, len(r.traces), r.n_files, r.n_bytes) for r in found] == [
+        (oldest, "due", 2, len(old), sum(old.values()))
+    ]
+    assert (files_of(lake), n_traces(lake)) == (before, 4)
+    assert [len(retire(lake, days, dry_run=True, now=NOW)) for days in (50, 30, 10, 2)] == [0, 1, 2, 2]
+
+
+def test_hidden_at_once_removed_after_the_grace(lake: Lake) -> None:
+    before = files_of(lake)
+    assert [r.state for r in retire(lake, 30, now=NOW)] == ["hidden"]
+    assert (n_traces(lake), files_of(lake)) == (2, before)
+    assert [r.state for r in retire(lake, 30, now=NOW + 0.9 * DAY)] == ["hidden"]
+    assert files_of(lake) == before
+    (removed,) = retire(lake, 30, now=NOW + DAY)
+    assert (removed.state, len(removed.traces)) == ("removed", 2)
+    assert files_of(lake) == {name: size for name, size in before.items() if removed.batch_id not in name}
+    assert retire(lake, 30, now=NOW + DAY) == []
+    assert n_traces(lake) == 2
+
+
+def test_a_reader_from_before_reads_on_during_the_grace(lake: Lake) -> None:
+    views = lake.connect(["events", "kernels"])
+    shell = duckdb.connect(str(lake.root / ANALYST), read_only=True)
+    retire(lake, 10, now=NOW)
+    for con in (views, shell):
+        assert assert_whole(con) == 4
+        assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(16,)]
+        con.close()
+
+
+def test_ingestion_sweeps_nothing_that_is_hidden(lake: Lake, tmp_path: Path) -> None:
+    """A sweep removes files without a mark that are a day old; the files of a hidden batch wait for their grace."""
+    retire(lake, 30, now=NOW)
+    for path in lake.root.glob("*/day=*/*.parquet"):
+        os.utime(path, (0, 0))
+    before = files_of(lake)
+    ingest([write_trace(tmp_path / "new.json", 9)], lake)
+    assert files_of(lake).keys() >= before.keys()
+
+
+def test_what_was_removed_does_not_come_back_from_the_inbox(lake: Lake, tmp_path: Path) -> None:
+    retire(lake, 30, grace=timedelta(0), now=NOW)
+    assert n_traces(lake) == 2
+    assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"] * 4
+    assert n_traces(lake) == 2
+    for notice in (lake.root / RETIRED / REMOVED).iterdir():
+        notice.unlink()  # the documented way to take it in again
+    assert sorted(row.status for row in ingest([tmp_path / "in"], lake).rows) == ["known", "known", "ok", "ok"]
+
+
+def test_a_hidden_batch_comes_back_while_its_files_are_there(lake: Lake) -> None:
+    everything = shown(lake, SHOWN)
+    retire(lake, 30, now=NOW)
+    assert shown(lake, SHOWN) != everything
+    for notice in (lake.root / RETIRED).glob("*.json"):
+        notice.unlink()
+    publish(lake)
+    assert shown(lake, SHOWN) == everything
+
+
+def test_overlays_and_rejects_go_along(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text("no trace at all")
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "new", Ages(35).new)
+        ingest([broken], lake)
+    trace_id = next(id for id, batch in lake.known_traces().items() if batch == lake.batches()[0])
+    overlay = lake.root / OVERLAYS / f"day={lake.batches()[0].day}" / trace_id / "overlay.json"
+    overlay.parent.mkdir(parents=True)
+    overlay.write_text("{}")
+    removed = retire(lake, 30, grace=timedelta(0), now=NOW)
+    assert [len(r.traces) for r in removed] == [2, 0]
+    assert not overlay.parent.exists()
+    assert "rejects" not in shown(lake, ["rejects"])
+
+
+def test_a_lake_whose_batches_are_all_old_is_empty_afterwards(lake: Lake) -> None:
+    assert len(retire(lake, 1, grace=timedelta(0), now=NOW + 30 * DAY)) == 3
+    assert (files_of(lake), lake.exists) == ({}, False)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize(("days", "grace"), [(0, DAY), (-1, DAY), (5, -DAY)])
+def test_nonsense_is_refused(lake: Lake, days: int, grace: timedelta) -> None:
+    with pytest.raises(ValueError, match="keep at least 1 day"):
+        retire(lake, days, grace)
+
+
+def test_killed_at_every_step_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill before and after each rename and each removal: readers see whole batches, and a next run completes it."""
+    lake, before, steps = Lake(tmp_path / "lake"), tmp_path / "before", 0
+    for days_ago, seeds in ((40, (1,)), (35, (2,)), (1, (3, 4))):
+        put(lake, tmp_path / "in", monkeypatch, days_ago, *seeds)
+    materialize(lake, TABLES)
+    shutil.copytree(lake.root, before)
+    while killed(steps + 1, lake.root):
+        with lake.connect(["events", "traces"]) as con:
+            assert assert_whole(con) in (2, 3, 4), steps
+        with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+            # The analysts' file names batches whose files are whole, or was replaced before they went.
+            assert assert_whole(con) in (2, 4), steps
+        assert_no_half_batch(lake)
+        retire(lake, 30, grace=timedelta(0), now=NOW)
+        assert n_traces(lake) == 2, steps
+        assert len({Path(name).stem for name in files_of(lake)}) == 1, steps
+        assert not list((lake.root / RETIRED).glob("*.json")), steps
+        assert len(list((lake.root / RETIRED / REMOVED).iterdir())) == 2, steps
+        steps += 1
+        shutil.rmtree(lake.root)
+        shutil.copytree(before, lake.root)
+    # 2 notices written, the analysts' file, 2 notices dated, 5 files of each batch, 2 notices moved: twice each, at least.
+    assert steps >= 2 * (2 + 1 + 2 + 2 * 5 + 2)
+
+
+def assert_no_half_batch(lake: Lake) -> None:
+    """Who reads the Parquet by the marks alone sees for each trace all of its events."""
+    with duckdb.connect() as con:
+        for table in ("traces", "events"):
+            con.execute(f"CREATE VIEW {table}_all AS FROM read_parquet('{lake.root}/{table}/day=*/*.parquet')")
+        con.execute("CREATE VIEW traces AS FROM traces_all")
+        con.execute("CREATE VIEW events AS FROM events_all SEMI JOIN traces_all USING (trace_id, batch_id)")
+        assert_whole(con)
+
+
+def killed(step: int, root: Path) -> bool:
+    """Run retention in a process that kills itself at its step-th rename or removal; False when it has fewer."""
+    process = PROCESSES.Process(target=_dying, args=(step, root))
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
+    return process.exitcode != 0
+
+
+def _dying(step: int, root: Path) -> None:
+    left = step
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any, **named: Any) -> Any:
+            count()
+            result = call(*given, **named)
+            count()
+            return result
+
+        return wrapped
+
+    os.replace, os.unlink = counted(os.replace), counted(os.unlink)
+    retire(Lake(root), 30, grace=timedelta(0), now=NOW)
+
+
+def test_command_line(lake: Lake, tmp_path: Path) -> None:
+    """`--json` lists a dry run's batches; a lake that is not there is an error."""
+    from typer.testing import CliRunner
+
+    from pipelines.cli.app import app
+
+    (oldest, *_) = lake.batches()
+    arguments = ["retention", "--keep-days", "30", "--lake", str(lake.root), "--dry-run", "--json"]
+    answer = json.loads(CliRunner().invoke(app, arguments).stdout)
+    assert [(row["batch_id"], row["state"], len(row["traces"])) for row in answer] == [(oldest.batch_id, "due", 2)]
+    missing = CliRunner().invoke(app, ["retention", "--keep-days", "1", "--lake", str(tmp_path / "nowhere")])
+    assert missing.exit_code == 1
