@@ -19,7 +19,10 @@ from pipelines.models.errors import CatalogError
 from pipelines.models.sqlfile import Column, ParsedFile, parse_files
 
 SQL_DIR = Path(__file__).resolve().parents[2] / "sql"
-LAYERS = ("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary", "schedule")
+LAYERS = (
+    *("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary"),
+    *("modelling", "schedule"),
+)
 
 # Tables that the caller provides and that are no files: what a trace file was staged to, and what is asked for.
 GIVEN = {

@@ -1,0 +1,43 @@
+-- One row: a device that a trace lists in its metadata, and what it was recognised as.
+-- How: the first rule of device_rules that fits name, memory and multiprocessors; a device that no rule knows stays NULL, and with it every utilisation.
+-- check: unique(trace_id, device)
+WITH places AS (
+    SELECT v.place
+    FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS v (place)
+),
+listed AS (
+    SELECT
+        t.trace_id,
+        CAST(t.metadata ->> ('$.deviceProperties[' || p.place || '].id') AS BIGINT) AS device,
+        t.metadata ->> ('$.deviceProperties[' || p.place || '].name') AS name,
+        TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.place || '].totalGlobalMem') AS BIGINT) AS memory_bytes,
+        TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.place || '].numSms') AS BIGINT) AS sms,
+        row_number() OVER (
+            PARTITION BY t.trace_id, t.metadata ->> ('$.deviceProperties[' || p.place || '].id') ORDER BY p.place
+        ) AS choice
+    FROM traces AS t
+    CROSS JOIN places AS p
+    WHERE t.metadata ->> ('$.deviceProperties[' || p.place || '].id') IS NOT NULL
+),
+fitting AS (
+    SELECT
+        l.trace_id, l.device, r.device_key,
+        row_number() OVER (PARTITION BY l.trace_id, l.device ORDER BY r.rule_order) AS choice
+    FROM listed AS l
+    JOIN device_rules AS r
+        ON regexp_matches(l.name, r.name_pattern)
+            AND (r.min_gib IS NULL OR l.memory_bytes >= r.min_gib * 1073741824)
+            AND (r.max_gib IS NULL OR l.memory_bytes <= r.max_gib * 1073741824)
+            AND (r.sms IS NULL OR l.sms = r.sms)
+    WHERE l.choice = 1
+)
+SELECT
+    l.trace_id,  -- The trace.
+    l.device,  -- Device number, as kernels have it.
+    l.name,  -- Name that the runtime gave it.
+    l.memory_bytes,  -- Its memory, bytes.
+    l.sms,  -- Streaming multiprocessors, or compute units.
+    f.device_key  -- The device in devices and device_peaks; NULL where no rule knows it.
+FROM listed AS l
+LEFT JOIN fitting AS f ON f.trace_id = l.trace_id AND f.device = l.device AND f.choice = 1
+WHERE l.choice = 1
