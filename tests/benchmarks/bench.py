@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks import report
-from tests.benchmarks.inputs import CAPTURE, SetupFailed, hta_python, longer, synthetic
+from tests.benchmarks.inputs import CAPTURE, SetupFailed, hta_python, hundred_scenarios, longer, synthetic
 from tests.benchmarks.processes import ROOT, in_turn, measure, tracelake
 from tests.benchmarks.report import Floor, Line, console
 
@@ -24,6 +24,7 @@ _LONG, _HUGE = 10, 43
 """Copies of CAPTURE that make 0.47 GB and 2.03 GB of JSON."""
 _SPEED, _LONG_SPEED, _LONG_MEMORY = Floor(8), Floor(20), Floor(4)
 _GZIP, _INGEST_MEMORY = Floor(3, at_least=False), Floor(700, at_least=False, unit=" MiB")
+_SCENARIOS = Floor(1)
 _GRAPH_EVENTS = 1_000_000
 _GRAPH_SPEED, _GRAPH_MEMORY = Floor(10), Floor(4)
 
@@ -49,6 +50,7 @@ def main() -> None:
         f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; medians of whole processes"
     )
     _compare(python, source, options.runs, _SPEED if known else None, None)
+    _what_if(python, source, options.runs, _SCENARIOS if known else None)
     if long is not None:
         floors = (_LONG_SPEED, _LONG_MEMORY) if known else (None, None)
         _compare(python, long, options.large, *floors)
@@ -107,6 +109,22 @@ def _compare(python: Path, file: Path, runs: int, speed: Floor | None, memory: F
             Line("file → critical path, profile hta", paths["HTA path"], paths["hta"]),
         ],
     )
+
+
+def _what_if(python: Path, file: Path, runs: int, speed: Floor | None) -> None:
+    """A hundred scenarios by us, from the file to all their answers as JSON, against one path by HTA."""
+    with console.status(f"{file.name}: a hundred scenarios") as status:
+        results = in_turn(
+            {
+                "HTA path": lambda _: [python, _HTA_SIDE, "path", file],
+                "what-if": lambda folder: tracelake("what-if", file, "--scenario", hundred_scenarios(folder), "--json"),
+            },
+            runs,
+            discard=["what-if"],
+            say=lambda text: status.update(f"{file.name}: {text}"),
+        )
+    line = Line("HTA: one path; ours: 100 scenarios", results["HTA path"], results["what-if"], speed)
+    report.against_hta(f"{file.name}: what if", [line])
 
 
 def _ingest(source: Path, runs: int, large: int, known: bool) -> None:

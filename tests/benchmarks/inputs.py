@@ -62,6 +62,15 @@ def longer(source: Path, times: int, suffix: str) -> Path:
     return _made(BENCH / f"{name}_{times}x{suffix}", lambda unfinished: [_ENLARGE, source, unfinished, str(times)])
 
 
+def hundred_scenarios(folder: Path) -> Path:
+    """A file of a hundred scenarios, none like another: operators and computing kernels at 10 to 100 % of their time."""
+    file = folder / "scenarios.toml"
+    tenths = [n / 10 for n in range(1, 11)]
+    pairs = [(cpu, computation) for cpu in tenths for computation in tenths]
+    file.write_text("".join(f"[[scenario]]\nscale = {{ cpu = {a}, computation = {b} }}\n" for a, b in pairs))
+    return file
+
+
 def synthetic() -> Path:
     """A synthetic capture about as large as CAPTURE, made on first use. Raises SetupFailed."""
     folder = BENCH / "synthetic"
