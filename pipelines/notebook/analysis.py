@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines.critical_path.dependencies import MODES, SWITCH
 from pipelines.critical_path.overlay import write_overlay
 from pipelines.critical_path.switches import switch_overrides
 from pipelines.critical_path.windows import PROFILES, WindowRequest, parse_instance
+from pipelines.execution import load_execution
+from pipelines.execution.beside import execution_trace_beside
 from pipelines.lake.store import Lake
 from pipelines.models.materialize import MEMORY_LIMIT
 from pipelines.notebook import tables
@@ -76,13 +79,16 @@ class TraceAnalysis:
         """The trace of a rank or of the beginning of a trace id; None where there is one only. Raises TraceNotFound."""
         return find(self.traces, rank)
 
-    def connect(self, trace_id: str) -> duckdb.DuckDBPyConnection:
-        """A private connection with views `events`, `traces` and `findings` of one trace. The caller closes it."""
+    def connect(self, trace_id: str, execution_trace: Path | None = None) -> duckdb.DuckDBPyConnection:
+        """A private connection with views `events`, `traces` and `findings` of one trace, joined to its execution trace
+        where one is given. The caller closes it. Raises TraceRejected for what is no execution trace."""
         con = duckdb.connect()
         con.execute(f"SET temp_directory = {quoted(self.scratch)}")
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         con.execute("SET preserve_insertion_order = false")
         self.lake.create_views(con, ["events", "findings"], trace_id)
+        if execution_trace:
+            load_execution(con, execution_trace, trace_id)
         return con
 
     def critical_path_analysis(
@@ -93,26 +99,37 @@ class TraceAnalysis:
         *,
         profile: str = "default",
         switches: Mapping[str, Any] | None = None,
+        dependencies: str = "serial",
+        execution_trace: str | Path | None = None,
     ) -> CriticalPath:
         """The critical path of a rank (or trace id), of the whole trace or under an annotation; also as HTA's pair:
         `graph, success = …`.
 
-        `instance_id`: None is the first instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth. Profile `hta`
-        gives HTA 0.6.1's graph; `switches` sets single ones (docs/differences-from-hta.md).
+        `instance_id`: None is the first instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth; without an
+        annotation it says nothing, as in HTA. Profile `hta` gives HTA 0.6.1's graph; `switches` sets single ones
+        (docs/differences-from-hta.md). With `dependencies="data"` operators follow their tensors (docs/data-dependencies.md)
+        as `execution_trace` tells, or the one that lies beside the trace.
 
-        Raises TraceNotFound, WindowNotFound (the message lists the annotations there are), and ValueError for an
-        instance, profile or switch that is none.
+        Raises TraceNotFound, WindowNotFound (the message lists the annotations there are), NoExecutionTrace, NothingJoined,
+        TraceRejected for what is no execution trace, and ValueError for an instance, profile or switch that is none.
         """
-        if profile not in PROFILES:
-            raise ValueError(f"no profile {profile!r}; there are: {', '.join(PROFILES)}")
+        for what, given, known in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
+            if given not in known:
+                raise ValueError(f"no {what} {given!r}; there are: {', '.join(known)}")
+        if execution_trace and dependencies != "data":
+            raise ValueError('an execution_trace goes with dependencies="data"')
         if isinstance(instance_id, int):
             instance_id = (instance_id, instance_id)
         text = instance_id if instance_id is None or isinstance(instance_id, str) else ":".join(map(str, instance_id))
         first, last = parse_instance(text)
         overrides = switch_overrides(profile, ((name, str(value).lower()) for name, value in (switches or {}).items()))
-        window = "asked" if annotation else "full"
-        request = WindowRequest(self.find(rank).trace_id, window, profile, annotation, first, last)
-        return compute(self, request, overrides)
+        trace = self.find(rank)
+        request = WindowRequest(trace.trace_id, "asked" if annotation else "full", profile, annotation, first, last)
+        if dependencies == "serial":
+            return compute(self, request, overrides)
+        overrides[profile, SWITCH] = dependencies
+        file = Path(execution_trace) if execution_trace else execution_trace_beside(Path(trace.path), trace.rank)
+        return compute(self, request, overrides, file)
 
     def overlay_critical_path_analysis(
         self,

@@ -38,12 +38,14 @@ class CriticalPath:
     there is a path (there is none where the graph is empty or has a cycle).
 
     `saved` has the nodes, edges and path as Arrow tables, `file` is where it lies; `analysis` has the trace, for what
-    needs more of it than the graph (None after a restore without it).
+    needs more of it than the graph (None after a restore without it), and `execution_trace` what its operators follow
+    (None: each other).
     """
 
     saved: SavedPath
     file: Path
     analysis: TraceAnalysis | None = None
+    execution_trace: Path | None = None
 
     def __iter__(self) -> Iterator[Any]:
         yield self
@@ -179,11 +181,13 @@ class CriticalPath:
 
         if self.analysis is None:
             raise ValueError("what-if needs the trace: restore_cpgraph(file, TraceAnalysis(…))")
+        if self.answer.dependencies["mode"] == "data" and self.execution_trace is None:
+            raise ValueError("what-if of a path by data needs the execution trace: compute the path, do not restore it")
         window, profile = self.saved.meta["window"], self.saved.meta["profile"]
         names = ("annotation", "first_instance", "last_instance")
         request = WindowRequest(self.trace_id, self.window_id, profile, *(window[name] for name in names))
         overrides = {(profile, name): value for name, value in self.saved.meta["switches"].items()}
-        con = self.analysis.connect(self.trace_id)
+        con = self.analysis.connect(self.trace_id, self.execution_trace)
         return load(con, load_catalog(), request, overrides=overrides), con
 
     def what_if(
@@ -227,13 +231,16 @@ class CriticalPath:
 
 
 def compute(
-    analysis: TraceAnalysis, request: WindowRequest, overrides: dict[tuple[str, str], str] | None = None
+    analysis: TraceAnalysis,
+    request: WindowRequest,
+    overrides: dict[tuple[str, str], str],
+    execution_trace: Path | None = None,
 ) -> CriticalPath:
-    """The path of a window of a trace of the analysis. Raises WindowNotFound."""
+    """The path of a window of a trace of the analysis. Raises WindowNotFound and what `analysis.connect` raises."""
     file = analysis.scratch / f"{uuid4().hex}.zip"
-    with analysis.connect(request.trace_id) as con:
+    with analysis.connect(request.trace_id, execution_trace) as con:
         critical_path(con, load_catalog(), request, overrides=overrides, save_to=file)
-    return CriticalPath(restore_path(file), file, analysis)
+    return CriticalPath(restore_path(file), file, analysis, execution_trace)
 
 
 def restore_cpgraph(

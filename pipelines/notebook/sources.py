@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipelines.execution.beside import looks_like_execution_trace
 from pipelines.ingest import ingest
 from pipelines.lake.store import Lake
 from pipelines.traces import TraceRejected
@@ -34,7 +35,7 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it holds already stays.
 
     Raises TraceRejected for a given file that is no trace, FileNotFoundError for a folder that is none. In a folder
-    files that are no traces get a warning; where it has no others, the first of them is raised.
+    files that are no traces get a warning (but execution traces); where it has no others, the first of them is raised.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
@@ -52,7 +53,9 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     if rejections and (files is not None or not found):
         raise rejections[0]
     for rejection in rejections:
-        warnings.warn(f"left out: {rejection}", stacklevel=4)
+        # Execution traces lie beside profiler traces: they are read where they are asked for.
+        if not looks_like_execution_trace(Path(rejection.path)):
+            warnings.warn(f"left out: {rejection}", stacklevel=4)
     if not found:
         raise TraceNotFound(f"there are no trace files in {folder or 'the files given'}")
     if wrong := [str(file) for _, file in by_rank if str(file) not in found]:

@@ -203,6 +203,27 @@ def test_switches_are_those_of_the_command_line(analysis: TraceAnalysis, capture
     assert found.answer.edges > analysis.critical_path_analysis(rank=0, profile="hta").answer.edges
 
 
+def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
+    """With the execution trace that lies beside the file, found or given, as on the command line."""
+    folder = shared / "traces" / "ranks" / "dlrm_8"
+    file, beside = folder / "worker0.json.gz", folder / "execution_trace_0.json.gz"
+    with TraceAnalysis({0: file}) as analysis:
+        found = analysis.critical_path_analysis(0, dependencies="data")
+        assert found.answer.as_json() == printed("critical-path", file, "--dependencies", "data")
+        given = analysis.critical_path_analysis(0, dependencies="data", execution_trace=beside)
+        assert given.answer == found.answer
+        compared = found.what_if(remove=["cpu"])
+        assert compared.before.length_us == found.answer.length_us > compared.after.length_us
+        restored = restore_cpgraph(found.save(tmp_path / "a"), analysis)
+        for wrong, said in (
+            (lambda: restored.what_if(remove=["cpu"]), "needs the execution trace"),
+            (lambda: analysis.critical_path_analysis(0, dependencies="flow"), "serial, data"),
+            (lambda: analysis.critical_path_analysis(0, execution_trace=beside), 'dependencies="data"'),
+        ):
+            with pytest.raises(ValueError, match=said):
+                wrong()
+
+
 def test_a_trace_without_a_path(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"traceEvents": [x("other", "neither", 0, 1)]}))
     with TraceAnalysis(tmp_path / "a.json") as analysis:
