@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,22 +82,26 @@ def what_if(
             with progress(None, "computing") as advance:
                 window = load(con, load_catalog(), request, on_model=lambda name: advance(1, f"computing {name}"))
                 families = rank_families(window, with_cpu=True) if sensitivity else []
-                answers = list(compare(window, scenarios))
-                drawn = redraw and write_redrawn(
-                    con, answers[0].after, Path(trace) if Path(trace).is_file() else None, redraw
-                )
+                drawn, shown = None, []
+                for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
+                    if redraw:
+                        source = Path(trace) if Path(trace).is_file() else None
+                        drawn = write_redrawn(con, answer.after, source, redraw)
+                    shown.append(_as_json(answer, scenarios) if json else comparison_tables(trace, answer))
         except (WindowNotFound, NothingMatches) as error:
             raise fail(escape(error.args[0])) from None
         except (NoGraph, ScenarioError, GraphHasCycle) as error:
             raise fail(escape(str(error))) from None
     if drawn:  # on stderr: stdout is for the answer
         err.print(f"open in https://ui.perfetto.dev: [bold]{escape(str(drawn))}[/]", soft_wrap=True)
-    if json:
-        print_json({"families": [f.as_json() for f in families]} if sensitivity else _as_json(answers))
-        return
-    tables = [sensitivity_table(families)] if sensitivity else []
-    for table in [*tables, *(table for answer in answers for table in comparison_tables(trace, answer))]:
-        out.print(table)
+    if sensitivity:
+        rows = {"families": [family.as_json() for family in families]}
+        print_json(rows) if json else out.print(sensitivity_table(families))
+    elif json:
+        print_json(shown if len(scenarios) > 1 else shown[0])
+    else:
+        for table in chain.from_iterable(shown):
+            out.print(table)
 
 
 def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_overlap: bool) -> list[Scenario]:
@@ -119,11 +124,9 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
         raise ValueError(f"--redraw draws one scenario, and there are {len(scenarios)}")
 
 
-def _as_json(answers: list[Comparison]) -> dict[str, Any] | list[dict[str, Any]]:
-    """One scenario's object as it is; of several a list of them, each with its name."""
-    if len(answers) == 1:
-        return answers[0].as_json()
-    return [{"name": answer.scenario.name, **answer.as_json()} for answer in answers]
+def _as_json(answer: Comparison, scenarios: list[Scenario]) -> dict[str, Any]:
+    """The only scenario's object as it is, one of several with its name."""
+    return answer.as_json() if len(scenarios) == 1 else {"name": answer.scenario.name, **answer.as_json()}
 
 
 def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
