@@ -1,0 +1,165 @@
+"""Graphs of ranks joined through their collectives: one node more for each matched instance.
+
+K_start(r) → J_i weighs 0, J_i → K_end(r) the transfer; K_start → K_end of matched kernels goes, or else a rank's waiting
+would count as its own work. The edges come from who belongs to which instance, not from clocks, so a cycle means that
+two ranks disagree about the order of two instances: then the match is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import networkx as nx
+import numpy as np
+
+from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle
+from pipelines.fleet.path.rank_graph import RankGraph
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A matched collective: the kernel of every rank that takes part, as (rank, event_id)."""
+
+    collective_id: str
+    members: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """An instance in the joined graph; times in ns on the common clock.
+
+    members: (place of the rank, place of the kernel). arrived_ns: when the last rank arrived; last: that member (of
+    several, the lowest rank). transfer_ns: the shortest duration of a member, which no clock distorts.
+    """
+
+    collective_id: str
+    members: tuple[tuple[int, int], ...]
+    arrived_ns: int
+    last: tuple[int, int]
+    transfer_ns: int
+
+
+class RanksDisagree(nx.NetworkXUnfeasible):
+    """The joined graph has a cycle. `components`: each its nodes, as texts."""
+
+    def __init__(self, components: list[list[str]]) -> None:
+        self.components = components
+        shown = "; ".join(", ".join(nodes[:12]) + (" …" if len(nodes) > 12 else "") for nodes in components[:3])
+        super().__init__(
+            "the joined graph has a cycle: ranks disagree about the order of collectives, so they are matched wrongly. "
+            f"Strongly connected: {shown}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedGraph:
+    """Graphs of ranks, by rank, the offset of each one's clock from the common one (ns), and where they meet.
+
+    meeting_of: for each rank, by place of a kernel, the number of its meeting. n_outside: members of instances that no
+    graph holds.
+    """
+
+    ranks: tuple[RankGraph, ...]
+    offset_ns: tuple[int, ...]
+    meetings: tuple[Meeting, ...]
+    meeting_of: tuple[dict[int, int], ...]
+    n_outside: int
+
+    def __len__(self) -> int:
+        return 2 * sum(len(graph.events) for graph in self.ranks) + len(self.meetings)
+
+    @property
+    def n_edges(self) -> int:
+        """How many edges there are, those to and from meetings included."""
+        return len(self._edges()[0])
+
+    @property
+    def n_bytes(self) -> int:
+        """What the arrays of all ranks take."""
+        return sum(graph.n_bytes for graph in self.ranks)
+
+    def graph(self) -> ArrayGraph:
+        """The joined graph as networkx takes it; weights are ns, on each rank's own clock.
+
+        Nodes are numbered rank after rank as in RankGraph, then come the meetings.
+        """
+        return ArrayGraph.from_edges(*self._edges())
+
+    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        base = self._bases()
+        src, dst, weight = [], [], []
+        for graph, begin, meeting_of in zip(self.ranks, base, self.meeting_of, strict=False):
+            own_src, own_dst = graph.src.astype(np.int64), graph.destinations().astype(np.int64)
+            matched = np.zeros(len(graph.events), bool)
+            matched[list(meeting_of)] = True
+            stays = ~((own_src + 1 == own_dst) & (own_src % 2 == 0) & matched[own_src // 2])
+            src.append(own_src[stays] + begin)
+            dst.append(own_dst[stays] + begin)
+            weight.append(graph.weight[stays])
+        for number, meeting in enumerate(self.meetings, start=base[-1]):
+            starts = np.array([base[rank] + 2 * place for rank, place in meeting.members], np.int64)
+            src += [starts, np.full(len(starts), number)]
+            dst += [np.full(len(starts), number), starts + 1]
+            weight += [np.zeros(len(starts), np.int64), np.full(len(starts), meeting.transfer_ns)]
+        return np.concatenate(src), np.concatenate(dst), np.concatenate(weight)
+
+    def _bases(self) -> list[int]:
+        """The number of each rank's first node, and last that of the first meeting."""
+        return [0, *np.cumsum([2 * len(graph.events) for graph in self.ranks]).tolist()]
+
+    def name_of(self, node: int) -> str:
+        """A node of `graph()` for people."""
+        base = self._bases()
+        if node >= base[-1]:
+            return f"collective {self.meetings[node - base[-1]].collective_id}"
+        rank = int(np.searchsorted(base, node, side="right")) - 1
+        graph, own = self.ranks[rank], node - base[rank]
+        event = graph.events.event_id[own // 2]
+        return f"rank {graph.rank} event {event} {'end' if own % 2 else 'start'}"
+
+
+def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance], offset_ns: Mapping[int, int]) -> JoinedGraph:
+    """Join graphs of ranks. `offset_ns`: by rank, what its clock shows more than the common one (0 where missing)."""
+    ranks = tuple(sorted(graphs, key=lambda graph: graph.rank))
+    offsets = tuple(offset_ns.get(graph.rank, 0) for graph in ranks)
+    number = {graph.rank: place for place, graph in enumerate(ranks)}
+    meetings: list[Meeting] = []
+    meeting_of: tuple[dict[int, int], ...] = tuple({} for _ in ranks)
+    n_outside = 0
+    for instance in instances:
+        members = []
+        for rank, event_id in sorted(instance.members):
+            place = ranks[number[rank]].place_of(event_id) if rank in number else None
+            if place is None:
+                n_outside += 1
+            else:
+                members.append((number[rank], place))
+        if len(members) > 1:
+            for rank, place in members:
+                meeting_of[rank][place] = len(meetings)
+            meetings.append(_meeting(instance.collective_id, members, ranks, offsets))
+    return JoinedGraph(ranks, offsets, tuple(meetings), meeting_of, n_outside)
+
+
+def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGraph], offsets: Sequence[int]) -> Meeting:
+    starts = [int(ranks[rank].events.start_ns[place]) - offsets[rank] for rank, place in members]
+    durations = [int(ranks[rank].events.end_ns[place] - ranks[rank].events.start_ns[place]) for rank, place in members]
+    last = int(np.argmax(starts))
+    return Meeting(name, tuple(members), starts[last], members[last], min(durations))
+
+
+def heaviest_path_ns(joined: JoinedGraph) -> int:
+    """The length of `networkx.dag_longest_path` over the joined graph, ns: gaps on the host weigh 0 in it.
+
+    Raises RanksDisagree with the strongly connected components where there is a cycle.
+    """
+    graph = joined.graph()
+    try:
+        return int(nx.dag_longest_path_length(cast(nx.DiGraph, graph), weight="weight"))
+    except GraphHasCycle:
+        pass
+    found = nx.strongly_connected_components(graph.to_networkx())
+    components = [sorted(nodes) for nodes in found if len(nodes) > 1]
+    raise RanksDisagree([[joined.name_of(node) for node in nodes[::-1]] for nodes in components])

@@ -1,0 +1,183 @@
+"""Small captures of several ranks written as lists of events, and a replay of them that knows nothing of the walk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipelines.fleet.path.joined import Instance, JoinedGraph, join_ranks
+from pipelines.fleet.path.rank_graph import DEPENDENCY, OPERATOR_KERNEL, RankEvents, RankGraph, rank_graph
+
+
+@dataclass(frozen=True)
+class Event:
+    """GPU work on a lane of a rank, ns on the rank's clock; `instance` names the collective that it takes part in."""
+
+    id: str
+    rank: int
+    lane: int
+    start: int
+    dur: int
+    instance: str | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + self.dur
+
+
+@dataclass(frozen=True)
+class Case:
+    """Events, what else waits for what (ids: end of the first → start of the second), offsets of the ranks' clocks."""
+
+    events: tuple[Event, ...]
+    deps: tuple[tuple[str, str], ...] = ()
+    offsets: tuple[int, ...] = ()
+
+    def offset(self, rank: int) -> int:
+        return self.offsets[rank] if rank < len(self.offsets) else 0
+
+    def before(self) -> dict[str, list[str]]:
+        """By event, what has to end before it: the event before it on its lane, and its dependencies."""
+        found: dict[str, list[str]] = {event.id: [] for event in self.events}
+        last: dict[tuple[int, int], str] = {}
+        for event in sorted(self.events, key=lambda e: (e.start, e.id)):
+            lane = event.rank, event.lane
+            if lane in last:
+                found[event.id].append(last[lane])
+            last[lane] = event.id
+        for source, waiting in self.deps:
+            found[waiting].append(source)
+        return found
+
+
+def numbered(case: Case) -> dict[str, int]:
+    """event_id of every event; the numbers of a rank are its own."""
+    ids: dict[str, int] = {}
+    for rank in {event.rank for event in case.events}:
+        ids |= {event.id: place for place, event in enumerate(e for e in case.events if e.rank == rank)}
+    return ids
+
+
+def joined(case: Case) -> JoinedGraph:
+    """The case as graphs of ranks, joined."""
+    ranks = sorted({event.rank for event in case.events})
+    ids = numbered(case)
+    names = dict.fromkeys(event.instance for event in case.events if event.instance)
+    instances = [
+        Instance(name, tuple((e.rank, ids[e.id]) for e in case.events if e.instance == name)) for name in names
+    ]
+    return join_ranks([_graph(case, rank) for rank in ranks], instances, {rank: case.offset(rank) for rank in ranks})
+
+
+def _graph(case: Case, rank: int) -> RankGraph:
+    own = [event for event in case.events if event.rank == rank]
+    place = {event.id: i for i, event in enumerate(own)}
+    edges = [(2 * i, 2 * i + 1, event.dur, OPERATOR_KERNEL, i) for i, event in enumerate(own)]
+    for waiting, sources in case.before().items():
+        if waiting in place:
+            edges += [(2 * place[s] + 1, 2 * place[waiting], 0, DEPENDENCY, -1) for s in sources]
+    columns = np.array(edges, np.int64).T
+    return rank_graph(
+        rank,
+        f"trace{rank}",
+        gpu_events(own),
+        dict(zip(("src", "dst", "weight", "code", "owner"), columns, strict=True)),
+    )
+
+
+def gpu_events(own: list[Event]) -> RankEvents:
+    """Events of one rank, all on the GPU and launched by nothing known."""
+    n = len(own)
+    return RankEvents(
+        event_id=np.arange(n),
+        start_ns=np.array([event.start for event in own]),
+        end_ns=np.array([event.end for event in own]),
+        is_gpu=np.ones(n, bool),
+        lane=np.array([event.lane for event in own], np.int32),
+        process=np.full(n, -1, np.int32),
+        launch=np.full(n, -1, np.int32),
+        blocking=np.zeros(n, bool),
+        copy=np.zeros(n, bool),
+    )
+
+
+def replayed(case: Case, faster: str | None = None, by: int = 0) -> dict[str, tuple[int, int]]:
+    """When each event starts and ends on the common clock, if `faster` (an event or a collective) took `by` less.
+
+    Every event keeps its own delay, what it began later than all that it waits for; a collective ends its transfer after
+    the last rank has come.
+    """
+    before = case.before()
+    event_of = {event.id: event for event in case.events}
+    seen = {e.id: (e.start - case.offset(e.rank), e.end - case.offset(e.rank)) for e in case.events}
+    arrived: dict[str, int] = {}
+    for event in case.events:
+        if event.instance:
+            arrived[event.instance] = max(arrived.get(event.instance, seen[event.id][0]), seen[event.id][0])
+    begin = min(start for start, _ in seen.values())
+    new: dict[str, int] = {}
+
+    def start(name: str) -> int:
+        if name not in new:
+            delay = seen[name][0] - max((seen[source][1] for source in before[name]), default=begin)
+            new[name] = max((end(source) for source in before[name]), default=begin) + delay
+        return new[name]
+
+    def end(name: str) -> int:
+        event = event_of[name]
+        if event.instance is None:
+            return start(name) + event.dur - (by if faster == name else 0)
+        transfer = seen[name][1] - arrived[event.instance] - (by if faster == event.instance else 0)
+        return max(start(e.id) for e in case.events if e.instance == event.instance) + transfer
+
+    return {event.id: (start(event.id), end(event.id)) for event in case.events}
+
+
+def makespan(case: Case, faster: str | None = None, by: int = 0) -> int:
+    """From the first start to the last end of the replay."""
+    times = replayed(case, faster, by).values()
+    return max(end for _, end in times) - min(start for start, _ in replayed(case).values())
+
+
+def random_case(seed: int) -> Case:
+    """Two to four ranks with a compute and a communication lane; collectives of all ranks or of pairs; crossing waits."""
+    rng = random.Random(seed)
+    n_ranks = rng.randint(2, 4)
+    offsets = (0, *(rng.randint(-50_000, 50_000) for _ in range(n_ranks - 1)))
+    at = {(rank, lane): rng.randint(0, 30_000) for rank in range(n_ranks) for lane in (0, 1)}
+    events: list[Event] = []
+    deps: list[tuple[str, str]] = []
+    for name, group in _rounds(rng, n_ranks):
+        arriving = []
+        for rank in group:
+            for _ in range(rng.randint(0, 3)):
+                arriving_at = at[rank, 0] + rng.randint(0, 3_000)
+                events.append(Event(f"k{len(events)}", rank, 0, arriving_at, rng.randint(1_000, 90_000)))
+                at[rank, 0] = events[-1].end
+            computed = [event for event in events if event.rank == rank and event.lane == 0]
+            lane = 1 if computed and rng.random() < 0.7 else 0
+            ready = at[rank, lane]
+            if lane == 1 and rng.random() < 0.8:
+                deps.append((computed[-1].id, f"{name}r{rank}"))
+                ready = max(ready, computed[-1].end)
+            arriving.append(Event(f"{name}r{rank}", rank, lane, ready + rng.randint(0, 2_000), 0, name))
+        over = max(event.start for event in arriving) + rng.randint(1_000, 40_000)
+        for event in arriving:
+            events.append(replace(event, dur=over - event.start))
+            at[event.rank, event.lane] = over
+            if event.lane == 1 and rng.random() < 0.6:
+                start = max(at[event.rank, 0], over) + rng.randint(0, 2_000)
+                events.append(Event(f"k{len(events)}", event.rank, 0, start, rng.randint(1_000, 60_000)))
+                deps.append((event.id, events[-1].id))
+                at[event.rank, 0] = events[-1].end
+    shown = (replace(event, start=event.start + offsets[event.rank]) for event in events)
+    return Case(tuple(shown), tuple(deps), offsets)
+
+
+def _rounds(rng: random.Random, n_ranks: int) -> Iterator[tuple[str, list[int]]]:
+    for number in range(rng.randint(2, 6)):
+        everyone = list(range(n_ranks))
+        yield f"c{number}", everyone if n_ranks == 2 or rng.random() < 0.6 else sorted(rng.sample(everyone, 2))

@@ -1,0 +1,139 @@
+"""The walk through joined ranks: worked examples, the epsilon test on random captures, targets, refusals."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from pipelines.fleet.path.joined import Instance, RanksDisagree, heaviest_path_ns, join_ranks
+from pipelines.fleet.path.walk import NoTarget, Segment, find_target, first_ns, walk_back
+from tests.fleet.path.make import Case, Event, joined, makespan, numbered, random_case
+
+EXAMPLES = (
+    "E1_two_ranks_one_allreduce",
+    "E2_three_ranks_alternating_culprits_clock_offset",
+    "E3_two_communicators_overlap_stream",
+)
+
+
+def _example(shared: Path, name: str) -> tuple[Case, dict]:
+    said = json.loads((shared / "golden" / "fleet" / f"multirank_{name}.json").read_text())
+    events = tuple(
+        Event(e["id"], e["rank"], e["lane"], 1000 * e["start"], 1000 * e["dur"], e.get("inst")) for e in said["events"]
+    )
+    offsets = tuple(1000 * said["clock_offset"].get(str(rank), 0) for rank in range(4))
+    return Case(events, tuple(map(tuple, said["deps"])), offsets), said
+
+
+def _names(case: Case) -> dict[tuple[int, int], str]:
+    ids = numbered(case)
+    return {(event.rank, ids[event.id]): event.id for event in case.events}
+
+
+def _critical(case: Case, path: list[Segment]) -> dict[str, int]:
+    """Time on the path of the events whose work is on it and of the collectives whose transfer is, ns."""
+    names = _names(case)
+    found: dict[str, int] = {}
+    for s in path:
+        name = names[s.rank, s.event_id] if s.kind == "gpu_kernel" else s.collective_id
+        if name:
+            found[name] = found.get(name, 0) + s.dur_ns
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_worked_examples(shared: Path, name: str) -> None:
+    case, said = _example(shared, name)
+    kinds, names = {"gpu_kernel": "run"}, _names(case)
+    graph = joined(case)
+    path = walk_back(graph)
+    begin = first_ns(graph)
+    told = [
+        [kinds.get(s.kind, s.kind), s.rank, names[s.rank, s.event_id], *((t - begin) / 1000 for t in (s.start_ns, s.end_ns))]
+        for s in path
+    ]  # fmt: skip
+    assert told == said["path"] == said["expect"]
+    assert path[-1].end_ns - path[0].start_ns == 1000 * said["makespan"]
+    assert sorted(_critical(case, path)) == said["epsilon_critical"]
+    assert makespan(case) == 1000 * said["makespan"]
+    assert not any(segment.guessed for segment in path)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_shortening_what_is_on_the_path_shortens_the_whole(seed: int) -> None:
+    case = random_case(seed)
+    path = walk_back(joined(case))
+    whole = makespan(case)
+    assert path[0].start_ns == first_ns(joined(case))
+    assert path[-1].end_ns - path[0].start_ns == whole
+    assert all(one.end_ns == other.start_ns for one, other in pairwise(path))
+    names = {event.instance or event.id for event in case.events}
+    critical = {name for name in names if makespan(case, faster=name, by=500) == whole - 500}
+    assert set(_critical(case, path)) == critical
+    assert critical
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_joined_graph_is_networkx_graph(seed: int) -> None:
+    case = random_case(seed)
+    graph = joined(case)
+    whole = graph.graph().to_networkx()
+    n_meetings = len({event.instance for event in case.events if event.instance})
+    n_members = sum(event.instance is not None for event in case.events)
+    n_waits = sum(len(sources) for sources in case.before().values())
+    assert len(graph) == 2 * len(case.events) + n_meetings
+    # Every event but the matched kernels has its own edge; each of those has one to its meeting and one from it.
+    assert graph.n_edges == len(case.events) + n_waits + n_members == whole.number_of_edges()
+    assert nx.is_directed_acyclic_graph(whole)
+    assert heaviest_path_ns(graph) == nx.dag_longest_path_length(whole, backend="networkx")
+
+
+def test_targets() -> None:
+    # Rank 1's last kernel is its collective; rank 0 goes on alone.
+    case = Case((Event("a0", 0, 7, 0, 10), Event("A0", 0, 7, 10, 20, "A"), Event("b0", 0, 7, 30, 10),
+                 Event("a1", 1, 7, 0, 20), Event("A1", 1, 7, 20, 10, "A")))  # fmt: skip
+    graph = joined(case)
+    assert find_target(graph, "last_gpu_end") == find_target(graph, "last_event_end") == (0, 5)
+    assert find_target(graph, "last_collective_end") == (0, 3)  # of equal ends the lowest rank's
+    assert [(s.kind, s.rank, s.dur_ns) for s in walk_back(graph, "last_collective_end")] == [
+        ("gpu_kernel", 1, 20),
+        ("transfer", 0, 10),
+    ]
+    with pytest.raises(ValueError, match="last_gpu_end, last_collective_end, last_event_end"):
+        walk_back(graph, "the end")
+    alone = join_ranks(graph.ranks, [], {})
+    with pytest.raises(NoTarget, match="last_collective_end"):
+        walk_back(alone, "last_collective_end")
+
+
+def test_a_rank_that_began_late_has_a_head() -> None:
+    case = Case((Event("A0", 0, 7, 0, 100, "A"), Event("a1", 1, 7, 40, 50), Event("A1", 1, 7, 90, 10, "A")))
+    path = walk_back(joined(case))
+    assert [(s.kind, s.rank, s.start_ns, s.end_ns) for s in path] == [
+        ("head", 1, 0, 40),
+        ("gpu_kernel", 1, 40, 90),
+        ("transfer", 0, 90, 100),
+    ]
+
+
+def test_ranks_that_disagree_about_the_order_are_refused() -> None:
+    case = Case((Event("A0", 0, 7, 0, 10, "A"), Event("B0", 0, 7, 10, 10, "B"),
+                 Event("B1", 1, 7, 0, 10, "B"), Event("A1", 1, 7, 10, 10, "A")))  # fmt: skip
+    with pytest.raises(RanksDisagree, match="collective A") as refused:
+        heaviest_path_ns(joined(case))
+    (component,) = refused.value.components
+    assert {"collective A", "collective B"} < set(component)
+    assert any(node.startswith("rank 0 event") for node in component)
+    assert any(node.startswith("rank 1 event") for node in component)
+
+
+def test_members_that_no_graph_holds_are_counted() -> None:
+    case = Case((Event("A0", 0, 7, 0, 10, "A"), Event("A1", 1, 7, 0, 10, "A")))
+    graphs = joined(case).ranks
+    found = join_ranks(graphs, [Instance("A", ((0, 0), (1, 5), (9, 0)))], {})
+    assert (found.n_outside, len(found.meetings), np.sum([len(m) for m in found.meeting_of])) == (2, 0, 0)
