@@ -66,7 +66,7 @@ def tables_in(query: str) -> list[str]:
         return []  # DuckDB says better what is wrong with it
     views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
-    return [name for name in catalog.materialized if name in found | read]
+    return [name for name in (*catalog.materialized, *catalog.of_captures) if name in found | read]
 
 
 def _read_by_view(catalog: Any, name: str) -> set[str]:
@@ -80,17 +80,21 @@ def open_analyst(folder: Path, tables: list[str]) -> Any:
     """The analysts' file opened read-only, with the named model tables up to date. Exits where there is no lake."""
     import duckdb
 
+    from pipelines.fleet.materialize import materialize, stale_captures
     from pipelines.lake import Lake
     from pipelines.lake.layout import ANALYST
     from pipelines.lake.publish import publish
     from pipelines.models.catalog import load_catalog
-    from pipelines.models.materialize import materialize, stale
+    from pipelines.models.materialize import stale
 
     lake = Lake(folder)
     if not lake.exists:
         raise fail(f"no traces in the lake {lake.root}", f"Put some in: tracelake ingest FILES --lake {folder}")
     catalog = load_catalog()
-    if any(stale(lake, catalog, tables, batch) for batch in lake.batches()):
+    of_captures = [name for name in tables if name in catalog.of_captures]
+    of_traces = [name for name in tables if name not in of_captures]
+    is_stale = any(stale(lake, catalog, of_traces, batch) for batch in lake.batches())
+    if is_stale or stale_captures(lake, catalog, of_captures):
         with progress(None, "computing tables") as advance:
             materialize(lake, tables, on_step=lambda text: advance(1, f"computing {text}"))
     elif not (lake.root / ANALYST).exists():
@@ -184,9 +188,9 @@ def materialize(
 
     Example: `tracelake materialize kernels temporal_breakdown`
     """
+    from pipelines.fleet.materialize import materialize as bring_up_to_date
     from pipelines.lake import Lake
     from pipelines.models.catalog import CatalogError
-    from pipelines.models.materialize import materialize as bring_up_to_date
 
     try:
         with progress(None, "computing tables") as advance:

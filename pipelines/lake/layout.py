@@ -19,7 +19,17 @@ JOB_MARK = "op_jobs"
 JOB_TABLES = (JOB_MARK, "straggler_what_if", "straggler_steps", "straggler_rank_scores")
 # Tables of captures are computed after ingestion, for a capture anew when late ranks come: its newest batch counts.
 CAPTURE_MARK = "captures"
-CAPTURE_TABLES = frozenset(path.stem for path in (Path(__file__).resolve().parents[2] / "sql" / "fleet").glob("*.sql"))
+CAPTURE_TABLES = (
+    CAPTURE_MARK,
+    "capture_ranks",
+    "capture_quality",
+    "collective_lanes",
+    "collectives",
+    "collective_ranks",
+    "clock_offsets",
+    "capture_critical_path",
+    "capture_paths",
+)
 KEYS = {MARK: "trace_id", RUN_MARK: "run_id", JOB_MARK: "job_id", CAPTURE_MARK: "capture_id"}
 REJECTS = "rejects"
 STAGING = ".staging"

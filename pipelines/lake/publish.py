@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, MARK, REJECTS, mark_of
+from pipelines.lake.layout import ANALYST, ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.store import Lake, committed_rows
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model, load_catalog
@@ -20,6 +20,7 @@ from pipelines.models.run import run_models
 from pipelines.sqltext import quoted
 
 _SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
+_LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are small otherwise
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 
 
@@ -54,14 +55,16 @@ def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
 
 def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     from pipelines.critical_path.windows import request_windows
+    from pipelines.fleet.stage import empty_stage
     from pipelines.ingest import empty_lake_tables
 
     with duckdb.connect() as con:
         empty_lake_tables(con, catalog)
         request_windows(con, [])
+        empty_stage(con)
         run_models(con, catalog, catalog.public)
         types = {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in catalog.public}
-    for name in catalog.materialized:
+    for name in (*catalog.materialized, *catalog.of_captures):
         types[name].append((BATCH_COLUMN.name, "VARCHAR"))
     return types
 
@@ -77,7 +80,8 @@ def _publish_table(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: Mode
         types = column_types(catalog)[model.name]
         con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
     else:
-        is_small = model.name in _SMALL or model.layer == "summary" or mark_of(model.name) != MARK
+        is_small = model.name in _SMALL or model.layer == "summary" or mark_of(model.name) not in (MARK, CAPTURE_MARK)
+        is_small |= mark_of(model.name) == CAPTURE_MARK and model.name not in _LARGE
         kind = "TABLE" if is_small else "VIEW"
         con.execute(f"CREATE {kind} {model.name} AS {committed_rows(model.name, files)}")
     _comment(con, model, kind)

@@ -21,7 +21,7 @@ from pipelines.models.sqlfile import Column, ParsedFile, parse_files
 SQL_DIR = Path(__file__).resolve().parents[2] / "sql"
 LAYERS = (
     *("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary"),
-    *("modelling", "schedule"),
+    *("modelling", "fleet", "schedule"),
 )
 
 # Tables that the caller provides and that are no files: what a trace file was staged to, and what is asked for.
@@ -45,7 +45,22 @@ GIVEN = {
     "execution_nodes": "canonical",
     "execution_edges": "canonical",
     "operator_nodes": "canonical",
+    "_staged_captures": "fleet",
+    "_staged_capture_ranks": "fleet",
+    "_staged_capture_quality": "fleet",
+    "_fitted_lanes": "fleet",
+    "_fitted_kernels": "fleet",
+    "_fitted_clocks": "fleet",
 }
+
+# Given tables that Python computes from others: what they read, and the code that decides what is in them. Both count
+# in the versions of the models that read them.
+_FLEET = Path(__file__).resolve().parents[1] / "fleet"
+_FITS = (
+    ("collective_kernels",),
+    tuple(_FLEET / f"{module}.py" for module in ("fits", "alignment", "lanes", "matching", "clocks")),
+)
+GIVEN_FROM = {"_fitted_lanes": _FITS, "_fitted_kernels": _FITS, "_fitted_clocks": _FITS}
 
 # The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.
 _ACROSS_BATCHES = ("kernel_criticality",)
@@ -122,6 +137,20 @@ EVENT_SLACK = Model(
     kind="python",
 )
 
+WALKED_SEGMENTS = Model(
+    name="_walked_segments",
+    layer="fleet",
+    path=_FLEET / "path" / "captures.py",
+    sql="",
+    doc="One row: a segment of the critical path through the ranks of a capture, or why there is none.",
+    columns=(),
+    dependencies=("capture_ranks", "clock_offsets", "collective_lanes", "collectives", "collective_ranks"),
+    checks=(),
+    kind="python",
+)
+# It runs the models of single ranks itself, a rank at a time, so all that these read counts in its version.
+_OF_RANKS = ("rules", "canonical", "gpu", "cpu", "sync", "critical_path")
+
 # Tables that Python makes: the function `module:name` that creates the table in a connection, and the code that decides
 # what is in it, so that the version changes with it.
 PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
@@ -134,6 +163,14 @@ PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
         EVENT_SLACK,
         "pipelines.critical_path.slack:event_slacks",
         tuple(_CRITICAL_PATH / f"{module}.py" for module in ("slack", "drag", "reach", "graph", "longest")),
+    ),
+    WALKED_SEGMENTS.name: (
+        WALKED_SEGMENTS,
+        "pipelines.fleet.path.captures:walk_captures",
+        (
+            *sorted((_FLEET / "path").glob("*.py")),
+            *(path for layer in _OF_RANKS for path in sorted(SQL_DIR.glob(f"{layer}/*.*"))),
+        ),
     ),
 }
 
@@ -165,7 +202,16 @@ class Catalog:
 
     @cached_property
     def materialized(self) -> list[str]:
-        """The tables that are computed after ingestion and written to the lake."""
+        """The tables of traces that are computed after ingestion and written to the lake."""
+        return [name for name in self._computed if self.models[name].layer != "fleet"]
+
+    @cached_property
+    def of_captures(self) -> list[str]:
+        """The tables of captures: computed when a capture's traces are in the lake, by pipelines/fleet/materialize.py."""
+        return [name for name in self._computed if self.models[name].layer == "fleet"]
+
+    @cached_property
+    def _computed(self) -> list[str]:
         return [name for name in self.public if self.models[name].kind in ("sql", "python")]
 
     @cached_property
@@ -180,8 +226,12 @@ class Catalog:
         """
         if name not in self._versions:
             model = self.models[name]
-            upstream = (d for d in model.dependencies if d in self.models and self.models[d].kind != "lake")
+            given = [GIVEN_FROM[d] for d in model.dependencies if d in GIVEN_FROM]
+            reads = (*model.dependencies, *(name for names, _ in given for name in names))
+            upstream = [d for d in reads if d in self.models and self.models[d].kind != "lake"]
             digest = hashlib.sha256(_own_content(model))
+            for path in (path for _, paths in given for path in paths):
+                digest.update(path.read_bytes())
             for dependency in upstream:
                 digest.update(f"{dependency}={self.version(dependency)};".encode())
             self._versions[name] = digest.hexdigest()[:16]

@@ -1,0 +1,208 @@
+"""Traces → captures: the ranks of one job that were profiled together.
+
+Traces of one job in one folder belong together (`traces.capture_id`). A folder may hold several captures of a job, an
+inbox does: where a rank comes more than once, the traces are walked through by start, and a new capture begins with a
+trace that no other one overlaps in time, or whose rank is there already at another time. A capture is named by the
+trace of it that was ingested first, so that its id stays when late ranks come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+_INFINITY = float("inf")
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """A committed trace, as table `traces` has it. Times in ns; None is not known."""
+
+    trace_id: str
+    batch_id: str
+    path: str
+    group_id: str
+    job: str | None
+    rank: int | None
+    world_size: int | None
+    first_ts_ns: int | None
+    last_ts_ns: int | None
+    n_events: int = 0
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trace of a capture; `left_out` says why it takes no part (None: it is the rank's)."""
+
+    trace: RankTrace
+    rank: int | None
+    left_out: str | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a capture that limits what can be said: a row of `capture_quality`."""
+
+    check: str
+    severity: str
+    n: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Ranks of a job that were profiled together."""
+
+    capture_id: str
+    job: str | None
+    world_size: int | None
+    members: tuple[Member, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def ranks(self) -> list[Member]:
+        """The traces that take part, one a rank, by rank."""
+        return sorted((m for m in self.members if m.left_out is None), key=lambda m: m.rank or 0)
+
+    @property
+    def content(self) -> str:
+        """A hash over its traces and the parts they take: it changes when what is computed of them may."""
+        parts = (f"{m.trace.trace_id}:{m.rank}:{m.left_out}" for m in self.members)
+        return hashlib.sha256(";".join(sorted(parts)).encode()).hexdigest()[:16]
+
+
+def find_captures(traces: Iterable[RankTrace]) -> list[Capture]:
+    """The captures that the traces make, by capture_id."""
+    groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
+    for trace in traces:
+        groups[trace.group_id].append(trace)
+    jobs = _jobs_by_folder(groups)
+    found = []
+    for group_id, members in groups.items():
+        parts = _parts(members)
+        first = min(members, key=_ingested).trace_id
+        for part in parts:
+            named_by = min(part, key=_ingested).trace_id
+            name = group_id if named_by == first else _hash(f"{group_id}\0{named_by}")
+            capture = _capture(name, part)
+            others = jobs[_folder(part[0])] - {capture.job}
+            found.append(replace(capture, findings=(*capture.findings, *_other_jobs(others))))
+    return sorted(found, key=lambda capture: capture.capture_id)
+
+
+def _ingested(trace: RankTrace) -> tuple[str, str]:
+    return trace.batch_id, trace.trace_id
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _folder(trace: RankTrace) -> str:
+    return str(PurePath(trace.path).parent)
+
+
+def _jobs_by_folder(groups: dict[str, list[RankTrace]]) -> dict[str, set[str | None]]:
+    jobs: defaultdict[str, set[str | None]] = defaultdict(set)
+    for members in groups.values():
+        jobs[_folder(members[0])].add(members[0].job)
+    return jobs
+
+
+def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
+    """The traces of a job in a folder, a list for each capture."""
+    ranks = [trace.rank for trace in traces]
+    if len(traces) == 1 or (None not in ranks and len(set(ranks)) == len(ranks)):
+        return [list(traces)]
+    parts: list[list[RankTrace]] = []
+    end = -_INFINITY
+    for trace in sorted(traces, key=lambda t: (_start(t), t.trace_id)):
+        again = [t for t in parts[-1] if t.rank == trace.rank and t.rank is not None] if parts else []
+        if _start(trace) > end or (again and not any(_overlap(trace, other) for other in again)):
+            parts.append([])
+            end = -_INFINITY
+        parts[-1].append(trace)
+        end = max(end, _end(trace))
+    return parts
+
+
+def _start(trace: RankTrace) -> float:
+    return -_INFINITY if trace.first_ts_ns is None else trace.first_ts_ns
+
+
+def _end(trace: RankTrace) -> float:
+    return _start(trace) if trace.last_ts_ns is None else trace.last_ts_ns
+
+
+def _overlap(one: RankTrace, other: RankTrace) -> bool:
+    return _start(one) <= _end(other) and _start(other) <= _end(one)
+
+
+def _capture(capture_id: str, traces: Sequence[RankTrace]) -> Capture:
+    world_size = _world_size(traces)
+    members: list[Member] = []
+    of_rank: dict[int, RankTrace] = {}
+    for trace in sorted(traces, key=lambda t: (-t.n_events, t.trace_id)):
+        rank = 0 if trace.rank is None and len(traces) == 1 else trace.rank
+        reason = _left_out(trace, rank, world_size, of_rank)
+        members.append(Member(trace, rank, reason))
+        if rank is not None and reason is None:
+            of_rank[rank] = trace
+    members.sort(key=lambda m: (m.rank is None, m.rank or 0, m.trace.trace_id))
+    findings = _findings(members, world_size, traces)
+    return Capture(capture_id, traces[0].job, world_size, tuple(members), tuple(findings))
+
+
+def _world_size(traces: Sequence[RankTrace]) -> int | None:
+    """What most of the traces say; the larger of two that are said as often."""
+    said = Counter(trace.world_size for trace in traces if trace.world_size is not None)
+    return max(said, key=lambda size: (said[size], size)) if said else None
+
+
+def _left_out(trace: RankTrace, rank: int | None, world_size: int | None, taken: dict[int, RankTrace]) -> str | None:
+    if rank is None:
+        return "no_rank"
+    if None not in (trace.world_size, world_size) and trace.world_size != world_size:
+        return "other_job"
+    if world_size is not None and rank >= world_size:
+        return "other_job"
+    return "rank_twice" if rank in taken else None
+
+
+_MEANINGS = {
+    "rank_twice": ("warning", "two files for a rank: the one with more events counts"),
+    "other_job": ("warning", "rank of another job: its world size or rank does not fit this one's"),
+    "no_rank": ("warning", "neither metadata nor file name tells the rank"),
+}
+
+
+def _findings(members: list[Member], world_size: int | None, traces: Sequence[RankTrace]) -> list[Finding]:
+    found = []
+    for reason, (severity, meaning) in _MEANINGS.items():
+        paths = [m.trace.path for m in members if m.left_out == reason]
+        if paths:
+            found.append(Finding(reason, severity, len(paths), f"{meaning}: {_some(paths)}"))
+    present = {m.rank for m in members if m.left_out is None}
+    if world_size is not None and len(present) < world_size:
+        missing = [str(rank) for rank in range(world_size) if rank not in present]
+        detail = f"{len(missing)} of {world_size} ranks are missing: {_some(missing)}"
+        found.append(Finding("missing_ranks", "info", len(missing), detail))
+    if world_size is None and len(traces) > 1:
+        found.append(Finding("no_world_size", "info", 1, "no trace says how many ranks the job has"))
+    return found
+
+
+def _other_jobs(jobs: set[str | None]) -> list[Finding]:
+    if not jobs:
+        return []
+    names = sorted(job or "(no name)" for job in jobs)
+    detail = f"the folder holds ranks of other jobs, too, which are captures of their own: {_some(names)}"
+    return [Finding("other_jobs_in_folder", "info", len(names), detail)]
+
+
+def _some(names: Sequence[str], shown: int = 5) -> str:
+    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + rest

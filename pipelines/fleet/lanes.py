@@ -1,0 +1,144 @@
+"""A rank's communication kernels → lanes, which are matched on their own.
+
+Kernels that name their process group make a lane a group (name and ranks); the others a lane a stream, numbered by first
+start, and then every rank must have as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipelines.fleet.clocks import Instances
+from pipelines.fleet.matching import RankLane
+
+KINDS = ("allreduce", "reducescatter", "allgather", "alltoall", "broadcast", "sendrecv", "reduce", "other")
+Group = tuple[str, str]
+
+
+@dataclass
+class Kernels:
+    """Kernels of a rank in order of (start, event_id); columns of table `collective_kernels`."""
+
+    rank: int
+    trace_id: list[str] = field(default_factory=list)
+    event_id: list[int] = field(default_factory=list)
+    kind: list[str] = field(default_factory=list)
+    waits_for_all: list[bool] = field(default_factory=list)
+    stream: list[tuple[int | None, int | None]] = field(default_factory=list)
+    ts_ns: list[int] = field(default_factory=list)
+    end_ns: list[int] = field(default_factory=list)
+    step: list[int | None] = field(default_factory=list)
+    group: list[Group | None] = field(default_factory=list)
+    description: list[str | None] = field(default_factory=list)
+    seq: list[int | None] = field(default_factory=list)
+
+    def add(
+        self,
+        trace_id: str,
+        event_id: int,
+        kind: str,
+        waits_for_all: bool,
+        device: int | None,
+        stream: int | None,
+        ts_ns: int,
+        end_ns: int,
+        step: int | None,
+        group_name: str | None,
+        group_ranks: str | None,
+        description: str | None,
+        seq: int | None,
+    ) -> None:
+        """Add a kernel."""
+        group = None if group_name is None else (group_name, group_ranks or "")
+        values = (trace_id, event_id, kind, waits_for_all, (device, stream), ts_ns, end_ns, step, group)
+        names = ("trace_id", "event_id", "kind", "waits_for_all", "stream", "ts_ns", "end_ns", "step", "group")
+        for name, value in (*zip(names, values, strict=True), ("description", description), ("seq", seq)):
+            getattr(self, name).append(value)
+
+    def __len__(self) -> int:
+        return len(self.event_id)
+
+    def part(self, chosen: Sequence[int]) -> Kernels:
+        """The kernels at some positions."""
+        part = Kernels(self.rank)
+        for name in vars(self):
+            if name != "rank":
+                own = getattr(self, name)
+                getattr(part, name).extend(own[i] for i in chosen)
+        return part
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Kernels of several ranks that are matched together; `group` is None for a stream."""
+
+    number: int
+    group: Group | None
+    members: tuple[Kernels, ...]
+
+    @property
+    def description(self) -> str | None:
+        """The process group's, where a kernel has one."""
+        return next((text for member in self.members for text in member.description if text), None)
+
+    @property
+    def sequences(self) -> list[RankLane]:
+        """What is matched, a rank each."""
+        return [_sequence(member) for member in self.members]
+
+    def instances(self, index: np.ndarray) -> Instances:
+        """Starts and ends of the kernels at `index` (members, instances)."""
+        starts = np.array([[m.ts_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
+        ends = np.array([[m.end_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
+        bounded = [all(m.waits_for_all[i] for m, i in zip(self.members, one, strict=True)) for one in index.T]
+        return Instances(starts, ends, np.ones(index.shape, bool), np.array(bounded, bool))
+
+
+def lanes_of(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[Lane], str | None]:
+    """The lanes of a capture, those of streams first; and why the streams cannot be matched (None: they can)."""
+    streams = {rank: _streams(kernels[rank]) if rank in kernels else [] for rank in ranks}
+    counts = {rank: len(found) for rank, found in streams.items()}
+    mismatch = None
+    if len(set(counts.values())) > 1:
+        few, many = (choose(counts, key=lambda rank: (counts[rank], rank)) for choose in (min, max))
+        mismatch = f"lane_count_mismatch: rank {few} has {counts[few]} streams, rank {many} has {counts[many]}"
+    lanes = []
+    for number in range(max(counts.values(), default=0)):
+        members = tuple(found[number] for found in streams.values() if len(found) > number)
+        lanes.append(Lane(number, None, members))
+    groups = sorted({group for found in kernels.values() for group in found.group if group is not None})
+    for number, group in enumerate(groups, len(lanes)):
+        lanes.append(Lane(number, group, tuple(_of_group(kernels, ranks, group))))
+    return lanes, mismatch
+
+
+def _streams(kernels: Kernels) -> list[Kernels]:
+    """A rank's streams without process groups, by first start."""
+    places: dict[tuple[int | None, int | None], list[int]] = {}
+    for i, (stream, group) in enumerate(zip(kernels.stream, kernels.group, strict=True)):
+        if group is None:
+            places.setdefault(stream, []).append(i)
+    return [kernels.part(chosen) for chosen in places.values()]
+
+
+def _of_group(kernels: dict[int, Kernels], ranks: Sequence[int], group: Group) -> list[Kernels]:
+    parts = []
+    for rank in ranks:
+        chosen = [i for i, own in enumerate(kernels[rank].group) if own == group] if rank in kernels else []
+        if chosen:
+            parts.append(kernels[rank].part(chosen))
+    return parts
+
+
+def _sequence(kernels: Kernels) -> RankLane:
+    has_seq = all(seq is not None for seq in kernels.seq)
+    return RankLane(
+        rank=kernels.rank,
+        kinds=np.array([KINDS.index(kind) for kind in kernels.kind], np.int8),
+        start_ns=np.array(kernels.ts_ns, np.int64),
+        end_ns=np.array(kernels.end_ns, np.int64),
+        seq=np.array(kernels.seq, np.int64) if has_seq else None,
+    )

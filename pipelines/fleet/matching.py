@@ -1,0 +1,146 @@
+"""Which kernels of the ranks are one collective: by sequence number, else by order with a search for the shift.
+
+A lane is what is matched on its own: a process group, or a stream where the trace names none. Profilers start at
+different moments, so a rank may lack the first or last kernels of a lane; a gap in the middle is never filled: the lane
+is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MAD_TO_SIGMA = 1.4826
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a match is refused. Times in ns.
+
+    Attributes:
+        min_matched: instances that ranks must have in common, and kernels that an overlap must have.
+        min_overlap: share of the shorter sequence that an overlap must have.
+        ambiguity: how many times worse the second best shift must be.
+        resolution: scores below it count as it.
+    """
+
+    min_matched: int = 5
+    min_overlap: float = 0.6
+    ambiguity: float = 5.0
+    resolution: float = 1_000.0
+
+
+@dataclass(frozen=True)
+class RankLane:
+    """A rank's kernels of one lane, ordered by (start, event_id). Arrays of length n.
+
+    kinds: a number for each kind; start_ns, end_ns: int64; seq: sequence numbers, None where the trace has none.
+    """
+
+    rank: int
+    kinds: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    seq: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+
+@dataclass(frozen=True)
+class LaneMatch:
+    """A lane's instances.
+
+    Attributes:
+        reference: the rank that shifts are relative to; None where sequence numbers matched.
+        shift: by rank: its kernel i is the reference's kernel i + shift.
+        score, runner_up: by rank: spread of the differences of ends, ns, at the shift and at the next best one (None:
+            there is none).
+        index: (ranks, instances): positions in the ranks' sequences, ranks in the order given.
+        refused: why there are no instances; None where there are.
+    """
+
+    reference: int | None
+    shift: dict[int, int]
+    score: dict[int, float]
+    runner_up: dict[int, float | None]
+    index: np.ndarray
+    refused: str | None = None
+
+
+def match_lane(lanes: Sequence[RankLane], limits: Limits = Limits()) -> LaneMatch:
+    """Match one lane of several ranks; the instances are those that all of them have."""
+    if all(lane.seq is not None and len(np.unique(lane.seq)) == len(lane) for lane in lanes):
+        return _by_sequence(lanes, limits)
+    return _by_order(lanes, limits)
+
+
+def refused_match(lanes: Sequence[RankLane], reason: str) -> LaneMatch:
+    """A lane without instances, and why."""
+    return LaneMatch(None, {}, {}, {}, np.empty((len(lanes), 0), np.int64), reason)
+
+
+def _by_sequence(lanes: Sequence[RankLane], limits: Limits) -> LaneMatch:
+    numbers = [np.asarray(lane.seq) for lane in lanes]
+    common = numbers[0]
+    for other in numbers[1:]:
+        common = np.intersect1d(common, other)
+    index = np.empty((len(lanes), len(common)), np.int64)
+    for row, own in enumerate(numbers):
+        order = np.argsort(own, kind="stable")
+        index[row] = order[np.searchsorted(own[order], common)]
+    kinds = np.stack([lane.kinds[row] for lane, row in zip(lanes, index, strict=True)])
+    for lane, own in zip(lanes, kinds, strict=True):
+        if (own != kinds[0]).any():
+            at = int(common[np.flatnonzero(own != kinds[0])[0]])
+            return refused_match(lanes, f"kind_order_mismatch: rank {lane.rank} at sequence number {at}")
+    if len(common) < limits.min_matched:
+        return refused_match(lanes, f"too_few_matched: {len(common)} of at least {limits.min_matched}")
+    return LaneMatch(None, {}, {}, {}, index)
+
+
+def _by_order(lanes: Sequence[RankLane], limits: Limits) -> LaneMatch:
+    reference = min(lanes, key=lambda lane: (-len(lane), lane.rank))
+    shift, score, runner_up = {}, {}, {}
+    for lane in lanes:
+        if len(lane) < limits.min_matched:
+            reason = f"too_few_matched: rank {lane.rank} has {len(lane)} of at least {limits.min_matched}"
+            return refused_match(lanes, reason)
+        found = [(0.0, 0)] if lane is reference else _shifts(lane, reference, limits)
+        if not found:
+            return refused_match(lanes, f"kind_order_mismatch: rank {lane.rank} with rank {reference.rank}")
+        score[lane.rank], shift[lane.rank] = found[0]
+        runner_up[lane.rank] = found[1][0] if len(found) > 1 else None
+        if len(found) > 1 and found[1][0] < limits.ambiguity * max(found[0][0], limits.resolution):
+            at = f"rank {lane.rank}: shift {found[0][1]} or {found[1][1]}"
+            return refused_match(lanes, f"ambiguous_shift: {at}, spread {found[0][0]:.0f} or {found[1][0]:.0f} ns")
+    first = max(shift[lane.rank] for lane in lanes)
+    last = min(shift[lane.rank] + len(lane) for lane in lanes)
+    if last - first < limits.min_matched:
+        reason = f"too_few_matched: {max(last - first, 0)} of at least {limits.min_matched}"
+        return refused_match(lanes, reason)
+    index = np.stack([np.arange(first, last) - shift[lane.rank] for lane in lanes])
+    return LaneMatch(reference.rank, shift, score, runner_up, index)
+
+
+def _shifts(lane: RankLane, reference: RankLane, limits: Limits) -> list[tuple[float, int]]:
+    """The admissible shifts, the best first: (spread of end differences in ns, shift)."""
+    shorter = min(len(lane), len(reference))
+    least = max(limits.min_matched, int(np.ceil(limits.min_overlap * shorter)))
+    found = []
+    for shift in range(least - len(lane), len(reference) - least + 1):
+        first, last = max(0, -shift), min(len(lane), len(reference) - shift)
+        if last - first < least:
+            continue
+        own, other = slice(first, last), slice(first + shift, last + shift)
+        if np.array_equal(lane.kinds[own], reference.kinds[other]):
+            found.append((_spread(reference.end_ns[other] - lane.end_ns[own]), shift))
+    return sorted(found, key=lambda item: (item[0], abs(item[1]), item[1]))
+
+
+def _spread(differences: np.ndarray) -> float:
+    # Integers first: two clocks may be a year apart, which a float64 of nanoseconds does not hold exactly.
+    near = (differences - differences[0]).astype(float)
+    return float(MAD_TO_SIGMA * np.median(np.abs(near - np.median(near))))

@@ -1,0 +1,194 @@
+"""Traces of the lake → tables of captures, brought up to date by capture.
+
+A capture whose traces changed (late ranks came) is computed anew into a batch of its own; the file of `captures` comes
+last and is the mark, and of each capture the newest batch counts. A killed run leaves the old state. A table whose model
+changed, or that was not asked for before, is computed for the captures of its batch and its file put in place whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.fleet.captures import Capture, find_captures
+from pipelines.fleet.fits import create_fits
+from pipelines.fleet.stage import read_traces, stage_captures
+from pipelines.lake.layout import CAPTURE_MARK, Batch, table_file, table_files
+from pipelines.lake.publish import publish
+from pipelines.lake.store import VERSION_KEY, Lake
+from pipelines.models.catalog import GIVEN_FROM, Catalog, load_catalog
+from pipelines.models.materialize import MEMORY_LIMIT, Materialized, stale
+from pipelines.models.materialize import materialize as materialize_traces
+from pipelines.models.run import run_models
+from pipelines.sqltext import file_list, quoted
+
+OnStep = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The newest committed row of a capture."""
+
+    batch: Batch
+    content: str
+    is_gone: bool
+
+
+def materialize(
+    lake: Lake, tables: Iterable[str] | None = None, force: bool = False, on_step: OnStep | None = None
+) -> list[Materialized]:
+    """Bring tables of traces and of captures up to date (all of them by default) and publish.
+
+    Raises CatalogError for a name that is no table.
+    """
+    catalog = load_catalog()
+    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)
+    catalog.closure(asked)  # refuses names that are no tables
+    of_captures = [name for name in catalog.of_captures if name in asked]
+    of_traces = [name for name in asked if name not in of_captures]
+    done: list[Materialized] = []
+    if of_traces:
+        done += materialize_traces(lake, of_traces, force=force, on_step=on_step)
+    if of_captures:
+        done += materialize_captures(lake, of_captures, force, on_step)
+    return done
+
+
+def materialize_captures(
+    lake: Lake, tables: Iterable[str], force: bool = False, on_step: OnStep | None = None
+) -> list[Materialized]:
+    """Bring tables of captures up to date, first the tables of traces that they read, and publish."""
+    catalog = load_catalog()
+    asked = [name for name in catalog.of_captures if name in {CAPTURE_MARK, *tables}]
+    say = on_step or (lambda _: None)
+    sources = trace_tables(catalog, asked)
+    done = materialize_traces(lake, sources, on_step=on_step) if sources else []
+    captures = {capture.capture_id: capture for capture in find_captures(read_traces(lake))}
+    known = known_captures(lake)
+    changed = _changed(captures, known)
+    for batch in sorted({found.batch for name, found in known.items() if name not in changed and not found.is_gone}):
+        wanted = asked if force else stale(lake, catalog, asked, batch)
+        current = [c for name, c in captures.items() if name not in changed and known[name].batch == batch]
+        if wanted and current:
+            done += _compute(lake, catalog, batch, wanted, current, [], say)
+    if changed:
+        new = [captures[name] for name in changed if name in captures]
+        gone = [name for name in changed if name not in captures]
+        done += _compute(lake, catalog, Batch.new(), asked, new, gone, say)
+    publish(lake, catalog)
+    return done
+
+
+def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str]) -> bool:
+    """Some table of captures is missing, of another version, or lacks traces that are in the lake."""
+    if not tables:
+        return False
+    captures = {capture.capture_id: capture for capture in find_captures(read_traces(lake))}
+    known = known_captures(lake)
+    if _changed(captures, known):
+        return True
+    batches = {found.batch for found in known.values() if not found.is_gone}
+    return any(stale(lake, catalog, tables, batch) for batch in batches)
+
+
+def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
+    """The stored tables of traces that tables of captures read, themselves or through what is not stored."""
+    found, todo = set(), list(tables)
+    while todo:
+        name = todo.pop()
+        if name in catalog.materialized:
+            found.add(name)
+        elif name in GIVEN_FROM:
+            todo += GIVEN_FROM[name][0]
+        elif name in catalog.models:
+            todo += catalog.models[name].dependencies
+    return [name for name in catalog.materialized if name in found]
+
+
+def known_captures(lake: Lake) -> dict[str, _Known]:
+    """By capture_id what the newest committed batch says of it."""
+    files = table_files(lake.root, CAPTURE_MARK)
+    if not files:
+        return {}
+    with duckdb.connect() as con:
+        rows = con.execute(
+            f"SELECT capture_id, batch_id, content, is_gone FROM read_parquet({file_list(files)}) ORDER BY batch_id"
+        ).fetchall()
+    return {capture_id: _Known(Batch(batch_id), content, is_gone) for capture_id, batch_id, content, is_gone in rows}
+
+
+def _changed(captures: dict[str, Capture], known: dict[str, _Known]) -> list[str]:
+    """Captures that are new, have other traces than before, or are no more."""
+    content = {name: capture.content for name, capture in captures.items()}
+    before = {name: found.content for name, found in known.items() if not found.is_gone}
+    return sorted(name for name in {*content, *before} if content.get(name) != before.get(name))
+
+
+def _compute(
+    lake: Lake,
+    catalog: Catalog,
+    batch: Batch,
+    tables: list[str],
+    captures: list[Capture],
+    gone: list[str],
+    on_step: OnStep,
+) -> list[Materialized]:
+    """Write tables for captures into a batch; the mark last, where it is among them."""
+    folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
+    done = []
+    try:
+        with duckdb.connect(str(folder / "work.duckdb")) as con:
+            con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+            con.execute("SET preserve_insertion_order = false")
+            stage_captures(con, captures, gone)
+            sources = trace_tables(catalog, tables)
+            _source_views(con, lake, ["traces", "events", "findings", *sources])
+            started = time.perf_counter()
+            if "collective_kernels" in sources:
+                on_step("clocks of captures")
+                create_fits(con)
+            seconds = time.perf_counter() - started
+            runs = run_models(con, catalog, tables, frozenset(sources), on_step)
+            took = {run.name: run.seconds for run in runs} | {CAPTURE_MARK: seconds}
+            for table in sorted(tables, key=lambda name: name == CAPTURE_MARK):
+                done.append(_put(con, lake, catalog, table, batch, folder, took.get(table, 0.0)))
+        return done
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:
+    """Views of the tables of traces, cut to the traces of the staged captures."""
+    members = con.execute("SELECT DISTINCT batch_id FROM _staged_capture_ranks").fetchall()
+    batches = [Batch(batch_id) for (batch_id,) in members]
+    for table in tables:
+        files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
+        rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
+        cut = "SEMI JOIN _staged_capture_ranks USING (trace_id, batch_id)"
+        if files:
+            con.execute(f"CREATE VIEW {table} AS {rows} {cut}")
+
+
+def _put(
+    con: duckdb.DuckDBPyConnection,
+    lake: Lake,
+    catalog: Catalog,
+    table: str,
+    batch: Batch,
+    folder: Path,
+    seconds: float,
+) -> Materialized:
+    staged = folder / f"{table}.parquet"
+    rows = f"SELECT *, {quoted(batch.batch_id)} AS batch_id FROM {table} ORDER BY capture_id"
+    options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(catalog.version(table))}}}"
+    con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options})")
+    n_rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
+    lake.put(table, batch, staged)
+    return Materialized(table, batch, n_rows, seconds)

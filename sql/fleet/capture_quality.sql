@@ -1,0 +1,43 @@
+-- One row: something about a capture that limits what can be said about it.
+-- How: findings about its files, lanes that were refused, clocks that were refused, kernels without a partner.
+WITH refused_lanes AS (
+    SELECT capture_id, lane, refused, count(*) AS n FROM _fitted_lanes WHERE refused IS NOT NULL GROUP BY capture_id, lane, refused
+),
+refused_clocks AS (
+    SELECT capture_id, refused, count(*) AS n FROM _fitted_clocks WHERE refused IS NOT NULL GROUP BY capture_id, refused
+),
+dropped AS (
+    SELECT k.capture_id, k.lane, count(DISTINCT k.instance) AS n
+    FROM _fitted_kernels AS k
+    JOIN _fitted_lanes AS l ON l.capture_id = k.capture_id AND l.lane = k.lane AND l.rank = k.rank
+    WHERE NOT k.kept AND l.refused IS NULL
+    GROUP BY k.capture_id, k.lane
+)
+SELECT
+    CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture.
+    CAST("check" AS VARCHAR) AS "check",  -- Kind of finding: missing_ranks, rank_twice, other_job, other_jobs_in_folder, no_rank, no_world_size, refused_lane, refused_clock, unmatched_kernels or dropped_collectives.
+    CAST(severity AS VARCHAR) AS severity,  -- info or warning.
+    CAST(n AS BIGINT) AS n,  -- How many.
+    CAST(detail AS VARCHAR) AS detail  -- What it is about, for people.
+FROM _staged_capture_quality
+UNION ALL
+SELECT
+    capture_id, 'refused_lane', CASE WHEN refused LIKE 'no_partner%' THEN 'info' ELSE 'warning' END, n,
+    'collectives of lane ' || lane || ' are not used: ' || refused
+FROM refused_lanes
+UNION ALL
+SELECT
+    capture_id, 'refused_clock', CASE WHEN refused LIKE 'no_%' THEN 'info' ELSE 'warning' END, n,
+    'clocks of ' || n || ' ranks are not aligned: ' || refused
+FROM refused_clocks
+UNION ALL
+SELECT
+    capture_id, 'unmatched_kernels', 'info', n_kernels - n_matched,
+    'rank ' || rank || ', lane ' || lane || ': the first or last kernels have no partner on every rank'
+FROM _fitted_lanes
+WHERE refused IS NULL AND n_kernels > n_matched
+UNION ALL
+SELECT
+    capture_id, 'dropped_collectives', 'info', n,
+    'lane ' || lane || ': the ranks left ' || n || ' collectives at different times; these do not count for the clocks'
+FROM dropped

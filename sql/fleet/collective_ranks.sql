@@ -1,0 +1,35 @@
+-- One row: a rank in a matched collective.
+-- How: transfer is the shortest duration of all ranks; what a rank takes longer, it waits (needs no clock). By the clock: it waits from its start to the last rank's.
+-- check: unique(capture_id, collective_id, rank)
+WITH matched AS (
+    SELECT
+        f.capture_id, f.lane, f.instance, f.rank, f.trace_id, f.event_id, f.kept, f.aligned_start_ns, f.aligned_end_ns,
+        k.ts_ns, k.dur_ns, k.step
+    FROM _fitted_kernels AS f
+    JOIN collective_kernels AS k ON k.trace_id = f.trace_id AND k.event_id = f.event_id
+),
+numbered AS (
+    SELECT
+        capture_id, lane, instance,
+        row_number() OVER (PARTITION BY capture_id ORDER BY lane, instance) - 1 AS collective_id
+    FROM matched
+    GROUP BY capture_id, lane, instance
+)
+SELECT
+    m.capture_id,  -- The capture.
+    n.collective_id,  -- Number of the collective in the capture.
+    m.rank,  -- The rank.
+    m.trace_id,  -- Its trace.
+    m.event_id,  -- Its kernel's position in traceEvents.
+    m.lane,  -- The lane, in collective_lanes.
+    m.step,  -- The rank's profiler step of the kernel's launch; NULL outside of steps.
+    m.ts_ns,  -- Start on the rank's own clock, ns.
+    m.dur_ns,  -- Duration, ns.
+    m.dur_ns - min(m.dur_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) AS wait_ns,  -- Waiting for others: duration less the shortest, ns.
+    m.aligned_start_ns,  -- Start on the clock of the lowest rank, ns; NULL where clocks are not aligned.
+    m.aligned_end_ns,  -- End on the clock of the lowest rank, ns; NULL where clocks are not aligned.
+    max(m.aligned_start_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) - m.aligned_start_ns AS wait_clock_ns,  -- Waiting for others: from its start to the last rank's, ns, subject to the clocks' errors; NULL where clocks are not aligned.
+    m.aligned_end_ns - max(m.aligned_start_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) AS transfer_clock_ns,  -- From the last rank's start to its end, ns; NULL where clocks are not aligned.
+    m.kept  -- The collective counts for the clocks.
+FROM matched AS m
+JOIN numbered AS n ON n.capture_id = m.capture_id AND n.lane = m.lane AND n.instance = m.instance

@@ -1,0 +1,80 @@
+-- One row: a communication kernel of a rank, with what the trace says of its collective.
+-- How: kind by rules/collective_kinds.csv, from the collective's name, else from the kernel's; step of its launch.
+-- check: unique(trace_id, event_id)
+WITH told AS (
+    SELECT
+        trace_id, event_id,
+        args ->> '$."Collective name"' AS collective_name,
+        args ->> '$."Process Group Name"' AS group_name,
+        args ->> '$."Process Group Ranks"' AS group_ranks,
+        args ->> '$."Process Group Description"' AS group_description,
+        TRY_CAST(args ->> '$."Group size"' AS BIGINT) AS group_size,
+        TRY_CAST(args ->> '$."Seq"' AS BIGINT) AS seq,
+        TRY_CAST(args ->> '$."In msg nelems"' AS BIGINT) AS in_elements,
+        TRY_CAST(args ->> '$."Out msg nelems"' AS BIGINT) AS out_elements,
+        TRY_CAST(args ->> '$."Dst Rank"' AS BIGINT) AS destination,
+        lower(args ->> '$."dtype"') AS dtype,
+        coalesce(regexp_matches(args ->> '$."In split size"', '(\[|,) *0 *(,|\])'), FALSE)
+        OR coalesce(regexp_matches(args ->> '$."Out split size"', '(\[|,) *0 *(,|\])'), FALSE) AS has_empty_split
+    FROM _collective_args
+),
+names AS (
+    SELECT DISTINCT name AS spelled FROM kernels WHERE class = 'COMMUNICATION' AND cat = 'kernel'
+    UNION
+    SELECT collective_name FROM told WHERE collective_name IS NOT NULL
+),
+kinds AS (
+    SELECT n.spelled, r.kind, r.waits_for_all
+    FROM names AS n
+    JOIN collective_kinds AS r ON regexp_matches(replace(lower(n.spelled), '_', ''), r.pattern)
+    QUALIFY row_number() OVER (PARTITION BY n.spelled ORDER BY r.rule_order) = 1
+),
+stepped AS (
+    SELECT k.trace_id, k.event_id, max(s.step) AS step
+    FROM kernels AS k
+    JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND l.ts_ns >= s.start_ns AND l.ts_ns < s.end_ns
+    WHERE k.class = 'COMMUNICATION' AND k.cat = 'kernel'
+    GROUP BY k.trace_id, k.event_id
+),
+described AS (
+    SELECT
+        k.trace_id, k.event_id, k.name, k.device, k.stream, k.ts_ns, k.end_ns, k.dur_ns, k.launch_event_id, s.step,
+        t.collective_name, t.group_name, t.group_ranks, t.group_description, t.group_size, t.seq, t.destination,
+        CASE WHEN c.kind <> 'other' THEN c.kind ELSE n.kind END AS kind,
+        CASE
+            WHEN t.has_empty_split THEN FALSE
+            WHEN c.kind <> 'other' THEN c.waits_for_all
+            ELSE n.waits_for_all OR n.kind = 'sendrecv' AND t.collective_name IS NULL
+        END AS waits_for_all,
+        t.in_elements, t.out_elements, z.size_bytes
+    FROM kernels AS k
+    JOIN kinds AS n ON n.spelled = k.name
+    LEFT JOIN told AS t ON t.trace_id = k.trace_id AND t.event_id = k.event_id
+    LEFT JOIN kinds AS c ON c.spelled = t.collective_name
+    LEFT JOIN element_sizes AS z ON z.dtype = t.dtype
+    LEFT JOIN stepped AS s ON s.trace_id = k.trace_id AND s.event_id = k.event_id
+    WHERE k.class = 'COMMUNICATION' AND k.cat = 'kernel'
+)
+SELECT
+    trace_id,  -- The trace.
+    event_id,  -- Position in traceEvents.
+    name,  -- Name of the kernel.
+    kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce or other.
+    coalesce(waits_for_all, FALSE) AS waits_for_all,  -- No rank can leave before all have arrived; not for broadcast, reduce, one-way transfers and all-to-all with empty splits.
+    device,  -- Device it ran on.
+    stream,  -- Stream on the device.
+    ts_ns,  -- Start, ns.
+    end_ns,  -- End, ns.
+    dur_ns,  -- Duration, ns: waiting for other ranks and transfer together.
+    launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
+    step,  -- Profiler step of its launch; NULL outside of steps.
+    collective_name,  -- Name of the collective in the framework; NULL where the trace does not tell.
+    group_name,  -- Process group; NULL where the trace does not tell.
+    group_ranks,  -- Ranks of the group, as written in the trace.
+    group_description,  -- Description of the group, as its maker gave it.
+    group_size,  -- Ranks in the group.
+    seq,  -- Sequence number within the group; NULL where the trace has none.
+    destination,  -- Rank sent to; NULL where it is no transfer between two.
+    CASE WHEN kind = 'allgather' THEN out_elements ELSE in_elements END * size_bytes AS bytes  -- Bytes that nccl-tests counts: the output of an allgather, the input of the others; NULL where unknown.
+FROM described

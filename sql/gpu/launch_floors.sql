@@ -1,0 +1,11 @@
+-- One row: a device of a trace, with the shortest time from the start of a launch to the start of what it launched.
+-- How: both clocks are of one host, so what this differs by between the GPUs of a host is an error of a GPU's clock; it may be negative.
+-- check: unique(trace_id, device)
+SELECT
+    k.trace_id,  -- The trace.
+    k.device,  -- Device.
+    count(*) AS n_kernels,  -- Pieces of GPU work whose launch is in the trace.
+    min(k.ts_ns - l.ts_ns) AS floor_ns  -- Shortest time from launch to start, ns.
+FROM kernels AS k
+JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+GROUP BY k.trace_id, k.device

@@ -1,0 +1,136 @@
+"""Real captures against the reference output of an independent program: every column, to the microsecond."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.fleet.materialize import materialize_captures
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import CAPTURE_TABLES
+
+SETS = ("dlrm_8", "torchrec_4", "torchrec_unequal")
+MICROSECOND = 1_000
+
+
+@pytest.fixture(scope="module")
+def lakes(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, duckdb.DuckDBPyConnection]:
+    found = {}
+    for name in SETS:
+        lake = Lake(tmp_path_factory.mktemp(name) / "lake")
+        folder = shared / "traces" / "ranks" / name
+        ingest(sorted(path for path in folder.glob("*.json.gz") if "execution" not in path.name), lake)
+        materialize_captures(lake, CAPTURE_TABLES)
+        found[name] = duckdb.connect(str(lake.root / "analyst.duckdb"), read_only=True)
+    return found
+
+
+def reference(shared: Path, name: str) -> dict[str, Any]:
+    whole = json.loads((shared / "golden" / "fleet" / f"collectives_{name}.json").read_text())
+    assert whole["status"] == "ok"
+    (lane,) = whole["lanes"]
+    return lane
+
+
+def near(expected_us: float) -> Any:
+    return pytest.approx(expected_us * 1000, abs=MICROSECOND)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_lanes(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+    lane = reference(shared, name)
+    rows = lakes[name].execute(
+        "SELECT rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up_ns, contradiction_ns, refused "
+        "FROM collective_lanes ORDER BY rank"
+    )
+    found = rows.fetchall()
+    assert [row[0] for row in found] == [int(rank) for rank in lane["counts"]]
+    for rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up, contradiction, refused in found:
+        assert (n_kernels, n_unmatched) == (lane["counts"][str(rank)], lane["unmatched"][str(rank)])
+        assert (n_matched, reference_rank, refused) == (lane["matched"], lane["reference"], None)
+        assert shift == lane["shift"][str(rank)]
+        expected = lane["runner_up"][str(rank)]
+        assert runner_up == (None if expected is None else near(expected))
+        assert contradiction == near(lane["contradiction_us"])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_clocks(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+    expected = reference(shared, name)["clock"]
+    names = (
+        "rank, offset_ns, estimate_ns, low_ns, high_ns, sigma_ns, error_ns, max_residual_ns, drift_ppm, is_clipped, "
+        "drift_applied, refused, method"
+    )
+    rows = lakes[name].execute(f"SELECT {names} FROM clock_offsets ORDER BY rank").fetchall()
+    assert len(rows) == len(expected)
+    for rank, offset, estimate, low, high, sigma, error, residual, drift, clipped, applied, refused, method in rows:
+        clock = expected[str(rank)]
+        assert offset == near(clock["aligned_us"])
+        assert estimate == near(clock["rel_offset_us"])
+        assert (low, high) == (near(clock["bound_lo_us"]), near(clock["bound_hi_us"]))
+        assert (sigma, error) == (near(clock["sigma_us"]), near(clock["error_bar_us"]))
+        assert residual == near(clock["resid_max_us"])
+        assert drift == pytest.approx(clock["drift_ppm"], abs=0.01)
+        assert (clipped, applied, refused, method) == (clock["clipped"], False, None, "collective_ends")
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_collectives(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+    lane = reference(shared, name)
+    con = lakes[name]
+    rows = con.execute(
+        "SELECT collective_id, kind, transfer_ns, culprit_rank, culprit_clock_rank, kept, bytes, algorithm_gbps, bus_gbps "
+        "FROM collectives ORDER BY collective_id"
+    ).fetchall()
+    ranks = con.execute(
+        "SELECT collective_id, list(event_id ORDER BY rank), list(wait_ns ORDER BY rank) FROM collective_ranks "
+        "GROUP BY collective_id ORDER BY collective_id"
+    ).fetchall()
+    assert len(rows) == len(ranks) == len(lane["instances"])
+    for row, (collective_id, events, waits), one in zip(rows, ranks, lane["instances"], strict=True):
+        assert row[:2] == (one["i"], one["kind"]) and collective_id == one["i"]
+        assert events == one["ev"]
+        assert row[2] == near(one["transfer_us"])
+        assert waits == [near(wait) for wait in one["wait_us"]]
+        assert row[3:6] == (one["culprit_dur"], one["culprit_clock"], one["kept"])
+        assert row[6:] == (None, None, None)  # these traces do not tell the bytes
+    assert sum(row[2] for row in rows) == near(lane["transfer_us_total"])
+    assert [row[0] for row in rows if not row[5]] == lane["dropped_instances"]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_skew_of_ends_and_starts(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+    lane = reference(shared, name)
+    median, largest = (
+        lakes[name].execute("SELECT median(end_skew_ns), max(end_skew_ns) FROM collectives WHERE kept").fetchall()[0]
+    )
+    assert median == near(lane["end_spread_aligned_us"]["median"])
+    assert largest == near(lane["end_spread_aligned_us"]["max"])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_waits_of_ranks(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
+    lane = reference(shared, name)
+    con = lakes[name]
+    rows = con.execute(
+        "SELECT rank, count(*), sum(dur_ns), sum(wait_ns), sum(wait_clock_ns) FROM collective_ranks GROUP BY rank ORDER BY rank"
+    ).fetchall()
+    assert len(rows) == len(lane["per_rank"])
+    for rank, n, kernels, wait, wait_clock in rows:
+        one = lane["per_rank"][str(rank)]
+        assert n == one["n"]
+        assert kernels == near(one["kernel_us"])
+        assert wait == near(one["wait_us"])
+        # The sum of n waits, each of which may differ by what two offsets may.
+        assert wait_clock == pytest.approx(one["wait_clock_us"] * 1000, abs=MICROSECOND)
+
+
+def test_the_second_estimate_agrees_with_the_first(lakes: dict[str, duckdb.DuckDBPyConnection]) -> None:
+    for con in lakes.values():
+        rows = con.execute("SELECT estimate_ns, launch_floor_offset_ns FROM clock_offsets").fetchall()
+        assert all(abs(ends - floor) <= 12 * MICROSECOND for ends, floor in rows)
