@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle
-from pipelines.critical_path.slack import AttributedGraph, event_slack, load_attributed
+from pipelines.critical_path.slack import AttributedGraph, event_slack
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import random_capture
-from tests.harness import connect, kernel, op, rows_of
+from tests.harness import call, connect, kernel, op, rows_of
 
 Edge = tuple[int, int, int, int]  # source, destination, weight, event (-1: none)
 
@@ -84,13 +84,15 @@ def test_slack_spread_over_the_edges_changes_nothing(edges: list[Edge], data: st
 def test_random_captures(seed: int, profile: str) -> None:
     con, trace_id = connect(random_capture(seed))
     request_windows(con, [WindowRequest(trace_id, profile=profile)])
-    run_models(con, load_catalog(), ["_edges", "critical_path_windows", "event_slack"])
-    loaded = load_attributed(con, trace_id, "full")
-    ids = loaded.graph.node_ids
-    columns = ids[loaded.graph.src], ids[loaded.graph.dst], loaded.graph.weight, loaded.event
-    edges = list(zip(*(column.tolist() for column in columns), strict=True))
+    run_models(con, load_catalog(), ["critical_path_edges", "critical_path_nodes", "critical_path", "event_slack"])
+    edges = con.execute(
+        "SELECT src_node_id, dst_node_id, path_weight_ns, coalesce(attributed_event_id, -1) FROM critical_path_edges "
+        "ORDER BY edge_id"
+    ).fetchall()
+    assert con.execute("SELECT sum(path_weight_ns) FROM critical_path").fetchall() == [(length(edges),)]
     rows = con.execute("SELECT event_id, slack_ns, drag_ns, own_ns FROM event_slack ORDER BY event_id").fetchall()
-    owners, nodes = {e[3] for e in edges} - {-1}, set((ids // 2).tolist())
+    owners = {e[3] for e in edges} - {-1}
+    nodes = {event for (event,) in con.execute("SELECT event_id FROM critical_path_nodes").fetchall()}
     assert [row[0] for row in rows] == sorted(nodes | owners)
     without = [row[0] for row in rows if row[1] is None]
     assert without == sorted(nodes - owners)
@@ -121,6 +123,17 @@ def test_two_streams_side_by_side() -> None:
         (1, 0, 10_000, 30_000),
         (2, 10_000, 0, 20_000),
     ]
+
+
+def test_kernels_that_overlap_on_a_stream() -> None:
+    """20..120, 100..150, 140..200: without a the others begin 80 us earlier, without b the third 40; without c the path
+    ends with b, at 150."""
+    trace = [
+        call("cudaGraphLaunch", 0, 5, 1),
+        *(kernel(*k, 1) for k in (("a", 20, 100), ("b", 100, 50), ("c", 140, 60))),
+    ]
+    rows = rows_of(trace, "event_slack", "event_id, slack_ns, drag_ns")
+    assert rows == [(0, 195_000, 0), (1, 0, 80_000), (2, 0, 40_000), (3, 0, 50_000)]
 
 
 def test_nothing_a_cycle_and_fractions() -> None:
