@@ -1,0 +1,162 @@
+"""Matched collectives and clocks of captures in a connection → table `_walked_segments`: their critical paths.
+
+A capture's ranks are read one at a time into arrays, so memory grows with the joined graph and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
+from pipelines.fleet.path.load import load_rank
+from pipelines.fleet.path.walk import TARGETS, NoTarget, Segment, walk_back
+from pipelines.sqltext import quoted
+
+COLUMNS = {
+    "capture_id": "VARCHAR",
+    "target": "VARCHAR",
+    "seq": "BIGINT",
+    "rank": "BIGINT",
+    "trace_id": "VARCHAR",
+    "kind": "VARCHAR",
+    "start_ns": "BIGINT",
+    "dur_ns": "BIGINT",
+    "event_id": "BIGINT",
+    "owner_event_id": "BIGINT",
+    "collective_id": "BIGINT",
+    "guessed": "BOOLEAN",
+    "n_ranks": "BIGINT",
+    "n_nodes": "BIGINT",
+    "n_edges": "BIGINT",
+    "heaviest_ns": "BIGINT",
+    "refused": "VARCHAR",
+}
+_RANK = "_one_rank"  # database of one rank's tables, beside that of the captures
+
+
+@dataclass(frozen=True)
+class _Rank:
+    rank: int
+    trace_id: str
+    offset_ns: int
+
+
+def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
+    """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row with why not.
+
+    Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks` and the tables of the ranks' traces.
+    """
+    con.execute(f"CREATE OR REPLACE TABLE _walked_segments ({', '.join(f'{n} {kind}' for n, kind in COLUMNS.items())})")
+    found = con.execute("SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out IS NULL ORDER BY 1").fetchall()
+    for (capture_id,) in found:
+        for rows in _walk_capture(con, capture_id):
+            _insert(con, rows)
+
+
+def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[dict[str, list[Any]]]:
+    instances = _instances(con, capture_id)
+    if not instances:
+        reason = f"no matched collectives: {_why(con, capture_id)}"
+        yield from (_refusal(capture_id, target, reason) for target in TARGETS)
+        return
+    ranks = _ranks(con, capture_id)
+    graphs = []
+    for rank in ranks:
+        with _one_trace(con, rank.trace_id) as own:
+            graphs.append(load_rank(own, rank.trace_id, rank.rank))
+    joined = join_ranks(graphs, instances, {rank.rank: rank.offset_ns for rank in ranks})
+    del graphs
+    try:
+        heaviest = heaviest_path_ns(joined)
+    except RanksDisagree as disagreement:
+        yield from (_refusal(capture_id, target, str(disagreement)) for target in TARGETS)
+        return
+    about = {"n_ranks": len(ranks), "n_nodes": len(joined), "n_edges": joined.n_edges, "heaviest_ns": heaviest}
+    for target in TARGETS:
+        try:
+            path = walk_back(joined, target)
+        except NoTarget as missing:
+            yield _refusal(capture_id, target, str(missing))
+        else:
+            yield _segments(capture_id, target, path, joined, about)
+
+
+def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[_Rank]:
+    """The ranks whose clocks stand to each other in a known way."""
+    rows = con.execute(
+        "SELECT r.rank, r.trace_id, c.offset_ns FROM capture_ranks AS r JOIN clock_offsets AS c USING (capture_id, rank) "
+        f"WHERE capture_id = {quoted(capture_id)} AND r.left_out IS NULL AND c.offset_ns IS NOT NULL ORDER BY r.rank"
+    ).fetchall()
+    return [_Rank(*values) for values in rows]
+
+
+def _instances(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instance]:
+    rows = con.execute(
+        "SELECT r.collective_id, r.rank, r.event_id FROM collective_ranks AS r "
+        "JOIN collectives AS c USING (capture_id, collective_id) JOIN clock_offsets AS o USING (capture_id, rank) "
+        f"WHERE capture_id = {quoted(capture_id)} AND c.refused IS NULL AND o.offset_ns IS NOT NULL "
+        "ORDER BY r.collective_id, r.rank"
+    ).fetchall()
+    members: dict[int, list[tuple[int, int]]] = {}
+    for collective_id, rank, event_id in rows:
+        members.setdefault(collective_id, []).append((rank, event_id))
+    return [Instance(str(name), tuple(found)) for name, found in members.items() if len(found) > 1]
+
+
+def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
+    """What the matching and the clocks say."""
+    reasons = con.execute(
+        f"SELECT DISTINCT refused FROM collective_lanes WHERE capture_id = {quoted(capture_id)} AND refused IS NOT NULL "
+        "UNION SELECT DISTINCT refused FROM clock_offsets "
+        f"WHERE capture_id = {quoted(capture_id)} AND refused IS NOT NULL ORDER BY 1"
+    ).fetchall()
+    return "; ".join(reason for (reason,) in reasons) or "its traces have no communication kernels"
+
+
+@contextmanager
+def _one_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to the same database in which the tables of traces hold one trace; what it makes goes with it."""
+    catalog, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
+    with con.cursor() as own:
+        own.execute(f"ATTACH ':memory:' AS {_RANK}")
+        for table in ("traces", "events", "findings"):
+            whole = f'"{catalog}"."{schema}".{table}'
+            own.execute(f"CREATE VIEW {_RANK}.{table} AS SELECT * FROM {whole} WHERE trace_id = {quoted(trace_id)}")
+        own.execute(f"USE {_RANK}")
+        try:
+            yield own
+        finally:
+            own.execute(f'USE "{catalog}"."{schema}"')
+            own.execute(f"DETACH {_RANK}")
+
+
+def _refusal(capture_id: str, target: str, reason: str) -> dict[str, list[Any]]:
+    return {"capture_id": [capture_id], "target": [target], "refused": [reason]}
+
+
+def _segments(
+    capture_id: str, target: str, path: list[Segment], joined: JoinedGraph, about: dict[str, int]
+) -> dict[str, list[Any]]:
+    trace_of = {graph.rank: graph.trace_id for graph in joined.ranks}
+    names = ("rank", "kind", "start_ns", "dur_ns", "event_id", "owner_event_id", "guessed")
+    columns: dict[str, list[Any]] = {name: [getattr(segment, name) for segment in path] for name in names}
+    columns["trace_id"] = [trace_of[segment.rank] for segment in path]
+    columns["collective_id"] = [None if s.collective_id is None else int(s.collective_id) for s in path]
+    same = {"capture_id": capture_id, "target": target, **about}
+    return {**columns, "seq": list(range(1, len(path) + 1)), **{name: [v] * len(path) for name, v in same.items()}}
+
+
+def _insert(con: duckdb.DuckDBPyConnection, rows: dict[str, list[Any]]) -> None:
+    import pyarrow as pa
+
+    types = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
+    n = len(rows["target"])
+    arrays = [pa.array(rows.get(name, [None] * n), types[kind]) for name, kind in COLUMNS.items()]
+    con.register("_rows", pa.table(arrays, list(COLUMNS)))
+    con.execute("INSERT INTO _walked_segments SELECT * FROM _rows")
+    con.unregister("_rows")
