@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli import demo, flight_recorder, ingest, path, query, retention, schedule, straggler, whatif
+from pipelines.cli import compare, demo, flight_recorder, ingest, path, query, retention, schedule, straggler, whatif
 
 app = typer.Typer(
     name="tracelake",
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command("ingest")(ingest.ingest)
 app.command("sql")(query.sql)
 app.command("tables")(query.tables)
+app.command("compare")(compare.compare)
 app.command("breakdown")(path.breakdown)
 app.command("critical-path")(path.critical_path)
 app.command("overlay")(path.overlay)

@@ -51,6 +51,7 @@ GIVEN = {
     "_fitted_lanes": "fleet",
     "_fitted_kernels": "fleet",
     "_fitted_clocks": "fleet",
+    "compared": "fleet",
 }
 
 # Given tables that Python computes from others: what they read, and the code that decides what is in them. Both count

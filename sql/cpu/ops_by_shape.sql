@@ -1,0 +1,45 @@
+-- One row: the operators, calls, annotations or pieces of GPU work of a trace's profiler step that have one name and one shape.
+-- How: GPU work has the shape of the operator with its External id (its launch's, where it has none itself), and the step of its launch.
+-- check: unique(trace_id, step, device, cat, name, input_dims, input_types)
+WITH work AS (
+    SELECT
+        e.trace_id, s.side AS device, e.cat, e.name, e.dur_ns,
+        CASE WHEN s.side = 'gpu' THEN l.ts_ns ELSE e.ts_ns END AS at_ns,
+        CASE WHEN s.side = 'gpu' THEN coalesce(e.external_id, l.external_id) END AS external_id,
+        CASE WHEN e.cat = 'cpu_op' THEN e.args END AS args
+    FROM events AS e
+    JOIN category_sides AS s ON s.cat = e.cat AND (s.is_operator OR s.cat = 'user_annotation')
+    LEFT JOIN kernels AS k ON k.trace_id = e.trace_id AND k.event_id = e.event_id
+    LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+    WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL
+),
+shaped AS (
+    SELECT trace_id, external_id, args
+    FROM events
+    WHERE cat = 'cpu_op' AND external_id IS NOT NULL AND contains(args, '"Input ')
+    QUALIFY row_number() OVER (PARTITION BY trace_id, external_id ORDER BY event_id) = 1
+),
+stepped AS (
+    SELECT w.trace_id, w.device, w.cat, w.name, w.dur_ns, coalesce(w.args, o.args) AS args, p.step
+    FROM work AS w
+    LEFT JOIN shaped AS o ON o.trace_id = w.trace_id AND o.external_id = w.external_id
+    LEFT JOIN profiler_steps AS p ON p.trace_id = w.trace_id AND w.at_ns >= p.start_ns AND w.at_ns < p.end_ns
+)
+SELECT
+    trace_id,  -- The trace.
+    step,  -- Number of the profiler step; NULL outside of steps, and for GPU work whose launch is not in the trace.
+    device,  -- cpu or gpu.
+    cat,  -- Category: cpu_op, cuda_runtime, kernel, …
+    name,  -- Name.
+    coalesce(args ->> '$."Input Dims"', args ->> '$."Input dims"') AS input_dims,  -- Sizes of the inputs, as JSON; NULL where the trace does not record shapes.
+    coalesce(args ->> '$."Input type"', args ->> '$."Input Type"') AS input_types,  -- Types of the inputs, as JSON; NULL where the trace does not record them.
+    count(*) AS n,  -- How many.
+    CAST(sum(dur_ns) AS BIGINT) AS dur_ns,  -- Their summed duration, ns.
+    avg(dur_ns) AS mean_ns,  -- Their mean duration, ns.
+    min(dur_ns) AS min_ns,  -- The shortest, ns.
+    max(dur_ns) AS max_ns  -- The longest, ns.
+FROM stepped
+GROUP BY
+    trace_id, step, device, cat, name,
+    coalesce(args ->> '$."Input Dims"', args ->> '$."Input dims"'),
+    coalesce(args ->> '$."Input type"', args ->> '$."Input Type"')
