@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.checks import checks
 from assets.critical_path import overlay
+from assets.fleet import captures
 from assets.models import models, rule_assets
 from assets.schedule import schedule_runs, view_assets
 from assets.traces import lake_tables, trace_files
@@ -15,7 +16,7 @@ from dagster_project.sensors import daily, new_trace_files
 def definitions(lake_path: str = "") -> dg.Definitions:
     """The project on a lake; without a path, on the one that TRACELAKE_LAKE names."""
     return dg.Definitions(
-        assets=[trace_files, *rule_assets(), lake_tables, models, overlay, schedule_runs, *view_assets()],
+        assets=[trace_files, *rule_assets(), lake_tables, models, overlay, captures, schedule_runs, *view_assets()],
         asset_checks=[checks],
         jobs=[ingest_and_analyse, analyse, schedule_benchmark, retention],
         sensors=[new_trace_files],

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from assets.critical_path import overlay
+from assets.fleet import captures
 from assets.models import models
 from assets.retention import retire_batches
 from assets.schedule import schedule_runs
@@ -10,12 +11,12 @@ from assets.schedule import schedule_runs
 ingest_and_analyse = dg.define_asset_job(
     "ingest_and_analyse",
     selection=dg.AssetSelection.all() - dg.AssetSelection.assets(schedule_runs),
-    description="Trace files → lake → models → critical path → overlay, for one ingest day.",
+    description="Trace files → lake → models → critical path → overlay → captures, for one ingest day.",
 )
 analyse = dg.define_asset_job(
     "analyse",
-    selection=dg.AssetSelection.assets(models, overlay),
-    description="Bring the models and overlays of a day up to date: after a change under sql/.",
+    selection=dg.AssetSelection.assets(models, overlay, captures),
+    description="Bring the models and overlays of a day, and the tables of captures, up to date: after a change under sql/.",
 )
 schedule_benchmark = dg.define_asset_job(
     "schedule_benchmark",

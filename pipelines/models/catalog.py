@@ -61,7 +61,11 @@ _FITS = (
     ("collective_kernels",),
     tuple(_FLEET / f"{module}.py" for module in ("fits", "alignment", "lanes", "matching", "clocks")),
 )
-GIVEN_FROM = {"_fitted_lanes": _FITS, "_fitted_kernels": _FITS, "_fitted_clocks": _FITS}
+_STAGED_CAPTURES = (("traces",), (_FLEET / "captures.py", _FLEET / "stage.py"))
+GIVEN_FROM = {
+    **dict.fromkeys(("_staged_captures", "_staged_capture_ranks", "_staged_capture_quality"), _STAGED_CAPTURES),
+    **dict.fromkeys(("_fitted_lanes", "_fitted_kernels", "_fitted_clocks"), _FITS),
+}
 
 # The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.
 _ACROSS_BATCHES = ("kernel_criticality",)

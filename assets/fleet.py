@@ -1,0 +1,39 @@
+"""The tables of captures: ranks of a job joined. They are about the whole lake, for late ranks complete old captures."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import dagster as dg
+
+from assets.common import DAYS, WHOLE_RANGE, Span, shown, table_spec
+from assets.lineage import column_lineage
+from pipelines.fleet.materialize import materialize_captures
+from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+
+
+def capture_specs() -> list[dg.AssetSpec]:
+    """The specs of the tables of captures."""
+    return [table_spec(name, {"duckdb", "sql", "parquet"}) for name in load_catalog().of_captures]
+
+
+@dg.multi_asset(name="fleet", specs=capture_specs(), can_subset=True, partitions_def=DAYS, backfill_policy=WHOLE_RANGE)
+def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
+    """Bring the selected tables up to date for every capture that is new, has new traces or lacks them.
+
+    The partition is the day on which a capture was computed last.
+    """
+    selected = {key.to_user_string() for key in context.selected_asset_keys}
+    tables = [name for name in load_catalog().of_captures if name in selected]
+    done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for step in done:
+        seconds[step.table] += step.seconds
+    computed = {step.table for step in done}
+    span = Span.of(context)
+    for name in tables:
+        metadata = {**shown(lake, name, span), "seconds": seconds[name], "computed": name in computed}
+        lineage = column_lineage(name)
+        yield dg.MaterializeResult(
+            name, metadata={**metadata, **({"dagster/column_lineage": lineage} if lineage else {})}
+        )
