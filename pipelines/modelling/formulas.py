@@ -19,8 +19,7 @@ from typing import Any
 
 from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
 
-HEAVY = ("gemm", "conv", "attention", "norm", "embedding")
-"""Families that own the GPU work below them even where operators inside launch it."""
+_OP_KINDS = Path(__file__).resolve().parents[2] / "sql" / "rules" / "op_kinds.csv"
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,6 @@ class NotModelled:
     reason: str
 
 
-def kind_of(op: str) -> str | None:
-    """The formula's family (gemm, conv, attention, norm, embedding, elementwise, …); None without a formula."""
-    found = _kinds().get(op)
-    return None if found is None else _FORMULAS[found][0]
-
-
 def work_of(
     op: str, dims: Sequence[Any] | None, types: Sequence[str] | None, concrete: Sequence[str] | None
 ) -> Work | NotModelled:
@@ -57,18 +50,19 @@ def work_of(
         return NotModelled("op_not_modelled")
     if dims is None or types is None:
         return NotModelled("no_shapes")
-    kind, formula = _FORMULAS[found]
+    family, formula = found
     try:
-        return formula(kind, Arguments(dims, types, concrete or ()))
+        return _FORMULAS[formula](family, Arguments(dims, types, concrete or ()))
     except (BadArguments, IndexError, TypeError, ZeroDivisionError):
         return NotModelled("bad_args")
 
 
 @lru_cache
-def _kinds() -> dict[str, str]:
-    with Path(__file__).with_name("op_kinds.csv").open(newline="") as file:
+def _kinds() -> dict[str, tuple[str, str]]:
+    """Family and name of the formula, by operator."""
+    with _OP_KINDS.open(newline="") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {row["op"]: row["kind"] for row in rows}
+        return {row["op"]: (row["family"], row["formula"]) for row in rows}
 
 
 def _sum(*parts: int | None) -> int | None:
@@ -290,27 +284,27 @@ def _cumulative(kind: str, given: Arguments) -> Work:
 
 # A number behind a name is the place of the argument that says "causal", or of the dimensions that go, or a count of
 # tensors (op_kinds.csv).
-_FORMULAS: dict[str, tuple[str, Callable[[str, Arguments], Work]]] = {
-    "gemm": ("gemm", _gemm),
-    "gemm_bias": ("gemm", partial(_gemm, first=1)),
-    "scaled_gemm": ("gemm", partial(_gemm, out_size=2)),
-    "conv": ("conv", _conv),
-    "conv_backward": ("conv", _conv_backward),
-    "attention_4": ("attention", partial(_attention, causal_at=4)),
-    "attention_6": ("attention", partial(_attention, causal_at=6)),
-    "attention_backward_11": ("attention", partial(_attention_backward, causal_at=11)),
-    "attention_backward_14": ("attention", partial(_attention_backward, causal_at=14)),
-    "batch_norm": ("norm", _batch_norm),
-    "layer_norm": ("norm", _layer_norm),
-    "group_norm": ("norm", _group_norm),
-    "norm_backward": ("norm", _norm_backward),
-    "softmax": ("softmax", _softmax),
-    "embedding": ("embedding", _embedding),
-    **{f"elementwise_{n}": ("elementwise", partial(_elementwise, reads=n)) for n in (1, 2, 3)},
-    **{f"comparison_{n}": ("elementwise", partial(_elementwise, reads=n, out_size=1)) for n in (1, 2)},
-    "copy": ("copy", _copy),
-    "fill": ("fill", _fill),
-    "reduce_1": ("reduce", partial(_reduce, dims_at=1)),
-    "reduce_2": ("reduce", partial(_reduce, dims_at=2)),
-    "cumulative": ("reduce", _cumulative),
+_FORMULAS: dict[str, Callable[[str, Arguments], Work]] = {
+    "gemm": _gemm,
+    "gemm_bias": partial(_gemm, first=1),
+    "scaled_gemm": partial(_gemm, out_size=2),
+    "conv": _conv,
+    "conv_backward": _conv_backward,
+    "attention_4": partial(_attention, causal_at=4),
+    "attention_6": partial(_attention, causal_at=6),
+    "attention_backward_11": partial(_attention_backward, causal_at=11),
+    "attention_backward_14": partial(_attention_backward, causal_at=14),
+    "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "norm_backward": _norm_backward,
+    "softmax": _softmax,
+    "embedding": _embedding,
+    **{f"elementwise_{n}": partial(_elementwise, reads=n) for n in (1, 2, 3)},
+    **{f"comparison_{n}": partial(_elementwise, reads=n, out_size=1) for n in (1, 2)},
+    "copy": _copy,
+    "fill": _fill,
+    "reduce_1": partial(_reduce, dims_at=1),
+    "reduce_2": partial(_reduce, dims_at=2),
+    "cumulative": _cumulative,
 }
