@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli import compare, demo, flight_recorder, ingest, path, query, retention, schedule, straggler, whatif
+from pipelines.cli import (
+    capture_path,
+    compare,
+    demo,
+    flight_recorder,
+    ingest,
+    path,
+    query,
+    retention,
+    schedule,
+    straggler,
+    whatif,
+)
 
 app = typer.Typer(
     name="tracelake",
@@ -23,6 +35,7 @@ app.command("breakdown")(path.breakdown)
 app.command("critical-path")(path.critical_path)
 app.command("overlay")(path.overlay)
 app.command("what-if")(whatif.what_if)
+app.command("capture-path")(capture_path.capture_path)
 app.command("straggler-what-if")(straggler.straggler_what_if)
 app.command("gantt")(schedule.gantt)
 app.command("flight-recorder")(flight_recorder.flight_recorder)

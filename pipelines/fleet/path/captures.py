@@ -40,7 +40,9 @@ _RANK = "_one_rank"  # database of one rank's tables, beside that of the capture
 
 
 @dataclass(frozen=True)
-class _Rank:
+class JoinableRank:
+    """A rank whose clock stands to the others' in a known way."""
+
     rank: int
     trace_id: str
     offset_ns: int
@@ -59,12 +61,12 @@ def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[dict[str, list[Any]]]:
-    instances = _instances(con, capture_id)
+    instances = instances_of(con, capture_id)
     if not instances:
         reason = f"no matched collectives: {_why(con, capture_id)}"
         yield from (_refusal(capture_id, target, reason) for target in TARGETS)
         return
-    ranks = _ranks(con, capture_id)
+    ranks = ranks_of(con, capture_id)
     graphs = []
     for rank in ranks:
         with _one_trace(con, rank.trace_id) as own:
@@ -86,16 +88,16 @@ def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[d
             yield _segments(capture_id, target, path, joined, about)
 
 
-def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[_Rank]:
+def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRank]:
     """The ranks whose clocks stand to each other in a known way."""
     rows = con.execute(
         "SELECT r.rank, r.trace_id, c.offset_ns FROM capture_ranks AS r JOIN clock_offsets AS c USING (capture_id, rank) "
         f"WHERE capture_id = {quoted(capture_id)} AND r.left_out IS NULL AND c.offset_ns IS NOT NULL ORDER BY r.rank"
     ).fetchall()
-    return [_Rank(*values) for values in rows]
+    return [JoinableRank(*values) for values in rows]
 
 
-def _instances(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instance]:
+def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instance]:
     rows = con.execute(
         "SELECT r.collective_id, r.rank, r.event_id FROM collective_ranks AS r "
         "JOIN collectives AS c USING (capture_id, collective_id) JOIN clock_offsets AS o USING (capture_id, rank) "

@@ -1,0 +1,156 @@
+"""`tracelake capture-path`: the critical path through the ranks of a capture."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, human_us, out, print_json, progress
+
+if TYPE_CHECKING:
+    from pipelines.fleet.path.answer import CapturePath
+
+_SHOWN = 12
+_REJECTS_SHOWN = 3
+
+
+def capture_path(
+    capture: Annotated[
+        list[str], typer.Argument(help="A folder or the files of one capture, or the id of one in the lake.")
+    ],
+    target: Annotated[
+        str, typer.Option(help="What the path ends with: last_gpu_end, last_collective_end or last_event_end.")
+    ] = "last_gpu_end",
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """What held the whole job up: the path through all ranks, which goes to the last one at every collective.
+
+    Example: `tracelake capture-path /fleet/job42/ --target last_collective_end`
+    """
+    from pipelines.fleet.path.answer import NoCapture, PathRefused, find_capture
+    from pipelines.fleet.path.answer import capture_path as answer_of
+    from pipelines.fleet.path.walk import TARGETS
+
+    if target not in TARGETS:
+        raise fail(f"no target {target!r}", f"There are: {', '.join(TARGETS)}")
+    with _opened(capture, lake) as (con, beginning):
+        try:
+            capture_id = find_capture(con, beginning)
+            answer = answer_of(con, capture_id, target)
+        except NoCapture as error:
+            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
+        except PathRefused as error:
+            raise fail(
+                f"capture has no path through its ranks: {error}",
+                "Tables capture_quality and collective_lanes say more.",
+            ) from None
+    if json:
+        print_json(answer.as_json())
+    else:
+        _print(answer)
+
+
+@contextmanager
+def _opened(given: list[str], lake: Path) -> Iterator[tuple[Any, str]]:
+    """The analysts' tables of the lake and the beginning of an id, or those of a lake made of the files, and ''."""
+    from pipelines.cli.query import open_analyst
+    from pipelines.fleet.path.answer import TABLES
+
+    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
+        con = open_analyst(lake, list(TABLES))
+        try:
+            yield con, given[0]
+        finally:
+            con.close()
+        return
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
+        _ingest(given, Path(folder) / "lake")
+        con = open_analyst(Path(folder) / "lake", list(TABLES))
+        try:
+            yield con, ""
+        finally:
+            con.close()
+
+
+def _ingest(given: list[str], folder: Path) -> None:
+    from pipelines.ingest import expand, ingest
+    from pipelines.lake import Lake
+
+    files = expand(given)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with progress(size, "reading") as advance:
+        report = ingest(files, Lake(folder), on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
+    for row in report.rejected[:_REJECTS_SHOWN]:
+        err.print(f"[yellow]not read:[/] {Path(row.path).name}: {row.reason}", highlight=False, soft_wrap=True)
+    if len(report.rejected) > _REJECTS_SHOWN:
+        err.print(f"[yellow]not read:[/] {len(report.rejected) - _REJECTS_SHOWN} more", highlight=False)
+    if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
+        raise fail(f"no trace among {', '.join(given)}", "Give the trace files of one capture, or their folder.")
+
+
+def _print(answer: CapturePath) -> None:
+    out.print(_shares(answer))
+    out.print(_stretches(answer))
+    gap, guessed = answer.kind_us.get("gap", 0.0), answer.guessed_us
+    out.print(f"nothing known (gap): {human_us(gap)}, {answer.gap_percent:.1f} % of the path", highlight=False)
+    if answer.n_guessed:
+        out.print(
+            f"guessed: {answer.n_guessed} hops, {human_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
+            "(traces without cuda_sync rows do not tell what waited for what)",
+            highlight=False,
+        )
+    if answer.left_out:
+        ranks = ", ".join(map(str, answer.left_out))
+        out.print(f"[yellow]not joined with the others, so not on the path: rank {ranks}[/]", highlight=False)
+
+
+def _shares(answer: CapturePath) -> Table:
+    """Time by rank and kind; kinds that are guesses in part or whole are marked."""
+    end = answer.target.replace("_", " ").replace("gpu", "GPU")
+    heading = f"critical path through {answer.n_ranks} ranks to the {end}: {human_us(answer.span_us)}"
+    table = Table(title=heading, title_justify="left", min_width=len(heading))
+    table.add_column("rank", justify="right")
+    table.add_column("kind")
+    for name in ("segments", "time", "percent"):
+        table.add_column(name, justify="right")
+    for rank, share in answer.share_us.items():
+        own = [segment for segment in answer.segments if segment.rank == rank]
+        percent = f"{answer.share_percent[rank]:.2f}"
+        table.add_row(f"[bold]{rank}[/]", "[bold]all[/]", f"{len(own):,}", human_us(share), f"[bold]{percent}[/]")
+        parts = sorted({(s.kind, s.guessed) for s in own}, key=lambda part: -_time(own, *part))
+        for kind, guessed in parts:
+            time = _time(own, kind, guessed)
+            n = sum((s.kind, s.guessed) == (kind, guessed) for s in own)
+            label = kind.replace("_", " ") + (" [yellow](guess)[/]" if guessed else "")
+            table.add_row("", label, f"{n:,}", human_us(time), f"{100 * time / answer.span_us:.2f}")
+        table.add_section()
+    return table
+
+
+def _time(own: list[Any], kind: str, guessed: bool) -> float:
+    return sum(s.dur_us for s in own if (s.kind, s.guessed) == (kind, guessed))
+
+
+def _stretches(answer: CapturePath) -> Table:
+    """How the path goes from rank to rank, and what takes longest on each stretch."""
+    table = Table(title="from rank to rank", title_justify="left")
+    for name in ("from", "rank", "time"):
+        table.add_column(name, justify="right")
+    table.add_column("most of it", overflow="fold")
+    for stretch in answer.stretches[:_SHOWN]:
+        end = stretch.start_us + stretch.dur_us
+        own = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
+        longest = max(own, key=lambda s: s.dur_us)
+        most = f"{longest.kind.replace('_', ' ')} {human_us(longest.dur_us)} {escape((longest.name or '')[:60])}"
+        table.add_row(human_us(stretch.start_us), str(stretch.rank), human_us(stretch.dur_us), most)
+    if len(answer.stretches) > _SHOWN:
+        table.add_row("…", "", "", f"{len(answer.stretches) - _SHOWN} more stretches")
+    return table

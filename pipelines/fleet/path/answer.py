@@ -1,0 +1,164 @@
+"""The critical path of a capture as an answer: numbers for a person, one JSON object for a program.
+
+Read from the analysts' tables, so it is the same for files and for what is in a lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+import duckdb
+
+from pipelines.sqltext import quoted
+
+TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path", "capture_paths")
+
+
+class NoCapture(LookupError):
+    """No capture of that id, or several; the message lists what there is."""
+
+
+class PathRefused(LookupError):
+    """The capture has no path through its ranks; the message says why."""
+
+
+@dataclass(frozen=True)
+class PathSegment:
+    """A segment as people see it: times in us from the first event of all ranks."""
+
+    seq: int
+    rank: int
+    kind: str
+    start_us: float
+    dur_us: float
+    event_id: int
+    owner_event_id: int | None
+    name: str | None
+    guessed: bool
+    collective_id: int | None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Segments of one rank in a row: how the path goes from rank to rank."""
+
+    rank: int
+    start_us: float
+    dur_us: float
+
+
+@dataclass(frozen=True)
+class CapturePath:
+    """The critical path of a capture to a target. Times in us, shares in percent of the span; both add up.
+
+    left_out: ranks of the capture whose clocks are not joined with the others'. heaviest_us: the longest path of the
+    joined graph, in which gaps weigh nothing. n_nodes and n_edges are the joined graph's.
+    """
+
+    capture_id: str
+    job: str | None
+    target: str
+    span_us: float
+    n_ranks: int
+    left_out: list[int]
+    share_us: dict[int, float]
+    share_percent: dict[int, float]
+    kind_us: dict[str, float]
+    kind_percent: dict[str, float]
+    gap_percent: float
+    guessed_us: float
+    n_guessed: int
+    heaviest_us: float
+    n_nodes: int
+    n_edges: int
+    stretches: list[Stretch]
+    segments: list[PathSegment]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return asdict(self)
+
+
+def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
+    """The id of the capture that begins so (any, where it is empty). Raises NoCapture."""
+    known = con.execute(
+        "SELECT c.capture_id, c.job, c.n_ranks FROM captures AS c WHERE NOT c.is_gone ORDER BY c.n_ranks DESC, 1"
+    ).fetchall()
+    found = [capture_id for capture_id, _, _ in known if capture_id.startswith(beginning)]
+    if len(found) == 1:
+        return found[0]
+    listed = "; ".join(
+        f"{capture_id} ({n} ranks of {job or 'a job without name'})" for capture_id, job, n in known[:10]
+    )
+    what = "several captures" if found else f"no capture's id begins with {beginning!r}"
+    raise NoCapture(f"{what}. Captures there are: {listed or 'none'}")
+
+
+def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:
+    """The path of a capture from `TABLES` in `con`. Raises PathRefused with the reason where there is none."""
+    paths = con.execute(
+        "SELECT p.refused, p.span_ns / 1000.0, p.n_ranks, p.n_guessed, p.guessed_ns / 1000.0, p.gap_percent, "
+        "p.heaviest_ns / 1000.0, p.n_nodes, p.n_edges, c.job "
+        "FROM capture_paths AS p JOIN captures AS c USING (capture_id) "
+        f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}"
+    ).fetchall()
+    if not paths:
+        raise PathRefused("none of the capture's traces takes part; see table capture_ranks")
+    refused, span, n_ranks, n_guessed, guessed, gap, heaviest, n_nodes, n_edges, job = paths[0]
+    if refused:
+        raise PathRefused(refused)
+    rows = con.execute(
+        "SELECT seq, rank, kind, (start_ns - min(start_ns) OVER ()) / 1000.0, dur_ns / 1000.0, event_id, "
+        "owner_event_id, name, guessed, collective_id FROM capture_critical_path "
+        f"WHERE capture_id = {quoted(capture_id)} AND target = {quoted(target)} ORDER BY seq"
+    ).fetchall()
+    segments = [PathSegment(*values) for values in rows]
+    by_rank, by_kind = _sums(segments, "rank"), _sums(segments, "kind")
+    return CapturePath(
+        capture_id=capture_id,
+        job=job,
+        target=target,
+        span_us=span,
+        n_ranks=n_ranks,
+        left_out=_left_out(con, capture_id),
+        share_us=by_rank,
+        share_percent=_percent(by_rank, span),
+        kind_us=by_kind,
+        kind_percent=_percent(by_kind, span),
+        gap_percent=gap,
+        guessed_us=guessed,
+        n_guessed=n_guessed,
+        heaviest_us=heaviest,
+        n_nodes=n_nodes,
+        n_edges=n_edges,
+        stretches=[_stretch(rank, list(part)) for rank, part in groupby(segments, key=lambda s: s.rank)],
+        segments=segments,
+    )
+
+
+def _sums(segments: Sequence[PathSegment], by: str) -> dict[Any, float]:
+    """Time by rank or kind, the most first."""
+    found: dict[Any, float] = {}
+    for segment in segments:
+        key = getattr(segment, by)
+        found[key] = found.get(key, 0.0) + segment.dur_us
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _percent(times: dict[Any, float], whole: float) -> dict[Any, float]:
+    return {key: 100 * time / whole for key, time in times.items()}
+
+
+def _stretch(rank: int, part: Sequence[PathSegment]) -> Stretch:
+    return Stretch(rank, part[0].start_us, sum(segment.dur_us for segment in part))
+
+
+def _left_out(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[int]:
+    rows = con.execute(
+        "SELECT r.rank FROM capture_ranks AS r JOIN clock_offsets AS o USING (capture_id, rank) "
+        f"WHERE capture_id = {quoted(capture_id)} AND r.left_out IS NULL AND o.offset_ns IS NULL ORDER BY r.rank"
+    ).fetchall()
+    return [rank for (rank,) in rows]
