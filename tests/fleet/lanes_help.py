@@ -1,0 +1,88 @@
+"""Lanes of simulated ranks with a known truth, and lanes of real traces read without any of the project's code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.fleet.clocks import ClockFit, Instances, fit_clocks
+from pipelines.fleet.lanes import KINDS
+from pipelines.fleet.matching import LaneMatch, RankLane, match_lane
+
+US = 1_000
+
+
+def real_lanes(folder: Path, names: list[str]) -> list[RankLane]:
+    """The NCCL kernels of trace files, ordered by (start, position), a lane a file. The clock counts microseconds."""
+    lanes = []
+    for rank, name in enumerate(names):
+        events = json.loads(gzip.decompress((folder / name).read_bytes()))["traceEvents"]
+        found = sorted(
+            (round(e["ts"] * US), i, round(e["dur"] * US), _kind(e["name"]))
+            for i, e in enumerate(events)
+            if str(e.get("cat")).lower() == "kernel" and re.search("nccl|rccl", e["name"], re.IGNORECASE)
+        )
+        start, _, dur, kind = (np.array(column) for column in zip(*found, strict=True))
+        lanes.append(RankLane(rank, np.array([KINDS.index(k) for k in kind]), start, start + dur))
+    return lanes
+
+
+def _kind(name: str) -> str:
+    plain = name.lower().replace("_", "")
+    return next((kind for kind in KINDS if kind in plain), "other")
+
+
+def simulated(
+    n_ranks: int = 4, n: int = 40, offsets_ns: tuple[int, ...] = (), noise_ns: float = 2_000, seed: int = 1
+) -> tuple[list[RankLane], np.ndarray]:
+    """Ranks that arrive at random and leave together but for noise; also the waits, (ranks, n) ns."""
+    draw = np.random.default_rng(seed)
+    turn = np.cumsum(draw.integers(5_000_000, 9_000_000, n))
+    arrive = turn + draw.integers(0, 3_000_000, (n_ranks, n))
+    last = arrive.max(axis=0)
+    leave = last + draw.integers(50_000, 400_000, n) + np.round(draw.normal(0, noise_ns, (n_ranks, n))).astype(int)
+    kinds = draw.integers(0, 4, n)
+    shift = np.array([*offsets_ns, *[0] * n_ranks][:n_ranks])[:, None]
+    lanes = [
+        RankLane(rank, kinds, start, end)
+        for rank, (start, end) in enumerate(zip(arrive + shift, leave + shift, strict=True))
+    ]
+    return lanes, last - arrive
+
+
+def cut(lane: RankLane, chosen: slice | np.ndarray) -> RankLane:
+    """Some of a rank's kernels."""
+    return RankLane(lane.rank, lane.kinds[chosen], lane.start_ns[chosen], lane.end_ns[chosen])
+
+
+def without(lane: RankLane, place: int) -> RankLane:
+    """A lane that lacks one kernel."""
+    return cut(lane, np.delete(np.arange(len(lane)), place))
+
+
+def moved(lane: RankLane, start_ns: np.ndarray | int, end_ns: np.ndarray | int) -> RankLane:
+    """A lane with something added to its times."""
+    return RankLane(lane.rank, lane.kinds, lane.start_ns + start_ns, lane.end_ns + end_ns)
+
+
+def fitted(lanes: list[RankLane], n_steps: int = 1) -> tuple[LaneMatch, ClockFit | None]:
+    """Match and fit; no fit where the match is refused."""
+    match = match_lane(lanes)
+    return match, None if match.refused else fit_clocks(instances(lanes, match), n_steps)
+
+
+def instances(lanes: list[RankLane], match: LaneMatch) -> Instances:
+    """The matched times; every collective lets nobody leave early."""
+    start = np.stack([lane.start_ns[row] for lane, row in zip(lanes, match.index, strict=True)])
+    end = np.stack([lane.end_ns[row] for lane, row in zip(lanes, match.index, strict=True)])
+    return Instances(start, end, np.ones(start.shape, bool), np.ones(start.shape[1], bool))
+
+
+def refusal(lanes: list[RankLane]) -> str | None:
+    """Why lanes are refused, by matching or by their clocks."""
+    match, fit = fitted(lanes)
+    return match.refused or (fit.refused if fit else None)
