@@ -34,7 +34,9 @@ def identify_text(head: bytes, keys: list[str]) -> str | None:
             return meaning
     known = set(keys)
     if "nodes" in known or "schema" in known:
-        return "an execution trace (PyTorch / Chakra: operators as nodes), no timeline; give the profiler trace beside it"
+        return (
+            "an execution trace (PyTorch / Chakra: operators as nodes), no timeline; give the profiler trace beside it"
+        )
     if "entries" in known and "version" in known:
         return "a Flight Recorder dump, no profiler trace"
     text = head.lstrip()
