@@ -1,11 +1,12 @@
 """Matched collectives and clocks of captures in a connection → table `_walked_segments`: their critical paths.
 
-A capture's ranks are read one at a time into arrays, so memory grows with the joined graph and nothing else.
+A capture's ranks are read into arrays one after the other, small ones in groups of at most GROUP_EVENTS events: memory
+grows with the joined graph and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import duckdb
 
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
-from pipelines.fleet.path.load import load_rank
+from pipelines.fleet.path.load import load_ranks
 from pipelines.fleet.path.walk import TARGETS, NoTarget, Segment, walk_back
 from pipelines.sqltext import quoted
 
@@ -36,7 +37,9 @@ COLUMNS = {
     "heaviest_ns": "BIGINT",
     "refused": "VARCHAR",
 }
-_RANK = "_one_rank"  # database of one rank's tables, beside that of the captures
+GROUP_EVENTS = 200_000
+"""Events of ranks whose graphs are computed together: a pass over all models costs as much as some 100,000 events."""
+_GROUP = "_group"  # database of a group's tables, beside that of the captures
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class JoinableRank:
     rank: int
     trace_id: str
     offset_ns: int
+    n_events: int
 
 
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
@@ -68,9 +72,9 @@ def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[d
         return
     ranks = ranks_of(con, capture_id)
     graphs = []
-    for rank in ranks:
-        with _one_trace(con, rank.trace_id) as own:
-            graphs.append(load_rank(own, rank.trace_id, rank.rank))
+    for group in _groups(ranks):
+        with _some_traces(con, group.values()) as own:
+            graphs += load_ranks(own, group)
     joined = join_ranks(graphs, instances, {rank.rank: rank.offset_ns for rank in ranks})
     del graphs
     try:
@@ -91,7 +95,8 @@ def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[d
 def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRank]:
     """The ranks whose clocks stand to each other in a known way."""
     rows = con.execute(
-        "SELECT r.rank, r.trace_id, c.offset_ns FROM capture_ranks AS r JOIN clock_offsets AS c USING (capture_id, rank) "
+        "SELECT r.rank, r.trace_id, c.offset_ns, t.n_events FROM capture_ranks AS r "
+        "JOIN clock_offsets AS c USING (capture_id, rank) JOIN traces AS t USING (trace_id) "
         f"WHERE capture_id = {quoted(capture_id)} AND r.left_out IS NULL AND c.offset_ns IS NOT NULL ORDER BY r.rank"
     ).fetchall()
     return [JoinableRank(*values) for values in rows]
@@ -120,21 +125,35 @@ def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
     return "; ".join(reason for (reason,) in reasons) or "its traces have no communication kernels"
 
 
+def _groups(ranks: Sequence[JoinableRank]) -> Iterator[dict[int, str]]:
+    """The ranks (rank → trace_id) in groups of at most GROUP_EVENTS events; a larger one is a group of its own."""
+    group: dict[int, str] = {}
+    n_events = 0
+    for rank in ranks:
+        if group and n_events + rank.n_events > GROUP_EVENTS:
+            yield group
+            group, n_events = {}, 0
+        group[rank.rank] = rank.trace_id
+        n_events += rank.n_events
+    yield group
+
+
 @contextmanager
-def _one_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to the same database in which the tables of traces hold one trace; what it makes goes with it."""
+def _some_traces(con: duckdb.DuckDBPyConnection, traces: Iterable[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection beside `con` in which the tables of traces hold these only; what it makes goes with it."""
     catalog, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
+    listed = ", ".join(quoted(trace_id) for trace_id in traces)
     with con.cursor() as own:
-        own.execute(f"ATTACH ':memory:' AS {_RANK}")
+        own.execute(f"ATTACH ':memory:' AS {_GROUP}")
         for table in ("traces", "events", "findings"):
             whole = f'"{catalog}"."{schema}".{table}'
-            own.execute(f"CREATE VIEW {_RANK}.{table} AS SELECT * FROM {whole} WHERE trace_id = {quoted(trace_id)}")
-        own.execute(f"USE {_RANK}")
+            own.execute(f"CREATE VIEW {_GROUP}.{table} AS SELECT * FROM {whole} WHERE trace_id IN ({listed})")
+        own.execute(f"USE {_GROUP}")
         try:
             yield own
         finally:
             own.execute(f'USE "{catalog}"."{schema}"')
-            own.execute(f"DETACH {_RANK}")
+            own.execute(f"DETACH {_GROUP}")
 
 
 def _refusal(capture_id: str, target: str, reason: str) -> dict[str, list[Any]]:

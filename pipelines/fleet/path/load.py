@@ -1,4 +1,4 @@
-"""One trace in a DuckDB connection → the graph of its rank.
+"""Traces in a DuckDB connection → graphs of their ranks.
 
 The graph is the `default` profile's, so that CUDA and HIP graphs, every device and the last step are in it, with two
 switches as the walk needs them. Time inside a blocking call is nobody's work: what it waited for is found, guessed or a
@@ -8,7 +8,7 @@ of HTA's graph (profile `hta` with `zero_weight_launch`), segment for segment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import duckdb
@@ -18,7 +18,6 @@ from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.fleet.path.rank_graph import RankEvents, RankGraph, rank_graph
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.sqltext import quoted
 
 PROFILE = "default"
 SWITCHES = {"blocking_is_free": "always", "keep_zero_duration": "false"}
@@ -33,18 +32,34 @@ def load_rank(
     switches: Mapping[str, str] = SWITCHES,
 ) -> RankGraph:
     """The whole trace as a graph, from the tables `events`, `traces` and `findings` in `con`."""
+    return next(iter(load_ranks(con, {rank: trace_id}, profile, switches)))
+
+
+def load_ranks(
+    con: duckdb.DuckDBPyConnection,
+    ranks: Mapping[int, str],
+    profile: str = PROFILE,
+    switches: Mapping[str, str] = SWITCHES,
+) -> Iterator[RankGraph]:
+    """The same for several traces (rank → trace_id), whose tables are computed together and must fit so."""
     overrides = {(profile, switch): value for switch, value in switches.items()}
-    request_windows(con, [WindowRequest(trace_id, profile=profile)], overrides)
-    run_models(con, load_catalog(), _MODELS)
-    synced = con.execute(f"SELECT count(*) FROM events WHERE trace_id = {quoted(trace_id)} AND cat = 'cuda_sync'")
-    may_guess = synced.fetchall()[0][0] == 0
-    events = con.execute("SELECT * FROM _path_events ORDER BY event_id").fetchnumpy()
-    edges = con.execute(
-        "SELECT src_node_id, dst_node_id, path_weight_ns, edge_code, coalesce(attributed_event_id, -1) AS owner "
-        "FROM _edges ORDER BY edge_id"
-    ).fetchnumpy()
+    request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in ranks.values()], overrides)
+    run_models(con, load_catalog(), [*_MODELS, "critical_path_windows"])
+    synced = con.execute("SELECT DISTINCT trace_id FROM events WHERE cat = 'cuda_sync'").fetchall()
+    windows = dict(con.execute("SELECT trace_id, window_no FROM critical_path_windows").fetchall())
+    for rank, trace_id in ranks.items():
+        window = windows.get(trace_id, -1)  # a trace without events has no window
+        yield _read(con, rank, trace_id, window, may_guess=(trace_id,) not in synced)
     for table in _MODELS:
         con.execute(f"DROP TABLE {table}")
+
+
+def _read(con: duckdb.DuckDBPyConnection, rank: int, trace_id: str, window: int, may_guess: bool) -> RankGraph:
+    events = con.execute(f"SELECT * FROM _path_events WHERE window_no = {window} ORDER BY event_id").fetchnumpy()
+    edges = con.execute(
+        "SELECT src_node_id, dst_node_id, path_weight_ns, edge_code, coalesce(attributed_event_id, -1) AS owner "
+        f"FROM _edges WHERE window_no = {window} ORDER BY edge_id"
+    ).fetchnumpy()
     event_id = np.asarray(events["event_id"])
     return rank_graph(rank, trace_id, _events(events, event_id), _edges(edges, event_id), may_guess)
 
