@@ -13,7 +13,7 @@ from random import Random
 from pipelines.synthetic.capture import CaptureSpec, write_capture
 
 RANKS = 8
-LATE, AGAIN, BROKEN = 0.1, 0.05, 0.05
+LATE, AGAIN, BROKEN = 0.1, 0.1, 0.05
 """Shares of the traces that come a tick later, come twice, and of files that are none."""
 
 
