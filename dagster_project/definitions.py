@@ -6,6 +6,7 @@ from assets.checks import checks
 from assets.critical_path import overlay
 from assets.fleet import captures
 from assets.models import models, rule_assets
+from assets.regressions import no_regression
 from assets.schedule import schedule_runs, view_assets
 from assets.traces import lake_tables, trace_files
 from dagster_project.jobs import analyse, ingest_and_analyse, retention, schedule_benchmark
@@ -17,7 +18,7 @@ def definitions(lake_path: str = "") -> dg.Definitions:
     """The project on a lake; without a path, on the one that TRACELAKE_LAKE names."""
     return dg.Definitions(
         assets=[trace_files, *rule_assets(), lake_tables, models, overlay, captures, schedule_runs, *view_assets()],
-        asset_checks=[checks],
+        asset_checks=[checks, no_regression],
         jobs=[ingest_and_analyse, analyse, schedule_benchmark, retention],
         sensors=[new_trace_files],
         schedules=[daily],

@@ -12,6 +12,7 @@ from pipelines.cli import (
     ingest,
     path,
     query,
+    regressions,
     retention,
     schedule,
     straggler,
@@ -40,6 +41,7 @@ app.command("straggler-what-if")(straggler.straggler_what_if)
 app.command("gantt")(schedule.gantt)
 app.command("flight-recorder")(flight_recorder.flight_recorder)
 app.command("materialize")(query.materialize)
+app.command("regressions")(regressions.regressions)
 app.command("retention")(retention.retention)
 app.command("demo")(demo.demo)
 app.command("ui")(demo.ui)

@@ -29,6 +29,7 @@ CAPTURE_TABLES = (
     "clock_offsets",
     "capture_critical_path",
     "capture_paths",
+    "capture_metrics",
 )
 KEYS = {MARK: "trace_id", RUN_MARK: "run_id", JOB_MARK: "job_id", CAPTURE_MARK: "capture_id"}
 REJECTS = "rejects"

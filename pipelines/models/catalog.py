@@ -68,7 +68,7 @@ GIVEN_FROM = {
 }
 
 # The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.
-_ACROSS_BATCHES = ("kernel_criticality",)
+_ACROSS_BATCHES = ("kernel_criticality", "regression_samples")
 
 
 @dataclass(frozen=True)

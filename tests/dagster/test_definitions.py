@@ -70,13 +70,14 @@ def test_models_carry_their_documentation() -> None:
 def test_every_header_check_is_an_asset_check() -> None:
     keys = {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys}
     promised = sum(len(m.checks) for m in load_catalog().models.values() if not m.private)
-    of_runs = {  # by the run itself
+    own = {  # by the run itself, and over the lake
         ("schedule_plans", "legal_plan"),
         ("schedule_runs", "no_lost_iteration"),
         ("schedule_runs", "efficiency_not_worse"),
+        ("capture_metrics", "no_regression"),
     }
-    assert keys == set(all_checks()) | of_runs
-    assert len(keys) == promised + 3 + len(of_runs)  # quality: error, warning; rejects
+    assert keys == set(all_checks()) | own
+    assert len(keys) == promised + 3 + len(own)  # quality: error, warning; rejects
 
 
 def test_names_for_the_progress_bar() -> None:

@@ -1,0 +1,35 @@
+"""The check that fails where a job's newest captures are worse than those before."""
+
+import dagster as dg
+import duckdb
+
+from assets.common import markdown_table
+from pipelines.fleet.history import JobVerdict, regressions
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST
+
+_COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effect %", "floor %", "p", "why"]
+
+
+@dg.asset_check(
+    asset="capture_metrics",
+    name="no_regression",
+    description="No metric of a job's last five captures is worse than that of the captures before, beyond their noise.",
+)
+def no_regression(lake: dg.ResourceParam[Lake]) -> dg.AssetCheckResult:
+    """Judge every job of the lake as it was last published."""
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        found = regressions(con)
+    worse = [one for one in found if one.verdict.status == "REGRESSION"]
+    shown = [one for one in found if one.verdict.status in ("REGRESSION", "SUSPECT")]
+    statuses = [one.verdict.status for one in found]
+    counts = {status.lower(): statuses.count(status) for status in ("REGRESSION", "SUSPECT", "INSUFFICIENT", "OK")}
+    table = dg.MetadataValue.md(markdown_table(_COLUMNS, map(_row, shown)))
+    return dg.AssetCheckResult(passed=not worse, metadata={**counts, **({"found": table} if shown else {})})
+
+
+def _row(one: JobVerdict) -> list[object]:
+    v = one.verdict
+    effect, floor = (None if share is None else round(100 * share, 2) for share in (v.effect, v.floor))
+    of = [one.job, one.hardware, one.n_ranks, one.metric]
+    return [v.status, *of, v.base_median, v.new_median, effect, floor, v.p_value, v.reason]

@@ -1,0 +1,148 @@
+-- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
+-- How: summaries of the ranks side by side, long. Of a capture, times are a mean over its ranks and their steps, so captures of other lengths compare; the step is the median of the steps' slowest ranks.
+-- check: unique(capture_id, rank, step, metric, name)
+WITH ranks AS (
+    SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out IS NULL
+),
+rank_steps AS (
+    SELECT r.capture_id, r.rank, s.step, s.dur_ns
+    FROM ranks AS r
+    JOIN profiler_steps AS s ON s.trace_id = r.trace_id
+),
+sizes AS (
+    SELECT r.capture_id, count(DISTINCT r.rank) AS n_ranks, count(s.step) AS n_steps
+    FROM ranks AS r
+    LEFT JOIN rank_steps AS s ON s.capture_id = r.capture_id AND s.rank = r.rank
+    GROUP BY r.capture_id
+),
+slowest AS (
+    SELECT
+        capture_id, step, max(dur_ns) AS dur_ns,
+        row_number() OVER (PARTITION BY capture_id ORDER BY max(dur_ns)) AS place,
+        count(*) OVER (PARTITION BY capture_id) AS n
+    FROM rank_steps
+    GROUP BY capture_id, step
+),
+gpu AS (
+    SELECT
+        r.capture_id, r.rank, sum(b.span_ns) AS span, sum(b.busy_ns) AS busy, sum(b.idle_ns) AS idle,
+        sum(b.compute_ns) AS compute, sum(b.communication_ns) AS communication, sum(b.memory_ns) AS memory,
+        sum(b.exposed_communication_ns) AS exposed_communication, sum(b.exposed_memory_ns) AS exposed_memory
+    FROM ranks AS r
+    JOIN temporal_breakdown AS b ON b.trace_id = r.trace_id AND b.device IS NOT NULL
+    GROUP BY r.capture_id, r.rank
+),
+gpu_steps AS (
+    SELECT
+        r.capture_id, r.rank, s.step, sum(s.busy_ns) AS busy, sum(s.compute_ns) AS compute,
+        sum(s.communication_ns) AS communication
+    FROM ranks AS r
+    JOIN step_times AS s ON s.trace_id = r.trace_id AND s.device IS NOT NULL
+    GROUP BY r.capture_id, r.rank, s.step
+),
+waits AS (
+    SELECT capture_id, rank, step, sum(wait_ns) AS wait FROM collective_ranks GROUP BY capture_id, rank, step
+),
+caused AS (
+    SELECT capture_id, culprit_rank AS rank, step, sum(wait_ns) AS wait FROM collectives GROUP BY capture_id, culprit_rank, step
+),
+paths AS (
+    SELECT
+        r.capture_id, r.rank, TRY_CAST(replace(nullif(p.window_id, 'full'), 'ProfilerStep#', '') AS BIGINT) AS step,
+        p.bound_by, p.percent
+    FROM ranks AS r
+    JOIN critical_path_summary AS p ON p.trace_id = r.trace_id AND p.profile = 'default'
+    WHERE p.bound_by <> '' AND p.percent IS NOT NULL
+),
+kernel_times AS (
+    SELECT r.capture_id, r.rank, o.name, sum(o.dur_ns) AS dur_ns
+    FROM ranks AS r
+    JOIN ops_by_shape AS o ON o.trace_id = r.trace_id AND o.device = 'gpu'
+    GROUP BY r.capture_id, r.rank, o.name
+),
+rank_kernels AS (
+    SELECT capture_id, rank, name, dur_ns
+    FROM kernel_times
+    QUALIFY row_number() OVER (PARTITION BY capture_id, rank ORDER BY dur_ns DESC, name) <= 20
+),
+capture_kernels AS (
+    SELECT capture_id, name, sum(dur_ns) AS dur_ns
+    FROM kernel_times
+    GROUP BY capture_id, name
+    QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY sum(dur_ns) DESC, name) <= 20
+),
+rank_times AS (
+    SELECT capture_id, rank, NULL AS step, 'span' AS metric, span AS ns FROM gpu
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'busy', busy FROM gpu
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'idle', idle FROM gpu
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'compute', compute FROM gpu
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'communication', communication FROM gpu
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'memory', memory FROM gpu
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'exposed_communication', exposed_communication FROM gpu
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'exposed_memory', exposed_memory FROM gpu
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'wait', sum(wait) FROM waits GROUP BY capture_id, rank
+),
+metrics AS (
+    SELECT capture_id, rank, step, metric, NULL AS name, ns AS value, 'ns' AS unit FROM rank_times
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'caused_wait', NULL, sum(wait), 'ns' FROM caused GROUP BY capture_id, rank
+    UNION ALL
+    SELECT capture_id, rank, NULL, 'kernel', name, dur_ns, 'ns' FROM rank_kernels
+    UNION ALL
+    SELECT capture_id, rank, step, 'step', NULL, dur_ns, 'ns' FROM rank_steps
+    UNION ALL
+    SELECT capture_id, rank, step, 'busy', NULL, busy, 'ns' FROM gpu_steps
+    UNION ALL
+    SELECT capture_id, rank, step, 'compute', NULL, compute, 'ns' FROM gpu_steps
+    UNION ALL
+    SELECT capture_id, rank, step, 'communication', NULL, communication, 'ns' FROM gpu_steps
+    UNION ALL
+    SELECT capture_id, rank, step, 'wait', NULL, wait, 'ns' FROM waits WHERE step IS NOT NULL
+    UNION ALL
+    SELECT capture_id, rank, step, 'caused_wait', NULL, wait, 'ns' FROM caused WHERE step IS NOT NULL
+    UNION ALL
+    SELECT capture_id, rank, step, 'path', bound_by, percent, '%' FROM paths
+    UNION ALL
+    SELECT capture_id, NULL, step, 'step', NULL, dur_ns, 'ns' FROM slowest
+    UNION ALL
+    SELECT capture_id, NULL, NULL, 'step', NULL, avg(dur_ns), 'ns'
+    FROM slowest
+    WHERE 2 * place BETWEEN n AND n + 2
+    GROUP BY capture_id
+    UNION ALL
+    SELECT
+        t.capture_id, NULL, NULL, t.metric, NULL, 1.0 * sum(t.ns) / max(CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END),
+        max(CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END)
+    FROM rank_times AS t
+    JOIN sizes AS s ON s.capture_id = t.capture_id
+    GROUP BY t.capture_id, t.metric
+    UNION ALL
+    SELECT
+        k.capture_id, NULL, NULL, 'kernel', k.name, 1.0 * k.dur_ns / CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END,
+        CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END
+    FROM capture_kernels AS k
+    JOIN sizes AS s ON s.capture_id = k.capture_id
+    UNION ALL
+    SELECT p.capture_id, NULL, NULL, 'path', p.bound_by, sum(p.percent) / max(s.n_ranks), '% of a rank''s path'
+    FROM paths AS p
+    JOIN sizes AS s ON s.capture_id = p.capture_id
+    WHERE p.step IS NULL
+    GROUP BY p.capture_id, p.bound_by
+)
+SELECT
+    capture_id,  -- The capture.
+    CAST(rank AS BIGINT) AS rank,  -- The rank; NULL for all of them together.
+    CAST(step AS BIGINT) AS step,  -- The profiler step; NULL for all of the trace.
+    metric,  -- Which metric, in capture_metric_kinds.
+    name,  -- Of what: a kernel's name, or what the path is bound by; NULL for the other metrics.
+    CAST(value AS DOUBLE) AS value,  -- Its value.
+    unit  -- Unit of the value.
+FROM metrics

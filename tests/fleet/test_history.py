@@ -1,0 +1,138 @@
+"""Metrics of captures against paper, and a job that gets slower: found, named, and loud."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.cli.query import open_analyst
+from pipelines.fleet.history import TABLES, regressions
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from tests.fleet.fleet_world import write_capture
+
+
+def analyst(lake: Lake) -> duckdb.DuckDBPyConnection:
+    """The analysts' file with what the history reads."""
+    return open_analyst(lake.root, list(TABLES))
+
+
+def lake_of(folder: Path, *captures: Path, job: str | None = "train") -> Lake:
+    lake = Lake(folder)
+    ingest(captures, lake, job)
+    return lake
+
+
+def test_metrics_on_paper(tmp_path: Path) -> None:
+    """5 steps; in each, gemm 300 us, AllReduce 100 long and 150 on rank 0, which waits 50 for rank 1."""
+    con = analyst(lake_of(tmp_path / "lake", write_capture(tmp_path / "a", 0, [1000, 1100, 1300, 1200, 1250])))
+
+    def values(where: str) -> dict:
+        query = f"SELECT metric, coalesce(name, CAST(coalesce(rank, step) AS VARCHAR)), value / 1000 FROM capture_metrics WHERE metric <> 'path' AND {where}"
+        return {(metric, key): value for metric, key, value in con.execute(query).fetchall()}
+
+    # Of a rank: from the first gemm, in step 0 at 10, to the end of the last AllReduce, in step 4.
+    span = 4600 + 10 + 300 + 20 + 150 - 10
+    zero = values("rank = 0 AND step IS NULL AND metric NOT IN ('kernel')")
+    assert zero == {
+        ("span", "0"): span, ("busy", "0"): 5 * 450, ("idle", "0"): span - 5 * 450, ("compute", "0"): 5 * 300,
+        ("communication", "0"): 5 * 150, ("exposed_communication", "0"): 5 * 150, ("memory", "0"): 0,
+        ("exposed_memory", "0"): 0, ("wait", "0"): 5 * 50,
+    }  # fmt: skip
+    assert values("rank = 1 AND step = 2") == {
+        ("step", "1"): 1300, ("busy", "1"): 400, ("compute", "1"): 300, ("communication", "1"): 100, ("wait", "1"): 0,
+        ("caused_wait", "1"): 50,
+    }  # fmt: skip
+    assert values("rank = 1 AND metric = 'kernel'") == {
+        ("kernel", "gemm"): 1500,
+        ("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"): 500,
+    }
+    assert values("rank IS NULL AND step IS NOT NULL") == {
+        ("step", str(n)): length for n, length in enumerate([1000, 1100, 1300, 1200, 1250])
+    }
+    whole = values("rank IS NULL AND step IS NULL")
+    assert whole["step", None] == 1200  # the median
+    assert whole["wait", None] == 25  # 50 on one of two ranks in each step
+    assert whole["compute", None] == 300
+    assert whole["exposed_communication", None] == 125
+    assert whole["kernel", "gemm"] == 300
+    shares = con.execute("SELECT sum(value) FROM capture_metrics WHERE metric = 'path' AND rank IS NULL").fetchall()
+    assert shares == [(pytest.approx(100),)]
+
+
+def test_an_even_number_of_steps_has_the_mean_of_both_medians(tmp_path: Path) -> None:
+    con = analyst(lake_of(tmp_path / "lake", write_capture(tmp_path / "a", 0, [1000, 1100, 1300, 1200])))
+    step = "SELECT value FROM capture_metrics WHERE metric = 'step' AND rank IS NULL AND step IS NULL"
+    assert con.execute(step).fetchall() == [(1_150_000.0,)]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """17 days of a job, the steps of the last 5 a tenth longer; one capture lacks a rank; another job stays as it was."""
+    folder, rng = tmp_path_factory.mktemp("history"), random.Random(7)
+    lake = Lake(folder / "lake")
+    for day in range(17):
+        longer = 100 if day >= 12 else 0
+        for job, more in (("slower", longer), ("same", 0)):
+            steps = [1000 + more + rng.randint(-4, 4) for _ in range(3)]
+            ranks = (0,) if day == 14 and job == "same" else (0, 1)
+            ingest([write_capture(folder / job / f"day{day}", day, steps, ranks=ranks)], lake, job)
+    ingest([write_capture(folder / "nameless", 3, [5000])], lake)
+    return lake
+
+
+def test_the_slower_job_is_found_and_only_its_step(history: Lake) -> None:
+    con = analyst(history)
+    found = {(one.job, one.metric): one for one in regressions(con)}
+    slower = found["slower", "step"]
+    assert slower.verdict.status == "REGRESSION"
+    assert slower.verdict.effect == pytest.approx(0.1, abs=0.005)
+    assert slower.verdict.p_value == pytest.approx(1 / 6188)  # C(17, 5): clean separation of 12 and 5
+    assert (slower.hardware, slower.n_ranks, slower.verdict.n_base, slower.verdict.n_new) == ("H200", 2, 12, 5)
+    newest = con.execute("SELECT arg_max(capture_id, started_at) FROM captures WHERE job = 'slower'").fetchall()
+    assert [(slower.newest,)] == newest
+    assert {metric for job, metric in found if job == "slower" and found[job, metric].verdict.status == "REGRESSION"} == {
+        "step", "idle", "span",
+    }  # fmt: skip
+
+
+def test_the_other_job_is_fine_and_its_half_capture_does_not_count(history: Lake) -> None:
+    found = regressions(analyst(history), "same")
+    assert {one.verdict.status for one in found} == {"OK"}
+    assert {(one.verdict.n_base, one.verdict.n_new) for one in found} == {(11, 5)}
+
+
+def test_command_line_says_so_and_fails(history: Lake) -> None:
+    run = CliRunner().invoke(app, ["regressions", "--lake", str(history.root), "--json"])
+    assert run.exit_code == 1
+    first = json.loads(run.stdout)[0]
+    assert (first["job"], first["status"]) == ("slower", "REGRESSION")
+    printed = CliRunner().invoke(app, ["regressions", "--lake", str(history.root)])
+    assert "REGRESSION" in printed.stdout
+    assert "1 captures have no job" in printed.stderr
+    fine = CliRunner().invoke(app, ["regressions", "--lake", str(history.root), "--job", "same"])
+    assert (fine.exit_code, "REGRESSION" in fine.stdout) == (0, False)
+
+
+def test_the_check_fails_loudly(history: Lake) -> None:
+    from assets.regressions import no_regression
+
+    analyst(history).close()
+    result = no_regression(history)
+    assert isinstance(result, dg.AssetCheckResult)
+    assert not result.passed
+    assert result.metadata["regression"].value == 3
+    assert "slower" in str(result.metadata["found"].value)
+
+
+def test_few_captures_are_insufficient(tmp_path: Path) -> None:
+    captures = [write_capture(tmp_path / f"day{day}", day, [1000]) for day in range(6)]
+    found = regressions(analyst(lake_of(tmp_path / "lake", *captures)))
+    assert {one.verdict.status for one in found} == {"INSUFFICIENT"}
