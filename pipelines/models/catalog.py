@@ -48,6 +48,7 @@ GIVEN = {
     "_staged_captures": "fleet",
     "_staged_capture_ranks": "fleet",
     "_staged_capture_quality": "fleet",
+    "_staged_capture_roles": "fleet",
     "_fitted_lanes": "fleet",
     "_fitted_kernels": "fleet",
     "_fitted_clocks": "fleet",
@@ -63,12 +64,12 @@ _FITS = (
 )
 _STAGED_CAPTURES = (("traces",), (_FLEET / "captures.py", _FLEET / "stage.py"))
 GIVEN_FROM = {
-    **dict.fromkeys(("_staged_captures", "_staged_capture_ranks", "_staged_capture_quality"), _STAGED_CAPTURES),
+    **{name: _STAGED_CAPTURES for name in GIVEN if name.startswith("_staged_capture")},
     **dict.fromkeys(("_fitted_lanes", "_fitted_kernels", "_fitted_clocks"), _FITS),
 }
 
 # The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.
-_ACROSS_BATCHES = ("kernel_criticality", "regression_samples")
+_ACROSS_BATCHES = ("kernel_criticality", "persistent_stragglers", "regression_samples")
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,28 @@ WALKED_SEGMENTS = Model(
 # It runs the models of single ranks itself, a rank at a time, so all that these read counts in its version.
 _OF_RANKS = ("rules", "canonical", "gpu", "cpu", "sync", "critical_path")
 
+_MODELLING = Path(__file__).resolve().parents[1] / "modelling"
+OP_FORMULAS = Model(
+    name="_op_formulas",
+    layer="modelling",
+    path=_MODELLING / "op_formulas.py",
+    sql="",
+    doc="One row: a name and arguments of operators, with the work that they ask for.",
+    columns=(
+        Column("shape_id", "Number of the name and arguments in _op_calls."),
+        Column("family", "Family of the formula; NULL without one."),
+        Column("dtype", "Type that decides the peak; NULL without a model or for a type that is not known."),
+        Column("flops_matrix", "Matrix operations; NULL without a model."),
+        Column("flops_uncausal", "The same without a causal mask; NULL without a model."),
+        Column("flops_vector", "Other operations; NULL without a model."),
+        Column("bytes", "Least traffic, bytes; NULL without a model or where an element's size is not known."),
+        Column("not_modelled", "Why there is no model; NULL where there is."),
+    ),
+    dependencies=("_op_calls", "op_kinds"),
+    checks=("unique(shape_id)",),
+    kind="python",
+)
+
 # Tables that Python makes: the function `module:name` that creates the table in a connection, and the code that decides
 # what is in it, so that the version changes with it.
 PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
@@ -168,6 +191,11 @@ PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
         EVENT_SLACK,
         "pipelines.critical_path.slack:event_slacks",
         tuple(_CRITICAL_PATH / f"{module}.py" for module in ("slack", "drag", "reach", "graph", "longest")),
+    ),
+    OP_FORMULAS.name: (
+        OP_FORMULAS,
+        "pipelines.modelling.op_formulas:op_formulas",
+        tuple(_MODELLING / f"{module}.py" for module in ("op_formulas", "formulas", "arguments")),
     ),
     WALKED_SEGMENTS.name: (
         WALKED_SEGMENTS,

@@ -1,0 +1,40 @@
+-- One row: a trace with GPU work, and how much of its GPU time the models of operators cover.
+-- How: sums over op_kernels and op_work; what is not covered is told by reason.
+-- check: unique(trace_id)
+WITH work AS (
+    SELECT
+        trace_id, count(*) AS n_ops, sum(gpu_ns) AS with_op_ns,
+        count(*) FILTER (WHERE not_modelled IS NULL) AS n_modelled,
+        sum(CASE WHEN not_modelled IS NULL THEN gpu_ns ELSE 0 END) AS modelled_ns,
+        sum(CASE WHEN flops_matrix > 0 THEN gpu_ns ELSE 0 END) AS matrix_ns,
+        sum(CASE WHEN not_modelled = 'op_not_modelled' THEN gpu_ns ELSE 0 END) AS op_not_modelled_ns,
+        sum(CASE WHEN not_modelled = 'no_shapes' THEN gpu_ns ELSE 0 END) AS no_shapes_ns,
+        sum(CASE WHEN not_modelled = 'bad_args' THEN gpu_ns ELSE 0 END) AS bad_args_ns,
+        sum(flops_matrix) AS flops_matrix, sum(flops_uncausal) AS flops_uncausal, sum(flops_vector) AS flops_vector,
+        sum(bytes) AS bytes
+    FROM op_work
+    GROUP BY trace_id
+)
+SELECT
+    k.trace_id,  -- The trace.
+    coalesce(max(w.n_ops), 0) AS n_ops,  -- Operator instances that GPU work belongs to.
+    coalesce(max(w.n_modelled), 0) AS n_ops_modelled,  -- Those with a model.
+    CAST(sum(k.dur_ns) AS BIGINT) AS gpu_ns,  -- Summed duration of all GPU work, ns.
+    CAST(coalesce(max(w.with_op_ns), 0) AS BIGINT) AS with_op_ns,  -- Of the work that belongs to an operator, ns.
+    CAST(coalesce(max(w.modelled_ns), 0) AS BIGINT) AS modelled_ns,  -- Of the work whose operator has a model, ns.
+    CAST(coalesce(max(w.matrix_ns), 0) AS BIGINT) AS matrix_ns,  -- Of the work whose operator has matrix operations, ns.
+    CAST(coalesce(max(w.op_not_modelled_ns), 0) AS BIGINT) AS op_not_modelled_ns,  -- Of operators without a formula, ns.
+    CAST(coalesce(max(w.no_shapes_ns), 0) AS BIGINT) AS no_shapes_ns,  -- Of operators whose shapes were not recorded, ns.
+    CAST(coalesce(max(w.bad_args_ns), 0) AS BIGINT) AS bad_args_ns,  -- Of operators whose arguments are not what the formula knows, ns.
+    CAST(sum(CASE WHEN k.not_modelled = 'graph' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS graph_ns,  -- Launched as CUDA or HIP graphs, ns.
+    CAST(sum(CASE WHEN k.not_modelled = 'no_launch' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS no_launch_ns,  -- Whose launch is not in the trace, ns.
+    CAST(sum(CASE WHEN k.not_modelled = 'launch_without_op' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS launch_without_op_ns,  -- Whose launch ran outside of operators, ns.
+    CAST(max(w.flops_matrix) AS BIGINT) AS flops_matrix,  -- Summed matrix operations; NULL where no operator has a model.
+    CAST(max(w.flops_uncausal) AS BIGINT) AS flops_uncausal,  -- The same without causal masks; NULL where no operator has a model.
+    CAST(max(w.flops_vector) AS BIGINT) AS flops_vector,  -- Summed other operations; NULL where no operator has a model.
+    CAST(max(w.bytes) AS BIGINT) AS bytes,  -- Summed least traffic, bytes; NULL where no operator has a model.
+    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.modelled_ns) / max(w.with_op_ns) END AS coverage,  -- Modelled share of the GPU time with an operator; NULL where there is none.
+    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_share  -- Share with matrix operations of the same; NULL where there is none.
+FROM op_kernels AS k
+LEFT JOIN work AS w ON w.trace_id = k.trace_id
+GROUP BY k.trace_id

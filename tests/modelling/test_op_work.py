@@ -1,0 +1,148 @@
+"""Work of a trace's operators and which GPU work is whose: reference numbers of real traces, a stack walked event by event."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import call, connect, kernel, op, x
+
+TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
+TABLES = ["op_kernels", "op_work", "op_work_coverage", "kernels"]
+
+
+@pytest.fixture(scope="module", params=TRACES)
+def computed(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
+    con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
+    run_models(con, load_catalog(), TABLES)
+    return con, json.loads((shared / "golden" / "modelling" / f"flops__{request.param}.json").read_text())
+
+
+def test_every_operator_has_the_reference_s_calls_and_times(computed: tuple[duckdb.DuckDBPyConnection, dict]) -> None:
+    con, reference = computed
+    ours: dict[tuple, list[int]] = defaultdict(lambda: [0, 0, 0])
+    work = {}
+    rows = con.execute(
+        "SELECT op, args ->> '$.\"Input Dims\"', args ->> '$.\"Input type\"', args ->> '$.\"Concrete Inputs\"', "
+        "n_kernels, gpu_ns, flops_matrix, flops_vector, w.bytes, not_modelled "
+        "FROM op_work AS w JOIN events USING (trace_id, event_id)"
+    ).fetchall()
+    for name, dims, types, concrete, n_kernels, gpu_ns, *found in rows:
+        key = (name, *(json.dumps(json.loads(text)) for text in (dims, types, concrete)))
+        for place, amount in enumerate((1, n_kernels, gpu_ns)):
+            ours[key][place] += amount
+        work[key] = found
+    expected: dict[tuple, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in reference["ops"]:  # one row for each set of strides
+        key = (row["name"], *(json.dumps(row[k]) for k in ("input_dims", "input_type", "concrete")))
+        for place, amount in enumerate((row["calls"], row["kernels"], round(row["gpu_sum_us"] * 1000))):
+            expected[key][place] += amount
+        cost = row["cost"] or dict.fromkeys(("flops_matrix", "flops_vector", "bytes"))
+        assert work[key] == [cost["flops_matrix"], cost["flops_vector"], cost["bytes"], row["why_null"]]
+    assert ours == expected
+
+
+def test_totals_and_coverage_are_the_reference_s(computed: tuple[duckdb.DuckDBPyConnection, dict]) -> None:
+    con, reference = computed
+    expected = reference["summary"]
+    found = con.execute(
+        "SELECT gpu_ns, with_op_ns, modelled_ns, matrix_ns, no_launch_ns, launch_without_op_ns, op_not_modelled_ns, "
+        "flops_matrix, flops_uncausal, bytes, graph_ns + no_shapes_ns + bad_args_ns, coverage FROM op_work_coverage"
+    ).fetchall()
+    keys = ("total", "with_op", "modelled", "matrix", "no_launch", "launch_without_op")
+    times = [round(expected[f"gpu_us_{key}"] * 1000) for key in keys]
+    times.append(round(expected["null_us"]["op_not_modelled"] * 1000))
+    totals = [expected[f"{key}_total"] for key in ("flops_matrix", "flops_matrix_uncausal", "bytes")]
+    assert [list(row) for row in found] == [[*times, *totals, 0, pytest.approx(expected["coverage_time"], rel=1e-12)]]
+    counts = con.execute(
+        "SELECT count(*) FILTER (WHERE not_modelled = 'no_launch'), "
+        "count(*) FILTER (WHERE not_modelled = 'launch_without_op') FROM op_kernels"
+    ).fetchall()
+    assert counts == [(expected["gpu_no_launch"], expected["gpu_launch_without_op"])]
+    by_reason = "SELECT not_modelled, count(*) FROM op_work WHERE not_modelled IS NOT NULL GROUP BY not_modelled"
+    assert dict(con.execute(by_reason).fetchall()) == expected["null_reasons"]
+
+
+@pytest.mark.parametrize("name", [*(f"single/{trace}" for trace in TRACES), "single/v100_ns_absolute"])
+def test_owners_are_those_of_a_stack_walked_event_by_event(shared: Path, name: str) -> None:
+    """778 pairs of events cross in the last of these traces."""
+    con, _ = connect(shared / "traces" / f"{name}.json.gz")
+    run_models(con, load_catalog(), TABLES)
+    walked = _walk(con)
+    found = con.execute(
+        "SELECT event_id, launch_event_id, op_event_id FROM op_kernels JOIN kernels USING (trace_id, event_id)"
+    ).fetchall()
+    assert found
+    assert {row[0]: row[2] for row in found} == {row[0]: walked.get(row[1]) for row in found}
+
+
+def _walk(con: duckdb.DuckDBPyConnection) -> dict[int, int | None]:
+    """The owner of every launch, by one stack a thread."""
+    owns = dict(con.execute("SELECT op, owns_below FROM op_kinds").fetchall())
+    launches = {row[0] for row in con.execute("SELECT launch_event_id FROM kernels").fetchall()}
+    threads = defaultdict(list)
+    for row in con.execute(
+        "SELECT pid, tid, event_id, ts_ns, end_ns, cat, name FROM events WHERE ph = 'X' AND dur_ns IS NOT NULL AND cat "
+        "IN ('cpu_op', 'user_annotation', 'python_function', 'cuda_runtime', 'cuda_driver', 'hip_runtime')"
+    ).fetchall():
+        threads[row[:2]].append(row[2:])
+    owners: dict[int, int | None] = {}
+    for events in threads.values():
+        stack: list[tuple] = []
+        for event in sorted(events, key=lambda e: (e[1], -e[2], e[0])):
+            while stack and (stack[-1][2] < event[1] or stack[-1][2] == event[1] != stack[-1][1]):
+                stack.pop()
+            if event[0] in launches:
+                ops = [e for e in stack if e[3] == "cpu_op"]
+                modelled = [e for e in ops if e[4] in owns]
+                outer = [e for e in modelled if owns[e[4]]]
+                owners[event[0]] = (outer[:1] or modelled[-1:] or ops[-1:] or [(None,)])[0][0]
+            stack.append(event)
+    return owners
+
+
+def test_what_has_no_work_says_why() -> None:
+    shapes = {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+    events = [
+        x("cpu_op", "aten::linear", 0, 10, **shapes),
+        x("cpu_op", "aten::mm", 1, 8, **shapes),  # owns the memset inside, too
+        op("aten::zero_", 2, 3), call("cudaMemsetAsync", 3, 1, 1), kernel("Memset", 20, 1, 1, cat="gpu_memset"),
+        call("cudaLaunchKernel", 6, 1, 2), kernel("gemm", 22, 2, 2),
+        op("aten::mm", 11, 3), call("cudaLaunchKernel", 12, 1, 3), kernel("gemm", 30, 4, 3),
+        x("cpu_op", "aten::mm", 15, 3, **{**shapes, "Input Dims": [[2, 3], [4, 5]]}),
+        call("cudaLaunchKernel", 16, 1, 4), kernel("gemm", 40, 8, 4),
+        x("cpu_op", "aten::cat", 19, 3, **shapes), call("cudaLaunchKernel", 20, 1, 5), kernel("cat", 50, 16, 5),
+        op("replay", 23, 3), call("cudaGraphLaunch", 24, 1, 6), kernel("a", 70, 32, 6), kernel("b", 110, 64, 6),
+        call("cudaLaunchKernel", 27, 1, 7), kernel("alone", 200, 128, 7),
+        kernel("before", 400, 256, 8),
+    ]  # fmt: skip
+    con, _ = connect(events)
+    run_models(con, load_catalog(), TABLES)
+    work = con.execute(
+        "SELECT op, n_kernels, gpu_ns, flops_matrix, bytes, not_modelled FROM op_work ORDER BY event_id"
+    ).fetchall()
+    assert work == [
+        ("aten::mm", 2, 3_000, 2 * 2 * 3 * 4, 4 * (6 + 12 + 8), None),
+        ("aten::mm", 1, 4_000, None, None, "no_shapes"),
+        ("aten::mm", 1, 8_000, None, None, "bad_args"),
+        ("aten::cat", 1, 16_000, None, None, "op_not_modelled"),
+        ("replay", 2, 96_000, None, None, "graph"),
+    ]
+    covered = con.execute(
+        "SELECT gpu_ns, with_op_ns, modelled_ns, matrix_ns, op_not_modelled_ns, no_shapes_ns, bad_args_ns, graph_ns, "
+        "no_launch_ns, launch_without_op_ns, coverage FROM op_work_coverage"
+    ).fetchall()
+    times = [511_000, 127_000, 3_000, 3_000, 16_000, 4_000, 8_000, 96_000, 256_000, 128_000]
+    assert [list(row) for row in covered] == [[*times, pytest.approx(3 / 127)]]
+
+
+def test_a_trace_without_gpu_work_has_no_row() -> None:
+    con, _ = connect([op("aten::mm", 0, 10)])
+    run_models(con, load_catalog(), TABLES)
+    assert con.execute("SELECT count(*) FROM op_work_coverage").fetchall() == [(0,)]
