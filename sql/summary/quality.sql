@@ -94,6 +94,8 @@ all_checks AS (
     UNION ALL
     SELECT trace_id, 'wait_without_work', 'info', n_without_work, 'stream waits with no GPU work after them on their stream' FROM waits WHERE n_without_work > 0
     UNION ALL
+    SELECT trace_id, 'memory_delta', 'warning', count(*), 'allocations and releases whose bytes are not the step between the allocator''s totals: events are missing or out of order' FROM _memory_events WHERE NOT delta_ok GROUP BY trace_id
+    UNION ALL
     SELECT trace_id, 'no_critical_path', CASE WHEN n_edges > 0 THEN 'error' ELSE 'warning' END, n_edges, CASE WHEN n_edges > 0 THEN 'the graph of window ' || window_id || ' has a cycle' ELSE 'window ' || window_id || ' has no operator and no GPU work' END FROM pathless
 )
 SELECT

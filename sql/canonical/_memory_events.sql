@@ -1,0 +1,31 @@
+-- One row: an allocation or release that the trace recorded, in the order of its device's memory.
+-- How: the instants named [memory]; in order of time, then of the file; the step between two totals of the allocator must be the bytes of the later event.
+WITH told AS (
+    SELECT
+        trace_id, event_id, pid, tid, ts_ns,
+        TRY_CAST(args ->> '$."Device Type"' AS BIGINT) AS device_type,
+        TRY_CAST(args ->> '$."Device Id"' AS BIGINT) AS device,
+        TRY_CAST(args ->> '$."Addr"' AS HUGEINT) AS address,
+        TRY_CAST(args ->> '$."Bytes"' AS BIGINT) AS delta_bytes,
+        TRY_CAST(args ->> '$."Total Allocated"' AS BIGINT) AS allocated_bytes,
+        TRY_CAST(args ->> '$."Total Reserved"' AS BIGINT) AS reserved_bytes
+    FROM events
+    WHERE name = '[memory]' AND ph = 'i' AND ts_ns IS NOT NULL
+)
+SELECT
+    trace_id,  -- The trace.
+    event_id,  -- Position in traceEvents.
+    pid,  -- Process.
+    tid,  -- Thread.
+    ts_ns,  -- When, ns.
+    device_type,  -- Kind of device, as PyTorch numbers them.
+    device,  -- Device number.
+    row_number() OVER device_order AS seq,  -- Place in the order of its device, from 1.
+    address,  -- Address of the block.
+    delta_bytes,  -- Bytes; negative where they are released.
+    allocated_bytes,  -- The allocator's total after it.
+    reserved_bytes,  -- What the allocator holds of the device after it.
+    CAST(sum(delta_bytes) OVER (device_order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS net_bytes,  -- Sum of the bytes up to here.
+    allocated_bytes - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok  -- The totals before and after differ by the bytes; NULL where one of them is missing.
+FROM told
+WINDOW device_order AS (PARTITION BY trace_id, device_type, device ORDER BY ts_ns, event_id)

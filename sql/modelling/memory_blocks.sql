@@ -1,0 +1,74 @@
+-- One row: a block of memory: from its allocation to the release of its address, whichever of them the trace saw.
+-- How: an allocation and the next event at its address are a pair where that is a release; what was released without an allocation was allocated before the trace.
+-- The owner is the innermost CPU event open on the thread at that moment; ends come before starts at one time, events of no length own nothing.
+-- check: unique(trace_id, event_id)
+WITH followed AS (
+    SELECT
+        trace_id, event_id, pid, tid, ts_ns, device_type, device, address, delta_bytes,
+        lag(delta_bytes) OVER address_order AS bytes_before,
+        lead(delta_bytes) OVER address_order AS bytes_next,
+        lead(event_id) OVER address_order AS next_event_id,
+        lead(ts_ns) OVER address_order AS next_ns
+    FROM _memory_events
+    WHERE address IS NOT NULL AND delta_bytes <> 0
+    WINDOW address_order AS (PARTITION BY trace_id, device_type, device, address ORDER BY ts_ns, event_id)
+),
+blocks AS (
+    SELECT
+        *, delta_bytes > 0 AS is_allocated, delta_bytes > 0 AND coalesce(bytes_next < 0, FALSE) AS is_pair
+    FROM followed
+    WHERE delta_bytes > 0 OR coalesce(bytes_before, -1) < 0
+),
+marks AS (
+    SELECT
+        t.trace_id, t.thread_id, b.event_id, b.ts_ns AS at_ns, 2 AS turn, 0 AS by_length, b.event_id AS by_place,
+        CAST(NULL AS BIGINT) AS open_event_id
+    FROM blocks AS b
+    JOIN threads AS t ON t.trace_id = b.trace_id AND t.pid = b.pid AND t.tid = b.tid
+    UNION ALL
+    SELECT c.trace_id, c.thread_id, e.event_id, e.ts_ns, 1, -e.dur_ns, e.event_id, e.event_id
+    FROM call_stacks AS c
+    JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
+    WHERE e.dur_ns > 0
+    UNION ALL
+    SELECT c.trace_id, c.thread_id, e.event_id, e.end_ns, 0, e.dur_ns, -e.event_id, coalesce(c.parent_event_id, -1)
+    FROM call_stacks AS c
+    JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
+    WHERE e.dur_ns > 0
+),
+owners AS (
+    SELECT trace_id, event_id, owner_event_id
+    FROM (
+        SELECT
+            trace_id, event_id, turn,
+            nullif(last_value(open_event_id IGNORE NULLS) OVER (
+                PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place
+                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            ), -1) AS owner_event_id
+        FROM marks
+    ) AS found
+    WHERE turn = 2
+)
+SELECT
+    b.trace_id,  -- The trace.
+    b.event_id,  -- Its allocation in traceEvents; its release where that alone is there.
+    b.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
+    b.device,  -- Device number; -1 for the CPU.
+    CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Its address.
+    abs(b.delta_bytes) AS size_bytes,  -- Its size, bytes.
+    CASE WHEN b.is_allocated THEN b.ts_ns END AS alloc_ns,  -- When it was allocated, ns; NULL where that was before the trace.
+    CASE WHEN b.is_pair THEN b.next_ns WHEN NOT b.is_allocated THEN b.ts_ns END AS free_ns,  -- When it was released, ns; NULL where the trace does not show it.
+    CASE WHEN b.is_pair THEN b.next_event_id WHEN NOT b.is_allocated THEN b.event_id END AS free_event_id,  -- Its release in traceEvents.
+    CASE WHEN b.is_pair THEN b.next_ns - b.ts_ns END AS lifetime_ns,  -- From allocation to release, ns; NULL where one of them is missing.
+    CASE
+        WHEN NOT b.is_allocated THEN 'before_trace'
+        WHEN NOT b.is_pair AND b.bytes_next IS NULL THEN 'live'
+        WHEN NOT b.is_pair THEN 'release_missing'
+        WHEN b.bytes_next + b.delta_bytes <> 0 THEN 'size_mismatch'
+        ELSE 'paired'
+    END AS state,  -- paired; live: not released in the trace; before_trace: its allocation is not in it; release_missing: its address was allocated again without a release between; size_mismatch: another size was released.
+    CASE WHEN b.is_allocated THEN o.owner_event_id END AS owner_event_id,  -- Innermost CPU event around the allocation; NULL where there is none.
+    CASE WHEN b.is_allocated THEN e.name END AS owner  -- Its name.
+FROM blocks AS b
+LEFT JOIN owners AS o ON o.trace_id = b.trace_id AND o.event_id = b.event_id
+LEFT JOIN events AS e ON e.trace_id = o.trace_id AND e.event_id = o.owner_event_id

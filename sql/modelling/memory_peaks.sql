@@ -1,0 +1,63 @@
+-- One row: a device's memory over a trace: peaks, and how allocations and releases go together.
+-- How: peaks over the events of memory_timeline, pairs of memory_blocks; what the trace cannot tell is NULL.
+-- check: unique(trace_id, device_type, device)
+WITH peaks AS (
+    SELECT
+        trace_id, device_type, device,
+        count(*) AS n_events,
+        count(*) FILTER (WHERE delta_bytes > 0) AS n_allocs,
+        count(*) FILTER (WHERE delta_bytes < 0) AS n_frees,
+        count(*) FILTER (WHERE delta_ok) AS n_delta_ok,
+        count(*) FILTER (WHERE NOT delta_ok) AS n_delta_bad,
+        max(CASE WHEN seq = 1 THEN allocated_bytes END) AS first_allocated_bytes,
+        max(allocated_bytes) AS peak_allocated_bytes,
+        max(reserved_bytes) AS peak_reserved_bytes,
+        greatest(max(net_bytes), 0) AS peak_relative_bytes,
+        CAST(sum(delta_bytes) AS BIGINT) AS net_bytes,
+        count(address) AS n_addresses
+    FROM memory_timeline
+    GROUP BY trace_id, device_type, device
+),
+peak_times AS (
+    SELECT trace_id, device_type, device, ts_ns AS peak_ns
+    FROM memory_timeline
+    QUALIFY row_number() OVER (PARTITION BY trace_id, device_type, device ORDER BY net_bytes DESC, seq) = 1
+),
+pairs AS (
+    SELECT
+        trace_id, device_type, device,
+        count(*) FILTER (WHERE state = 'live') AS n_live,
+        CAST(sum(size_bytes) FILTER (WHERE state = 'live') AS BIGINT) AS live_bytes,
+        count(*) FILTER (WHERE state = 'before_trace') AS n_before_trace,
+        count(*) FILTER (WHERE state = 'release_missing') AS n_release_missing,
+        count(*) FILTER (WHERE state = 'size_mismatch') AS n_size_mismatch
+    FROM memory_blocks
+    GROUP BY trace_id, device_type, device
+)
+SELECT
+    p.trace_id,  -- The trace.
+    p.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
+    p.device,  -- Device number; -1 for the CPU.
+    p.n_events,  -- Allocations and releases.
+    p.n_allocs,  -- Allocations.
+    p.n_frees,  -- Releases.
+    p.first_allocated_bytes,  -- In use after the first of them, bytes; NULL where the trace does not tell.
+    p.peak_allocated_bytes,  -- Most in use, bytes; NULL where the trace does not tell.
+    p.peak_reserved_bytes,  -- Most held by the allocator, bytes; NULL where the trace does not tell.
+    p.peak_relative_bytes,  -- Most in use beyond what was in use when the trace began, bytes.
+    t.peak_ns,  -- When most was in use, ns.
+    p.net_bytes,  -- In use at the end beyond what was in use when the trace began, bytes.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_live, 0) END AS n_live,  -- Blocks of the trace that are not released at its end; NULL where it has no addresses.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.live_bytes, 0) END AS live_bytes,  -- Their bytes.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_before_trace, 0) END AS n_before_trace,  -- Blocks released that were allocated before the trace.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_release_missing, 0) END AS n_release_missing,  -- Blocks whose address was allocated again without a release between.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_size_mismatch, 0) END AS n_size_mismatch,  -- Blocks released with another size.
+    p.n_delta_ok,  -- Events whose bytes are the step between the allocator's totals.
+    p.n_delta_bad  -- Events whose bytes are not; each is counted in quality, too.
+FROM peaks AS p
+JOIN peak_times AS t
+    ON t.trace_id = p.trace_id AND t.device_type IS NOT DISTINCT FROM p.device_type
+        AND t.device IS NOT DISTINCT FROM p.device
+LEFT JOIN pairs AS b
+    ON b.trace_id = p.trace_id AND b.device_type IS NOT DISTINCT FROM p.device_type
+        AND b.device IS NOT DISTINCT FROM p.device
