@@ -41,7 +41,7 @@ SELECT
     g.collective_id,  -- Number of the collective in the capture, in the order of lanes and then of time.
     g.lane,  -- The lane, in collective_lanes.
     g.step,  -- Profiler step of its launch on the lane's reference rank; NULL outside of steps.
-    g.kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce or other.
+    g.kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce, gather, scatter or other.
     g.collective_name,  -- Name in the framework; NULL where the trace does not tell.
     g.group_name,  -- Process group; NULL where the trace does not tell.
     g.group_size,  -- Ranks in the process group; NULL where the trace does not tell.

@@ -60,7 +60,7 @@ SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
     name,  -- Name of the kernel.
-    kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce or other.
+    kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce, gather, scatter or other.
     coalesce(waits_for_all, FALSE) AS waits_for_all,  -- No rank can leave before all have arrived; not for broadcast, reduce, one-way transfers and all-to-all with empty splits.
     device,  -- Device it ran on.
     stream,  -- Stream on the device.
