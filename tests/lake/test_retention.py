@@ -202,14 +202,14 @@ def assert_no_half_batch(lake: Lake) -> None:
 
 def killed(step: int, root: Path) -> bool:
     """Run retention in a process that kills itself at its step-th rename or removal; False when it has fewer."""
-    process = PROCESSES.Process(target=_dying, args=(step, root))
+    process = PROCESSES.Process(target=_dying, args=(step, root, NOW))
     process.start()
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return process.exitcode != 0
 
 
-def _dying(step: int, root: Path) -> None:
+def _dying(step: int, root: Path, now: datetime) -> None:
     left = step
 
     def count() -> None:
@@ -228,7 +228,7 @@ def _dying(step: int, root: Path) -> None:
         return wrapped
 
     os.replace, os.unlink = counted(os.replace), counted(os.unlink)
-    retire(Lake(root), 30, grace=timedelta(0), now=NOW)
+    retire(Lake(root), 30, grace=timedelta(0), now=now)  # the parent's: this process came later
 
 
 def test_command_line(lake: Lake, tmp_path: Path) -> None:
