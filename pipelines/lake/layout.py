@@ -30,6 +30,7 @@ CAPTURE_TABLES = (
     "capture_critical_path",
     "capture_paths",
     "capture_metrics",
+    "capture_losses",
 )
 KEYS = {MARK: "trace_id", RUN_MARK: "run_id", JOB_MARK: "job_id", CAPTURE_MARK: "capture_id"}
 REJECTS = "rejects"

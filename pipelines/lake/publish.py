@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.layout import ANALYST, ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
+from pipelines.lake.prices import add_prices
 from pipelines.lake.store import Lake, committed_rows
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model, load_catalog
@@ -27,7 +28,7 @@ BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     """Write `<lake>/analyst.duckdb` anew and return its path. Tables without rows yet are empty, with their types.
 
-    It shows what is committed at this moment; large tables are views that hold absolute paths, so it stays where it is.
+    It shows what is committed at this moment, and the user's prices (prices.py); large tables are views that hold absolute paths, so it stays where it is.
     """
     catalog = catalog or load_catalog()
     target = lake.root / ANALYST
@@ -38,6 +39,7 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
             con.execute("BEGIN")  # one flush to disk instead of one a statement
             for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
                 _publish_table(con, catalog, catalog.models[table], lake.committed_files(table, batches))
+            add_prices(con, lake.root)
             con.execute("COMMIT")
         with built.open("rb+") as file:
             os.fsync(file.fileno())

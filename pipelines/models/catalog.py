@@ -69,7 +69,7 @@ GIVEN_FROM = {
 }
 
 # The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.
-_ACROSS_BATCHES = ("kernel_criticality", "persistent_stragglers", "regression_samples")
+_ACROSS_BATCHES = ("kernel_criticality", "persistent_stragglers", "regression_samples", "capture_costs")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,166 @@
+"""What took a rank's GPU time: painted microsecond by microsecond, and real captures against the reference."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli.query import open_analyst
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.prices import read_prices
+from pipelines.models.catalog import load_catalog
+from pipelines.models.errors import CatalogError
+from pipelines.models.run import run_models
+from tests.fleet.fleet_world import write_capture
+from tests.harness import call, connect, kernel, op
+
+COMM, GEMM, COPY = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm", "Memcpy HtoD (Pinned -> Device)"
+
+
+def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
+    """capture_losses, in us by cause, of one rank; `waits`: event_id of a kernel → us that it waits."""
+    con, trace_id = connect(trace)
+    run_models(con, load_catalog(), ["merged_intervals", "kernels"])
+    con.execute(
+        f"CREATE TABLE capture_ranks AS SELECT 'cap' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, NULL AS left_out"
+    )
+    con.execute(
+        "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, rank BIGINT, trace_id VARCHAR, "
+        "event_id BIGINT, ts_ns BIGINT, dur_ns BIGINT, wait_ns BIGINT)"
+    )
+    for event_id, wait in waits.items():
+        ts, dur = (1000 * trace[event_id][key] for key in ("ts", "dur"))
+        con.execute(
+            f"INSERT INTO collective_ranks VALUES ('cap', {event_id}, 0, '{trace_id}', {event_id}, {ts}, {dur}, {1000 * wait})"
+        )
+    have = frozenset(("capture_ranks", "collective_ranks", "merged_intervals", "kernels"))
+    run_models(con, load_catalog(), ["capture_losses"], have)
+    found = con.execute("SELECT cause, gpu_ns, hidden_ns FROM capture_losses").fetchall()
+    assert all(ns % 1000 == 0 for _, ns, _ in found)
+    hidden = sum(ns for _, _, ns in found) // 1000
+    return {**{cause: ns // 1000 for cause, ns, _ in found}, **({"hidden": hidden} if hidden else {})}
+
+
+def test_by_hand() -> None:
+    """Launched at 5, gemm 10 to 20; nothing until 42, AllReduce 50 to 90 with 30 of waiting, a gemm beside it from 70."""
+    trace = [
+        op("start", 0, 1), call("cudaLaunchKernel", 5, 2, 1), kernel(GEMM, 10, 10, 1),
+        call("cudaLaunchKernel", 42, 2, 2), kernel(COMM, 50, 40, 2, stream=9),
+        call("cudaLaunchKernel", 60, 2, 3), kernel(GEMM, 70, 15, 3),
+        call("cudaLaunchKernel", 61, 2, 4), kernel(COPY, 95, 3, 4, cat="gpu_memcpy"), op("end", 100, 10),
+    ]  # fmt: skip
+    assert losses(trace, {4: 30}) == {
+        "idle_host": 5 + 22 + 12,  # 0 to 5, 20 to 42, 98 to 110
+        "launch_overhead": 5 + 8 + 5,  # 5 to 10, 42 to 50, 90 to 95
+        "compute": 10 + 5,  # 10 to 20, and 80 to 85 beside the transfer
+        "straggler_wait": 30,  # 50 to 80
+        "hidden": 10,  # 70 to 80: the gemm ran
+        "exposed_communication": 5,  # 85 to 90
+        "exposed_memory": 3,
+    }
+
+
+def painted(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
+    """The same, microsecond by microsecond."""
+    timed = [e for e in trace if e["ph"] == "X"]
+    first, last = min(e["ts"] for e in timed), max(e["ts"] + e["dur"] for e in timed)
+    gpu = [e for e in timed if e["cat"] in ("kernel", "gpu_memcpy")]
+    launch = {e["args"]["correlation"]: e["ts"] for e in timed if e["cat"] == "cuda_runtime"}
+    found: Counter[str] = Counter()
+    for at in range(first, last):
+
+        def runs(name: str, at: int = at) -> bool:
+            return any(e["name"] == name and e["ts"] <= at < e["ts"] + e["dur"] for e in gpu)
+
+        waiting = any(trace[i]["ts"] <= at < trace[i]["ts"] + wait for i, wait in waits.items())
+        computes, busy = runs(GEMM), runs(GEMM) or runs(COMM) or runs(COPY)
+        following = min((e["ts"] for e in gpu if e["ts"] > at), default=None)
+        calls = [launch.get(e["args"]["correlation"]) for e in gpu if e["ts"] == following]
+        known = [ts for ts in calls if ts is not None]
+        if waiting:
+            found["straggler_wait"] += 1
+            found["hidden"] += computes
+        elif runs(COMM) and not computes:
+            found["exposed_communication"] += 1
+        elif not busy and known and min(known) <= at:
+            found["launch_overhead"] += 1
+        elif not busy and (known or following is None):
+            found["idle_host"] += 1
+        else:
+            found["compute" if computes else "exposed_memory" if runs(COPY) else "unattributed"] += 1
+    return {cause: us for cause, us in found.items() if us}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_traces_painted(seed: int) -> None:
+    """Three streams, some launches missing, some after their kernel; the causes tile the whole trace."""
+    rng = random.Random(seed)
+    trace, waits, free = [op("start", 0, 3)], {}, {7: 5, 8: 5, 9: 5}
+    for number in range(1, 25):
+        name, stream = rng.choice([(GEMM, 7), (COPY, 8), (COMM, 9)])
+        start, length = free[stream] + rng.randint(0, 25), rng.randint(1, 20)
+        free[stream] = start + length
+        if rng.random() < 0.85:
+            trace.append(call("cudaLaunchKernel", max(0, start - rng.randint(-2, 15)), 1, number))
+        if name == COMM:
+            waits[len(trace)] = rng.randint(0, length)
+        trace.append(kernel(name, start, length, number, stream, cat="gpu_memcpy" if name == COPY else "kernel"))
+    trace.append(op("end", max(free.values()) + rng.randint(-20, 20), 10))
+    ours = losses(trace, waits)
+    assert ours == painted(trace, waits)
+    assert sum(us for cause, us in ours.items() if cause != "hidden") == max(e["ts"] + e["dur"] for e in trace)
+
+
+@pytest.mark.parametrize(
+    ("folder", "wait_us"), [("dlrm_8", 46_806), ("torchrec_4", 346_783), ("torchrec_unequal", 509_917)]
+)
+def test_real_captures_add_up_and_their_waiting_is_the_references(
+    shared: Path, tmp_path: Path, folder: str, wait_us: int
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    files = [f for f in (shared / "traces" / "ranks" / folder).iterdir() if "execution" not in f.name]
+    ingest(sorted(files), lake, job=folder)
+    con = open_analyst(lake.root, ["captures", "capture_losses"])
+    costs = dict(con.execute("SELECT cause, gpu_ns FROM capture_costs").fetchall())
+    span = con.execute("SELECT max(last_ts_ns - first_ts_ns) * count(*) FROM traces").fetchall()[0][0]
+    assert sum(ns for ns in costs.values() if ns is not None) == span
+    assert costs["straggler_wait"] == pytest.approx(1000 * wait_us, abs=1000)
+    assert costs["recompute"] is None
+    per_rank = con.execute("SELECT rank, sum(gpu_ns) FROM capture_losses GROUP BY rank").fetchall()
+    assert {ns for _, ns in per_rank} == {span // len(files)}
+
+
+def test_prices(tmp_path: Path) -> None:
+    """A trace of 1 s on two ranks at 36 an hour costs 0.02; a job without a price has none, and still its causes."""
+    lake = Lake(tmp_path / "lake")
+    for job in ("train", "free"):
+        ingest([write_capture(tmp_path / job, 1 if job == "train" else 2, [200_000] * 5)], lake, job)
+    (lake.root / "prices.csv").write_text("job,team,price_per_gpu_hour,currency\ntrain,ads,36,EUR\nother,x,,\n")
+    con = open_analyst(lake.root, ["captures", "capture_losses"])
+    query = "SELECT job, min(team), sum(price), min(currency), sum(gpu_ns) FROM capture_costs GROUP BY job ORDER BY job"
+    assert con.execute(query).fetchall() == [
+        ("free", None, None, None, 2_000_000_000),
+        ("train", "ads", pytest.approx(0.02), "EUR", 2_000_000_000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("team\nads\n", r"prices.csv:1: no column 'job'"),
+        ("job,team\n,ads\n", r"prices.csv:2: 'job' is empty"),
+        ("job,price_per_gpu_hour,currency\na,1,EUR\nb,dear,EUR\n", r"prices.csv:3: price 'dear' is no number"),
+        ("job,price_per_gpu_hour,currency\na,-1,EUR\n", r"prices.csv:2: price '-1' is no number"),
+        ("job,price_per_gpu_hour\na,1\n", r"prices.csv:2: a price without currency"),
+        ("job\na\na\n", r"prices.csv:3: job 'a' stands there twice"),
+    ],
+)
+def test_bad_prices_are_refused_with_their_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text(text)
+    with pytest.raises(CatalogError, match=message):
+        read_prices(path)
