@@ -1,0 +1,60 @@
+-- One row: an interval that counts for a profiler step: GPU work launched in it, GPU work that runs during it, and CPU events of its stages.
+-- How: by the launch's start; GPU work that runs during the step counts as running only; CPU events are clipped to the step.
+WITH launched AS (
+    SELECT
+        k.trace_id, s.step, k.event_id, k.ts_ns, k.end_ns, k.cat, k.class, k.name, c.kind AS collective, e.ts_ns AS launch_ns
+    FROM kernels AS k
+    JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
+    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.ts_ns >= s.start_ns AND e.ts_ns < s.end_ns
+    LEFT JOIN collective_kernels AS c ON c.trace_id = k.trace_id AND c.event_id = k.event_id
+),
+named AS (
+    SELECT DISTINCT name FROM events WHERE cat IN ('cpu_op', 'user_annotation') AND dur_ns > 0
+),
+stages AS (
+    SELECT n.name, r.stage
+    FROM named AS n
+    JOIN step_stages AS r ON regexp_matches(n.name, r.name_pattern)
+),
+staged AS (
+    SELECT e.trace_id, s.step, r.stage, greatest(e.ts_ns, s.start_ns) AS ts_ns, least(e.end_ns, s.end_ns) AS end_ns
+    FROM events AS e
+    JOIN stages AS r ON r.name = e.name
+    JOIN profiler_steps AS s ON s.trace_id = e.trace_id AND e.ts_ns < s.end_ns AND e.end_ns > s.start_ns
+    WHERE e.cat IN ('cpu_op', 'user_annotation') AND e.dur_ns > 0
+),
+optimizers AS (
+    SELECT DISTINCT l.trace_id, l.event_id
+    FROM launched AS l
+    JOIN staged AS o
+        ON o.trace_id = l.trace_id AND o.step = l.step AND o.stage = 'optimizer'
+            AND l.launch_ns >= o.ts_ns AND l.launch_ns < o.end_ns
+),
+parts AS (
+    SELECT
+        l.trace_id, l.step, l.ts_ns, greatest(l.end_ns, l.ts_ns) AS end_ns,
+        CASE
+            WHEN l.cat = 'kernel' AND l.collective = 'sendrecv' THEN 'transfer'
+            WHEN l.class = 'COMMUNICATION' THEN 'collective'
+            WHEN l.cat = 'kernel' AND o.event_id IS NOT NULL THEN 'optimizer'
+            WHEN l.cat = 'kernel' THEN 'compute'
+            WHEN l.name LIKE '%HtoD%' OR l.name LIKE '%HostToDevice%' THEN 'htod'
+            WHEN l.name LIKE '%DtoH%' OR l.name LIKE '%DeviceToHost%' THEN 'dtoh'
+        END AS part
+    FROM launched AS l
+    LEFT JOIN optimizers AS o ON o.trace_id = l.trace_id AND o.event_id = l.event_id
+    UNION ALL
+    SELECT k.trace_id, s.step, greatest(k.ts_ns, s.start_ns), least(k.end_ns, s.end_ns), 'running'
+    FROM kernels AS k
+    JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND k.ts_ns < s.end_ns AND k.end_ns > s.start_ns
+    UNION ALL
+    SELECT trace_id, step, ts_ns, end_ns, stage FROM staged WHERE stage IN ('load', 'save')
+)
+SELECT
+    trace_id,  -- The trace.
+    step,  -- The profiler step.
+    part,  -- compute, optimizer, collective, transfer (between two ranks), htod, dtoh (copies), running (any GPU work during the step), load, save.
+    ts_ns,  -- Start, ns.
+    end_ns  -- End, ns.
+FROM parts
+WHERE part IS NOT NULL

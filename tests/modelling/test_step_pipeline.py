@@ -1,0 +1,125 @@
+"""Steps as pipelines: reference cases of the formulas, reference times of a real trace, a step that fits on a screen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.sqltext import literal
+from tests.harness import call, connect, kernel, rows_of, x
+
+_TIMES = (
+    *("actual_ns", "loader_ns", "stall_ns", "htod_ns", "comp_ns", "save_ns", "comp_ideal_ns", "n_comm"),
+    *("n_comm_known", "comm_ideal_ns", "comm_ns", "overlapped_ns", "first_ns", "last_ns", "stage_busy_ns"),
+    *("n_transfers", "start_ns", "end_ns"),
+)
+
+
+def of_times(columns: str, **times: Any) -> list[Any]:
+    """Columns of the step_pipeline row of a step with these times; the others are NULL."""
+    con, _ = connect([])
+    values = ", ".join(f"CAST({literal(times.get(name))} AS DOUBLE) AS {name}" for name in _TIMES)
+    con.execute(f"CREATE TABLE _step_times AS SELECT 't' AS trace_id, 1 AS step, {values}")
+    run_models(con, load_catalog(), ["step_pipeline"], have=frozenset({"_step_times"}))
+    return [*con.execute(f"SELECT {columns} FROM step_pipeline").fetchall()[0]]
+
+
+@pytest.fixture
+def reference(shared: Path) -> dict:
+    return json.loads((shared / "golden" / "modelling" / "formulas.json").read_text())
+
+
+def near(value: float | None) -> Any:
+    return None if value is None else pytest.approx(value, rel=1e-12)
+
+
+def test_exposure_ratios_are_the_reference_s(reference: dict) -> None:
+    for case in reference["exposure"]:
+        found = of_times(
+            "exposure_ratio, suspect",
+            **{"actual_ns": case["t_span"], "comp_ideal_ns": case["t_comp"], "comm_ideal_ns": case["t_c2c"]},
+        )
+        assert found == [near(case["expect"]), (case["expect"] or 0) < 0], case
+
+
+def test_efficiencies_and_dragging_stages_are_the_reference_s(reference: dict) -> None:
+    for case in reference["pipeline"]:
+        found = of_times(
+            "efficiency, dragging_stage",
+            **{"actual_ns": case["t_actual"], "loader_ns": case["t_load"]},
+            **{"comp_ns": case["t_comp"], "save_ns": case["t_save"]},
+        )
+        assert found == [near(case["expect"]), case["dragging"]], case
+    assert of_times("efficiency, dragging_stage", actual_ns=8) == [None, None]
+
+
+def test_loading_and_efficiency_of_measured_steps_are_the_reference_s(reference: dict, shared: Path) -> None:
+    stalls = json.loads((shared / "golden" / "modelling" / "dataload.json").read_text())
+    for run, cases in reference["pipeline_real"].items():
+        for case, stall in zip(cases, stalls[run]["rows"], strict=True):
+            ns = {key: round(case[f"t_{key}_us"] * 1000) for key in ("actual", "dataloader", "htod", "comp", "save")}
+            found = of_times(
+                "load_ns, efficiency, dragging_stage, loader_share, loader_stall_ns <= loader_ns",
+                **{"actual_ns": ns["actual"], "loader_ns": ns["dataloader"], "htod_ns": ns["htod"]},
+                **{"comp_ns": ns["comp"], "save_ns": ns["save"], "stall_ns": round(stall["load_gpu_idle_us"] * 1000)},
+            )
+            expected = [near(case["t_load_us"] * 1000), near(case["efficiency"]), case["dragging"]]
+            assert found == [*expected, near(case["load_stall_frac"]), True]
+
+
+def test_exposed_communication_of_a_real_trace_is_the_reference_s(reference: dict, shared: Path) -> None:
+    found = rows_of(
+        shared / "traces" / "single" / "mi300_rccl_metadata.json.gz",
+        "step_pipeline",
+        "step, actual_ns, comp_ideal_ns, comm_ideal_ns, n_comm, n_comm_known, exposure_ratio, comm_ns, "
+        "comm_overlapped_ns, exposed_comm_share",
+    )
+    times = ("t_comp_ideal_us", "t_c2c_ideal_us")
+    expected = [
+        (
+            *(int(row["step"].split("#")[1]), round(row["t_span_us"] * 1000), *(near(row[k] * 1000) for k in times)),
+            *(row["n_comm"], row["n_comm_meta"], near(row["exposure_ratio"]), round(row["comm_busy_us"] * 1000)),
+            *(round(row["comm_overlapped_us"] * 1000), near(row["exposed_comm_frac"])),
+        )
+        for row in reference["exposure_real_mi300_resnet_ckpt"]
+    ]
+    assert found == expected
+
+
+def test_a_step_of_a_pipeline_s_rank() -> None:
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [
+        x("user_annotation", "ProfilerStep#3", 100, 100),
+        x("user_annotation", loader, 90, 30), x("cpu_op", loader, 110, 15),  # 100 to 125: clipped, counted once
+        call("cudaLaunchKernel", 95, 1, 1), kernel("before", 105, 10, 1),  # runs in the step, but is of the one before
+        call("cudaMemcpyAsync", 126, 1, 2), kernel("Memcpy HtoD (Pinned -> Device)", 128, 4, 2, cat="gpu_memcpy"),
+        call("cudaLaunchKernel", 130, 1, 3), kernel("ncclDevKernel_SendRecv", 130, 20, 3, stream=9),
+        call("cudaLaunchKernel", 132, 1, 4), kernel("forward", 140, 20, 4),
+        call("cudaLaunchKernel", 134, 1, 5), kernel("ncclDevKernel_SendRecv", 160, 10, 5, stream=9),
+        call("cudaLaunchKernel", 136, 1, 6), kernel("backward", 170, 20, 6),
+        x("user_annotation", "Optimizer.step#SGD.step", 180, 10),
+        call("cudaLaunchKernel", 182, 1, 7), kernel("update", 205, 5, 7),
+        call("cudaMemcpyAsync", 195, 1, 8), kernel("Memcpy DtoH (Device -> Pageable)", 211, 2, 8, cat="gpu_memcpy"),
+    ]  # fmt: skip
+    columns = (
+        "actual_ns, loader_ns, loader_stall_ns, htod_ns, load_ns, comp_ns, save_ns, efficiency, dragging_stage, "
+        "comm_ns, comm_overlapped_ns, bubble_upper, warm_up_ns, cool_down_ns, comp_ideal_ns, comm_ideal_ns, suspect"
+    )
+    us = 1000
+    assert rows_of(events, "step_pipeline", columns) == [
+        (
+            *(100 * us, 25 * us, 15 * us, 4 * us, 25 * us, 65 * us, 2 * us, near(0.65), "comp"),
+            # 140 to 190 with a gap of 10 in which only the transfer ran
+            *(30 * us, 10 * us, near(10 / 50), 40 * us, 10 * us, None, None, False),
+        )
+    ]
+
+
+def test_without_gpu_work_nothing_was_measured() -> None:
+    columns = "load_ns, comp_ns, save_ns, efficiency, dragging_stage, comm_ns, exposed_comm_share, bubble_upper"
+    assert rows_of([x("user_annotation", "ProfilerStep#3", 100, 100)], "step_pipeline", columns) == [(None,) * 8]
