@@ -23,7 +23,8 @@ from typing import Any
 import duckdb
 
 from pipelines.fleet.straggler.lake import create_job_table, ingest_jobs, job_files
-from pipelines.lake.layout import JOB_TABLES, MARK, REJECTS, Batch, table_files
+from pipelines.flight_recorder.lake import create_dump_table, dump_files, ingest_dumps
+from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, REJECTS, Batch, table_files
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
 from pipelines.lake.store import Lake
@@ -55,7 +56,8 @@ class TraceRow:
     retention removed it) or rejected.
 
     The folder of a run of a schedule is one row: `trace_id` is its run's id, `n_events` its task timings. So is the
-    op-level trace of a job: `trace_id` is its job_id, `n_events` its ops.
+    op-level trace of a job: `trace_id` is its job_id, `n_events` its ops. And so are the Flight Recorder dumps of a
+    folder: `trace_id` is their set_id, `n_events` the calls in their rings.
     """
 
     path: str
@@ -114,16 +116,18 @@ def ingest(
     `on_file(row)` is called after each file, `on_bytes(n)` while packed bytes are read. Files are committed in batches
     of 500 traces or 2 GiB of JSON, so a crash loses at most the batch it hit, and running again completes it. Files of
     the lake itself are passed over. Folders that hold runs of schedules come in, too (`pipelines/runs.py`), and so do
-    op-level traces of jobs with the YAML file beside them (`pipelines/fleet/straggler/lake.py`). Raises
-    duckdb.IOException or OSError where the lake cannot be written.
+    op-level traces of jobs with the YAML file beside them (`pipelines/fleet/straggler/lake.py`), and the Flight
+    Recorder dumps of a folder (`pipelines/flight_recorder/lake.py`). Raises duckdb.IOException or OSError where the
+    lake cannot be written.
     """
     lake.sweep()
     report = IngestReport()
     given = [path for path in expand(paths) if not path.absolute().is_relative_to(lake.root)]
     runs = run_folders(given)
     jobs = job_files(path for path in given if not is_run_table(path))
-    of_jobs = {path for both in jobs.values() for path in both}
-    files = deque(path for path in given if path not in of_jobs and not (is_run_table(path) and path.parent in runs))
+    dumps = dump_files(path for path in given if not is_run_table(path))
+    of_others = {path for several in (*jobs.values(), *dumps.values()) for path in several}
+    files = deque(path for path in given if path not in of_others and not (is_run_table(path) and path.parent in runs))
     while files:
         with _OpenBatch(lake, job) as batch:
             rows: list[TraceRow] = []
@@ -143,13 +147,17 @@ def ingest(
         taken = ingest_jobs(jobs, lake, job)
         rows = [TraceRow(str(r.path), r.status, r.job_id, None, r.n_ops, None, r.seconds, r.reason) for r in taken]
         _report_others(rows, lake, report, on_file)
+    if dumps:
+        sets = ingest_dumps(dumps, lake, job)
+        rows = [TraceRow(str(r.path), r.status, r.set_id, None, r.n_entries, None, r.seconds, r.reason) for r in sets]
+        _report_others(rows, lake, report, on_file)
     return report
 
 
 def _report_others(
     rows: list[TraceRow], lake: Lake, report: IngestReport, on_file: Callable[[TraceRow], Any] | None
 ) -> None:
-    """Runs of schedules, and jobs, come in together; those that did not become rows of `rejects`, as files do."""
+    """Runs of schedules, jobs and dumps come in together; those that did not become rows of `rejects`, as files do."""
     if rejected := [r for r in rows if r.status == "rejected"]:
         with _OpenBatch(lake, None) as batch:
             for r in rejected:
@@ -322,3 +330,5 @@ def empty_lake_tables(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
         create_run_table(con, catalog, table, None)
     for table in JOB_TABLES:
         create_job_table(con, catalog, table)
+    for table in DUMP_TABLES:
+        create_dump_table(con, catalog, table)

@@ -17,6 +17,17 @@ from typing import Any, NoReturn
 
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _VERSION = re.compile(r"^2\.(\d+)")
+_FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
+_TOP_KEYS = {
+    b"version",
+    b"comm_lib_version",
+    b"nccl_version",
+    b"nccl_comm_state",
+    b"pg_config",
+    b"pg_status",
+    b"entries",
+}
+_HEAD, _PICKLE_HEAD = 4096, 1 << 20
 
 
 class DumpError(Exception):
@@ -73,6 +84,26 @@ class Dump:
     comm_lib_version: str | None
     groups: Mapping[str, Group]
     entries: tuple[Entry, ...]
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a file looks like a dump, whatever its name: by its first key (JSON) or the keys near its start (pickle).
+
+    A file that cannot be read is none.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            if head[:1] == b"\x80":
+                head += file.read(_PICKLE_HEAD)
+                return b"version" in head and (b"pg_config" in head or b"entries" in head)
+            first = _FIRST_KEY.match(head)
+            if not first or first[1] not in _TOP_KEYS:
+                return False  # traces begin with other keys, so only what may be a dump is read whole
+            text = head + file.read()
+            return b'"pg_config"' in text or b'"collective_seq_id"' in text
+    except OSError:
+        return False
 
 
 def read_dump(path: str | Path) -> Dump:

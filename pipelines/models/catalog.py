@@ -40,6 +40,9 @@ GIVEN = {
     "_staged_straggler_what_if": "ingest",
     "_staged_straggler_steps": "ingest",
     "_staged_straggler_rank_scores": "ingest",
+    "_staged_flight_recorder_dumps": "ingest",
+    "_staged_flight_recorder_entries": "ingest",
+    "_staged_flight_recorder_verdicts": "ingest",
     "window_requests": "canonical",
     "switch_overrides": "canonical",
     "execution_nodes": "canonical",
@@ -69,7 +72,13 @@ GIVEN_FROM = {
 }
 
 # The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.
-_ACROSS_BATCHES = ("kernel_criticality", "persistent_stragglers", "regression_samples", "capture_costs")
+_ACROSS_BATCHES = (
+    "kernel_criticality",
+    "persistent_stragglers",
+    "regression_samples",
+    "capture_costs",
+    "flight_recorder_matches",
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ _MAGIC = (
     (b"BZh", "bzip2 data: unpack it with bunzip2 first"),
     (b"\xff\xfe", "UTF-16 text: convert it to UTF-8 first"),
     (b"\xfe\xff", "UTF-16 text: convert it to UTF-8 first"),
-    (b"\x80\x04", "a Python pickle (perhaps a memory snapshot), no trace"),
+    *((bytes((0x80, n)), "a Python pickle (perhaps a memory snapshot), no trace") for n in range(2, 6)),
 )
 
 
@@ -38,7 +38,7 @@ def identify_text(head: bytes, keys: list[str]) -> str | None:
             "an execution trace (PyTorch / Chakra: operators as nodes), no timeline; give the profiler trace beside it"
         )
     if "entries" in known and "version" in known:
-        return "a Flight Recorder dump, no profiler trace"
+        return "a Flight Recorder dump, no profiler trace: `tracelake flight-recorder` and `tracelake ingest` take it"
     text = head.lstrip()
     if text[:1] in (b"{", b"["):
         if any("slowdown" in key or "dp_rank" in key or key.startswith(("M_", "result")) for key in known):

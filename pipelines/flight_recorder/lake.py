@@ -1,0 +1,119 @@
+"""Flight Recorder dumps → the lake: all dumps of a folder are one set, which comes in once by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+
+from pipelines.flight_recorder.dump import Dump, DumpError, is_dump, read_dump
+from pipelines.flight_recorder.rows import Row, dump_rows, entry_rows, verdict_rows
+from pipelines.flight_recorder.verdicts import judge
+from pipelines.lake.commit import commit_tables
+from pipelines.lake.layout import DUMP_MARK, DUMP_TABLES, Batch
+from pipelines.lake.store import Lake
+from pipelines.models.catalog import Catalog, load_catalog
+
+
+@dataclass(frozen=True)
+class SetRow:
+    """What became of a folder's dumps, or of one that could not be read. `status`: ok, known or rejected."""
+
+    path: Path
+    status: str
+    set_id: str | None = None
+    n_entries: int | None = None
+    seconds: float = 0.0
+    reason: str | None = None
+
+
+def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """The dumps among the files by folder. One that came alone brings the others of its folder: they are one set."""
+    folders = dict.fromkeys(path.parent for path in files if is_dump(path))
+    return {
+        folder: [path for path in sorted(folder.iterdir()) if path.name[:1] != "." and path.is_file() and is_dump(path)]
+        for folder in folders
+    }
+
+
+def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = None) -> list[SetRow]:
+    """Put sets into the lake, all that are new in one batch.
+
+    A dump that cannot be read is a row of its own, and the set goes in without it: its verdicts say that it is missing.
+    Raises duckdb.IOException or OSError where the lake cannot be written.
+    """
+    catalog = load_catalog()
+    batch = Batch.new()
+    rows: list[SetRow] = []
+    with duckdb.connect() as con:
+        for table in DUMP_TABLES:
+            create_dump_table(con, catalog, table)
+        known = set(lake.known(DUMP_MARK))
+        for folder, files in folders.items():
+            rows += _add(con, folder, files, batch, known, job)
+        if any(row.status == "ok" for row in rows):
+            beaten = commit_tables(con, lake, batch, DUMP_TABLES)
+            rows = [SetRow(row.path, "known", row.set_id) if row.set_id in beaten else row for row in rows]
+    return rows
+
+
+def create_dump_table(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str) -> None:
+    """Create an empty table of dumps in `con`, with its columns and types."""
+    model = catalog.models[table]
+    nothing = ", ".join(f"NULL AS {column.name}" for column in model.columns)
+    con.execute(f"CREATE OR REPLACE TEMP VIEW _staged_{table} AS SELECT {nothing} LIMIT 0")
+    con.execute(f"CREATE OR REPLACE TABLE {table} AS {model.sql}")
+    con.execute(f"DROP VIEW _staged_{table}")
+
+
+def _add(
+    con: duckdb.DuckDBPyConnection, folder: Path, files: list[Path], batch: Batch, known: set[str], job: str | None
+) -> list[SetRow]:
+    started = time.perf_counter()
+    dumps: list[Dump] = []
+    rejected: list[SetRow] = []
+    for path in files:
+        try:
+            dumps.append(read_dump(path))
+        except (DumpError, OSError) as error:
+            rejected.append(SetRow(path, "rejected", reason=str(error)))
+    if not dumps:
+        return rejected
+    set_id = content_id(dumps)
+    if set_id in known:
+        return [SetRow(folder, "known", set_id, seconds=time.perf_counter() - started), *rejected]
+    try:
+        verdict = judge(dumps)
+    except DumpError as error:
+        return [SetRow(folder, "rejected", seconds=time.perf_counter() - started, reason=str(error)), *rejected]
+    common = {"set_id": set_id, "batch_id": batch.batch_id}
+    of_set = {**common, "job": job, "folder": str(folder.absolute()), "ingested_at": datetime.now(UTC)}
+    _insert(con, DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps)])
+    _insert(con, "flight_recorder_entries", [{**row, **common} for row in entry_rows(dumps)])
+    _insert(con, "flight_recorder_verdicts", [{**row, **common} for row in verdict_rows(verdict)])
+    known.add(set_id)
+    n_entries = sum(len(dump.entries) for dump in dumps)
+    return [SetRow(folder, "ok", set_id, n_entries, time.perf_counter() - started), *rejected]
+
+
+def content_id(dumps: Iterable[Dump]) -> str:
+    """16 hex digits over the ranks and the contents of a set's files."""
+    digest = hashlib.sha256()
+    for dump in sorted(dumps, key=lambda dump: (dump.rank, dump.path)):
+        digest.update(f"{dump.rank}\0".encode() + hashlib.sha256(dump.path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None:
+    """Add rows by the names of their columns; the table's types hold."""
+    import pyarrow as pa
+
+    if rows:
+        con.register("given", pa.Table.from_pylist(rows))
+        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
+        con.unregister("given")

@@ -1,0 +1,93 @@
+"""Dumps and verdicts as rows of the lake's tables; lists are JSON texts, times ns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pipelines.flight_recorder.dump import Dump, Entry
+from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
+
+Row = dict[str, Any]
+
+
+def dump_rows(dumps: Iterable[Dump]) -> list[Row]:
+    """The rows of `flight_recorder_dumps`, without what all of a set have in common."""
+    return [
+        {
+            "rank": dump.rank,
+            "path": str(dump.path.absolute()),
+            "version": dump.version,
+            "comm_lib_version": dump.comm_lib_version,
+            "n_entries": len(dump.entries),
+        }
+        for dump in dumps
+    ]
+
+
+def entry_rows(dumps: Iterable[Dump]) -> list[Row]:
+    """The rows of `flight_recorder_entries`, in the order of the rings."""
+    return [_entry_row(dump, entry) for dump in dumps for entry in dump.entries]
+
+
+def _entry_row(dump: Dump, entry: Entry) -> Row:
+    group = dump.groups.get(entry.pg_name)
+    return {
+        "rank": dump.rank,
+        "record_id": entry.record_id,
+        "group_name": entry.pg_name,
+        "group_description": entry.pg_desc,
+        "group_ranks": group and _text(group.ranks),
+        "seq": entry.seq,
+        "p2p_seq": entry.p2p_seq,
+        "op": entry.op,
+        "backend": entry.backend,
+        "is_p2p": entry.is_p2p,
+        "state": entry.state,
+        "created_ns": entry.created_ns,
+        "started_ns": entry.started_ns,
+        "completed_ns": entry.completed_ns,
+        "duration_ns": None if entry.duration_ms is None else round(entry.duration_ms * 1e6),
+        "timeout_ms": entry.timeout_ms,
+        "is_retired": entry.retired,
+        "input_sizes": _text(entry.input_sizes),
+        "output_sizes": _text(entry.output_sizes),
+        "input_dtypes": _text(entry.input_dtypes),
+        "output_dtypes": _text(entry.output_dtypes),
+        "in_elements": sum(map(math.prod, entry.input_sizes)),
+        "out_elements": sum(map(math.prod, entry.output_sizes)),
+        "frame": entry.frame,
+    }
+
+
+def verdict_rows(verdict: Verdict) -> list[Row]:
+    """The rows of `flight_recorder_verdicts`: one a process group."""
+    return [_verdict_row(group, group is verdict.root) for group in verdict.groups]
+
+
+def _verdict_row(found: GroupVerdict, is_root: bool) -> Row:
+    finding = found.finding
+    last = max(found.last_seq.values(), default=-1)
+    return {
+        "group_name": found.group.name,
+        "group_description": found.group.desc,
+        "group_ranks": _text(found.group.ranks),
+        "dump_missing": _text(found.dump_missing),
+        "first_seq": found.first_seq,
+        "last_seq": None if last < 0 else last,
+        "kind": finding and finding.kind,
+        "seq": finding and finding.seq,
+        "op": finding and finding.op,
+        "culprits": finding and _text(finding.culprits),
+        "waiting": finding and _text(finding.waiting),
+        "state": finding and finding.state,
+        "created_ns": finding and finding.created_ns,
+        "confidence": found.confidence,
+        "is_root": is_root,
+    }
+
+
+def _text(values: Sequence[Any]) -> str:
+    return json.dumps(values)

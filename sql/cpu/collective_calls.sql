@@ -1,0 +1,29 @@
+-- One row: a call of a collective or of a transfer on the CPU (record_param_comms), with what it says of it.
+-- check: unique(trace_id, event_id)
+WITH told AS (
+    SELECT
+        trace_id, event_id, ts_ns, end_ns,
+        args ->> '$."Collective name"' AS collective_name,
+        args ->> '$."Process Group Name"' AS group_name,
+        args ->> '$."Process Group Ranks"' AS group_ranks,
+        TRY_CAST(args ->> '$."Seq"' AS BIGINT) AS seq,
+        TRY_CAST(args ->> '$."In msg nelems"' AS BIGINT) AS in_elements,
+        TRY_CAST(args ->> '$."Out msg nelems"' AS BIGINT) AS out_elements,
+        lower(args ->> '$."dtype"') AS dtype
+    FROM events
+    WHERE name = 'record_param_comms' AND ph = 'X' AND ts_ns IS NOT NULL AND contains(args, '"Collective name"')
+)
+SELECT
+    trace_id,  -- The trace.
+    event_id,  -- Position in traceEvents.
+    ts_ns,  -- Start, ns.
+    end_ns,  -- End of the call on the CPU, ns.
+    collective_name,  -- Operation, as the framework spells it.
+    replace(lower(collective_name), '_', '') AS op,  -- The same without case and underscores: allreduce, allgatherbase.
+    group_name,  -- Process group; NULL where the trace does not tell.
+    group_ranks,  -- Ranks of the group, as written in the trace.
+    seq,  -- Number within the group; NULL where the trace has none.
+    in_elements,  -- Elements of the input.
+    out_elements,  -- Elements of the output.
+    dtype  -- Type of the elements, in lower case.
+FROM told

@@ -1,0 +1,14 @@
+-- One row: a rank's Flight Recorder dump; the dumps of a folder are one set. This table is the commit mark of sets: rows of the other tables of dumps count only where their set is here.
+-- check: unique(set_id, rank)
+SELECT
+    CAST(set_id AS VARCHAR) AS set_id,  -- The dumps that were found together in a folder: hash over ranks and contents.
+    CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    CAST(rank AS BIGINT) AS rank,  -- Rank, from the file's name.
+    CAST(job AS VARCHAR) AS job,  -- Name of the job, as given; NULL where none was.
+    CAST(folder AS VARCHAR) AS folder,  -- The folder of the set.
+    CAST(path AS VARCHAR) AS path,  -- The file.
+    CAST(version AS VARCHAR) AS version,  -- Version of the format.
+    CAST(comm_lib_version AS VARCHAR) AS comm_lib_version,  -- Version of NCCL or its like; NULL where the dump does not tell.
+    CAST(n_entries AS BIGINT) AS n_entries,  -- Calls in its ring.
+    CAST(ingested_at AS TIMESTAMP) AS ingested_at  -- When it came in, UTC: of a folder's sets the last has the most to say.
+FROM _staged_flight_recorder_dumps

@@ -1,0 +1,22 @@
+-- One row: a process group of a set of dumps, with the first collective that its ranks do not agree on.
+-- How: the rules of pipelines/flight_recorder/verdicts.py, at the first number not completed everywhere; no rank is the reference.
+-- check: unique(set_id, group_name, group_ranks)
+SELECT
+    CAST(set_id AS VARCHAR) AS set_id,  -- The set of dumps, in flight_recorder_dumps.
+    CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    CAST(group_name AS VARCHAR) AS group_name,  -- Process group.
+    CAST(group_description AS VARCHAR) AS group_description,  -- Its description, as its maker gave it.
+    CAST(group_ranks AS VARCHAR) AS group_ranks,  -- Its ranks, as a JSON list.
+    CAST(dump_missing AS VARCHAR) AS dump_missing,  -- Its ranks without a dump, as a JSON list.
+    CAST(first_seq AS BIGINT) AS first_seq,  -- First number that all rings still hold; NULL where none holds any.
+    CAST(last_seq AS BIGINT) AS last_seq,  -- Last number that some rank called; NULL where none did.
+    CAST(kind AS VARCHAR) AS kind,  -- missing_rank, op_mismatch, size_mismatch, dtype_mismatch, state_split, not_started or all_joined_not_completed; NULL: no mismatch.
+    CAST(seq AS BIGINT) AS seq,  -- At which number; NULL without a finding.
+    CAST(op AS VARCHAR) AS op,  -- The operation; NULL where the ranks do not agree on it.
+    CAST(culprits AS VARCHAR) AS culprits,  -- Ranks that are the reason, as a JSON list; NULL without a finding.
+    CAST(waiting AS VARCHAR) AS waiting,  -- Ranks that wait for them, as a JSON list; NULL without a finding.
+    CAST(state AS VARCHAR) AS state,  -- State of the call, where it is the same on all ranks.
+    CAST(created_ns AS BIGINT) AS created_ns,  -- When the first rank called it, ns since the Unix epoch.
+    CAST(confidence AS VARCHAR) AS confidence,  -- high, or low with its reason; NULL without a finding.
+    CAST(is_root AS BOOLEAN) AS is_root  -- The finding that came first; the set's others follow from it.
+FROM _staged_flight_recorder_verdicts
