@@ -1,0 +1,107 @@
+"""64 ranks with a planted straggler: the path names it, and memory grows with the joined graph only."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.fleet.materialize import materialize_captures
+from pipelines.fleet.path.rank_graph import RankGraph
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.synthetic import Capture, CaptureSpec, write_capture
+from tests.fleet.path.make import joined, random_case
+
+pytestmark = pytest.mark.slow
+
+TABLES = ("capture_ranks", "clock_offsets", "collective_lanes", "collectives", "collective_ranks")
+# A process of its own, so that nothing else counts in its peak (VmHWM: ru_maxrss begins with what its parent held); small
+# groups, as ranks of real size would make them.
+_WALK = f"""
+import json, sys
+from pathlib import Path
+from pipelines.fleet.path import captures
+from pipelines.lake import Lake
+captures.GROUP_EVENTS = 20_000
+con = Lake(sys.argv[1]).connect(["traces", "events", "findings", *{TABLES}])
+con.execute("SET threads = 1")  # each thread keeps memory of its own
+captures.walk_captures(con)
+status = Path("/proc/self/status").read_text().splitlines()
+peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+print(json.dumps([peak, *con.execute("SELECT max(n_nodes), max(n_edges) FROM _walked_segments").fetchone()]))
+"""
+# What an edge of the joined graph and its share of nodes take: 40 bytes in the graphs of ranks, the rest while networkx's
+# longest path is found.
+_BYTES_AN_EDGE = 160
+
+
+@dataclass(frozen=True)
+class Run:
+    """A capture, its lake, and what computing its path took."""
+
+    capture: Capture
+    lake: Lake
+    peak: int
+    n_nodes: int
+    n_edges: int
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
+    """By number of ranks."""
+    return {ranks: _run(ranks, tmp_path_factory.mktemp(f"ranks{ranks}")) for ranks in (16, 64)}
+
+
+def _run(ranks: int, folder: Path) -> Run:
+    offsets = tuple((7919 * rank) % 100_000 - 50_000 for rank in range(ranks))
+    spec = CaptureSpec(ranks=ranks, steps=12, layers=8, straggler=ranks // 3, clock_offset_ns=offsets)
+    capture = write_capture(spec, folder / "traces")
+    lake = Lake(folder / "lake")
+    ingest(capture.paths, lake)
+    materialize_captures(lake, [*TABLES, "capture_critical_path"])
+    ran = subprocess.run([sys.executable, "-c", _WALK, lake.root], capture_output=True, text=True, check=True)
+    return Run(capture, lake, *json.loads(ran.stdout))
+
+
+@pytest.mark.parametrize("ranks", [16, 64])
+def test_the_straggler_is_named(runs: dict[int, Run], ranks: int) -> None:
+    run = runs[ranks]
+    con = duckdb.connect(str(run.lake.root / "analyst.duckdb"), read_only=True)
+    share = dict(
+        con.execute(
+            "SELECT rank, 100.0 * sum(dur_ns) / sum(sum(dur_ns)) OVER () FROM capture_critical_path "
+            "WHERE target = 'last_collective_end' GROUP BY rank"
+        ).fetchall()
+    )
+    assert run.capture.straggler == ranks // 3 == max(share, key=lambda rank: share[rank])
+    assert share[ranks // 3] > 95
+    assert [r.rank for r in run.capture.ranks if r.truth.arrived_last] == [ranks // 3]
+    # The step waits for the last bucket only; the ones before it are over when the backward pass is.
+    transfers = con.execute(
+        "SELECT p.collective_id, p.dur_ns, c.transfer_ns FROM capture_critical_path AS p "
+        "JOIN collectives AS c USING (capture_id, collective_id) "
+        "WHERE p.kind = 'transfer' AND p.target = 'last_collective_end' ORDER BY p.seq"
+    ).fetchall()
+    a_step = run.capture.n_collectives // run.capture.spec.steps
+    assert [row[0] for row in transfers] == list(range(a_step - 1, run.capture.n_collectives, a_step))
+    assert all(abs(on_path - transfer) < 2_000 for _, on_path, transfer in transfers)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_memory_grows_with_the_joined_graph(runs: dict[int, Run]) -> None:
+    few, many = runs[16], runs[64]
+    assert many.n_edges > 3.9 * few.n_edges
+    grown = (many.peak - few.peak) / (many.n_edges - few.n_edges)
+    assert grown < _BYTES_AN_EDGE, f"{grown:.0f} bytes an edge: {few.peak} to {many.peak}"
+
+
+def test_bytes_of_a_graph() -> None:
+    graphs: list[RankGraph] = [graph for seed in range(50) for graph in joined(random_case(seed)).ranks]
+    for graph in graphs:
+        assert graph.n_bytes == 39 * len(graph.events) + 4 * len(graph.first) + 17 * len(graph.src)
