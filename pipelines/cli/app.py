@@ -16,6 +16,7 @@ from pipelines.cli import (
     retention,
     schedule,
     straggler,
+    stragglers,
     whatif,
 )
 
@@ -37,6 +38,7 @@ app.command("critical-path")(path.critical_path)
 app.command("overlay")(path.overlay)
 app.command("what-if")(whatif.what_if)
 app.command("capture-path")(capture_path.capture_path)
+app.command("stragglers")(stragglers.stragglers)
 app.command("straggler-what-if")(straggler.straggler_what_if)
 app.command("gantt")(schedule.gantt)
 app.command("flight-recorder")(flight_recorder.flight_recorder)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, human_us, out, print_json, progress
+from pipelines.cli.capture import opened_capture
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
 
 if TYPE_CHECKING:
     from pipelines.fleet.path.answer import CapturePath
 
 _SHOWN = 12
-_REJECTS_SHOWN = 3
 
 
 def capture_path(
@@ -35,13 +31,13 @@ def capture_path(
 
     Example: `tracelake capture-path /fleet/job42/ --target last_collective_end`
     """
-    from pipelines.fleet.path.answer import NoCapture, PathRefused, find_capture
+    from pipelines.fleet.path.answer import TABLES, NoCapture, PathRefused, find_capture
     from pipelines.fleet.path.answer import capture_path as answer_of
     from pipelines.fleet.path.walk import TARGETS
 
     if target not in TARGETS:
         raise fail(f"no target {target!r}", f"There are: {', '.join(TARGETS)}")
-    with _opened(capture, lake) as (con, beginning):
+    with opened_capture(capture, lake, TABLES) as (con, beginning):
         try:
             capture_id = find_capture(con, beginning)
             answer = answer_of(con, capture_id, target)
@@ -56,44 +52,6 @@ def capture_path(
         print_json(answer.as_json())
     else:
         _print(answer)
-
-
-@contextmanager
-def _opened(given: list[str], lake: Path) -> Iterator[tuple[Any, str]]:
-    """The analysts' tables of the lake and the beginning of an id, or those of a lake made of the files, and ''."""
-    from pipelines.cli.query import open_analyst
-    from pipelines.fleet.path.answer import TABLES
-
-    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
-        con = open_analyst(lake, list(TABLES))
-        try:
-            yield con, given[0]
-        finally:
-            con.close()
-        return
-    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
-        _ingest(given, Path(folder) / "lake")
-        con = open_analyst(Path(folder) / "lake", list(TABLES))
-        try:
-            yield con, ""
-        finally:
-            con.close()
-
-
-def _ingest(given: list[str], folder: Path) -> None:
-    from pipelines.ingest import expand, ingest
-    from pipelines.lake import Lake
-
-    files = expand(given)
-    size = sum(path.stat().st_size for path in files if path.is_file())
-    with progress(size, "reading") as advance:
-        report = ingest(files, Lake(folder), on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
-    for row in report.rejected[:_REJECTS_SHOWN]:
-        err.print(f"[yellow]not read:[/] {Path(row.path).name}: {row.reason}", highlight=False, soft_wrap=True)
-    if len(report.rejected) > _REJECTS_SHOWN:
-        err.print(f"[yellow]not read:[/] {len(report.rejected) - _REJECTS_SHOWN} more", highlight=False)
-    if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
-        raise fail(f"no trace among {', '.join(given)}", "Give the trace files of one capture, or their folder.")
 
 
 def _print(answer: CapturePath) -> None:

@@ -81,6 +81,7 @@ def open_analyst(folder: Path, tables: list[str]) -> Any:
     import duckdb
 
     from pipelines.fleet.materialize import materialize, stale_captures
+    from pipelines.fleet.roles import RolesError
     from pipelines.lake import Lake
     from pipelines.lake.layout import ANALYST
     from pipelines.lake.publish import publish
@@ -94,10 +95,14 @@ def open_analyst(folder: Path, tables: list[str]) -> Any:
     of_captures = [name for name in tables if name in catalog.of_captures]
     of_traces = [name for name in tables if name not in of_captures]
     is_stale = any(stale(lake, catalog, of_traces, batch) for batch in lake.batches())
-    if is_stale or stale_captures(lake, catalog, of_captures):
-        with progress(None, "computing tables") as advance:
-            materialize(lake, tables, on_step=lambda text: advance(1, f"computing {text}"))
-    elif not (lake.root / ANALYST).exists():
+    try:
+        is_stale = is_stale or stale_captures(lake, catalog, of_captures)
+        if is_stale:
+            with progress(None, "computing tables") as advance:
+                materialize(lake, tables, on_step=lambda text: advance(1, f"computing {text}"))
+    except RolesError as error:
+        raise fail(str(error)) from None
+    if not is_stale and not (lake.root / ANALYST).exists():
         publish(lake, catalog)
     return duckdb.connect(str(lake.root / ANALYST), read_only=True)
 
@@ -189,6 +194,7 @@ def materialize(
     Example: `tracelake materialize kernels temporal_breakdown`
     """
     from pipelines.fleet.materialize import materialize as bring_up_to_date
+    from pipelines.fleet.roles import RolesError
     from pipelines.lake import Lake
     from pipelines.models.catalog import CatalogError
 
@@ -197,7 +203,7 @@ def materialize(
             done = bring_up_to_date(
                 Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}")
             )
-    except CatalogError as error:
+    except (CatalogError, RolesError) as error:
         raise fail(str(error)) from None
     rows = [(d.table, d.batch.batch_id, f"{d.n_rows:,}", f"{d.seconds:.2f}") for d in done]
     _show(("table", "batch", "rows", "seconds"), rows, json)

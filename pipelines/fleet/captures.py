@@ -43,6 +43,16 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Role:
+    """A rank's group in a role of parallelism, as the user tells; `job` None is any job."""
+
+    job: str | None
+    rank: int
+    role: str
+    group: str
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something about a capture that limits what can be said: a row of `capture_quality`."""
 
@@ -61,6 +71,7 @@ class Capture:
     world_size: int | None
     members: tuple[Member, ...]
     findings: tuple[Finding, ...]
+    roles: tuple[Role, ...] = ()
 
     @property
     def ranks(self) -> list[Member]:
@@ -70,12 +81,13 @@ class Capture:
     @property
     def content(self) -> str:
         """A hash over its traces and the parts they take: it changes when what is computed of them may."""
-        parts = (f"{m.trace.trace_id}:{m.rank}:{m.left_out}" for m in self.members)
+        parts = [f"{m.trace.trace_id}:{m.rank}:{m.left_out}" for m in self.members]
+        parts += [f"{r.rank}:{r.role}:{r.group}" for r in self.roles]
         return hashlib.sha256(";".join(sorted(parts)).encode()).hexdigest()[:16]
 
 
-def find_captures(traces: Iterable[RankTrace]) -> list[Capture]:
-    """The captures that the traces make, by capture_id."""
+def find_captures(traces: Iterable[RankTrace], roles: Sequence[Role] = ()) -> list[Capture]:
+    """The captures that the traces make, by capture_id; `roles`: what the user tells of ranks."""
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
         groups[trace.group_id].append(trace)
@@ -89,8 +101,14 @@ def find_captures(traces: Iterable[RankTrace]) -> list[Capture]:
             name = group_id if named_by == first else _hash(f"{group_id}\0{named_by}")
             capture = _capture(name, part)
             others = jobs[_folder(part[0])] - {capture.job}
-            found.append(replace(capture, findings=(*capture.findings, *_other_jobs(others))))
+            findings = (*capture.findings, *_other_jobs(others))
+            found.append(replace(capture, findings=findings, roles=_roles(capture, roles)))
     return sorted(found, key=lambda capture: capture.capture_id)
+
+
+def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:
+    present = {member.rank for member in capture.ranks}
+    return tuple(sorted({r for r in roles if r.rank in present and r.job in (None, capture.job)}, key=str))
 
 
 def _ingested(trace: RankTrace) -> tuple[str, str]:
@@ -138,7 +156,8 @@ def _end(trace: RankTrace) -> float:
 
 
 def _overlap(one: RankTrace, other: RankTrace) -> bool:
-    return _start(one) <= _end(other) and _start(other) <= _end(one)
+    """More than touching: a rank's windows may follow each other at once."""
+    return _start(one) == _start(other) or (_start(one) < _end(other) and _start(other) < _end(one))
 
 
 def _capture(capture_id: str, traces: Sequence[RankTrace]) -> Capture:

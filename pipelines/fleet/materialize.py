@@ -17,9 +17,9 @@ from typing import Any
 
 import duckdb
 
-from pipelines.fleet.captures import Capture, find_captures
+from pipelines.fleet.captures import Capture
 from pipelines.fleet.fits import create_fits
-from pipelines.fleet.stage import read_traces, stage_captures
+from pipelines.fleet.stage import lake_captures, stage_captures
 from pipelines.lake.layout import CAPTURE_MARK, Batch, table_file, table_files
 from pipelines.lake.publish import publish
 from pipelines.lake.store import VERSION_KEY, Lake
@@ -70,7 +70,7 @@ def materialize_captures(
     say = on_step or (lambda _: None)
     sources = trace_tables(catalog, asked)
     done = materialize_traces(lake, sources, on_step=on_step) if sources else []
-    captures = {capture.capture_id: capture for capture in find_captures(read_traces(lake))}
+    captures = lake_captures(lake)
     known = known_captures(lake)
     changed = _changed(captures, known)
     for batch in sorted({found.batch for name, found in known.items() if name not in changed and not found.is_gone}):
@@ -90,7 +90,7 @@ def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str]) -> bool:
     """Some table of captures is missing, of another version, or lacks traces that are in the lake."""
     if not tables:
         return False
-    captures = {capture.capture_id: capture for capture in find_captures(read_traces(lake))}
+    captures = lake_captures(lake)
     known = known_captures(lake)
     if _changed(captures, known):
         return True

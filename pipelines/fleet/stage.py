@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import duckdb
 
-from pipelines.fleet.captures import Capture, RankTrace
+from pipelines.fleet.captures import Capture, RankTrace, find_captures
 from pipelines.fleet.fits import empty_fits
+from pipelines.fleet.roles import ROLES, read_roles
 from pipelines.lake.store import Lake
 from pipelines.sqltext import row
 
@@ -16,11 +17,18 @@ _STAGED = {
     "_staged_captures": "capture_id VARCHAR, job VARCHAR, n_ranks BIGINT, world_size BIGINT, started_at TIMESTAMP, "
     "first_ts_ns BIGINT, last_ts_ns BIGINT, n_traces BIGINT, content VARCHAR, is_gone BOOLEAN",
     "_staged_capture_ranks": "capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out VARCHAR, batch_id VARCHAR",
+    "_staged_capture_roles": "capture_id VARCHAR, rank BIGINT, role VARCHAR, group_name VARCHAR",
     "_staged_capture_quality": 'capture_id VARCHAR, "check" VARCHAR, severity VARCHAR, n BIGINT, detail VARCHAR',
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS = 500
 _TRACE = "trace_id, batch_id, path, capture_id, job, rank, world_size, first_ts_ns, last_ts_ns, n_events"
+
+
+def lake_captures(lake: Lake) -> dict[str, Capture]:
+    """The captures that a lake's traces make, by capture_id. Raises RolesError for a roles.csv that cannot be read."""
+    found = find_captures(read_traces(lake), read_roles(lake.root / ROLES))
+    return {capture.capture_id: capture for capture in found}
 
 
 def read_traces(lake: Lake) -> list[RankTrace]:
@@ -49,6 +57,8 @@ def stage_captures(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture], 
     _insert(con, "_staged_captures", [*map(_capture, found), *(_gone(capture_id) for capture_id in gone)])
     ranks = [(c.capture_id, m.rank, m.trace.trace_id, m.left_out, m.trace.batch_id) for c in found for m in c.members]
     _insert(con, "_staged_capture_ranks", [row(values) for values in ranks])
+    roles = [(c.capture_id, r.rank, r.role, r.group) for c in found for r in c.roles]
+    _insert(con, "_staged_capture_roles", [row(values) for values in roles])
     findings = [(c.capture_id, f.check, f.severity, f.n, f.detail) for c in found for f in c.findings]
     _insert(con, "_staged_capture_quality", [row(values) for values in findings])
 

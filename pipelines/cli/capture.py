@@ -1,0 +1,60 @@
+"""Opening one capture: by its id in a lake, or from its files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipelines.cli.shared import err, fail, progress
+
+_REJECTS_SHOWN = 3
+
+
+@contextmanager
+def opened_capture(
+    given: list[str], lake: Path, tables: Iterable[str], roles: Path | None = None
+) -> Iterator[tuple[Any, str]]:
+    """A connection with the tables of captures, and the beginning of the capture's id ('' for files).
+
+    `given` is an id in the lake, or files, folders and globs, of which a lake of its own is made; `roles`: a table of
+    roles for that. Exits where there is nothing to open.
+    """
+    from pipelines.cli.query import open_analyst
+    from pipelines.fleet.roles import ROLES
+
+    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
+        con = open_analyst(lake, list(tables))
+        try:
+            yield con, given[0]
+        finally:
+            con.close()
+        return
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
+        _ingest(given, Path(folder) / "lake")
+        if roles:
+            shutil.copyfile(roles, Path(folder) / "lake" / ROLES)
+        con = open_analyst(Path(folder) / "lake", list(tables))
+        try:
+            yield con, ""
+        finally:
+            con.close()
+
+
+def _ingest(given: list[str], folder: Path) -> None:
+    from pipelines.ingest import expand, ingest
+    from pipelines.lake import Lake
+
+    files = expand(given)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with progress(size, "reading") as advance:
+        report = ingest(files, Lake(folder), on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
+    for row in report.rejected[:_REJECTS_SHOWN]:
+        err.print(f"[yellow]not read:[/] {Path(row.path).name}: {row.reason}", highlight=False, soft_wrap=True)
+    if len(report.rejected) > _REJECTS_SHOWN:
+        err.print(f"[yellow]not read:[/] {len(report.rejected) - _REJECTS_SHOWN} more", highlight=False)
+    if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
+        raise fail(f"no trace among {', '.join(given)}", "Give the trace files of one capture, or their folder.")

@@ -1,0 +1,138 @@
+"""`tracelake stragglers`: who is waited for in a capture."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pipelines.cli.capture import opened_capture
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
+
+if TYPE_CHECKING:
+    from pipelines.fleet.stragglers import Row, Stragglers
+
+_SHOWN = 16
+
+
+def stragglers(
+    capture: Annotated[
+        list[str], typer.Argument(help="A folder or the files of one capture, or the id of one in the lake.")
+    ],
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw ranks by steps as SVG.")] = None,
+    metric: Annotated[
+        str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")
+    ] = "caused_wait",
+    roles: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="For files: groups of ranks, columns rank, role, group (and job)."),
+    ] = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """Which rank the others wait for, and what it costs: by rank, group of ranks and step.
+
+    The rank with the longest collectives is the victim, that with the shortest the culprit.
+
+    Example: `tracelake stragglers /fleet/job42/ --svg heat.svg`
+    """
+    from pipelines.fleet.heat import METRICS, heat_map
+    from pipelines.fleet.path.answer import NoCapture, find_capture
+    from pipelines.fleet.stragglers import TABLES, stragglers_of
+
+    if f"{metric}_ns" not in METRICS:
+        raise fail(f"no metric {metric!r}", f"There are: {', '.join(name.removesuffix('_ns') for name in METRICS)}")
+    with opened_capture(capture, lake, TABLES, roles) as (con, beginning):
+        try:
+            found = stragglers_of(con, find_capture(con, beginning))
+        except NoCapture as error:
+            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
+    if json:
+        print_json({**asdict(found), "stragglers": found.stragglers})
+    else:
+        _print(found)
+    if svg:
+        title = f"{found.job or 'capture ' + found.capture_id}: {found.n_ranks} ranks"
+        try:
+            svg.write_text(heat_map(title, found.cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8")
+        except (ValueError, OSError) as error:
+            raise fail(str(error)) from None
+        if not json:
+            out.print(f"open in a browser: [bold]{svg}[/]", highlight=False, soft_wrap=True)
+
+
+def _print(found: Stragglers) -> None:
+    world = "" if found.world_size is None else f" of {found.world_size}"
+    out.print(f"[bold]{escape(found.job or found.capture_id)}[/]: {found.n_ranks}{world} ranks", highlight=False)
+    if found.ranks:
+        out.print(_ranks(found))
+        if found.groups:
+            out.print(_groups(found.groups))
+        out.print(_verdict(found), highlight=False, soft_wrap=True)
+    else:
+        out.print("[yellow]no collective is matched on all ranks: who waits for whom cannot be told[/]")
+    for row in found.quality:
+        colour = "yellow" if row["severity"] == "warning" else "dim"
+        out.print(f"[{colour}]{row['check']}:[/] {escape(row['detail'])}", highlight=False, soft_wrap=True)
+
+
+def _verdict(found: Stragglers) -> str:
+    if found.agreement is None:
+        return "[yellow]clocks are not aligned, so the culprits are uncertain and nobody is called a straggler[/]"
+    agreed = f"durations and clocks name the same culprit in {found.agreement:.0%} of the collectives"
+    if found.culprit_uncertain:
+        return f"[yellow]culprits uncertain:[/] {agreed}"
+    names = ", ".join(f"rank {rank}" for rank in found.stragglers)
+    return f"[bold]straggler: {names}[/]; {agreed}" if names else f"no straggler; {agreed}"
+
+
+def _ranks(found: Stragglers) -> Table:
+    table = Table("rank", "waits", "causes waiting", "of all", "alone holds up", "of the span", "last", "clock")
+    for column in table.columns:
+        column.justify = "right"
+    for row in found.ranks[:_SHOWN]:
+        style = "bold red" if row["is_straggler"] else ""
+        last = f"{row['n_last']} of {row['n_collectives']}"
+        table.add_row(str(row["rank"]), *_waits(row), last, _clock(row), style=style)
+    if len(found.ranks) > _SHOWN:
+        table.add_row(f"{len(found.ranks) - _SHOWN} more", style="dim")
+    return table
+
+
+def _waits(row: Row) -> list[str]:
+    marginal, share = row["marginal_ns"], row["caused_percent"]
+    return [
+        human_us(row["wait_ns"] / 1000),
+        human_us(row["caused_wait_ns"] / 1000),
+        "" if share is None else f"{share:.1f} %",
+        "unknown" if marginal is None else human_us(marginal / 1000),
+        "" if row["marginal_percent"] is None else f"{row['marginal_percent']:.1f} %",
+    ]
+
+
+def _clock(row: Row) -> str:
+    """The offset of the rank's clock with its error bar."""
+    if row["offset_ns"] is None:
+        return "not aligned"
+    return f"{row['offset_ns'] / 1000:+,.1f} ± {row['error_ns'] / 1000:.1f} us"
+
+
+def _groups(groups: list[Row]) -> Table:
+    table = Table("role", "group", "ranks", "wait", "cause waiting", "of all", "worst rank")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for row in groups[:_SHOWN]:
+        caused = "" if row["caused_percent"] is None else f"{row['caused_percent']:.1f} %"
+        waits = [_time(row["wait_ns"]), _time(row["caused_wait_ns"])]
+        table.add_row(row["role"], row["group_name"], str(row["n_ranks"]), *waits, caused, str(row["worst_rank"]))
+    if len(groups) > _SHOWN:
+        table.add_row(f"{len(groups) - _SHOWN} more", style="dim")
+    return table
+
+
+def _time(ns: int | None) -> str:
+    return "unknown" if ns is None else human_us(ns / 1000)

@@ -1,0 +1,71 @@
+-- One row: a rank of a capture: how long it waited, and how long others waited for it.
+-- How: sums over the collectives of lanes that are used. Straggler: caused more than max(2 / ranks, 25 %) of all waiting (of two ranks 75 %), alone holds up over 1 % of the span, is waited for in at least 25 % of its collectives, and clocks agree on the culprits. The longest collective marks the victim, not the culprit.
+-- check: unique(capture_id, rank)
+WITH used AS (
+    SELECT * FROM collectives WHERE refused IS NULL
+),
+whole AS (
+    SELECT
+        capture_id, count(*) AS n, sum(wait_ns) AS wait_ns,
+        avg(CASE WHEN culprit_rank = culprit_clock_rank THEN 1.0 WHEN culprit_clock_rank IS NOT NULL THEN 0.0 END) AS agreement
+    FROM used
+    GROUP BY capture_id
+),
+spans AS (
+    SELECT capture_id, max(aligned_end_ns) - min(aligned_start_ns) AS span_ns FROM collective_ranks GROUP BY capture_id
+),
+waits AS (
+    SELECT
+        r.capture_id, r.rank, count(*) AS n, sum(r.dur_ns) AS kernel_ns, sum(r.wait_ns) AS wait_ns,
+        sum(r.wait_clock_ns) AS wait_clock_ns
+    FROM collective_ranks AS r
+    JOIN used AS u ON u.capture_id = r.capture_id AND u.collective_id = r.collective_id
+    GROUP BY r.capture_id, r.rank
+),
+caused AS (
+    SELECT capture_id, culprit_rank AS rank, count(*) AS n, sum(wait_ns) AS wait_ns FROM used GROUP BY capture_id, culprit_rank
+),
+late AS (
+    SELECT capture_id, culprit_clock_rank AS rank, count(*) AS n, sum(late_ns) AS late_ns
+    FROM used
+    WHERE culprit_clock_rank IS NOT NULL
+    GROUP BY capture_id, culprit_clock_rank
+),
+sizes AS (
+    SELECT capture_id, count(*) AS n_ranks FROM waits GROUP BY capture_id
+),
+measured AS (
+    SELECT
+        w.capture_id, w.rank, w.n, w.kernel_ns, w.wait_ns, w.wait_clock_ns, a.agreement, s.span_ns, z.n_ranks,
+        coalesce(c.wait_ns, 0) AS caused_ns, coalesce(c.n, 0) AS n_last,
+        CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.n, 0) END AS n_last_clock,
+        CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.late_ns, 0) END AS marginal_ns,
+        coalesce(c.wait_ns, 0) / nullif(CAST(a.wait_ns AS DOUBLE), 0) AS caused_share,
+        coalesce(c.n, 0) / CAST(w.n AS DOUBLE) AS share_last
+    FROM waits AS w
+    JOIN whole AS a ON a.capture_id = w.capture_id
+    JOIN sizes AS z ON z.capture_id = w.capture_id
+    LEFT JOIN spans AS s ON s.capture_id = w.capture_id
+    LEFT JOIN caused AS c ON c.capture_id = w.capture_id AND c.rank = w.rank
+    LEFT JOIN late AS l ON l.capture_id = w.capture_id AND l.rank = w.rank
+)
+SELECT
+    capture_id,  -- The capture.
+    rank,  -- The rank.
+    n AS n_collectives,  -- Matched collectives that it takes part in.
+    CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Time in them, ns.
+    CAST(wait_ns AS BIGINT) AS wait_ns,  -- Of that, waiting for others, ns (durations).
+    CAST(wait_clock_ns AS BIGINT) AS wait_clock_ns,  -- The same by the clock, ns; NULL where clocks are not aligned.
+    CAST(caused_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of the others in the collectives whose culprit it is, ns.
+    100.0 * caused_share AS caused_percent,  -- That in percent of all waiting; NULL where nobody waits.
+    CAST(marginal_ns AS BIGINT) AS marginal_ns,  -- Time saved if only this rank were on time: how much later than the last but one it started, summed, ns; NULL where clocks are not aligned.
+    100.0 * marginal_ns / nullif(span_ns, 0) AS marginal_percent,  -- That in percent of the capture's span.
+    span_ns,  -- From the first start to the last end of a matched collective, ns; NULL where clocks are not aligned.
+    n_last,  -- Collectives whose culprit it is.
+    n_last_clock,  -- The same by the clock; NULL where clocks are not aligned.
+    share_last,  -- Share of its collectives whose culprit it is, 0 to 1.
+    agreement,  -- Share of the capture's collectives in which durations and clocks name the same culprit, 0 to 1; NULL where clocks are not aligned.
+    coalesce(agreement < 0.8, TRUE) AS culprit_uncertain,  -- They agree in less than 80 % of the collectives, or there are no aligned clocks to ask.
+    caused_share > CASE WHEN n_ranks <= 2 THEN 0.75 ELSE greatest(2.0 / n_ranks, 0.25) END
+    AND marginal_ns > 0.01 * span_ns AND share_last >= 0.25 AND agreement >= 0.8 AS is_straggler  -- It is a straggler by the rule above; NULL where that cannot be told.
+FROM measured

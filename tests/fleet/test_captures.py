@@ -1,0 +1,92 @@
+"""Which traces make a capture, which take no part and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from pipelines.fleet.captures import Capture, RankTrace, Role, find_captures
+
+
+def trace(name: str, rank: int | None, start: int = 0, **other: object) -> RankTrace:
+    one = RankTrace(name, "1", f"/jobs/a/{name}.json", "g", "a", rank, 4, start, start + 100, 10)
+    return replace(one, **other)  # pyright: ignore[reportArgumentType]
+
+
+def kinds(capture: Capture) -> list[tuple[str, int]]:
+    return [(finding.check, finding.n) for finding in capture.findings]
+
+
+def members(capture: Capture) -> dict[str, str | None]:
+    return {member.trace.trace_id: member.left_out for member in capture.members}
+
+
+def test_the_ranks_of_a_folder_are_one_capture_whatever_their_clocks_show() -> None:
+    year = 365 * 24 * 3600 * 10**9
+    (capture,) = find_captures([trace("a", 0), trace("b", 1, year), trace("c", 2, 10**9), trace("d", 3)])
+    assert (capture.capture_id, capture.job, capture.world_size, kinds(capture)) == ("g", "a", 4, [])
+    assert [member.rank for member in capture.ranks] == [0, 1, 2, 3]
+
+
+def test_missing_ranks_are_named() -> None:
+    (capture,) = find_captures([trace("a", 0), trace("c", 2)])
+    assert kinds(capture) == [("missing_ranks", 2)]
+    assert capture.findings[0].detail == "2 of 4 ranks are missing: 1, 3"
+
+
+def test_two_files_for_a_rank_the_fuller_one_counts() -> None:
+    (capture,) = find_captures([trace("a", 0), trace("b", 1), trace("twin", 1, 20, n_events=11)])
+    assert members(capture) == {"a": None, "b": "rank_twice", "twin": None}
+    assert ("rank_twice", 1) in kinds(capture)
+
+
+def test_a_rank_of_another_job() -> None:
+    odd = [trace("odd", 3, world_size=16), trace("far", 4, n_events=99)]
+    (capture,) = find_captures([trace("a", 0), trace("b", 1), *odd])
+    assert members(capture) == {"a": None, "b": None, "odd": "other_job", "far": "other_job"}
+    one, other = find_captures([trace("a", 0), replace(trace("x", 1), job="b", group_id="h")])
+    assert (one.job, other.job) == ("a", "b")
+    assert all(("other_jobs_in_folder", 1) in kinds(capture) for capture in (one, other))
+
+
+def test_a_trace_that_does_not_tell_its_rank() -> None:
+    (capture,) = find_captures([trace("a", 0), trace("x", None, 10)])
+    assert members(capture) == {"a": None, "x": "no_rank"}
+    (alone,) = find_captures([trace("x", None, world_size=None)])
+    assert [member.rank for member in alone.ranks] == [0]
+
+
+def test_an_inbox_of_several_captures_of_a_job() -> None:
+    rounds = [[trace(f"{n}{rank}", rank, 1_000 * n + rank, batch_id=str(n)) for rank in range(4)] for n in range(3)]
+    found = find_captures([one for traces in rounds for one in traces])
+    assert sorted(sorted(members(capture)) for capture in found) == [[f"{n}{r}" for r in range(4)] for n in range(3)]
+    assert not [finding for capture in found for finding in capture.findings]
+    (first,) = [capture for capture in found if "00" in members(capture)]
+    assert first.capture_id == "g"
+
+
+def test_windows_back_to_back_are_told_apart_by_their_ranks() -> None:
+    near = [trace(f"{n}{rank}", rank, 100 * n + 3 * rank) for n in range(2) for rank in range(4)]
+    found = find_captures(near)  # the first window of rank 3 ends after the second of rank 0 begins
+    assert sorted(sorted(members(capture)) for capture in found) == [["00", "01", "02", "03"], ["10", "11", "12", "13"]]
+
+
+def test_ids_stay_when_late_ranks_come_in_any_order() -> None:
+    traces = [trace(f"{n}{rank}", rank, 1_000 * n + rank) for n in range(4) for rank in range(4)]
+    Random(3).shuffle(traces)
+    traces = [replace(one, batch_id=f"{i:02}") for i, one in enumerate(traces)]
+    seen: dict[str, str] = {}
+    for n in range(1, len(traces) + 1):
+        for capture in find_captures(traces[:n]):
+            for trace_id in members(capture):
+                if n > 12:  # every capture has ranks that tell it from the others
+                    assert seen.setdefault(trace_id, capture.capture_id) == capture.capture_id
+    assert len(set(seen.values())) == 4
+
+
+def test_content_changes_with_what_the_user_tells() -> None:
+    (plain,) = find_captures([trace("a", 0), trace("b", 1)])
+    roles = [Role("a", 0, "dp", "x"), Role(None, 1, "dp", "y"), Role("b", 0, "dp", "z"), Role(None, 9, "dp", "z")]
+    (told,) = find_captures([trace("a", 0), trace("b", 1)], roles)
+    assert {(role.rank, role.group) for role in told.roles} == {(0, "x"), (1, "y")}
+    assert told.content != plain.content

@@ -1,0 +1,132 @@
+"""A capture that grows, is killed and is asked again; against truth that the simulation computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.fleet.materialize import materialize, materialize_captures, stale_captures
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, table_files
+from pipelines.models.catalog import load_catalog
+from pipelines.synthetic import Capture, CaptureSpec, write_capture
+from tests.lake.world import run_killed, shown
+
+TABLES = [
+    *("captures", "capture_ranks", "capture_quality", "capture_roles", "collective_lanes", "collectives"),
+    *("collective_ranks", "clock_offsets", "straggler_ranks", "straggler_groups", "step_ranks"),
+]
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    spec = CaptureSpec(ranks=4, steps=3, straggler=2, clock_offset_ns=(0, 30_000, -45_000, 12_345), seed=4)
+    return write_capture(spec, tmp_path_factory.mktemp("in"))
+
+
+KILLED = ["captures", "capture_ranks", "clock_offsets", "collectives", "collective_ranks"]
+
+
+def do_materialize(root: Path) -> None:
+    materialize_captures(Lake(root), KILLED)
+
+
+def ask(lake: Lake, query: str) -> list[tuple]:
+    with duckdb.connect(str(lake.root / "analyst.duckdb"), read_only=True) as con:
+        return con.execute(query).fetchall()
+
+
+def test_every_table_of_captures_is_known_to_the_lake() -> None:
+    assert sorted(CAPTURE_TABLES) == sorted(load_catalog().of_captures)
+
+
+def test_the_truth_of_a_simulation(capture: Capture, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture.paths, lake)
+    materialize(lake, TABLES)
+    rows = ask(
+        lake,
+        "SELECT s.rank, n_collectives, wait_ns, wait_clock_ns, n_last, n_last_clock, is_straggler, offset_ns, error_ns "
+        "FROM straggler_ranks AS s JOIN clock_offsets USING (capture_id, rank) ORDER BY rank",
+    )
+    skew = capture.spec.collective_skew_ns
+    assert len(rows) == 4
+    for (rank, n, wait, wait_clock, last, last_clock, flag, offset, error), one in zip(
+        rows, capture.ranks, strict=True
+    ):
+        truth = one.truth
+        assert n == capture.n_collectives
+        assert wait == pytest.approx(truth.collective_wait_ns, abs=2 * n * skew)
+        assert abs(offset - (truth.clock_offset_ns - capture.ranks[0].truth.clock_offset_ns)) <= error + skew
+        assert wait_clock == pytest.approx(truth.collective_wait_ns, abs=n * (error + 2 * skew))
+        assert abs(last - truth.arrived_last) <= 1 and abs(last_clock - truth.arrived_last) <= 1
+        assert flag == (rank == capture.straggler)
+
+
+def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, tmp_path: Path) -> None:
+    whole, grown = Lake(tmp_path / "whole"), Lake(tmp_path / "grown")
+    ingest(capture.paths, whole)
+    materialize_captures(whole, TABLES)
+    for n in (2, 3, 4):
+        ingest(capture.paths[n - 2 : n], grown)
+        assert stale_captures(grown, load_catalog(), TABLES)
+        materialize_captures(grown, TABLES)
+        assert ask(grown, "SELECT n_ranks, count(*) OVER () FROM captures") == [(n, 1)]
+        assert ask(grown, "SELECT count(DISTINCT rank), count(*) FROM capture_ranks") == [(n, n)]
+        missing = ask(grown, "SELECT n FROM capture_quality WHERE \"check\" = 'missing_ranks'")
+        assert missing == ([(4 - n,)] if n < 4 else [])
+    assert len(table_files(grown.root, CAPTURE_MARK)) == 3  # the older ones stay until retention, and nobody sees them
+    assert shown(grown, TABLES) == shown(whole, TABLES)
+
+
+def test_what_is_up_to_date_is_left_alone(capture: Capture, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture.paths, lake)
+    materialize_captures(lake, TABLES)
+    files = {path: path.stat().st_mtime_ns for table in TABLES for path in table_files(lake.root, table)}
+    assert not stale_captures(lake, load_catalog(), TABLES)
+    assert materialize_captures(lake, TABLES) == []
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    (path,) = table_files(lake.root, "straggler_ranks")
+    path.unlink()
+    assert stale_captures(lake, load_catalog(), ["straggler_ranks"])
+    assert [done.table for done in materialize_captures(lake, ["straggler_ranks"])] == ["straggler_ranks"]
+
+
+def test_killed_at_every_step(capture: Capture, tmp_path: Path) -> None:
+    lake, expected = Lake(tmp_path / "lake"), Lake(tmp_path / "expected")
+    for one in (lake, expected):
+        ingest(capture.paths[:2], one)
+        materialize_captures(one, KILLED)
+        ingest(capture.paths[2:], one)
+    before = shown(lake, KILLED)
+    materialize_captures(expected, KILLED)
+    after = shown(expected, KILLED)
+    assert before != after
+    step = 1
+    while run_killed(step, do_materialize, lake.root):
+        found = shown(lake, KILLED)
+        assert found in (before, after), step
+        step += 1
+        if found == after:
+            break
+    assert step > 2 * len(KILLED)  # before and after each rename
+    materialize_captures(lake, KILLED)
+    assert shown(lake, KILLED) == after
+
+
+def test_a_capture_whose_traces_are_gone_is_gone(capture: Capture, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture.paths, lake)
+    materialize_captures(lake, TABLES)
+    for path in table_files(lake.root, "traces"):
+        path.unlink()
+    other = write_capture(CaptureSpec(ranks=2, seed=8), tmp_path / "other")
+    ingest(other.paths, lake)
+    materialize_captures(lake, TABLES)
+    assert ask(lake, "SELECT n_ranks FROM captures") == [(2,)]
+    assert ask(lake, "SELECT count(DISTINCT capture_id), max(rank) FROM collective_ranks") == [(1, 1)]
+    assert materialize_captures(lake, TABLES) == []

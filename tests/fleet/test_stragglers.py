@@ -1,0 +1,148 @@
+"""Who is to blame: against the reference output on real captures, and on what the user tells of ranks."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.fleet.heat import heat_map
+from pipelines.fleet.materialize import materialize_captures
+from pipelines.fleet.roles import RolesError, read_roles
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.synthetic import CaptureSpec, write_capture
+
+CULPRITS = {"dlrm_8": 7, "torchrec_4": 2, "torchrec_unequal": 2}
+MICROSECOND = 1_000
+
+
+def run(*words: object) -> Any:
+    result = CliRunner().invoke(app, ["stragglers", *map(str, words), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+@pytest.mark.parametrize("name", CULPRITS)
+def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
+    files = [p for p in (shared / "traces" / "ranks" / name).glob("*.json.gz") if "execution" not in p.name]
+    picture = tmp_path / "heat.svg"
+    found = run(*files, "--svg", picture)
+    whole = json.loads((shared / "golden" / "fleet" / f"collectives_{name}.json").read_text())
+    (lane,) = whole["lanes"]
+    ranks = {row["rank"]: row for row in found["ranks"]}
+    assert len(ranks) == len(lane["per_rank"])
+    for rank, row in ranks.items():
+        one = lane["per_rank"][str(rank)]
+        assert row["wait_ns"] == pytest.approx(one["wait_us"] * 1000, abs=MICROSECOND)
+        assert row["caused_wait_ns"] == pytest.approx(one["caused_wait_us"] * 1000, abs=MICROSECOND)
+        assert row["marginal_ns"] == pytest.approx(one["marginal_us"] * 1000, abs=MICROSECOND)
+        assert row["n_last"] == one["last_by_dur"]
+    assert found["agreement"] == pytest.approx(lane["culprit_agreement"])
+    assert next(iter(ranks)) == lane["culprit_ranking"][0]
+    assert (found["stragglers"], found["culprit_uncertain"]) == ([CULPRITS[name]], False)
+    by_step = [row["caused_wait_ns"] or 0 for row in found["cells"]]
+    assert sum(by_step) == sum(row["caused_wait_ns"] for row in found["ranks"])
+    svg = ET.fromstring(picture.read_text())
+    boxes = svg.findall(".//{*}rect/{*}title")
+    assert len(boxes) == len([row for row in found["cells"] if row["caused_wait_ns"] is not None])
+
+
+def test_the_longest_collective_is_the_victims(shared: Path, tmp_path: Path) -> None:
+    found = run(shared / "traces" / "ranks" / "dlrm_8" / "worker*.json.gz")
+    waits = {row["rank"]: row["wait_ns"] for row in found["ranks"]}
+    assert max(waits, key=lambda rank: waits[rank]) == 1 and found["stragglers"] == [7]
+
+
+def test_groups_that_the_user_tells(tmp_path: Path) -> None:
+    capture = write_capture(CaptureSpec(ranks=4, steps=4, straggler=3, seed=2), tmp_path / "in")
+    roles = tmp_path / "roles.csv"
+    roles.write_text("rank,role,group\n0,pp,first\n1,pp,first\n2,pp,second\n3,pp,second\n9,pp,third\n")
+    found = run(*capture.paths, "--roles", roles)
+    groups = {row["group_name"]: row for row in found["groups"]}
+    assert set(groups) == {"first", "second"} and groups["second"]["worst_rank"] == 3
+    caused = {row["rank"]: row["caused_wait_ns"] for row in found["ranks"]}
+    assert groups["first"]["caused_wait_ns"] == caused[0] + caused[1]
+    assert groups["second"]["caused_wait_ns"] == caused[2] + caused[3]
+
+
+def test_too_few_collectives_blame_nobody(tmp_path: Path) -> None:
+    capture = write_capture(CaptureSpec(ranks=4, steps=2), tmp_path / "in")
+    assert capture.n_collectives == 4
+    roles = tmp_path / "roles.csv"
+    roles.write_text("rank,role,group\n0,pp,first\n1,pp,first\n")
+    found = run(*capture.paths, "--roles", roles)
+    assert (found["ranks"], found["stragglers"], found["agreement"]) == ([], [], None)
+    assert [(row["worst_rank"], row["caused_wait_ns"]) for row in found["groups"]] == [(None, None)]
+    assert {"refused_lane", "refused_clock"} <= {row["check"] for row in found["quality"]}
+
+
+def test_a_changed_table_of_roles_is_seen(tmp_path: Path) -> None:
+    capture = write_capture(CaptureSpec(ranks=2, steps=2), tmp_path / "in")
+    lake = Lake(tmp_path / "lake")
+    ingest(capture.paths, lake)
+    for groups in ([], ["a", "b"], ["a", "a"]):
+        rows = [f"{rank},dp,{group}" for rank, group in enumerate(groups)]
+        (lake.root / "roles.csv").write_text("\n".join(["rank,role,group", *rows, ""]))
+        materialize_captures(lake, ["capture_roles"])
+        with lake.connect(["capture_roles"]) as con:
+            assert con.execute("SELECT group_name FROM capture_roles ORDER BY rank").fetchall() == [
+                (g,) for g in groups
+            ]
+
+
+BAD_ROLES = {
+    "rank,group\n0,a\n": r"roles\.csv:1: no column 'role'; write a header",
+    "rank,role,group\n0,dp,\n": r"roles\.csv:2: 'group' is empty",
+    "rank,role,group\n0,dp,a\nlast,dp,a\n": r"roles\.csv:3: rank 'last' is no whole number",
+}
+
+
+@pytest.mark.parametrize("text", BAD_ROLES)
+def test_a_table_of_roles_that_cannot_be_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "roles.csv"
+    path.write_text(text)
+    with pytest.raises(RolesError, match=BAD_ROLES[text]):
+        read_roles(path)
+
+
+def cell(step: int | None, rank: int, caused: int | None) -> dict[str, Any]:
+    others = dict.fromkeys(("wait_ns", "marginal_ns", "compute_ns", "step_ns"))
+    return {"step": step, "rank": rank, "caused_wait_ns": caused, **others}
+
+
+def test_the_picture() -> None:
+    cells = [cell(4, 0, 0), cell(4, 1, 2_000_000), cell(5, 0, 500_000), cell(5, 1, None), cell(None, 1, 1_000_000)]
+    svg = ET.fromstring(heat_map("job <1>", cells, "caused_wait_ns", frozenset({1})))
+    boxes = {title.text: box for box in svg.iterfind("{*}rect") for title in box.iterfind("{*}title")}
+    assert set(boxes) == {
+        "rank 0, step 4: caused_wait 0.000 ms",
+        "rank 1, step 4: caused_wait 2.000 ms",
+        "rank 0, step 5: caused_wait 0.500 ms",
+        "rank 1, outside of steps: caused_wait 1.000 ms",
+    }
+    assert boxes["rank 0, step 4: caused_wait 0.000 ms"].get("fill") == "#fffaf0"
+    assert boxes["rank 1, step 4: caused_wait 2.000 ms"].get("fill") == "#ef6548"
+    texts = [text.text for text in svg.iterfind("{*}text")]
+    assert {"job <1>", "step 4", "step 5", "no step", "rank 0", "rank 1", "2.00", "2 ms"} <= set(texts)
+    assert len([box for box in svg.iterfind("{*}rect") if box.get("class") == "bad"]) == 1
+
+
+def test_a_picture_of_nothing_says_so() -> None:
+    with pytest.raises(ValueError, match="no step of no rank has caused_wait_ns"):
+        heat_map("job", [cell(4, 0, None)], "caused_wait_ns")
+    with pytest.raises(ValueError, match="no metric 'heat'; there are: caused_wait_ns"):
+        heat_map("job", [cell(4, 0, 1)], "heat")
+
+
+def test_errors_of_the_command(tmp_path: Path) -> None:
+    runner = CliRunner()
+    result = runner.invoke(app, ["stragglers", str(tmp_path / "nothing.json")])
+    assert result.exit_code == 1 and "no trace among" in result.stderr
+    result = runner.invoke(app, ["stragglers", "x", "--metric", "heat"])
+    assert result.exit_code == 1 and "no metric 'heat'" in result.stderr
