@@ -187,6 +187,38 @@ OP_FORMULAS = Model(
     checks=("unique(shape_id)",),
     kind="python",
 )
+HOST_STACKS = Model(
+    name="_host_stacks",
+    layer="modelling",
+    path=_MODELLING / "stacks.py",
+    sql="",
+    doc="One row: a host event with a duration and the event it started in, on its thread.",
+    columns=(
+        Column("trace_id", "The trace."),
+        Column("event_id", "The event."),
+        Column("parent_event_id", "The event it started in; NULL at the top of the thread."),
+        Column("crosses", "It ends after its parent."),
+    ),
+    dependencies=("_host_events",),
+    checks=("unique(trace_id, event_id)",),
+    kind="python",
+)
+HOST_ANCESTORS = Model(
+    name="_host_ancestors",
+    layer="modelling",
+    path=_MODELLING / "stacks.py",
+    sql="",
+    doc="One row: an inner event of _host_events and an outer one that it started in, directly or further up.",
+    columns=(
+        Column("trace_id", "The trace."),
+        Column("event_id", "The inner event."),
+        Column("ancestor_id", "The outer event."),
+        Column("height", "Place of the outer event on the way up, from 1."),
+    ),
+    dependencies=("_host_events", "_host_stacks"),
+    checks=("unique(trace_id, event_id, ancestor_id)",),
+    kind="python",
+)
 
 # Tables that Python makes: the function `module:name` that creates the table in a connection, and the code that decides
 # what is in it, so that the version changes with it.
@@ -206,6 +238,8 @@ PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
         "pipelines.modelling.op_formulas:op_formulas",
         tuple(_MODELLING / f"{module}.py" for module in ("op_formulas", "formulas", "arguments")),
     ),
+    HOST_STACKS.name: (HOST_STACKS, "pipelines.modelling.stacks:host_stacks", (_MODELLING / "stacks.py",)),
+    HOST_ANCESTORS.name: (HOST_ANCESTORS, "pipelines.modelling.stacks:host_ancestors", (_MODELLING / "stacks.py",)),
     WALKED_SEGMENTS.name: (
         WALKED_SEGMENTS,
         "pipelines.fleet.path.captures:walk_captures",
@@ -313,7 +347,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
 
 def _python_models(folder: Path) -> list[Model]:
     """The tables made by Python; a folder of SQL files without what they read (a test's) has none of them."""
-    names = {path.stem for path in folder.glob("*/*.*")}
+    names = {path.stem for path in folder.glob("*/*.*")} | PYTHON_MODELS.keys()
     return [model for model, _, _ in PYTHON_MODELS.values() if names.issuperset(model.dependencies)]
 
 

@@ -1,0 +1,120 @@
+"""What host events ran inside of, by the start: the event that began last on the thread and had not ended yet.
+
+Unlike `call_stacks`, which closes whatever is on top as HTA does, an event that ends after the one around it stays its
+child here, and so does what starts in it: crossing pairs are kept and marked. SQL without recursion cannot say this, so
+the stack is walked in Python, and the way up from the few events that are asked for is taken with numpy, all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.sqltext import quoted
+
+Ints = npt.NDArray[np.int64]
+_BLOCK = 65_536  # events turned into Python numbers at a time
+
+
+def parents(thread: Ints, start: Ints, end: Ints) -> Ints:
+    """The place of each event's parent, -1 at the top of a thread.
+
+    `thread`, `start`, `end` (n,): events ordered by thread, start, end descending and place in the file; ns. What ended
+    before an event starts is over, and so is what ended at that instant, unless it also began there.
+    """
+    parent = np.empty(len(thread), dtype=np.int64)
+    starts: list[int] = []
+    ends: list[int] = []
+    places: list[int] = []
+    current = None
+    for first in range(0, len(thread), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        found = []
+        rows = zip(thread[block].tolist(), start[block].tolist(), end[block].tolist(), strict=True)
+        for place, (on, begun, over) in enumerate(rows, first):
+            if on != current:
+                starts, ends, places, current = [], [], [], on
+            while ends and (ends[-1] < begun or ends[-1] == begun != starts[-1]):
+                ends.pop()
+                starts.pop()
+                places.pop()
+            found.append(places[-1] if places else -1)
+            starts.append(begun)
+            ends.append(over)
+            places.append(place)
+        parent[block] = found
+    return parent
+
+
+def ancestors(parent: Ints, inner: Ints, is_outer: npt.NDArray[np.bool_]) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """All pairs of an inner event and an outer one around it, a level of the stacks at a time.
+
+    `parent` (n,) as from `parents`; `inner` (m,) places; `is_outer` (n,). Yields (inner, outer, height), each (k,):
+    places, and how many outer events lie between them, counted from 1.
+    """
+    height = np.zeros(len(inner), dtype=np.int64)
+    above = parent[inner]
+    while True:
+        inside = above >= 0
+        inner, above, height = inner[inside], above[inside], height[inside]
+        if not len(inner):
+            return
+        outer = is_outer[above]
+        height += outer
+        yield inner[outer], above[outer], height[outer]
+        above = parent[above]
+
+
+def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
+    """Create `_host_stacks` (trace_id, event_id, parent_event_id, crosses) from `_host_events`."""
+    con.execute(
+        "CREATE OR REPLACE TABLE _host_stacks "
+        "(trace_id VARCHAR, event_id BIGINT, parent_event_id BIGINT, crosses BOOLEAN)"
+    )
+    for trace_id in _traces(con):
+        events = con.execute(
+            f"SELECT event_id, thread_id, ts_ns, end_ns FROM _host_events WHERE trace_id = {quoted(trace_id)} "
+            "ORDER BY thread_id, ts_ns, end_ns DESC, event_id"
+        ).fetchnumpy()
+        event, end = np.asarray(events["event_id"]), np.asarray(events["end_ns"])
+        parent = parents(np.asarray(events["thread_id"]), np.asarray(events["ts_ns"]), end)
+        # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+        rows = {
+            "event": event,
+            "up": np.where(parent < 0, -1, event[parent]),
+            "over": (parent >= 0) & (end > end[parent]),
+        }
+        con.execute(
+            f"INSERT INTO _host_stacks SELECT {quoted(trace_id)}, event, CASE WHEN up >= 0 THEN up END, over FROM rows"
+        )
+        del rows
+
+
+def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
+    """Create `_host_ancestors` (trace_id, event_id, ancestor_id, height) from `_host_stacks` and `_host_events`."""
+    con.execute(
+        "CREATE OR REPLACE TABLE _host_ancestors (trace_id VARCHAR, event_id BIGINT, ancestor_id BIGINT, height BIGINT)"
+    )
+    for trace_id in _traces(con):
+        events = con.execute(
+            "SELECT e.event_id, coalesce(s.parent_event_id, -1) AS up, e.is_inner, e.is_outer FROM _host_events AS e "
+            "JOIN _host_stacks AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id "
+            f"WHERE e.trace_id = {quoted(trace_id)}"
+        ).fetchnumpy()
+        event = np.asarray(events["event_id"])
+        size = int(event.max()) + 1
+        parent, is_outer = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.bool_)
+        parent[event], is_outer[event] = events["up"], events["is_outer"]
+        levels = list(ancestors(parent, event[np.asarray(events["is_inner"])], is_outer))
+        if levels:
+            inner, outer, height = (np.concatenate(column) for column in zip(*levels, strict=True))
+            rows = {"inner": inner, "outer": outer, "height": height}
+            con.execute(f'INSERT INTO _host_ancestors SELECT {quoted(trace_id)}, "inner", "outer", height FROM rows')
+            del rows
+
+
+def _traces(con: duckdb.DuckDBPyConnection) -> list[str]:
+    return [row[0] for row in con.execute("SELECT DISTINCT trace_id FROM _host_events ORDER BY trace_id").fetchall()]

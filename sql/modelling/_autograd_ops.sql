@@ -1,0 +1,23 @@
+-- One row: an operator with an autograd sequence number.
+-- How: a backward operator is one that names the thread of its forward (`Fwd thread id`, the profiler's number of a thread, no tid).
+-- check: unique(trace_id, event_id)
+WITH numbered AS (
+    SELECT
+        trace_id, event_id, name, pid, tid, ts_ns, ts_ns + greatest(dur_ns, 0) AS end_ns,
+        TRY_CAST(args ->> '$."Sequence number"' AS BIGINT) AS sequence,
+        TRY_CAST(args ->> '$."Fwd thread id"' AS BIGINT) AS forward_thread
+    FROM events
+    WHERE cat = 'cpu_op' AND dur_ns IS NOT NULL AND ts_ns IS NOT NULL AND contains(args, '"Sequence number"')
+)
+SELECT
+    trace_id,  -- The trace.
+    event_id,  -- Position in traceEvents.
+    pid,  -- Process.
+    tid,  -- Thread.
+    ts_ns,  -- Start, ns.
+    end_ns,  -- End, ns.
+    sequence,  -- Sequence number; a backward operator has that of its forward. Several operators and threads share one.
+    nullif(forward_thread, 0) AS forward_thread,  -- The profiler's number of the forward's thread; NULL for a forward operator.
+    starts_with(name, 'autograd::engine::evaluate_function') AS is_wrapper  -- The engine's event around a backward operator.
+FROM numbered
+WHERE sequence >= 0

@@ -1,0 +1,24 @@
+-- One row: a host event with a duration, and whether its place on the stack is asked for (is_inner) or may be an answer (is_outer).
+-- check: unique(trace_id, event_id)
+WITH inner_events AS (
+    SELECT trace_id, launch_event_id AS event_id FROM kernels WHERE launch_event_id IS NOT NULL
+    UNION
+    SELECT trace_id, forward_event_id FROM backward_links WHERE forward_event_id IS NOT NULL
+    UNION
+    SELECT trace_id, event_id FROM _span_events
+)
+SELECT
+    e.trace_id,  -- The trace.
+    e.event_id,  -- Position in traceEvents.
+    t.thread_id,  -- Its thread in threads.
+    e.ts_ns,  -- Start, ns.
+    e.ts_ns + greatest(e.dur_ns, 0) AS end_ns,  -- End, ns.
+    i.event_id IS NOT NULL AS is_inner,  -- A launch of GPU work, a forward operator with a backward, or a span.
+    s.event_id IS NOT NULL OR b.backward_event_id IS NOT NULL AS is_outer  -- A span or a backward operator.
+FROM events AS e
+JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
+LEFT JOIN category_sides AS c ON c.cat = e.cat
+LEFT JOIN inner_events AS i ON i.trace_id = e.trace_id AND i.event_id = e.event_id
+LEFT JOIN _span_events AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id
+LEFT JOIN backward_links AS b ON b.trace_id = e.trace_id AND b.backward_event_id = e.event_id
+WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL AND e.cat IS NOT NULL AND coalesce(c.side, 'cpu') = 'cpu'

@@ -1,0 +1,41 @@
+-- One row: a host event that is a span: a profiler step, an annotation, a module's call or a task of a software pipeline.
+-- How: user annotations by their name; Python frames that the profiler named `nn.Module: Class_N`. 2021 writers spell steps as operators.
+-- check: unique(trace_id, event_id)
+WITH named AS (
+    SELECT
+        trace_id, event_id, name AS full_name, pid, tid, ts_ns, greatest(dur_ns, 0) AS dur_ns,
+        CASE
+            WHEN cat = 'python_function' THEN 'module'
+            WHEN starts_with(name, 'ProfilerStep') THEN 'step'
+            WHEN regexp_matches(name, '^SWP/.+/iter[0-9]+$') THEN 'task'
+            ELSE 'annotation'
+        END AS kind
+    FROM events
+    WHERE
+        dur_ns IS NOT NULL AND ts_ns IS NOT NULL
+        AND (
+            cat = 'user_annotation'
+            OR cat = 'cpu_op' AND starts_with(name, 'ProfilerStep#')
+            OR cat = 'python_function' AND starts_with(name, 'nn.Module: ')
+        )
+)
+SELECT
+    trace_id,  -- The trace.
+    event_id,  -- Position in traceEvents.
+    kind,  -- step, annotation, module or task.
+    CASE WHEN kind = 'module' THEN substr(full_name, 12) ELSE full_name END AS name,  -- Name; of a module what follows `nn.Module: `.
+    CASE
+        WHEN kind = 'module' THEN regexp_replace(substr(full_name, 12), '_[0-9]+$', '')
+        WHEN kind = 'step' THEN 'ProfilerStep'
+        WHEN kind = 'task' THEN regexp_replace(substr(full_name, 5), '/iter[0-9]+$', '')
+        ELSE full_name
+    END AS family,  -- Name without its number: a module's class, a task, ProfilerStep.
+    CASE
+        WHEN kind <> 'annotation' THEN TRY_CAST(regexp_extract(full_name, '[0-9]+$') AS BIGINT)
+    END AS number,  -- Number in the name: of the step, of the module in its class, of the task's iteration; NULL without one.
+    pid,  -- Process.
+    tid,  -- Thread.
+    ts_ns,  -- Start, ns.
+    ts_ns + dur_ns AS end_ns,  -- End, ns.
+    dur_ns  -- Duration on the host, ns.
+FROM named

@@ -1,0 +1,27 @@
+-- One row: a reason why GPU work could not be attributed to spans, and how much it is. Nothing of it is spread over spans.
+-- How: the first reason that holds for each piece of GPU work; work that is fully attributed has none.
+-- check: unique(trace_id, reason)
+WITH has_span AS (
+    SELECT DISTINCT trace_id, launch_event_id FROM _launch_spans
+),
+reasons AS (
+    SELECT
+        k.trace_id, k.dur_ns,
+        CASE
+            WHEN k.launch_event_id IS NULL THEN 'no_launch'
+            WHEN c.recomputed_module IS NOT NULL AND c.forward_event_id IS NULL THEN 'recompute_without_forward'
+            WHEN c.event_id IS NOT NULL AND c.forward_event_id IS NULL THEN 'backward_without_forward'
+            WHEN s.launch_event_id IS NULL THEN 'outside_spans'
+        END AS reason
+    FROM kernels AS k
+    LEFT JOIN has_span AS s ON s.trace_id = k.trace_id AND s.launch_event_id = k.launch_event_id
+    LEFT JOIN _work_contexts AS c ON c.trace_id = k.trace_id AND c.event_id = k.launch_event_id
+)
+SELECT
+    trace_id,  -- The trace.
+    reason,  -- no_launch: the call that launched it is not in the trace, so it is in no span; outside_spans: launched outside of all spans; backward_without_forward, recompute_without_forward: launched by a backward operator whose forward is not in the trace, so it is in no module of that forward, though in its step's window.
+    count(*) AS n,  -- Pieces of GPU work.
+    CAST(sum(dur_ns) AS BIGINT) AS sum_ns  -- Their summed duration, ns.
+FROM reasons
+WHERE reason IS NOT NULL
+GROUP BY trace_id, reason
