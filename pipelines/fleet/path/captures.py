@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
 from pipelines.fleet.path.load import load_ranks
 from pipelines.fleet.path.walk import TARGETS, NoTarget, Segment, walk_back
@@ -71,11 +72,12 @@ def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[d
         yield from (_refusal(capture_id, target, reason) for target in TARGETS)
         return
     ranks = ranks_of(con, capture_id)
+    offsets, drifts = {rank.rank: rank.offset_ns for rank in ranks}, drifting_ranks(con, capture_id)
     graphs = []
     for group in _groups(ranks):
         with _some_traces(con, group.values()) as own:
-            graphs += load_ranks(own, group)
-    joined = join_ranks(graphs, instances, {rank.rank: rank.offset_ns for rank in ranks})
+            graphs += [on_common_clock(g, drifts[g.rank]) if g.rank in drifts else g for g in load_ranks(own, group)]
+    joined = join_ranks(graphs, instances, offsets | dict.fromkeys(drifts, 0))
     del graphs
     try:
         heaviest = heaviest_path_ns(joined)
@@ -103,6 +105,7 @@ def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRa
 
 
 def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instance]:
+    """The matched collectives of ranks that can be joined."""
     rows = con.execute(
         "SELECT r.collective_id, r.rank, r.event_id FROM collective_ranks AS r "
         "JOIN collectives AS c USING (capture_id, collective_id) JOIN clock_offsets AS o USING (capture_id, rank) "

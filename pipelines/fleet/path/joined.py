@@ -47,10 +47,9 @@ class RanksDisagree(nx.NetworkXUnfeasible):
     def __init__(self, components: list[list[str]]) -> None:
         self.components = components
         shown = "; ".join(", ".join(nodes[:12]) + (" …" if len(nodes) > 12 else "") for nodes in components[:3])
-        super().__init__(
-            "the joined graph has a cycle: ranks disagree about the order of collectives, so they are matched wrongly. "
-            f"Strongly connected: {shown}"
-        )
+        met = any(node.startswith("collective") for nodes in components for node in nodes)
+        why = "ranks disagree about the order of collectives, so they are matched wrongly" if met else "one rank's own"
+        super().__init__(f"the joined graph has a cycle: {why}. Strongly connected: {shown}")
 
 
 @dataclass(frozen=True, eq=False)

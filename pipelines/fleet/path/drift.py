@@ -1,0 +1,42 @@
+"""Ranks whose clocks run faster or slower than the others': their events moved to the common clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import duckdb
+import numpy as np
+
+from pipelines.fleet.path.rank_graph import RankGraph
+from pipelines.sqltext import quoted
+
+Points = tuple[tuple[int, int], tuple[int, int]]
+"""Two moments of a rank as (its own clock, common clock), ns."""
+
+
+def drifting_ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[int, Points]:
+    """The ranks whose drift counts (`clock_offsets.drift_applied`), with their first and last collective that was kept."""
+    rows = con.execute(
+        "SELECT r.rank, min(r.ts_ns), min(r.aligned_start_ns), max(r.ts_ns), max(r.aligned_start_ns) "
+        "FROM collective_ranks AS r JOIN clock_offsets AS o USING (capture_id, rank) "
+        f"WHERE capture_id = {quoted(capture_id)} AND o.drift_applied AND r.kept AND r.aligned_start_ns IS NOT NULL "
+        "GROUP BY r.rank"
+    ).fetchall()
+    found = {
+        rank: ((first, aligned_first), (last, aligned_last)) for rank, first, aligned_first, last, aligned_last in rows
+    }
+    return {rank: points for rank, points in found.items() if points[0][0] < points[1][0]}
+
+
+def on_common_clock(graph: RankGraph, points: Points) -> RankGraph:
+    """The graph with events on the line through two points; weights stay as the rank's own clock measured them."""
+    (own, common), (own_later, common_later) = points
+    stretch = (common_later - common) / (own_later - own) - 1
+
+    def moved(times: np.ndarray) -> np.ndarray:
+        # What is multiplied is small, so that a float64 is exact enough: times since 1970 are not.
+        since = times - own
+        return since + np.round(since * stretch).astype(np.int64) + common
+
+    events = graph.events
+    return replace(graph, events=replace(events, start_ns=moved(events.start_ns), end_ns=moved(events.end_ns)))

@@ -1,0 +1,61 @@
+"""A clock that runs too fast: its events stand where they were, the path is the true one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import duckdb
+import pytest
+
+from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
+from pipelines.fleet.path.joined import Instance, join_ranks
+from pipelines.fleet.path.walk import walk_back
+from tests.fleet.path.make import joined, random_case
+
+SINCE_1970 = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_drift_is_taken_out(seed: int) -> None:
+    case = random_case(seed)
+    true = joined(replace(case, events=tuple(replace(e, start=e.start + SINCE_1970) for e in case.events)))
+    graph = true.ranks[1]
+    # 10 % too fast, so that orders change where it is left in.
+    fast = replace(
+        graph,
+        events=replace(
+            graph.events,
+            start_ns=SINCE_1970 + (graph.events.start_ns - SINCE_1970) * 11 // 10,
+            end_ns=SINCE_1970 + (graph.events.end_ns - SINCE_1970) * 11 // 10,
+        ),
+    )
+    offset = true.offset_ns[1]
+    points = [(int(fast.events.start_ns[i]), int(graph.events.start_ns[i]) - offset) for i in (0, -1)]
+    mended = on_common_clock(fast, (points[0], points[1]))
+    assert abs(mended.events.end_ns - graph.events.end_ns + offset).max() <= 5
+    ids = [[(true.ranks[r].rank, int(true.ranks[r].events.event_id[p])) for r, p in m.members] for m in true.meetings]
+    instances = [Instance(m.collective_id, tuple(found)) for m, found in zip(true.meetings, ids, strict=True)]
+    offsets = dict(enumerate(true.offset_ns)) | {1: 0}
+    again = walk_back(join_ranks([mended if g is graph else g for g in true.ranks], instances, offsets))
+    told = [
+        # All leave a collective together: of whom a transfer is told, is a matter of a nanosecond.
+        [s.collective_id or (s.kind, s.rank, s.event_id) for s in path if s.dur_ns > 50]
+        for path in (again, walk_back(true))
+    ]
+    assert told[0] == told[1]
+    assert again[-1].end_ns == pytest.approx(walk_back(true)[-1].end_ns, abs=5)
+
+
+def test_only_drifts_that_count_are_taken_out() -> None:
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE clock_offsets AS FROM (VALUES ('c', 0, false), ('c', 1, true), ('d', 0, true)) "
+        "AS t(capture_id, rank, drift_applied)"
+    )
+    con.execute(
+        "CREATE TABLE collective_ranks AS FROM (VALUES ('c', 0, 10, 10, true), ('c', 0, 90, 90, true), ('c', 1, 20, 12, true), "
+        "('c', 1, 99, 90, true), ('c', 1, 120, 500, false), ('d', 0, 1, 1, true)) "
+        "AS t(capture_id, rank, ts_ns, aligned_start_ns, kept)"
+    )
+    assert drifting_ranks(con, "c") == {1: ((20, 12), (99, 90))}
+    assert drifting_ranks(con, "d") == {}
