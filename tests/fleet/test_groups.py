@@ -1,0 +1,135 @@
+"""Process groups: lanes of their own, one clock from all of them, bytes and bandwidths of their collectives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from pipelines.fleet.alignment import fit_capture
+from pipelines.fleet.lanes import Kernels
+from pipelines.fleet.materialize import materialize
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import create_rules
+from tests.fleet.lanes_help import simulated
+
+OFFSETS = (0, 50_000, -20_000, 9_000)
+Group = tuple[str, str] | None
+
+
+def kernels_of(groups: dict[Group, tuple[int, ...]], n: int = 30) -> dict[int, Kernels]:
+    """Four ranks with n collectives in each group, on a stream a group; clocks show OFFSETS more than true time."""
+    found = {rank: Kernels(rank) for rank in range(4)}
+    rows: dict[int, list[tuple[Any, ...]]] = {rank: [] for rank in range(4)}
+    for stream, (group, ranks) in enumerate(groups.items()):
+        lanes, _ = simulated(len(ranks), n, tuple(OFFSETS[rank] for rank in ranks), seed=stream)
+        for rank, lane in zip(ranks, lanes, strict=True):
+            for i in range(n):
+                start, end = int(lane.start_ns[i]), int(lane.end_ns[i])
+                name, text = group or (None, None)
+                rows[rank].append(("t", i, "allreduce", True, 0, stream, start, end, 1, name, text, None, None))
+    for rank, own in rows.items():
+        for values in sorted(own, key=lambda row: (row[6], row[1])):
+            found[rank].add(*values)
+    return found
+
+
+def test_groups_that_join_all_ranks_have_one_clock() -> None:
+    groups: dict[Group, tuple[int, ...]] = {("1", "[0, 1]"): (0, 1), ("1", "[2, 3]"): (2, 3), ("2", "[1, 2]"): (1, 2)}
+    lanes, clocks = fit_capture([0, 1, 2, 3], kernels_of(groups))
+    assert [(one.lane.group, one.refused) for one in lanes] == [(group, None) for group in groups]
+    offsets = [clock.clock.offset_ns if clock.clock else None for clock in clocks]
+    assert offsets == [pytest.approx(truth, abs=3_000) for truth in OFFSETS]
+    for one in lanes:
+        assert one.starts is not None and one.ends is not None
+        assert np.ptp(one.ends, axis=0).max() < 20_000  # all leave together, on one clock
+
+
+def test_groups_that_join_nobody_outside_are_not_aligned_with_them() -> None:
+    groups: dict[Group, tuple[int, ...]] = {("1", "[0, 1]"): (0, 1), ("1", "[2, 3]"): (2, 3)}
+    lanes, clocks = fit_capture([0, 1, 2, 3], kernels_of(groups))
+    assert [clock.refused for clock in clocks[:2]] == [None, None]
+    assert [clock.refused for clock in clocks[2:]] == ["not_joined: with rank 2, but not with rank 0"] * 2
+    assert all(clock.clock is None for clock in clocks[2:])
+    assert [one.starts is None for one in lanes] == [False, True]
+
+
+def test_streams_without_groups_are_matched_in_the_order_of_their_first_start() -> None:
+    found = kernels_of({None: (0, 1, 2, 3)})
+    lanes, _ = fit_capture([0, 1, 2, 3], found)
+    assert [(one.lane.group, one.match.index.shape, one.refused) for one in lanes] == [(None, (4, 30), None)]
+    found[3].stream[0] = (0, 99)  # a second stream on one rank only
+    lanes, clocks = fit_capture([0, 1, 2, 3], found)
+    reason = "lane_count_mismatch: rank 0 has 1 streams, rank 3 has 2"
+    assert {one.refused for one in lanes} == {clock.refused for clock in clocks} == {reason}
+
+
+def test_ranks_without_any_collective() -> None:
+    _, clocks = fit_capture([0, 1], {})
+    assert [clock.refused for clock in clocks] == ["no_collectives"] * 2
+
+
+# kind → (bus factor for 8 ranks) as nccl-tests' doc/PERFORMANCE.md has it.
+BUS = {"allreduce": 14 / 8, "allgather": 7 / 8, "reducescatter": 7 / 8, "alltoall": 7 / 8, "broadcast": 1, "reduce": 1}
+
+
+@pytest.mark.parametrize("kind", BUS)
+def test_bandwidths(kind: str) -> None:
+    """A published allgather of 1632.03125 MiB in 6041.878 us on 8 ranks, in decimal GB/s."""
+    size, transfer = int(1632.03125 * 2**20), 6_041_878
+    models = load_catalog().models
+    with duckdb.connect() as con:
+        create_rules(con, models["collective_kinds"])
+        con.execute(
+            f"CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, 0 AS collective_id, rank, 't' || rank AS trace_id, "
+            f"1 AS event_id, 0 AS lane, 3 AS step, 0 AS ts_ns, {transfer} + 10 * rank AS dur_ns, 10 * rank AS wait_ns, "
+            f"100 - 10 * rank AS aligned_start_ns, {transfer} + 100 AS aligned_end_ns, 0 AS wait_clock_ns, TRUE AS kept "
+            "FROM range(8) AS r(rank)"
+        )
+        con.execute(
+            f"CREATE TABLE collective_kernels AS SELECT trace_id, event_id, '{kind}' AS kind, 'x' AS collective_name, "
+            f"{size} AS bytes, 8 AS group_size FROM collective_ranks"
+        )
+        con.execute(
+            "CREATE TABLE collective_lanes AS SELECT 'c' AS capture_id, 0 AS lane, rank, 0 AS reference_rank, "
+            "'0' AS group_name, NULL AS refused FROM collective_ranks"
+        )
+        row = con.execute(
+            "SELECT algorithm_gbps, bus_gbps, transfer_ns, culprit_rank, culprit_clock_rank "
+            f"FROM ({models['collectives'].sql})"
+        ).fetchall()[0]
+    assert row[0] == pytest.approx(1632.03125 / 1024 / 6041.878e-6 * 1.073741824)
+    assert row[1] == pytest.approx(row[0] * BUS[kind])
+    assert row[2:] == (transfer, 0, 0)
+
+
+def test_a_real_trace_with_metadata_as_two_ranks(shared: Path, tmp_path: Path) -> None:
+    """One rank's trace stands for both: bytes and bandwidth as TraceLens reports them for one of its all-reduces."""
+    source = json.loads(gzip.decompress((shared / "traces" / "single" / "a100_nccl_metadata.json.gz").read_bytes()))
+    for rank in (0, 1):
+        source["distributedInfo"]["rank"] = rank
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(source))
+    lake = Lake(tmp_path / "lake")
+    ingest([tmp_path / "rank0.json", tmp_path / "rank1.json"], lake)
+    materialize(lake, ["collectives", "collective_lanes"])
+    with lake.connect(["collectives", "collective_lanes"]) as con:
+        rows = con.execute(
+            "SELECT kind, bytes, transfer_ns, algorithm_gbps, bus_gbps, group_size, wait_ns, end_skew_ns FROM collectives "
+            "ORDER BY collective_id"
+        ).fetchall()
+        lanes = con.execute(
+            "SELECT DISTINCT group_name, group_ranks, n_matched, refused FROM collective_lanes"
+        ).fetchall()
+    assert lanes == [("0", "[0, 1]", 21, None)]
+    assert [row[0] for row in rows].count("allreduce") == 15 and [row[0] for row in rows].count("broadcast") == 6
+    (first,) = [row for row in rows if row[2] == pytest.approx(2_636_669, abs=1)]
+    assert first[:2] == ("allreduce", pytest.approx(25.3203 * 2**20, rel=1e-5))
+    assert first[3] / 1.073741824 == pytest.approx(9.37807, rel=1e-5)
+    assert first[4:] == (pytest.approx(first[3]), 2, 0, 0)  # 2 (n - 1) / n is 1 for two ranks
