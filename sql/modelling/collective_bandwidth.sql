@@ -25,7 +25,7 @@ placed AS (
     JOIN collective_kinds AS c ON c.kind = k.kind
     CROSS JOIN network AS n
     LEFT JOIN told AS t ON t.trace_id = k.trace_id AND t.event_id = k.event_id
-    LEFT JOIN trace_devices AS d ON d.trace_id = k.trace_id AND d.device = k.device
+    LEFT JOIN _work_devices AS d ON d.trace_id = k.trace_id AND d.device = k.device
     LEFT JOIN devices AS v ON v.device_key = d.device_key
 ),
 linked AS (

@@ -19,7 +19,7 @@ modelled AS (
         CAST(CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE) AS peak_tf32_tflops
     FROM op_work AS w
     JOIN placed AS p ON p.trace_id = w.trace_id AND p.op_event_id = w.event_id
-    LEFT JOIN trace_devices AS d ON d.trace_id = p.trace_id AND d.device = p.device
+    LEFT JOIN _work_devices AS d ON d.trace_id = p.trace_id AND d.device = p.device
     LEFT JOIN devices AS v ON v.device_key = d.device_key
     LEFT JOIN kinds AS n ON n.device_key = d.device_key
     LEFT JOIN device_peaks AS own ON own.device_key = d.device_key AND own.peak_kind = n.peak_kind AND own.dtype = w.dtype

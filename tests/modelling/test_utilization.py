@@ -1,0 +1,146 @@
+"""Utilisation of spans: reference numbers of two traces, bounds and unknowns on traces that fit on a screen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import call, connect, kernel, x
+
+TABLES = ["span_utilization", "span_name_utilization", "family_utilization", "op_utilization", "op_work", "spans"]
+
+
+def near(value: float) -> Any:
+    return pytest.approx(value, rel=1e-12)
+
+
+@pytest.fixture(scope="module", params=["h100_qwen", "mi300_rccl_metadata"])
+def computed(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
+    con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
+    run_models(con, load_catalog(), TABLES)
+    return con, json.loads((shared / "golden" / "modelling" / f"mfu__{request.param}.json").read_text())
+
+
+def test_every_name_s_utilisation_is_the_reference_s(computed: tuple[duckdb.DuckDBPyConnection, dict]) -> None:
+    con, reference = computed
+    rows = con.execute(
+        "SELECT kind, name, phase, n_spans, n_ops, n_ops_not_modelled, n_kernels, sum_ns, busy_ns, wall_ns, "
+        "flops_matrix, bytes, ideal_ns, hfu_busy, bandwidth_utilization FROM span_name_utilization"
+    ).fetchall()
+    ours = {row[:3]: list(row[3:]) for row in rows}
+    assert reference["rows"]
+    for row in reference["rows"]:
+        times = [round(row[f"{key}_us"] * 1000) for key in ("gpu_sum", "gpu_busy", "cpu_wall")]
+        counts = [row[key] for key in ("calls", "ops", "ops_without_model", "gpu_events")]
+        work = [sum(row["flops_matrix"].values()), row["bytes"], near(row["ideal_matrix_us"] * 1000)]
+        work += [near(row["mfu_busy"]), near(row["bw_util_busy"])]
+        if row["ops"] == row["ops_without_model"]:  # the reference says 0 of what is not known
+            work = [None] * 5
+        expected = [*counts, *times, *work]
+        assert ours[row["kind"], row["name"].removeprefix("nn.Module: "), row["phase"]] == expected, row
+
+
+def test_what_is_computed_once_more_counts_for_hfu_only(computed: tuple[duckdb.DuckDBPyConnection, dict]) -> None:
+    con, reference = computed
+    again = sum(
+        sum(row["flops_matrix"].values())
+        for row in reference["rows"]
+        if row["phase"] == "recompute" and row["name"].startswith("nn.Module: Conv2d_")
+    )
+    found = con.execute(
+        "SELECT sum(flops_recompute), bool_and(mfu_busy <= hfu_busy), "
+        "bool_and((mfu_busy < hfu_busy) = (flops_recompute > 0)) "
+        "FROM span_name_utilization WHERE kind = 'step' AND phase = 'window'"
+    ).fetchall()
+    assert found == [(again, True, True)]
+
+
+def test_spans_and_operators_add_up(computed: tuple[duckdb.DuckDBPyConnection, dict]) -> None:
+    con, reference = computed
+    steps = [row for row in reference["rows"] if row["kind"] == "step"]
+    total = sum(sum(row["flops_matrix"].values()) for row in steps)
+    for query in (
+        "SELECT sum(flops_matrix) FROM span_utilization WHERE kind = 'step' AND phase = 'window'",
+        "SELECT sum(flops_matrix) FROM family_utilization",
+    ):
+        assert con.execute(query).fetchall() == [(total,)]
+
+
+def test_from_the_worst_step_to_the_worst_module_to_the_worst_operator(shared: Path) -> None:
+    """One query each, as docs/modelling.md prints them."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "modelling.md").read_text()
+    queries = [part.split("```")[0] for part in page.split("```sql\n")[1:]]
+    con, trace_id = connect(shared / "traces" / "single" / "mi300_rccl_metadata.json.gz")
+    run_models(con, load_catalog(), [*TABLES, "span_gpu_work", "op_kernels"])
+    step = con.execute(queries[0].replace("$trace", f"'{trace_id}'")).fetchall()[0]
+    reference = json.loads((shared / "golden" / "modelling" / "mfu__mi300_rccl_metadata.json").read_text())["rows"]
+    steps = [row for row in reference if row["kind"] == "step"]
+    slowest = max(steps, key=lambda row: row["cpu_wall_us"])
+    assert step[1] == slowest["name"]
+    module = con.execute(queries[1].replace("$trace", f"'{trace_id}'").replace("$step", str(step[0]))).fetchall()[0]
+    assert module[1] in {row["name"].removeprefix("nn.Module: ") for row in reference}
+    ops = con.execute(queries[2].replace("$trace", f"'{trace_id}'").replace("$span", str(module[0]))).fetchall()
+    assert ops
+    inside = con.execute(
+        f"SELECT max(o.gpu_ns) FROM op_work AS o WHERE event_id IN (SELECT op_event_id FROM op_kernels "
+        f"JOIN span_gpu_work USING (trace_id, event_id) WHERE span_id = {module[0]})"
+    ).fetchall()
+    assert ops[0][3] <= inside[0][0]
+
+
+def traced(
+    dtype: str, device: str, kernel_us: float = 100, numbers: tuple[int, ...] = (0,)
+) -> duckdb.DuckDBPyConnection:
+    """A step with one product of 1024³ (2,147,483,648 operations)."""
+    shapes = {"Input Dims": [[1024, 1024]] * 2, "Input type": [dtype] * 2, "Concrete Inputs": ["", ""]}
+    events = [
+        x("user_annotation", "ProfilerStep#1", 0, 400),
+        x("cpu_op", "aten::mm", 10, 50, **shapes), call("cudaLaunchKernel", 20, 5, 1), kernel("gemm", 90, kernel_us, 1),
+    ]  # fmt: skip
+    others = {"totalGlobalMem": 80 << 30, "numSms": 132}
+    properties = [{"id": i, "name": device if i < 8 else "NVIDIA B200", **others} for i in numbers]
+    con, _ = connect({"deviceProperties": properties, "traceEvents": events})
+    run_models(con, load_catalog(), TABLES)
+    return con
+
+
+def step_row(con: duckdb.DuckDBPyConnection, columns: str) -> list[Any]:
+    query = f"SELECT {columns} FROM span_utilization WHERE kind = 'step' AND phase = 'window'"
+    return [*con.execute(query).fetchall()[0]]
+
+
+def test_fp32_has_both_bounds() -> None:
+    found = step_row(traced("float", "NVIDIA H100 80GB HBM3"), "mfu_busy, mfu_busy_tf32, mfu_wall, suspect, bound_by")
+    at_peak_us = 2 * 1024**3 / 66.9e6, 2 * 1024**3 / 494.7e6
+    assert found == [near(at_peak_us[0] / 100), near(at_peak_us[1] / 100), near(at_peak_us[0] / 400), False, "compute"]
+
+
+def test_what_cannot_be_is_kept_and_flagged() -> None:
+    found = step_row(traced("c10::BFloat16", "NVIDIA H100 80GB HBM3", kernel_us=1), "mfu_busy, suspect")
+    assert found == [near(2 * 1024**3 / 989.4e6), True]
+
+
+def test_an_unknown_device_has_no_utilisation() -> None:
+    columns = (
+        "flops_matrix, coverage, peak_kind, ideal_ns, mfu_wall, mfu_busy, hfu_busy, bandwidth_utilization, bound_by"
+    )
+    assert step_row(traced("float", "Radeon of a friend"), columns) == [2 * 1024**3, 1.0, *[None] * 7]
+
+
+def test_a_type_without_peak_has_no_ideal_time() -> None:
+    found = step_row(traced("double", "NVIDIA H100 80GB HBM3"), "n_ops_without_peak, ideal_ns, mfu_busy, suspect")
+    assert found == [1, None, None, False]
+
+
+def test_a_device_of_another_number_is_what_all_listed_ones_are() -> None:
+    """ROCm numbers the devices of kernels behind the host's processors."""
+    h100 = "NVIDIA H100 80GB HBM3"
+    key = "SELECT device_key FROM op_utilization"
+    assert traced("float", h100, numbers=(1, 2)).execute(key).fetchall() == [("H100-SXM",)]
+    assert traced("float", h100, numbers=(1, 8)).execute(key).fetchall() == [(None,)]
