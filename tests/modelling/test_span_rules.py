@@ -12,6 +12,7 @@ from pipelines.modelling.stacks import parents
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, op, x
+from tests.modelling.span_walk import Walk
 
 
 def module(name: str, ts: float, dur: float, tid: Any = 1) -> dict:
@@ -242,3 +243,34 @@ def test_parents_are_those_of_the_definition(shape: list[tuple[int, int, int]]) 
     rows = sorted(((t, s, s + d) for t, s, d in shape), key=lambda r: (r[0], r[1], -r[2]))
     columns = [np.array([r[k] for r in rows], dtype=np.int64) for k in range(3)]
     assert parents(*columns).tolist() == [reaching_parent(rows, i) for i in range(len(rows))]
+
+
+MAKERS = (
+    lambda ts, dur, tid, n: [note(f"note{n}", ts, dur, tid)],
+    lambda ts, dur, tid, n: [module(f"Net_{n}", ts, dur, tid)],
+    lambda ts, dur, tid, n: [op("aten::add", ts, dur, tid)],
+    lambda ts, dur, tid, n: [numbered("aten::mul", ts, dur, n, tid)],
+    lambda ts, dur, tid, n: [numbered("MulBackward0", ts, dur, n, tid, forward_thread=1)],
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(MAKERS), st.integers(0, 30), st.integers(0, 20), st.integers(1, 2), st.integers(0, 2)
+        ),
+        max_size=18,
+    ),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 2)), min_size=1, max_size=6),
+)
+def test_owners_are_those_of_a_walk_up_the_stack(spans: list[tuple], launches: list[tuple[int, int]]) -> None:
+    events = [event for make, ts, dur, tid, n in spans for event in make(ts, dur, tid, n)]
+    events += [event for i, (ts, tid) in enumerate(launches, 1) for event in launch(i, ts, tid)]
+    con, _ = connect(events)
+    run_models(con, load_catalog(), ["span_gpu_work", "kernels"])
+    rows = con.execute(
+        "SELECT k.name, w.span_id, w.phase FROM span_gpu_work AS w JOIN kernels AS k USING (trace_id, event_id)"
+    ).fetchall()
+    assert len(rows) == len(set(rows))
+    assert set(rows) == Walk(events).owners()
