@@ -1,0 +1,107 @@
+"""Peaks measured on the machine at hand: `python -m pipelines.record.peaks`: matrix products and a copy.
+
+Prints lines for `sql/rules/device_peaks.csv` (`peak_kind` measured), to stand beside those of data sheets, and the
+bandwidth of a copy as a comment. Needs torch and the standard library. A processor's numbers say cpu in their key, so
+they never stand for a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_GPU, _CPU = (8192, 1 << 30), (1024, 1 << 27)
+"""Rows of the square matrices, and bytes of the copy: large enough for the peak, small enough for a second on each."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The best of several repeats. `value` is TFLOP/s of `dtype`, or decimal GB/s (read and written) for a copy."""
+
+    dtype: str | None
+    value: float
+
+
+def measure(device: str, size: int, copy_bytes: int, seconds: float = 1.0) -> Iterator[Measured]:
+    """Matrix products of two square matrices of `size` rows in each type that the device has, then a copy.
+
+    `seconds`: how long each is repeated. A type that the device or torch cannot multiply is left out.
+    """
+    import torch
+
+    for name, dtype, tf32 in _types(torch, device):
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        try:
+            left, right = (torch.randn(size, size, device=device, dtype=torch.float32).to(dtype) for _ in range(2))
+            best = _best(lambda a=left, b=right: torch.mm(a, b), torch, device, seconds)
+        except RuntimeError:  # this device does not multiply this type
+            continue
+        yield Measured(name, 2 * size**3 / best / 1e12)
+    source = torch.ones(copy_bytes, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    yield Measured(None, 2 * copy_bytes / _best(lambda: target.copy_(source), torch, device, seconds) / 1e9)
+
+
+def _types(torch: Any, device: str) -> list[tuple[str, Any, bool]]:
+    cuda = device.startswith("cuda")
+    tf32 = [("tf32", torch.float32, True)] if cuda and torch.version.hip is None else []
+    return [("fp32", torch.float32, False), *tf32, ("bf16", torch.bfloat16, False), ("fp16", torch.float16, False)]
+
+
+def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> float:
+    """The shortest time of a run, s."""
+    wait = torch.cuda.synchronize if device.startswith("cuda") else (lambda: None)
+    run()
+    wait()
+    best, until = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        run()
+        wait()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def device_name(device: str) -> str:
+    """The GPU's name, or `cpu:` and the processor's."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"cpu:{name}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m pipelines.record.peaks", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--device", help="cuda, cuda:N or cpu; default: cuda where there is one")
+    parser.add_argument("--device-key", help="its key in sql/rules/devices.csv; default: its name")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default 1)")
+    parser.add_argument("--size", type=int, help="rows of the matrices (default 8192 on a GPU, 1024 on a CPU)")
+    given = parser.parse_args(arguments)
+    import torch
+
+    device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    size, copy_bytes = _GPU if device.startswith("cuda") else _CPU
+    name = device_name(device)
+    key = (given.device_key or name).replace(",", ";")
+    how = f"measured with torch {torch.__version__}: {given.size or size} rows; best of {given.seconds:g} s"
+    for found in measure(device, given.size or size, copy_bytes, given.seconds):
+        if found.dtype:
+            print(f"{key},{found.dtype},measured,{found.value:.4g},{how}", flush=True)
+        else:
+            print(f"# {key}: a copy reads and writes {found.value:,.0f} GB/s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Measured peaks: as fast as the same product timed by hand, and never under a GPU's key."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pipelines.record.peaks import device_name, main, measure
+
+torch = pytest.importorskip("torch")
+
+
+def test_products_and_copies_are_timed() -> None:
+    found = {m.dtype: m.value for m in measure("cpu", 256, 1 << 24, seconds=0.1)}
+    assert {"fp32", "bf16", None} <= found.keys()
+    assert "tf32" not in found
+    a, b = torch.randn(256, 256), torch.randn(256, 256)
+    times = []
+    for _ in range(50):
+        began = time.perf_counter()
+        torch.mm(a, b)
+        times.append(time.perf_counter() - began)
+    # The machine may be busy in one of the two: the order of magnitude has to be the same.
+    assert found["fp32"] == pytest.approx(2 * 256**3 / min(times) / 1e12, rel=4)
+    assert 0.05 < found[None] < 5_000
+
+
+def test_lines_for_the_rule_table(capsys: pytest.CaptureFixture) -> None:
+    main(["--device", "cpu", "--seconds", "0.02", "--size", "64"])
+    *rows, copy = capsys.readouterr().out.splitlines()
+    assert copy.startswith("# cpu:")
+    for row in rows:
+        key, dtype, kind, tflops, source = row.split(",")
+        assert key.startswith("cpu:") and key == device_name("cpu").replace(",", ";")
+        assert dtype in ("fp32", "bf16", "fp16")
+        assert kind == "measured" and float(tflops) > 0 and "best of" in source
