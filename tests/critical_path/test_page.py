@@ -5,72 +5,28 @@ After a change to what is on the page, `python -m tests.critical_path.test_page`
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import re
 import runpy
-import shlex
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli import shared
-from pipelines.cli.app import app
+from tests.pages import DOCS, Blocks, assert_links, assert_shown, blocks_of
+from tests.pages import rewrite as rewrite_page
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, PICTURES = DOCS / "critical-path.md", DOCS / "images" / "critical-path"
-WIDTH = 140
-_BLOCK = re.compile(
-    r"^```(?P<kind>python|console|toml)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.M | re.DOTALL
-)
-
-
-def ran(page: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Each block with what it printed, in the current folder; TOML becomes the file scenarios.toml."""
-    names: dict[str, Any] = {"__name__": "page"}
-    for block in _BLOCK.finditer(page):
-        if block["kind"] == "toml":
-            Path("scenarios.toml").write_text(block["code"])
-            printed = ""
-        elif block["kind"] == "python":
-            line = page.count("\n", 0, block.start("code"))
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(compile("\n" * line + block["code"], str(PAGE), "exec"), names)
-            printed = out.getvalue()
-        else:
-            printed = "".join(answer(command) for command in block["code"].split("$ ")[1:])
-        yield block, "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
-
-
-def answer(command: str) -> str:
-    """What a command prints on a terminal WIDTH wide, without what changes from run to run."""
-    program, *words = shlex.split(command)
-    assert program == "tracelake"
-    said = CliRunner().invoke(app, words)
-    assert (said.exit_code != 0) == ("error:" in said.stderr), said.output
-    return "" if words[0] == "ingest" else said.stdout + said.stderr  # ingest says how fast it was
 
 
 @pytest.fixture(scope="module")
-def blocks(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[re.Match[str], str]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("page"))
-        patch.setattr(shared.out, "_width", WIDTH)
-        return list(ran(PAGE.read_text(encoding="utf-8")))
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Blocks:
+    return blocks_of(PAGE, tmp_path_factory.mktemp("page"))
 
 
-def test_every_block_prints_what_the_page_shows(blocks: list[tuple[re.Match[str], str]]) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for block, printed in blocks:
-        assert printed == (block["shown"] or ""), f"the block in line {page.count(chr(10), 0, block.start()) + 1}"
+def test_every_block_prints_what_the_page_shows(blocks: Blocks) -> None:
+    assert_shown(PAGE, blocks)
+    assert len(blocks) >= 15
 
 
-def test_what_the_text_says_of_the_numbers(blocks: list[tuple[re.Match[str], str]]) -> None:
+def test_what_the_text_says_of_the_numbers(blocks: Blocks) -> None:
     """The page's claims in words: half in NCCL, a drag below its duration, a rival 4 us behind, what hiding gains."""
     said = {block["code"]: printed for block, printed in blocks}
     text = "\n".join(said.values())
@@ -91,11 +47,8 @@ def test_what_the_text_says_of_the_numbers(blocks: list[tuple[re.Match[str], str
     assert "sm90_xmma_gemm" in entered and "nccl" not in entered
 
 
-def test_pictures_and_blocks_are_all_on_the_page(blocks: list[tuple[re.Match[str], str]]) -> None:
+def test_pictures_are_all_on_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    kinds = ("python", "console", "toml")
-    assert len(blocks) == sum(page.count(f"```{kind}\n") for kind in kinds) >= 15
-    assert len([block for block, _ in blocks if block["shown"]]) == page.count("```text\n")
     files = runpy.run_path(str(PICTURES / "draw.py"))["files"]()
     assert {path.name for path in PICTURES.glob("*.svg")} == set(files)
     for name, text in files.items():
@@ -104,26 +57,13 @@ def test_pictures_and_blocks_are_all_on_the_page(blocks: list[tuple[re.Match[str
 
 
 def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)", PAGE.read_text(encoding="utf-8")):
-        assert (DOCS / target).is_file(), target
+    assert_links(PAGE)
 
 
 def rewrite() -> None:
     """Put what the blocks print in their places, and draw the pictures."""
     runpy.run_path(str(PICTURES / "draw.py"), run_name="__main__")
-    page = PAGE.read_text(encoding="utf-8")
-    home, parts, end = Path.cwd(), [], 0
-    shared.out.width = WIDTH
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            for block, printed in ran(page):
-                text = f"\n```text\n{printed}```\n" if printed else ""
-                parts += [page[end : block.start()], f"```{block['kind']}\n{block['code']}```\n{text}"]
-                end = block.end()
-        finally:
-            os.chdir(home)
-    PAGE.write_text("".join(parts) + page[end:], encoding="utf-8")
+    rewrite_page(PAGE)
 
 
 if __name__ == "__main__":
