@@ -22,7 +22,7 @@ def test_products_and_copies_are_timed() -> None:
         torch.mm(a, b)
         times.append(time.perf_counter() - began)
     # The machine may be busy in one of the two: the order of magnitude has to be the same.
-    assert found["fp32"] == pytest.approx(2 * 256**3 / min(times) / 1e12, rel=4)
+    assert 0.1 < found["fp32"] / (2 * 256**3 / min(times) / 1e12) < 10
     assert 0.05 < found[None] < 5_000
 
 
