@@ -1,8 +1,9 @@
 -- One row: an interval that counts for a profiler step: GPU work launched in it, GPU work that runs during it, and CPU events of its stages.
 -- How: by the launch's start; GPU work that runs during the step counts as running only; CPU events are clipped to the step.
+-- A kernel SendRecv of which the trace tells nothing may be an all-to-all, so it is a collective and no transfer.
 WITH launched AS (
     SELECT
-        k.trace_id, s.step, k.event_id, k.ts_ns, k.end_ns, k.cat, k.class, k.name, c.kind AS collective, e.ts_ns AS launch_ns
+        k.trace_id, s.step, k.event_id, k.ts_ns, k.end_ns, k.cat, k.class, k.name, c.kind = 'sendrecv' AND NOT c.waits_for_all AS is_transfer, e.ts_ns AS launch_ns
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
     JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.ts_ns >= s.start_ns AND e.ts_ns < s.end_ns
@@ -34,7 +35,7 @@ parts AS (
     SELECT
         l.trace_id, l.step, l.ts_ns, greatest(l.end_ns, l.ts_ns) AS end_ns,
         CASE
-            WHEN l.cat = 'kernel' AND l.collective = 'sendrecv' THEN 'transfer'
+            WHEN l.is_transfer THEN 'transfer'
             WHEN l.class = 'COMMUNICATION' THEN 'collective'
             WHEN l.cat = 'kernel' AND o.event_id IS NOT NULL THEN 'optimizer'
             WHEN l.cat = 'kernel' THEN 'compute'

@@ -91,6 +91,12 @@ def test_exposed_communication_of_a_real_trace_is_the_reference_s(reference: dic
     assert found == expected
 
 
+def transfer(name: str, start: float, duration: float, correlation: int) -> dict[str, Any]:
+    event = kernel("ncclDevKernel_SendRecv", start, duration, correlation, stream=9)
+    event["args"]["Collective name"] = name
+    return event
+
+
 def test_a_step_of_a_pipeline_s_rank() -> None:
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     events = [
@@ -98,9 +104,9 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
         x("user_annotation", loader, 90, 30), x("cpu_op", loader, 110, 15),  # 100 to 125: clipped, counted once
         call("cudaLaunchKernel", 95, 1, 1), kernel("before", 105, 10, 1),  # runs in the step, but is of the one before
         call("cudaMemcpyAsync", 126, 1, 2), kernel("Memcpy HtoD (Pinned -> Device)", 128, 4, 2, cat="gpu_memcpy"),
-        call("cudaLaunchKernel", 130, 1, 3), kernel("ncclDevKernel_SendRecv", 130, 20, 3, stream=9),
+        call("cudaLaunchKernel", 130, 1, 3), transfer("recv", 130, 20, 3),
         call("cudaLaunchKernel", 132, 1, 4), kernel("forward", 140, 20, 4),
-        call("cudaLaunchKernel", 134, 1, 5), kernel("ncclDevKernel_SendRecv", 160, 10, 5, stream=9),
+        call("cudaLaunchKernel", 134, 1, 5), transfer("send", 160, 10, 5),
         call("cudaLaunchKernel", 136, 1, 6), kernel("backward", 170, 20, 6),
         x("user_annotation", "Optimizer.step#SGD.step", 180, 10),
         call("cudaLaunchKernel", 182, 1, 7), kernel("update", 205, 5, 7),
@@ -123,3 +129,12 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
 def test_without_gpu_work_nothing_was_measured() -> None:
     columns = "load_ns, comp_ns, save_ns, efficiency, dragging_stage, comm_ns, exposed_comm_share, bubble_upper"
     assert rows_of([x("user_annotation", "ProfilerStep#3", 100, 100)], "step_pipeline", columns) == [(None,) * 8]
+
+
+def test_what_may_be_an_all_to_all_makes_no_bubble() -> None:
+    events = [
+        x("user_annotation", "ProfilerStep#3", 0, 100),
+        call("cudaLaunchKernel", 10, 1, 1), kernel("ncclDevKernel_SendRecv", 20, 10, 1, stream=9),
+        call("cudaLaunchKernel", 12, 1, 2), kernel("forward", 40, 10, 2),
+    ]  # fmt: skip
+    assert rows_of(events, "step_pipeline", "bubble_upper, comm_ns, exposed_comm_share") == [(None, 10_000, 1.0)]
