@@ -186,6 +186,11 @@ def test_a_window_takes_launches_of_all_threads_of_its_process_from_its_start_to
     }
 
 
+def test_a_call_of_the_hip_runtime_is_a_launch() -> None:
+    hip = call("hipLaunchKernel", 5, 1, 1, cat="hip_runtime")
+    assert owners([module("Net_0", 0, 10), hip, kernel("k1", 20, 5, 1)]) == {("k1", "Net_0", 0, "fwd")}
+
+
 def test_kinds_names_numbers_and_parents() -> None:
     events = [
         *(note("ProfilerStep#12", 0, 100), note("SWP/Load/iter3", 10, 20), note("loss", 40, 10)),
