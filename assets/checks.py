@@ -8,12 +8,18 @@ import duckdb
 
 from assets.common import Span, markdown_table
 from pipelines.lake import Lake
+from pipelines.lake.layout import CAPTURE_MARK, mark_of
 from pipelines.models.catalog import load_catalog
 
 _UNIQUE = re.compile(r"^unique\((.+)\)$")
 _FINDINGS = """
     SELECT "check", severity, count(DISTINCT trace_id) AS traces, sum(n) AS n, min(detail) AS example
     FROM read_parquet(?) WHERE severity = ? GROUP BY ALL ORDER BY n DESC
+"""
+_OF_CAPTURES = """
+    SELECT "check", severity, count(DISTINCT capture_id) AS captures, sum(n) AS n, min(detail) AS example
+    FROM (FROM read_parquet(?) QUALIFY batch_id = max(batch_id) OVER (PARTITION BY capture_id)) WHERE severity = ?
+    GROUP BY ALL ORDER BY n DESC
 """
 _REJECTED = "SELECT path, byte_offset, reason FROM read_parquet(?) ORDER BY seen_at DESC"
 
@@ -40,10 +46,10 @@ def _is_unique(columns: list[str]) -> Evaluate:
     return evaluate
 
 
-def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity) -> Evaluate:
+def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, of: str = "traces") -> Evaluate:
     def evaluate(files: list[str]) -> dg.AssetCheckResult:
-        rows = _fetch(_FINDINGS, files, severity)
-        shown = dg.MetadataValue.md(markdown_table(["check", "severity", "traces", "n", "example"], rows))
+        rows = _fetch(_FINDINGS if of == "traces" else _OF_CAPTURES, files, severity)
+        shown = dg.MetadataValue.md(markdown_table(["check", "severity", of, "n", "example"], rows))
         return dg.AssetCheckResult(
             passed=not rows, severity=shown_as, metadata={"kinds": len(rows), **({"found": shown} if rows else {})}
         )
@@ -75,14 +81,19 @@ def all_checks() -> dict[tuple[str, str], tuple[dg.AssetCheckSpec, Evaluate]]:
         if model.private:
             continue
         for check in model.checks:
-            columns = unique_columns(check)
+            # A capture that grew within the day is in several batches; the newest counts.
+            columns = unique_columns(check) + (["batch_id"] if mark_of(name) == CAPTURE_MARK else [])
             about = f"No two rows of a batch have the same {', '.join(columns)}."
-            spec = dg.AssetCheckSpec("unique_" + "_".join(columns), asset=name, description=about)
+            named = "unique_" + "_".join(unique_columns(check))
+            spec = dg.AssetCheckSpec(named, asset=name, description=about)
             made.append((spec, _is_unique(columns)))
     for severity, shown_as in (("error", dg.AssetCheckSeverity.ERROR), ("warning", dg.AssetCheckSeverity.WARN)):
         about = f"`quality` has no row of severity {severity}."
         spec = dg.AssetCheckSpec(f"no_{severity}", asset="quality", description=about)
         made.append((spec, _no_findings(severity, shown_as)))
+    about = "`capture_quality` has no row of severity warning: every file has its place, every lane and clock holds."
+    spec = dg.AssetCheckSpec("no_warning", asset="capture_quality", description=about)
+    made.append((spec, _no_findings("warning", dg.AssetCheckSeverity.WARN, "captures")))
     spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description="Every file of the day went in.")
     made.append((spec, _nothing_rejected))
     return {(spec.asset_key.to_user_string(), spec.name): (spec, evaluate) for spec, evaluate in made}

@@ -77,7 +77,7 @@ def test_every_header_check_is_an_asset_check() -> None:
         ("capture_metrics", "no_regression"),
     }
     assert keys == set(all_checks()) | own
-    assert len(keys) == promised + 3 + len(own)  # quality: error, warning; rejects
+    assert len(keys) == promised + 4 + len(own)  # quality: error, warning; capture_quality; rejects
 
 
 def test_names_for_the_progress_bar() -> None:

@@ -1,0 +1,38 @@
+"""Tables of captures through Dagster: late ranks within a day, and what the checks say of them."""
+
+import json
+from pathlib import Path
+
+import duckdb
+
+from tests.dagster.conftest import write_trace
+
+
+def as_rank(path: Path, rank: int) -> Path:
+    content = json.loads(path.read_text())
+    content["distributedInfo"] = {"rank": rank, "world_size": 2}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def checks_of(result) -> dict[str, bool]:
+    return {
+        f"{one.asset_key.to_user_string()}.{one.check_name}": one.passed for one in result.get_asset_check_evaluations()
+    }
+
+
+def test_late_ranks_within_a_day_and_a_rank_that_comes_twice(run, inbox: Path, tmp_path: Path) -> None:
+    as_rank(write_trace(inbox / "rank0.json"), 0)
+    run()
+    as_rank(write_trace(inbox / "rank1.json", 3), 1)
+    checks = checks_of(run())
+    of_captures = {name: ok for name, ok in checks.items() if name.startswith("capture")}
+    assert of_captures["captures.unique_capture_id"] and all(of_captures.values())
+    with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
+        assert con.execute("SELECT n_ranks, n_traces FROM captures").fetchall() == [(2, 2)]
+        assert con.execute("SELECT rank FROM capture_ranks ORDER BY rank").fetchall() == [(0,), (1,)]
+    as_rank(write_trace(inbox / "again.rank1.json", 5), 1)
+    checks = checks_of(run())
+    assert not checks["capture_quality.no_warning"] and checks["captures.unique_capture_id"]
+    with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
+        assert con.execute("SELECT n_ranks, n_traces FROM captures").fetchall() == [(2, 3)]
