@@ -24,13 +24,14 @@ import duckdb
 
 from pipelines.fleet.straggler.lake import create_job_table, ingest_jobs, job_files
 from pipelines.flight_recorder.lake import create_dump_table, dump_files, ingest_dumps
-from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, REJECTS, Batch, table_files
+from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLES, REJECTS, Batch, table_files
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
 from pipelines.lake.store import Lake
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.origin import describe_origin
+from pipelines.recordings import create_recording_table, ingest_recordings, is_recording_part, recording_folders
 from pipelines.runs import RUN_TABLES, create_run_table, ingest_runs, is_run_table, run_folders
 from pipelines.sqltext import file_list, quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
@@ -57,7 +58,8 @@ class TraceRow:
 
     The folder of a run of a schedule is one row: `trace_id` is its run's id, `n_events` its task timings. So is the
     op-level trace of a job: `trace_id` is its job_id, `n_events` its ops. And so are the Flight Recorder dumps of a
-    folder: `trace_id` is their set_id, `n_events` the calls in their rings.
+    folder: `trace_id` is their set_id, `n_events` the calls in their rings; and the folder of a recording: `trace_id` is
+    its recording_id, `n_events` its samples.
     """
 
     path: str
@@ -116,14 +118,16 @@ def ingest(
     `on_file(row)` is called after each file, `on_bytes(n)` while packed bytes are read. Files are committed in batches
     of 500 traces or 2 GiB of JSON, so a crash loses at most the batch it hit, and running again completes it. Files of
     the lake itself are passed over. Folders that hold runs of schedules come in, too (`pipelines/runs.py`), and so do
-    op-level traces of jobs with the YAML file beside them (`pipelines/fleet/straggler/lake.py`), and the Flight
-    Recorder dumps of a folder (`pipelines/flight_recorder/lake.py`). Raises duckdb.IOException or OSError where the
-    lake cannot be written.
+    op-level traces of jobs with the YAML file beside them (`pipelines/fleet/straggler/lake.py`), the Flight Recorder
+    dumps of a folder (`pipelines/flight_recorder/lake.py`), and folders of recordings (`pipelines/recordings.py`).
+    Raises duckdb.IOException or OSError where the lake cannot be written.
     """
     lake.sweep()
     report = IngestReport()
     given = [path for path in expand(paths) if not path.absolute().is_relative_to(lake.root)]
     runs = run_folders(given)
+    recordings = recording_folders(given)
+    given = [path for path in given if not is_recording_part(path)]
     jobs = job_files(path for path in given if not is_run_table(path))
     dumps = dump_files(path for path in given if not is_run_table(path))
     of_others = {path for several in (*jobs.values(), *dumps.values()) for path in several}
@@ -151,13 +155,19 @@ def ingest(
         sets = ingest_dumps(dumps, lake, job)
         rows = [TraceRow(str(r.path), r.status, r.set_id, None, r.n_entries, None, r.seconds, r.reason) for r in sets]
         _report_others(rows, lake, report, on_file)
+    if recordings:
+        kept = ingest_recordings(recordings, lake)
+        rows = [
+            TraceRow(str(r.folder), r.status, r.recording_id, None, r.n_rows, None, r.seconds, r.reason) for r in kept
+        ]
+        _report_others(rows, lake, report, on_file)
     return report
 
 
 def _report_others(
     rows: list[TraceRow], lake: Lake, report: IngestReport, on_file: Callable[[TraceRow], Any] | None
 ) -> None:
-    """Runs of schedules, jobs and dumps come in together; those that did not become rows of `rejects`, as files do."""
+    """Runs, jobs, dumps and recordings come in together; those that did not become rows of `rejects`, as files do."""
     if rejected := [r for r in rows if r.status == "rejected"]:
         with _OpenBatch(lake, None) as batch:
             for r in rejected:
@@ -332,3 +342,5 @@ def empty_lake_tables(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
         create_job_table(con, catalog, table)
     for table in DUMP_TABLES:
         create_dump_table(con, catalog, table)
+    for table in RECORDING_TABLES:
+        create_recording_table(con, catalog, table, [])

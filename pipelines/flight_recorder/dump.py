@@ -89,8 +89,10 @@ class Dump:
 def is_dump(path: Path) -> bool:
     """Whether a file looks like a dump, whatever its name: by its first key (JSON) or the keys near its start (pickle).
 
-    A file that cannot be read is none.
+    What is no regular file, or cannot be read, is none.
     """
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)

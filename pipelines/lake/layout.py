@@ -19,6 +19,8 @@ JOB_MARK = "op_jobs"
 JOB_TABLES = (JOB_MARK, "straggler_what_if", "straggler_steps", "straggler_rank_scores")
 DUMP_MARK = "flight_recorder_dumps"
 DUMP_TABLES = (DUMP_MARK, "flight_recorder_entries", "flight_recorder_verdicts")
+RECORDING_MARK = "recordings"
+RECORDING_TABLES = (RECORDING_MARK, "host_samples", "gpu_samples", "span_samples")
 # Tables of captures are computed after ingestion, for a capture anew when late ranks come: its newest batch counts.
 CAPTURE_MARK = "captures"
 CAPTURE_TABLES = (
@@ -38,7 +40,14 @@ CAPTURE_TABLES = (
     "capture_metrics",
     "capture_losses",
 )
-KEYS = {MARK: "trace_id", RUN_MARK: "run_id", JOB_MARK: "job_id", DUMP_MARK: "set_id", CAPTURE_MARK: "capture_id"}
+KEYS = {
+    MARK: "trace_id",
+    RUN_MARK: "run_id",
+    JOB_MARK: "job_id",
+    DUMP_MARK: "set_id",
+    RECORDING_MARK: "recording_id",
+    CAPTURE_MARK: "capture_id",
+}
 REJECTS = "rejects"
 STAGING = ".staging"
 RETIRED = ".retired"  # batches that are hidden, to be removed; in `removed/` those that are gone (retention.py)
@@ -76,6 +85,8 @@ def mark_of(table: str) -> str:
         return JOB_MARK
     if table in DUMP_TABLES:
         return DUMP_MARK
+    if table in RECORDING_TABLES:
+        return RECORDING_MARK
     if table in CAPTURE_TABLES:
         return CAPTURE_MARK
     return RUN_MARK if table.startswith("schedule_") else MARK

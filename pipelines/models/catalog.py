@@ -43,6 +43,10 @@ GIVEN = {
     "_staged_flight_recorder_dumps": "ingest",
     "_staged_flight_recorder_entries": "ingest",
     "_staged_flight_recorder_verdicts": "ingest",
+    "_staged_recordings": "ingest",
+    "_staged_host_samples": "ingest",
+    "_staged_gpu_samples": "ingest",
+    "_staged_span_samples": "ingest",
     "window_requests": "canonical",
     "switch_overrides": "canonical",
     "execution_nodes": "canonical",
@@ -78,6 +82,7 @@ _ACROSS_BATCHES = (
     "regression_samples",
     "capture_costs",
     "flight_recorder_matches",
+    "host_rates",
 )
 
 

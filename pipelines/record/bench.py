@@ -1,0 +1,99 @@
+"""`python -m pipelines.record.bench`: what sampled span timing costs a training loop, measured against the plain loop.
+
+Method: one small transformer on random data; blocks of plain steps and blocks of recorded steps take turns, in random
+order within each pair, so that drift and neighbours hit both alike; the overhead is that of the summed times. Sampled
+and other steps of the recorded blocks are also told apart. On a GPU, a block's time ends when the GPU is through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+
+from pipelines.record.spans import record_spans
+
+
+def main(given: list[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.record.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--rate", type=float, default=0.05, help="share of steps that are sampled (default 0.05)")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of blocks (default 20)")
+    parser.add_argument("--steps", type=int, default=20, help="steps a block (default 20)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch's operators on the CPU (default 1)")
+    args = parser.parse_args(given)
+    torch.set_num_threads(args.threads)
+    model, train = _loop(torch.device(args.device))
+    with tempfile.TemporaryDirectory() as folder, record_spans(model, folder, args.rate) as spans:
+        plain, recorded, by_kind = measure(train, spans, args.pairs, args.steps)
+    ratios = [r / p for p, r in zip(plain, recorded, strict=True)]
+    n_modules = sum(1 for _ in model.modules())
+    print(
+        f"method: {args.pairs} pairs of blocks of {args.steps} steps, plain and recorded in turn, order drawn; "
+        f"transformer of {n_modules} modules on {args.device}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+    )
+    per_step = [1e3 * sum(times) / args.pairs / args.steps for times in (plain, recorded)]
+    print(f"plain loop: {per_step[0]:.3f} ms a step; recorded at rate {args.rate:g}: {per_step[1]:.3f} ms a step")
+    print(
+        f"overhead: {100 * (per_step[1] / per_step[0] - 1):+.2f} % of the summed times; median of the pairs "
+        f"{100 * (statistics.median(ratios) - 1):+.2f} %, quartiles "
+        f"{', '.join(f'{100 * (q - 1):+.2f} %' for q in statistics.quantiles(ratios, n=4)[::2])}"
+    )
+    for kind, times in by_kind.items():
+        if times:
+            print(
+                f"{kind} steps: {len(times)}, median {1e3 * statistics.median(times):.3f} ms (time of the host's calls)"
+            )
+
+
+def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[list, list, dict[str, list[float]]]:
+    """Seconds of each plain and each recorded block, and of the recorded steps by whether they were sampled."""
+    dice = random.Random(1)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    by_kind: dict[str, list[float]] = {"sampled": [], "other": []}
+    for _ in range(pairs):
+        for is_recorded in dice.sample((False, True), 2):
+            began = time.perf_counter()
+            for _ in range(steps):
+                before, at = spans.n_sampled, time.perf_counter()
+                with spans.step() if is_recorded else nullcontext():
+                    train()
+                if is_recorded:
+                    by_kind["sampled" if spans.n_sampled > before else "other"].append(time.perf_counter() - at)
+            _finish()
+            times[is_recorded].append(time.perf_counter() - began)
+    return times[False], times[True], by_kind
+
+
+def _loop(device: torch.device) -> tuple[torch.nn.Module, Callable[[], None]]:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batch = torch.randn(8, 32, 128, device=device)
+
+    def train() -> None:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    for _ in range(5):
+        train()
+    _finish()
+    return model, train
+
+
+def _finish() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""`python -m pipelines.record.counters`: counters of a process and of the GPUs, sampled beside it.
+
+    python -m pipelines.record.counters --hz 10 --out recordings/ -- torchrun train.py
+    python -m pipelines.record.counters --pid 4711 --seconds 60 --out recordings/
+
+`tracelake ingest recordings/` takes the folder in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from pipelines.record.host import ProcessGone
+from pipelines.record.sampler import CounterSampler
+
+_POLL = 0.02  # seconds
+
+
+def main(given: list[str] | None = None) -> int:
+    """Sample until the process or command ends, or Ctrl-C; returns the command's exit status, else 0."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.record.counters", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--pid", type=int, help="process to sample; or give a command after --")
+    parser.add_argument("--hz", type=float, default=10, help="samples a second (default 10)")
+    parser.add_argument("--out", required=True, help="folder that the recording's folder is made in")
+    parser.add_argument("--seconds", type=float, help="stop after this time")
+    parser.add_argument("--run-id", help="name that recordings of one run have in common")
+    parser.add_argument("--rank", type=int, help="rank of the process (default: the environment's RANK)")
+    parser.add_argument("command", nargs="*", help="command to run and to sample")
+    args = parser.parse_args(given)
+    if (args.pid is None) == (not args.command):
+        parser.error("give either --pid or a command after --")
+    child = None
+    try:
+        if args.command:
+            child = subprocess.Popen(args.command)
+        pid = child.pid if child else args.pid
+        command = shlex.join(args.command) or None
+        sampler = CounterSampler(pid, args.out, args.hz, args.run_id, args.rank, command)
+    except (ProcessGone, ImportError, OSError, ValueError) as error:
+        if child:
+            child.terminate()
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    status = _wait(child, sampler, args.seconds)
+    cost = sampler.stop()
+    print(f"{cost}\nwritten: {cost.folder}", file=sys.stderr)
+    return status
+
+
+def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: float | None) -> int:
+    """Until the command ended, the process is gone, the time is over, or somebody says stop (SIGTERM, Ctrl-C)."""
+    told = threading.Event()
+    before = [(number, signal.signal(number, lambda *_: told.set())) for number in (signal.SIGTERM, signal.SIGINT)]
+    until = None if seconds is None else time.monotonic() + seconds
+    try:
+        while not told.wait(_POLL):
+            if child and child.poll() is not None:
+                return child.returncode
+            if not sampler.is_alive or (until and time.monotonic() >= until):
+                break
+        if child and child.poll() is None:
+            child.terminate()
+        return child.wait() if child else 0
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

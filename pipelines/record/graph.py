@@ -1,0 +1,40 @@
+"""The part of the autograd graph that a module's forward made: where gradients come in and where they go out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists, mappings and the fields of model outputs, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        return [tensor for inner in value for tensor in tensors_in(inner)]
+    return []
+
+
+def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], list[Any]]:
+    """(nodes of the outputs, nodes that hand a gradient on to an input or a leaf); both empty where no gradient flows.
+
+    `before`: the nodes of the inputs as they came in.
+    A tensor with a history that reaches the module otherwise than by its inputs belongs to the module's part, too.
+    """
+    entries = list(dict.fromkeys(t.grad_fn for t in outputs if t.grad_fn is not None and t.grad_fn not in before))
+    seen, todo, exits = set(entries), list(entries), []
+    while todo:
+        node = todo.pop()
+        following = [after for after, _ in node.next_functions if after is not None]
+        # A leaf's own node is left out: a tied parameter's runs when all its users are through.
+        inner = [after for after in following if after not in before and after.next_functions]
+        if len(inner) < len(following) or not following:
+            exits.append(node)
+        fresh = [after for after in dict.fromkeys(inner) if after not in seen]
+        seen.update(fresh)
+        todo += fresh
+    return entries, exits

@@ -1,0 +1,124 @@
+"""A thread that reads counters of a process and of the GPUs at a fixed rate into a recording, and what it costs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.record.folder import Recording
+from pipelines.record.gpu import Gpus
+from pipelines.record.host import ProcessGone, reader
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What sampling took. `cpu_ns`: CPU time of the sampling thread; `write_ns`: of writing what was left at the end;
+    `mean_ns`, `worst_ns`: wall time of a sample.
+    """
+
+    n_samples: int
+    n_late: int
+    cpu_ns: int
+    write_ns: int
+    mean_ns: int
+    worst_ns: int
+    elapsed_ns: int
+    gpu_source: str
+    folder: Path
+
+    def __str__(self) -> str:
+        if not self.n_samples:
+            return "no samples: the process was gone before the first"
+        share = 100 * self.cpu_ns / max(self.elapsed_ns, 1)
+        late = f", {self.n_late} instants passed over because a sample took longer" if self.n_late else ""
+        return (
+            f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late}; a sample took {self.mean_ns / 1e3:.1f} µs on "
+            f"average, {self.worst_ns / 1e3:.1f} µs at worst (wall time); the sampling thread used "
+            f"{self.cpu_ns / 1e6:.1f} ms of CPU time (by the thread's clock), {share:.3f} % of a core, and "
+            f"{self.write_ns / 1e6:.1f} ms to write the rest at the end; GPU counters: {self.gpu_source}"
+        )
+
+
+class CounterSampler:
+    """Samples process `pid` at `hz` until `stop`, or until it is gone. Raises ProcessGone where it is not there."""
+
+    def __init__(
+        self, pid: int, out: str | Path, hz: float = 10, run_id: str | None = None, rank: int | None = None, command: str | None = None
+    ) -> None:  # fmt: skip
+        if not 0 < hz <= 1000:
+            raise ValueError(f"{hz} samples a second: give more than 0 and at most 1000")
+        self._read = reader(pid)
+        self._read()  # so that a wrong pid is an error here and not in the thread
+        self._pid, self._interval = pid, round(1e9 / hz)
+        self._gpus = Gpus()
+        self._recording = Recording(out, "counters", run_id, pid, rank)
+        self._command = command
+        self._times: list[int] = []
+        self._late = self._cpu = 0
+        self._error: BaseException | None = None
+        self._stop = threading.Event()
+        self._began_unix, self._began = time.time_ns(), time.monotonic_ns()
+        self._thread = threading.Thread(target=self._run, name="counter-sampler", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> CounterSampler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def is_alive(self) -> bool:
+        """It samples; False when the process is gone."""
+        return self._thread.is_alive()
+
+    def stop(self) -> Cost:
+        """Stop, write, and say what it cost. Raises what the thread died of."""
+        self._stop.set()
+        self._thread.join()
+        self._gpus.close()
+        elapsed = time.monotonic_ns() - self._began
+        began = time.thread_time_ns()
+        folder = self._recording.close(
+            command=self._command,
+            source=self._gpus.source,
+            started_ns=self._began_unix,
+            ended_ns=self._began_unix + elapsed,
+            interval_ns=self._interval,
+            n_late=self._late,
+            cost_ns=self._cpu,
+        )
+        write = time.thread_time_ns() - began
+        n = len(self._times)
+        mean, worst = sum(self._times) // max(n, 1), max(self._times, default=0)
+        if self._error is not None:
+            raise self._error
+        return Cost(n, self._late, self._cpu, write, mean, worst, elapsed, self._gpus.source, folder)
+
+    def _run(self) -> None:
+        began, due = time.thread_time_ns(), time.monotonic_ns()
+        try:
+            while not self._stop.is_set():
+                self._sample()
+                due += self._interval
+                now = time.monotonic_ns()
+                if due < now:  # keep the rhythm instead of catching up
+                    missed = (now - due) // self._interval + 1
+                    self._late += missed
+                    due += missed * self._interval
+                self._stop.wait((due - time.monotonic_ns()) / 1e9)
+        except ProcessGone:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._cpu = time.thread_time_ns() - began
+
+    def _sample(self) -> None:
+        mono, unix = time.monotonic_ns(), time.time_ns()
+        common = {"pid": self._pid, "t_unix_ns": unix, "t_mono_ns": mono, "interval_ns": self._interval}
+        self._recording.add("host_samples", [{**common, **self._read()}])
+        self._recording.add("gpu_samples", [{"t_unix_ns": unix, **row} for row in self._gpus.sample()])
+        self._times.append(time.monotonic_ns() - mono)

@@ -1,0 +1,113 @@
+"""Times of a model's modules, on some of a training loop's steps:
+
+    spans = record_spans(model, "recordings/", rate=0.05)
+    for batch in loader:
+        with spans.step():
+            ...  # forward, backward, optimizer, as before
+
+Steps that are not sampled run the plain model: hooks are there only during a sampled step. On CUDA, times are those of
+events on the stream, read when they are done, so no step waits for the GPU; elsewhere those of the clock. `close()`,
+or the interpreter's end, writes the rest.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipelines.record.clocks import CudaClock, HostClock
+from pipelines.record.folder import Recording
+from pipelines.record.step import SampledStep
+
+
+def record_spans(
+    model: torch.nn.Module,
+    out: str | Path,
+    rate: float = 0.05,
+    *,
+    run_id: str | None = None,
+    rank: int | None = None,
+    seed: int = 0,
+) -> SpanRecorder:
+    """A recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
+
+    Ranks with one seed sample the same steps. Raises ValueError for a rate outside of 0 to 1.
+    """
+    if not 0 <= rate <= 1:
+        raise ValueError(f"rate {rate}: give the share of steps to sample, 0 to 1")
+    return SpanRecorder(model, out, rate, run_id, rank, seed)
+
+
+class SpanRecorder:
+    """See `record_spans`. Not for several threads at once; the backward pass may use threads of its own."""
+
+    def __init__(
+        self, model: torch.nn.Module, out: str | Path, rate: float, run_id: str | None, rank: int | None, seed: int
+    ) -> None:
+        self.rate, self.n_steps, self.n_sampled = rate, 0, 0
+        self._names = {module: name or type(model).__name__ for name, module in model.named_modules()}
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._clock = CudaClock(self._device) if self._device.type == "cuda" else HostClock()
+        self._dice = random.Random(seed)
+        self._open: list[SampledStep] = []  # measured, but the GPU is not through with them
+        # A rate of 0 leaves nothing behind, not even a folder.
+        self._recording = Recording(out, "spans", run_id, os.getpid(), rank) if rate else None
+        self._began_ns = time.time_ns()
+        atexit.register(self.close)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around a step of the loop. What the step raises is passed on; its spans are marked as failed."""
+        number = self.n_steps
+        self.n_steps += 1
+        if self._recording is None or self._dice.random() >= self.rate:
+            yield
+            return
+        self.n_sampled += 1
+        self._write_finished()
+        sampled = SampledStep(number, self._names, self._clock)
+        try:
+            with sampled.recorded():
+                yield
+        finally:
+            self._open.append(sampled)
+
+    def close(self) -> Path | None:
+        """Write what is left and make the recording whole; returns its folder, None at rate 0. Once is enough."""
+        atexit.unregister(self.close)
+        if self._recording is None:
+            return None
+        recording, self._recording = self._recording, None
+        self._clock.wait()  # after the loop: the only wait there is
+        for sampled in self._open:
+            recording.add("span_samples", sampled.rows())
+        self._open.clear()
+        return recording.close(
+            source=self._clock.name,
+            device=str(self._device),
+            rate=self.rate,
+            n_steps=self.n_steps,
+            n_sampled_steps=self.n_sampled,
+            started_ns=self._began_ns,
+            ended_ns=time.time_ns(),
+        )
+
+    def _write_finished(self) -> None:
+        """Rows of the sampled steps that the GPU is through with; asking does not wait."""
+        while self._open and self._open[0].is_done and self._recording is not None:
+            sampled = self._open.pop(0)
+            self._recording.add("span_samples", sampled.rows())
+
+    def __enter__(self) -> SpanRecorder:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

@@ -1,0 +1,23 @@
+-- One row: a recording of counters or of spans (python -m pipelines.record.counters, pipelines.record.spans). This table is the commit mark of recordings: rows of the other tables of recordings count only where their recording is here.
+-- check: unique(recording_id)
+SELECT
+    CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording.
+    CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    CAST(kind AS VARCHAR) AS kind,  -- counters or spans.
+    CAST(run_id AS VARCHAR) AS run_id,  -- What recordings of one run have in common; the recording itself where no name was given.
+    CAST(host AS VARCHAR) AS host,  -- Host.
+    CAST(rank AS BIGINT) AS rank,  -- Rank; NULL where nothing says so.
+    CAST(pid AS BIGINT) AS pid,  -- Process that was recorded.
+    CAST(command AS VARCHAR) AS command,  -- Command that the recorder ran; NULL where it was given a process.
+    CAST(device AS VARCHAR) AS device,  -- Device of the model; NULL for counters.
+    CAST(source AS VARCHAR) AS source,  -- Of counters: nvml, or why there are no GPU counters; of spans: host or cuda, the clock.
+    CAST(started_ns AS BIGINT) AS started_ns,  -- Start, ns since the Unix epoch.
+    CAST(ended_ns AS BIGINT) AS ended_ns,  -- End, ns since the Unix epoch.
+    CAST(n_rows AS BIGINT) AS n_rows,  -- Rows of its other tables.
+    CAST(interval_ns AS BIGINT) AS interval_ns,  -- Of counters: time between two samples, ns.
+    CAST(n_late AS BIGINT) AS n_late,  -- Of counters: instants that were passed over because a sample took longer.
+    CAST(cost_ns AS BIGINT) AS cost_ns,  -- Of counters: CPU time that sampling took, ns.
+    CAST(rate AS DOUBLE) AS rate,  -- Of spans: share of steps that were to be sampled.
+    CAST(n_steps AS BIGINT) AS n_steps,  -- Of spans: steps of the loop.
+    CAST(n_sampled_steps AS BIGINT) AS n_sampled_steps  -- Of spans: those that were sampled.
+FROM _staged_recordings

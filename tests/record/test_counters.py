@@ -1,0 +1,166 @@
+"""Counters: files of /proc as they are written down in proc(5), a busy process and a sleeping one, a made NVML."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.record import gpu
+from pipelines.record.counters import main
+from pipelines.record.host import ProcessGone, parse_io, parse_stat, parse_statm, parse_status, read_proc
+from pipelines.record.sampler import CounterSampler
+
+TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def test_stat_counts_fields_from_the_last_bracket() -> None:
+    fields = [str(number) for number in range(4, 53)]  # proc(5) numbers them from 1; 3 is the state
+    found = parse_stat(f"77 (a) b (c)) R {' '.join(fields)}\n")
+    assert found == {
+        "state": "R",
+        "minflt": 10,
+        "majflt": 12,
+        "utime_ns": 14 * TICK_NS,
+        "stime_ns": 15 * TICK_NS,
+        "n_threads": 20,
+        "start_ticks": 22,
+        "cpu_last": 39,
+    }
+
+
+def test_other_files_of_proc() -> None:
+    assert parse_statm("100 50 20 5 0 30 0\n") == {
+        "rss_bytes": 50 * PAGE,
+        "shared_bytes": 20 * PAGE,
+        "data_bytes": 30 * PAGE,
+    }
+    status = "Name:\tpython\nThreads:\t3\nvoluntary_ctxt_switches:\t41\nnonvoluntary_ctxt_switches:\t7\n"
+    assert parse_status(status) == {"vol_ctx": 41, "invol_ctx": 7}
+    io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n"
+    assert parse_io(io) == {"io_read_bytes": 4096, "io_write_bytes": 8192}
+    assert parse_io("rchar: 1\n") == {"io_read_bytes": None, "io_write_bytes": None}
+
+
+def test_what_may_not_be_read_is_none(tmp_path: Path) -> None:
+    (folder := tmp_path / "5").mkdir()
+    for name in ("stat", "statm", "status"):
+        (folder / name).write_bytes(Path(f"/proc/self/{name}").read_bytes())
+    found = read_proc(5, tmp_path)  # no file io: as for a zombie
+    assert found["io_read_bytes"] is None and found["n_threads"] >= 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_this_process_s_own_counters() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    found = read_proc(os.getpid())
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert before.ru_utime - 0.02 <= found["utime_ns"] / 1e9 <= after.ru_utime + 0.02
+    assert before.ru_minflt <= found["minflt"] <= after.ru_minflt
+    assert 0 < found["rss_bytes"] <= after.ru_maxrss * 1024 * 1.1
+
+
+def test_a_busy_and_a_sleeping_process_differ(tmp_path: Path) -> None:
+    work = "import time; t = time.process_time()\nwhile time.process_time() - t < 0.5: pass"
+    for name, code in (("busy", work), ("idle", "import time; time.sleep(0.5)")):
+        assert main(["--hz", "50", "--out", str(tmp_path / name), "--", sys.executable, "-c", code]) == 0
+    cpu = {}
+    for name in ("busy", "idle"):
+        rows = table(tmp_path / name, "host_samples")
+        cpu[name] = max(row["utime_ns"] + row["stime_ns"] for row in rows) / 1e9
+        times = [row["t_mono_ns"] for row in rows]
+        assert times == sorted(set(times)) and len(times) >= 5
+    assert cpu["busy"] > 0.4 and cpu["idle"] < 0.3 and cpu["busy"] - cpu["idle"] > 0.25
+
+
+def table(folder: Path, name: str) -> list[dict]:
+    return [row for path in sorted(folder.rglob(f"{name}*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def test_the_cost_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with CounterSampler(os.getpid(), tmp_path, hz=100, run_id="r", rank=3) as sampler:
+        time.sleep(0.3)
+        cost = sampler.stop()
+    (row,) = table(tmp_path, "recordings")
+    n = len(table(tmp_path, "host_samples"))
+    assert n == cost.n_samples == len(table(tmp_path, "gpu_samples")) and n + cost.n_late <= 35
+    assert (row["run_id"], row["rank"], row["cost_ns"], row["n_late"]) == ("r", 3, cost.cpu_ns, cost.n_late)
+    assert 0 < cost.cpu_ns < cost.elapsed_ns and f"{n} samples" in str(cost)
+
+
+def test_a_process_that_ends_ends_the_recording(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    sampler = CounterSampler(child.pid, tmp_path, hz=100)
+    time.sleep(0.1)
+    child.communicate(b"\n")
+    until = time.monotonic() + 10
+    while sampler.is_alive and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not sampler.is_alive
+    assert sampler.stop().n_samples > 0
+
+
+def test_errors_name_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with pytest.raises(ProcessGone, match=f"no process {gone.pid}"):
+        CounterSampler(gone.pid, tmp_path)
+    assert main(["--pid", str(gone.pid), "--out", str(tmp_path)]) == 1
+    assert f"no process {gone.pid}" in capsys.readouterr().err
+    assert main(["--out", str(tmp_path), "--", "/no/such/command"]) == 1
+    assert "/no/such/command" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_s_exit_status_is_passed_on(tmp_path: Path) -> None:
+    assert main(["--out", str(tmp_path), "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
+
+
+class Nvml(SimpleNamespace):
+    """Two GPUs: the second tells its clock only."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_SUCCESS = 1, 2, 0, 0
+    NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
+
+    def __getattr__(self, name: str) -> object:
+        def refuse(*_: object) -> None:
+            raise Nvml.NVMLError("Not Supported")
+
+        told = {
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=91, memory=40),
+            "nvmlDeviceGetPowerUsage": 312_500,
+            "nvmlDeviceGetUUID": b"GPU-1",
+        }
+        if name == "nvmlDeviceGetClockInfo":
+            return lambda handle, kind: 1000 * kind + handle
+        return lambda handle, *_: told[name] if handle == 0 and name in told else refuse()
+
+
+def test_gpus_that_tell_little_have_nulls(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml(nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2)
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: index
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    gpus = gpu.Gpus()
+    first, second = gpus.sample()
+    assert gpus.source == "nvml"
+    assert (first["gpu_uuid"], first["sm_util"], first["mem_util"], first["power_w"]) == ("GPU-1", 91, 40, 312.5)
+    assert (first["sm_clock_mhz"], first["mem_clock_mhz"], first["temp_c"]) == (1000, 2000, None)
+    assert {key for key, value in second.items() if value is not None} == {"gpu_index", "sm_clock_mhz", "mem_clock_mhz"}
+
+
+def test_without_nvml_there_is_a_row_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    gpus = gpu.Gpus()
+    assert gpus.sample() == [{}] and gpus.source == "none: nvidia-ml-py is not installed"

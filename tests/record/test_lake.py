@@ -1,0 +1,120 @@
+"""Recordings in the lake: once, whole, with rates; and the recorders need nothing else of this project."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.publish import publish
+from pipelines.record.folder import SCHEMAS, Recording
+
+S = 10**9
+
+
+def asked(lake: Lake, query: str) -> list[tuple]:
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        return con.execute(query).fetchall()
+
+
+def recording(folder: Path) -> Path:
+    """Samples a second apart; the process began anew before the fourth."""
+    open_one = Recording(folder, "counters", "run1", 42, 3)
+    told = ((0, 7, 0, 0), (1, 7, S // 2, 100), (3, 7, 2 * S, 400), (4, 8, 0, 0), (5, 8, S, 50))
+    for at, start, user, faults in told:
+        row = {"source": "proc", "pid": 42, "t_unix_ns": 100 * S + at * S, "t_mono_ns": at * S, "start_ticks": start}
+        open_one.add("host_samples", [{**row, "utime_ns": user, "stime_ns": 0, "minflt": faults, "rss_bytes": 64}])
+        open_one.add("gpu_samples", [{"t_unix_ns": row["t_unix_ns"]}])
+    return open_one.close(source="none: made", interval_ns=S, n_late=1, cost_ns=5, started_ns=1, ended_ns=2)
+
+
+def test_rates_are_differences_and_stop_where_the_process_began_anew(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    recording(tmp_path / "in")
+    (row,) = ingest([tmp_path / "in"], lake).rows
+    assert (row.status, row.n_events) == ("ok", 10)
+    columns = "run_id, rank, (t_unix_ns - 100000000000) / 1e9, user_cores, minor_faults_per_s, read_bytes_per_s"
+    assert asked(lake, f"SELECT {columns} FROM host_rates ORDER BY t_unix_ns") == [
+        ("run1", 3, 1, 0.5, 100, None),
+        ("run1", 3, 3, 0.75, 150, None),
+        ("run1", 3, 5, 1, 50, None),
+    ]
+    assert asked(lake, "SELECT source, n_late, cost_ns, n_rows FROM recordings") == [("none: made", 1, 5, 10)]
+    assert asked(lake, "SELECT count(*), count(gpu_index), count(sm_util) FROM gpu_samples") == [(5, 0, 0)]
+
+
+def test_a_recording_comes_in_once(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    folder = recording(tmp_path / "in")
+    ingest([folder / "recordings.parquet"], lake)  # one of its files stands for all
+    before = sorted(lake.root.rglob("*.parquet"))
+    assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
+    assert sorted(lake.root.rglob("*.parquet")) == before
+    assert asked(lake, "SELECT count(*) FROM host_samples") == [(5,)]
+    for mark in lake.root.glob("recordings/*/*.parquet"):
+        mark.unlink()
+    assert asked(lake, "SELECT count(*) FROM host_samples") == [(0,)]
+
+
+def test_a_recorder_that_was_killed_is_a_rejected_folder(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    folder = recording(tmp_path / "in")
+    (folder / "recordings.parquet").unlink()
+    (row,) = ingest([tmp_path / "in"], lake).rejected
+    assert "was killed" in str(row.reason)
+    assert asked(lake, "SELECT count(*) FROM rejects") == [(1,)]
+
+
+def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from pipelines.record.spans import record_spans
+
+    net, lake = torch.nn.Linear(4, 2), Lake(tmp_path / "lake")
+    with record_spans(net, tmp_path / "in", 1, run_id="r") as spans:
+        for _ in range(3):
+            with spans.step():
+                net(torch.randn(5, 4)).sum().backward()
+    (row,) = ingest([tmp_path / "in"], lake).rows
+    assert (row.status, row.n_events) == ("ok", 9)
+    query = "SELECT phase, count(*), count(DISTINCT step), min(input_shapes), min(dur_ns) > 0 FROM span_samples GROUP BY phase ORDER BY phase"
+    assert asked(lake, query) == [
+        ("backward", 3, 3, None, True),
+        ("forward", 3, 3, "[[5, 4]]", True),
+        ("step", 3, 3, None, True),
+    ]
+
+
+def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.record.folder.PART_ROWS", 10)
+    open_one = Recording(tmp_path, "counters", None, 1, None)
+    for at in range(25):
+        open_one.add("gpu_samples", [{"t_unix_ns": at}])
+    assert len(list(tmp_path.rglob("gpu_samples-*.parquet"))) == 2
+    folder = open_one.close()
+    (ingested,) = ingest([tmp_path], Lake(tmp_path / "lake")).rows
+    assert ingested.n_events == 25
+    assert pq.read_schema(folder / "recordings.parquet").names == SCHEMAS["recordings"].names
+
+
+def test_the_recorders_import_nothing_else_of_ours() -> None:
+    modules = "counters, sampler, host, gpu, folder, spans, step, graph, clocks, bench"
+    code = f"""
+import sys
+try:
+    from pipelines.record import {modules}
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    from pipelines.record import counters, sampler, host, gpu, folder
+ours = ("pipelines", "assets", "dagster_project", "tests")
+print([n for n in sys.modules if n.split(".")[0] in ours and not (n + ".").startswith("pipelines.record.") and n != "pipelines"])
+print([n for n in ("duckdb", "pandas", "networkx", "dagster", "ibis") if n in sys.modules])
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["[]", "[]"]
