@@ -1,12 +1,24 @@
 -- One row: what a cause took of a capture's GPU time, with its price where the job's is known.
--- How: capture_losses summed over ranks; all rows of a capture add up to its span times its GPUs, exactly. Recomputation is not measured yet: its row is NULL, its time is in compute.
-WITH causes AS (
+-- How: capture_losses summed over ranks; all rows of a capture add up to its span times its GPUs, exactly. Recomputation is told apart by modules: where a rank's trace has none, its row is NULL and its time is in compute.
+WITH known AS (
+    SELECT r.capture_id, min(coalesce(a.n_in_forward_module, 0)) AS n
+    FROM capture_ranks AS r
+    LEFT JOIN span_attribution AS a ON a.trace_id = r.trace_id
+    WHERE r.left_out IS NULL
+    GROUP BY r.capture_id
+),
+causes AS (
     SELECT
         capture_id, cause, sum(gpu_ns) AS gpu_ns, sum(hidden_ns) AS hidden_ns
     FROM capture_losses
     GROUP BY capture_id, cause
     UNION ALL
-    SELECT capture_id, 'recompute', NULL, NULL FROM capture_losses GROUP BY capture_id
+    SELECT
+        k.capture_id, 'recompute', CASE WHEN k.n > 0 THEN 0 END AS gpu_ns, CASE WHEN k.n > 0 THEN 0 END AS hidden_ns
+    FROM known AS k
+    WHERE
+        k.capture_id IN (SELECT x.capture_id FROM capture_losses AS x)
+        AND k.capture_id NOT IN (SELECT x.capture_id FROM capture_losses AS x WHERE x.cause = 'recompute')
 )
 SELECT
     c.capture_id,  -- The capture.

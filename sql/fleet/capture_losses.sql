@@ -1,5 +1,5 @@
 -- One row: a cause that took a rank's GPU time, in order of precedence, with the whole of the rank's share of the capture's span divided among all causes.
--- How: a sweep over the rank's changes; of causes that hold at once the first takes the stretch: waiting for a straggler, exposed communication, launch overhead, idle host. The span of a capture is its longest rank's, on its own clock; of each device of a rank.
+-- How: a sweep over the rank's changes; of causes that hold at once the first takes the stretch: waiting for a straggler, exposed communication, launch overhead, idle host, recomputation (nothing but what activation checkpointing computes again runs). The span of a capture is its longest rank's, on its own clock; of each device of a rank.
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
     SELECT r.capture_id, r.rank, r.trace_id, t.first_ts_ns, t.last_ts_ns
@@ -53,8 +53,22 @@ waits AS (
     JOIN kernels AS k ON k.trace_id = c.trace_id AND k.event_id = c.event_id
     WHERE c.wait_ns > 0
 ),
+recomputed AS (
+    SELECT DISTINCT trace_id, event_id FROM span_gpu_work WHERE phase = 'recompute'
+),
+computing AS (
+    SELECT
+        d.capture_id, d.rank, d.device, CASE WHEN r.event_id IS NULL THEN 'FIRST_TIME' ELSE 'AGAIN' END AS what,
+        k.ts_ns AS start_ns, k.end_ns
+    FROM rank_devices AS d
+    JOIN kernels AS k ON k.trace_id = d.trace_id AND k.device = d.device
+    LEFT JOIN recomputed AS r ON r.trace_id = k.trace_id AND r.event_id = k.event_id
+    WHERE k.class = 'COMPUTATION' AND d.trace_id IN (SELECT x.trace_id FROM recomputed AS x)
+),
 stretches AS (
-    SELECT capture_id, rank, device, 'WAIT' AS what, start_ns, end_ns FROM waits
+    SELECT capture_id, rank, device, what, start_ns, end_ns FROM computing
+    UNION ALL
+    SELECT capture_id, rank, device, 'WAIT', start_ns, end_ns FROM waits
     UNION ALL
     SELECT capture_id, rank, device, scope, start_ns, end_ns FROM work WHERE scope <> 'all'
     UNION ALL
@@ -75,6 +89,8 @@ summed AS (
         sum(CASE WHEN what = 'WAIT' THEN change ELSE 0 END) AS wait,
         sum(CASE WHEN what = 'COMMUNICATION' THEN change ELSE 0 END) AS communication,
         sum(CASE WHEN what = 'COMPUTATION' THEN change ELSE 0 END) AS compute,
+        sum(CASE WHEN what = 'FIRST_TIME' THEN change ELSE 0 END) AS first_time,
+        sum(CASE WHEN what = 'AGAIN' THEN change ELSE 0 END) AS again,
         sum(CASE WHEN what = 'MEMORY' THEN change ELSE 0 END) AS memory,
         sum(CASE WHEN what = 'LAUNCH' THEN change ELSE 0 END) AS launch,
         sum(CASE WHEN what = 'HOST' THEN change ELSE 0 END) AS host
@@ -86,7 +102,7 @@ open_at AS (
         capture_id, rank, device,
         lead(ts_ns) OVER (PARTITION BY capture_id, rank, device ORDER BY ts_ns) - ts_ns AS dur_ns,
         sum(wait) OVER sofar AS wait, sum(communication) OVER sofar AS communication, sum(compute) OVER sofar AS compute,
-        sum(memory) OVER sofar AS memory, sum(launch) OVER sofar AS launch, sum(host) OVER sofar AS host
+        sum(first_time) OVER sofar AS first_time, sum(again) OVER sofar AS again, sum(memory) OVER sofar AS memory, sum(launch) OVER sofar AS launch, sum(host) OVER sofar AS host
     FROM summed
     WINDOW sofar AS (PARTITION BY capture_id, rank, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),
@@ -98,6 +114,7 @@ caused AS (
             WHEN communication > 0 AND compute = 0 THEN 'exposed_communication'
             WHEN launch > 0 THEN 'launch_overhead'
             WHEN host > 0 THEN 'idle_host'
+            WHEN again > 0 AND first_time = 0 THEN 'recompute'
             WHEN compute > 0 THEN 'compute'
             WHEN memory > 0 THEN 'exposed_memory'
             ELSE 'unattributed'
@@ -121,7 +138,7 @@ SELECT
     capture_id,  -- The capture.
     rank,  -- The rank.
     device,  -- Its device; NULL where it has no GPU work.
-    cause,  -- straggler_wait, exposed_communication, launch_overhead, idle_host, compute (nothing lost), exposed_memory, not_in_trace (the rank's trace is shorter than the longest), or unattributed.
+    cause,  -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory, not_in_trace (the rank's trace is shorter than the longest), or unattributed.
     CAST(gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
     CAST(hidden_ns AS BIGINT) AS hidden_ns  -- Of that, while kernels computed beside it, so that it was not lost, ns.
 FROM divided
