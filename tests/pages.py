@@ -1,7 +1,7 @@
 """Pages of docs/ whose code and commands run: each block is followed by what it prints, and a test compares.
 
 A `console` block holds `tracelake` commands, each behind `$ `; `name=$(tracelake … | tail -n 1 | tr -d '"')` keeps the
-last line of an answer, and later commands have it as `$name`.
+last line of an answer, and later commands have it as `$name`. Behind `> /dev/null` nothing is shown.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ def answer(command: str, kept: dict[str, str]) -> str:
     if keep := _KEPT.fullmatch(command):
         kept[keep[1]] = answer(keep[2], kept).splitlines()[-1].replace('"', "")
         return ""
+    command, quiet, _ = command.replace("\\\n", " ").partition(" > /dev/null")
     program, *words = (re.sub(r"\$(\w+)", lambda name: kept[name[1]], word) for word in shlex.split(command))
     assert program == "tracelake"
     said = CliRunner().invoke(app, words)
     failed = said.exit_code != 0 and not (words[0] == "regressions" and "REGRESSION" in said.stdout)
     assert failed == ("error:" in said.stderr), said.output
-    return "" if words[0] == "ingest" else said.stdout + said.stderr  # ingest says how fast it was
+    return "" if quiet or words[0] == "ingest" else said.stdout + said.stderr  # ingest says how fast it was
 
 
 def blocks_of(page: Path, folder: Path) -> Blocks:

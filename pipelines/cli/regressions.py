@@ -34,6 +34,8 @@ def regressions(
         print_json([{**{k: v for k, v in asdict(f).items() if k != "verdict"}, **asdict(f.verdict)} for f in found])
     else:
         out.print(_table(found) if found else "no capture of a job is complete")
+        for status, reason in dict.fromkeys((f.verdict.status, f.verdict.reason) for f in found):
+            out.print(f"{status}: {reason}", highlight=False, soft_wrap=True)
         if job is None and (unnamed := without_job(con)):
             err.print(f"[dim]{unnamed} captures have no job and are not compared; ingest them with --job[/]")
     if any(f.verdict.status == "REGRESSION" for f in found):
@@ -46,8 +48,7 @@ def _table(found: list) -> Table:
         table.add_column(name, overflow="fold")
     for name in ("base", "new", "effect", "floor", "p", "n"):
         table.add_column(name, justify="right")
-    for name in ("status", "why"):
-        table.add_column(name, overflow="fold")
+    table.add_column("status")
     colours = {"REGRESSION": "bold red", "SUSPECT": "yellow", "INSUFFICIENT": "dim", "OK": "green"}
     for row in found:
         v = row.verdict
@@ -55,7 +56,7 @@ def _table(found: list) -> Table:
         p = "" if v.p_value is None else f"{v.p_value:.2g}"
         table.add_row(
             *(row.job, row.hardware or "", str(row.n_ranks), row.metric),
-            *(*sizes, p, f"{v.n_base}+{v.n_new}", f"[{colours[v.status]}]{v.status}[/]", v.reason),
+            *(*sizes, p, f"{v.n_base}+{v.n_new}", f"[{colours[v.status]}]{v.status}[/]"),
         )
     return table
 

@@ -1,0 +1,70 @@
+"""The page docs/reading-a-fleet.md: its code and commands run and print what it shows, and draw its pictures.
+
+After a change to what is on the page, `python -m tests.fleet.test_page` writes what it prints, and the pictures.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.pages import DOCS, Blocks, assert_links, assert_shown, blocks_of, rewrite
+
+PAGE = DOCS / "reading-a-fleet.md"
+PICTURES = {name: DOCS / "images" / "fleet" / name for name in ("heat.svg", "victims.svg")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def blocks(folder: Path) -> Blocks:
+    return blocks_of(PAGE, folder)
+
+
+def test_every_block_prints_what_the_page_shows(blocks: Blocks) -> None:
+    assert_shown(PAGE, blocks)
+    assert len(blocks) >= 20
+
+
+def test_pictures_are_what_the_commands_draw(blocks: Blocks, folder: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert blocks
+    for name, path in PICTURES.items():
+        assert path.read_bytes() == (folder / name).read_bytes()
+        assert f"](images/fleet/{name})" in page
+
+
+def test_what_is_planted_is_found(blocks: Blocks) -> None:
+    """The planted waits, straggler, clock offsets and night, not as the page shows them but as the simulation knows them."""
+    said = {block["code"]: printed for block, printed in blocks}
+
+    def rows(of: str) -> list[list[str]]:
+        text = next(printed for code, printed in said.items() if of in code and "┃" in printed)
+        return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
+
+    planted = re.findall(r"rank (\d) waits +([\d.]+) us, comes last to (\d)", next(iter(said.values())))[:4]
+    found = {rank: (waits, last) for rank, waits, *_, last, _ in rows("--svg heat.svg")[:4]}
+    for rank, us, last in planted:
+        ms = float(us) / 1000
+        shown = float(found[rank][0].split()[0])
+        assert (abs(shown - ms) < 0.02, found[rank][1]) == (True, f"{last} of 8")
+    clocks = {int(row[0]): (int(row[1]), int(row[2])) for row in rows("FROM clock_offsets")}
+    for rank, offset in enumerate((0, 40_000, -25_000, 15_000)):
+        assert abs(clocks[rank][0] - offset) <= clocks[rank][1] + clocks[0][1]
+    assert [row[-1] for row in rows("AS night")[:15]].count("rank 1") == 5
+    assert rows("persistent_stragglers")[-1][:4] == ["nightly", "1", "15", "5"]
+    for day, causes, span in rows("all_causes_ms")[-3:]:
+        assert causes == span, day
+
+
+def test_links_lead_somewhere() -> None:
+    assert_links(PAGE)
+
+
+if __name__ == "__main__":
+    rewrite(PAGE, PICTURES)
