@@ -13,6 +13,7 @@ from pipelines.cli import (
     path,
     query,
     regressions,
+    report,
     retention,
     schedule,
     straggler,
@@ -40,6 +41,7 @@ app.command("what-if")(whatif.what_if)
 app.command("capture-path")(capture_path.capture_path)
 app.command("stragglers")(stragglers.stragglers)
 app.command("straggler-what-if")(straggler.straggler_what_if)
+app.command("report")(report.report)
 app.command("gantt")(schedule.gantt)
 app.command("flight-recorder")(flight_recorder.flight_recorder)
 app.command("materialize")(query.materialize)

@@ -1,0 +1,48 @@
+"""`tracelake report`: a capture or a trace as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.capture import opened_capture
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json
+
+
+def report(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            help="A trace file, a folder or the files of a capture, or the id of a trace or capture in the lake.",
+            metavar="CAPTURE|TRACE",
+        ),
+    ],
+    to: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    rank: Annotated[
+        int | None, typer.Option(help="Whose spans and path are taken apart; else the straggler's, or the first.")
+    ] = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """Write one page that stands alone: breakdown, critical path, spans, utilisation, stragglers, quality.
+
+    Example: `tracelake report /fleet/job42/ --out job42.html`
+    """
+    from pipelines.report.page import page
+    from pipelines.report.subject import CAPTURE_TABLES, TABLES, NothingFound, find_subject
+
+    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES)) as (con, beginning):
+        try:
+            html = page(con, find_subject(con, beginning, rank))
+        except NothingFound as error:
+            raise fail(str(error), "Give one trace, the files of one capture, or an id.") from None
+    try:
+        to.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise fail(str(error)) from None
+    if json:
+        print_json({"path": str(to), "bytes": len(html.encode())})
+    else:
+        out.print(f"open in a browser: [bold]{to}[/]", highlight=False, soft_wrap=True)

@@ -1,0 +1,99 @@
+"""What the page is about: job, ranks, devices, span, and how well it was read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from pipelines.report.html import Column, count, missing, name, section, table, text, time, words
+from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.sqltext import quoted
+
+_SHOWN = 200
+_SEVERITIES = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
+
+
+def heading(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """Title and the facts under it."""
+    traces = subject.traces
+    devices = rows_of(
+        con,
+        "SELECT DISTINCT coalesce(d.name, t.device_name) AS name, d.device_key FROM traces AS t "
+        f"LEFT JOIN trace_devices AS d USING (trace_id) WHERE t.trace_id IN {subject.trace_ids} ORDER BY ALL",
+    )
+    facts = {
+        "traces": _ranks(traces),
+        "device": ", ".join(_device(row) for row in devices),
+        "host": ", ".join(sorted({text(t["host"]) for t in traces if t["host"]})) or "unknown",
+        "longest span": time(max(t["span_ns"] or 0 for t in traces)),
+        "events": count(sum(t["n_events"] for t in traces)),
+        "read": ", ".join(
+            f"{sum(t['status'] == s for t in traces)} {s}" for s in sorted({t["status"] for t in traces})
+        ),
+    }
+    listed = "".join(f"<div><dt>{fact}</dt><dd>{value}</dd></div>" for fact, value in facts.items())
+    kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
+    return f'<header><h1>{text(title(subject))}</h1><p class="note">{text(kind)}</p><dl>{listed}</dl></header>'
+
+
+def title(subject: Subject) -> str:
+    """The job's name, else the file's or folder's."""
+    first = subject.traces[0]
+    path = Path(first["path"])
+    return first["job"] or (path.parent.name if len(subject.traces) > 1 else path.name)
+
+
+def _ranks(traces: list[Row]) -> str:
+    ranks = [t["rank"] for t in traces if t["rank"] is not None]
+    world = max((t["world_size"] or 0 for t in traces), default=0)
+    known = f"{len(ranks)} of {world} ranks" if world else f"{len(ranks)} ranks" if ranks else "rank unknown"
+    if len(traces) == 1:
+        return f"{text(label(traces[0]))} of {world}" if world and ranks else text(known)
+    return text(known)
+
+
+def _device(row: Row) -> str:
+    if row["name"] is None:
+        return "unknown"
+    return text(row["name"]) + ("" if row["device_key"] else " (not in the table of devices: no peaks)")
+
+
+def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """What was repaired, dropped or is missing: by trace, and of the capture."""
+    found = rows_of(
+        con,
+        'SELECT t.rank, q."check", q.severity, q.n, q.detail FROM quality AS q JOIN traces AS t USING (trace_id) '
+        f'WHERE trace_id IN {subject.trace_ids} ORDER BY {_SEVERITIES}, q."check", t.rank',
+    )
+    columns = [Column("check", "check", words), Column("severity", "severity", words), Column("n", "times", count)]
+    columns.append(Column("detail", "meaning", words))
+    body = []
+    if subject.capture_id:
+        of_capture = rows_of(
+            con,
+            f'SELECT "check", severity, n, detail FROM capture_quality WHERE capture_id = {quoted(subject.capture_id)} '
+            f'ORDER BY {_SEVERITIES}, "check", detail',
+        )
+        body.append("<h3>of the capture</h3>")
+        body.append(table("capture_quality", columns, of_capture) if of_capture else "<p>nothing was found</p>")
+    body.append("<h3>of its traces</h3>" if subject.capture_id else "")
+    shown = [Column("rank", "rank", count), *columns]
+    body.append(table("quality", shown, found[:_SHOWN]) if found else "<p>nothing was found</p>")
+    if len(found) > _SHOWN:
+        body.append(f"<p>{len(found) - _SHOWN} more in table quality</p>")
+    body.append(_unattributed(con, subject))
+    return section("quality", "Quality", *body, note="What limits the numbers above. Nothing is dropped silently.")
+
+
+def _unattributed(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    rows = rows_of(
+        con,
+        f"SELECT reason, n, sum_ns FROM unattributed_gpu_work WHERE trace_id = {subject.shown_id} ORDER BY sum_ns DESC, reason",
+    )
+    head = f"<h3>GPU work that belongs to no span ({text(label(subject.shown))})</h3>"
+    columns = [Column("reason", "reason", name), Column("n", "pieces", count), Column("sum_ns", "GPU time", time)]
+    if rows:
+        return head + table("unattributed_gpu_work", columns, rows)
+    has_work = rows_of(con, f"SELECT 1 FROM span_attribution WHERE trace_id = {subject.shown_id}")
+    return head + ("<p>none: all of it is attributed</p>" if has_work else missing("the trace has no GPU work"))

@@ -1,0 +1,76 @@
+"""Who is waited for: the ranks of a capture against each other."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.fleet.heat import METRICS, heat_map
+from pipelines.fleet.stragglers import Stragglers, stragglers_of
+from pipelines.report.html import Column, count, missing, percent, section, share, table, text, time, words
+from pipelines.report.subject import Subject
+
+_SHOWN = 64
+
+
+def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """The verdict, the ranks, their groups and the map of ranks by steps."""
+    title = "Stragglers"
+    if subject.capture_id is None or len(subject.traces) < 2:
+        return section("stragglers", title, missing("there is one rank: nobody waits for another"))
+    found = stragglers_of(con, subject.capture_id)
+    body = [_verdict(found), rank_map(found, "ranks by steps")]
+    if found.ranks:
+        body.append(table("straggler_ranks", _RANKS, found.ranks[:_SHOWN]))
+        body.append(
+            f"<p>{len(found.ranks) - _SHOWN} more ranks in table straggler_ranks</p>"
+            if len(found.ranks) > _SHOWN
+            else ""
+        )
+    if found.groups:
+        body.append("<h3>groups of ranks</h3>" + table("straggler_groups", _GROUPS, found.groups[:_SHOWN]))
+    note = "In a collective all wait for the last: its kernel is the shortest, that of the longest waiting rank the longest."
+    return section("stragglers", title, *body, note=note)
+
+
+_RANKS = [
+    *(
+        Column("rank", "rank", count),
+        Column("wait_ns", "waits", time),
+        Column("caused_wait_ns", "causes waiting", time),
+    ),
+    *(Column("caused_percent", "of all", percent), Column("marginal_ns", "alone holds up", time)),
+    *(Column("marginal_percent", "of the span", percent), Column("n_last", "last", count)),
+    *(Column("n_collectives", "of collectives", count), Column("share_last", "share", share)),
+    Column("is_straggler", "straggler", lambda value: "yes" if value else "no"),
+]
+_GROUPS = [
+    *(Column("role", "role", words), Column("group_name", "group", words), Column("n_ranks", "ranks", count)),
+    *(Column("wait_ns", "wait", time), Column("caused_wait_ns", "cause waiting", time)),
+    *(Column("caused_percent", "of all", percent), Column("worst_rank", "worst rank", count)),
+]
+
+
+def rank_map(found: Stragglers, title: str) -> str:
+    """Ranks by steps as a figure: waiting that a rank causes, else how long its steps take."""
+    svg = rank_map_svg(found, title)
+    return f"<figure>{svg}</figure>" if svg else missing("no step of no rank has a time: there are no profiler steps")
+
+
+def rank_map_svg(found: Stragglers, title: str) -> str | None:
+    """The same as SVG alone; None where no cell has a number."""
+    for metric in METRICS:
+        if any(cell[metric] is not None for cell in found.cells):
+            return heat_map(title, found.cells, metric, frozenset(found.stragglers))
+    return None
+
+
+def _verdict(found: Stragglers) -> str:
+    if not found.ranks:
+        return missing("no collective is matched on all ranks: who waits for whom cannot be told (see Quality)")
+    if found.agreement is None:
+        return missing("clocks are not aligned, so the culprits are uncertain and nobody is called a straggler")
+    agreed = f"durations and clocks name the same culprit in {share(found.agreement)} of the collectives"
+    if found.culprit_uncertain:
+        return f'<p class="verdict">culprits uncertain: {text(agreed)}</p>'
+    names = ", ".join(f"rank {rank}" for rank in found.stragglers)
+    return f'<p class="verdict"><b>{text(f"straggler: {names}" if names else "no straggler")}</b>; {text(agreed)}</p>'

@@ -1,0 +1,140 @@
+"""The layers of a rank: steps, annotations, modules and tasks, with the GPU work that belongs to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from pipelines.report.html import Column, count, missing, section, table, text, time
+from pipelines.report.layers import layers
+from pipelines.report.subject import Row, Subject, label, rows_of
+
+_NAMES, _BOXES = 12, 800
+_KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
+_PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct")
+
+# A step's work is that of its window, on all threads; of what is inside of it, the work launched there.
+_SPANS = """
+    SELECT s.span_id, s.parent_id, s.kind, s.name, s.ts_ns, s.end_ns, s.dur_ns, u.phase, u.n_kernels, u.busy_ns,
+        u.coverage, u.mfu_busy, u.roofline_utilization
+    FROM spans AS s
+    LEFT JOIN span_utilization AS u
+        ON u.trace_id = s.trace_id AND u.span_id = s.span_id
+            AND u.phase = CASE WHEN s.kind = 'step' THEN 'window' ELSE 'fwd' END
+            AND coalesce(u.peak_kind, 'datasheet') = 'datasheet'
+"""
+
+
+def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """The picture of the longest step, and the names with most GPU work of each kind."""
+    rows = _names(con, subject)
+    head = _of(subject)
+    if not rows:
+        why = f"{label(subject.shown)} has no profiler steps, annotations, modules or tasks"
+        return section("spans", "Spans", missing(why))
+    body = [_figure(picture(con, subject.shown_id, "share"))]
+    for kind, heading in _KINDS.items():
+        own = [row for row in rows if row["kind"] == kind]
+        if own:
+            body.append(f"<h3>{heading}</h3>{_table(own[:_NAMES])}")
+            body.append(f"<p>{len(own) - _NAMES} more names in table span_names</p>" if len(own) > _NAMES else "")
+    if not any(row["kind"] == "module" for row in rows):
+        body.append(missing("modules: the trace was recorded without with_modules or with_stack"))
+    note = (
+        f"{head}GPU work belongs to the spans around its launch: time in which at least one piece ran. "
+        "Columns overlap; never add them up."
+    )
+    return section("spans", "Spans", *body, note=note)
+
+
+def _of(subject: Subject) -> str:
+    return f"Of {text(label(subject.shown))}, {text(subject.why_shown)}. " if subject.why_shown else ""
+
+
+def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
+    """A row a name, its busy time by phase in columns; most GPU work first."""
+    found: dict[tuple[str, str], Row] = {}
+    query = (
+        "SELECT kind, name, phase, n_spans, host_ns, busy_ns FROM span_names "
+        f"WHERE trace_id = {subject.shown_id} ORDER BY kind, name, phase"
+    )
+    for row in rows_of(con, query):
+        one = found.setdefault((row["kind"], row["name"]), {**row, **dict.fromkeys(_PHASES)})
+        if row["phase"]:
+            one[row["phase"]] = row["busy_ns"]
+    return sorted(found.values(), key=lambda row: (-max(row[phase] or 0 for phase in _PHASES), row["name"]))
+
+
+def _table(rows: list[Row]) -> str:
+    headings = {"window": "in its time", "fwd": "launched inside", "bwd": "its backward", "recompute": "computed again"}
+    used = [phase for phase in headings if any(row[phase] is not None for row in rows)]
+    columns = [Column("name", "name"), Column("n_spans", "spans", count), Column("host_ns", "on the host", time)]
+    return table("span_names", [*columns, *(Column(phase, f"GPU: {headings[phase]}", time) for phase in used)], rows)
+
+
+def _figure(svg: str | None) -> str:
+    return missing("there is nothing to draw") if svg is None else f"<figure>{svg}</figure>"
+
+
+def utilization_figure(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """The same picture, coloured by how near the GPU work came to the roofline."""
+    return _figure(picture(con, subject.shown_id, "utilization"))
+
+
+def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | None:
+    """The layers of a trace's longest step (without steps: of its busiest thread) as SVG; None where it has no spans.
+
+    `trace` is SQL text. `scale`: share (of the stretch's GPU time) or utilization (against the roofline).
+    """
+    stretch = _stretch(con, trace)
+    if stretch is None:
+        return None
+    inside = (
+        f"WHERE s.trace_id = {trace} AND s.pid IS NOT DISTINCT FROM $pid AND s.tid IS NOT DISTINCT FROM $tid "
+        f"AND s.ts_ns >= $start AND s.ts_ns < $end ORDER BY s.dur_ns DESC, s.span_id LIMIT {_BOXES}"
+    )
+    wanted = {key: stretch[key] for key in ("pid", "tid", "start", "end")}
+    found = con.execute(_SPANS + inside, wanted)
+    names = [column[0] for column in found.description or ()]
+    rows = [dict(zip(names, values, strict=True)) for values in found.fetchall()]
+    whole = max((row["busy_ns"] or 0 for row in rows), default=0)
+    for row in rows:
+        row["value"] = _value(row, whole, scale)
+        row["says"] = _says(row)
+    what = "share of the stretch's GPU time" if scale == "share" else "GPU work against the roofline of the device"
+    if stretch["end"] <= stretch["start"]:
+        return None
+    return layers(stretch["title"], rows, "value", stretch["start"], stretch["end"], what, scale)
+
+
+def _stretch(con: duckdb.DuckDBPyConnection, trace: str) -> dict[str, Any] | None:
+    steps = rows_of(
+        con,
+        f"SELECT 'the longest step: ' || name AS title, pid, tid, ts_ns AS start, end_ns AS \"end\" FROM spans "
+        f"WHERE trace_id = {trace} AND kind = 'step' ORDER BY dur_ns DESC, span_id LIMIT 1",
+    )
+    threads = rows_of(
+        con,
+        "SELECT 'the thread with most of its time in spans' AS title, pid, tid, min(ts_ns) AS start, max(end_ns) AS \"end\" "
+        f"FROM spans WHERE trace_id = {trace} AND parent_id IS NULL GROUP BY pid, tid ORDER BY sum(dur_ns) DESC, 2, 3 LIMIT 1",
+    )
+    return (steps or threads or [None])[0]
+
+
+def _value(row: Row, whole: int, scale: str) -> float | None:
+    if row["busy_ns"] is None:
+        return None
+    return row["busy_ns"] / whole if scale == "share" and whole else row["roofline_utilization"]
+
+
+def _says(row: Row) -> str:
+    said = f"{row['kind']} {row['name']}: {time(row['dur_ns'])} on the host"
+    if row["busy_ns"] is None:
+        return f"{said}; no GPU work launched inside"
+    said += f"; GPU busy {time(row['busy_ns'])} with {row['n_kernels']} pieces of work"
+    if row["roofline_utilization"] is not None:
+        said += (
+            f"; {100 * row['roofline_utilization']:.1f} % of the roofline (models cover {100 * row['coverage']:.0f} %)"
+        )
+    return said

@@ -1,0 +1,116 @@
+"""What a page is about: a capture or one trace, its traces, and the one whose layers are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.fleet.path.answer import NoCapture, find_capture
+from pipelines.sqltext import quoted
+
+Row = dict[str, Any]
+
+# What is computed for a page that is not yet in the lake.
+TABLES = (
+    *("traces", "quality", "trace_devices", "temporal_breakdown", "critical_path_summary", "critical_path_by_name"),
+    *("spans", "span_names", "span_attribution", "unattributed_gpu_work", "span_utilization", "span_name_utilization"),
+    *("family_utilization", "op_utilization", "op_work_coverage", "step_pipeline"),
+)
+CAPTURE_TABLES = (
+    *("captures", "capture_ranks", "capture_quality", "capture_paths", "capture_critical_path", "capture_losses"),
+    *("clock_offsets", "straggler_ranks", "straggler_groups", "step_ranks"),
+)
+
+_TRACES = """
+    SELECT t.trace_id, t.rank, t.path, t.job, t.world_size, t.host, t.device_name, t.n_events, t.status,
+        t.last_ts_ns - t.first_ts_ns AS span_ns
+    FROM traces AS t
+"""
+
+
+class NothingFound(LookupError):
+    """No capture and no trace is meant, or several are; the message lists what there is."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A capture's traces by rank, or one trace (`capture_id` None). `shown`: whose spans and path are taken apart."""
+
+    capture_id: str | None
+    traces: list[Row]
+    shown: Row
+    why_shown: str
+
+    @property
+    def trace_ids(self) -> str:
+        """The ids of the traces as a SQL list."""
+        return f"({', '.join(quoted(trace['trace_id']) for trace in self.traces)})"
+
+    @property
+    def shown_id(self) -> str:
+        """The id of the shown trace as SQL text."""
+        return quoted(self.shown["trace_id"])
+
+
+def rows_of(con: duckdb.DuckDBPyConnection, query: str) -> list[Row]:
+    """The rows of a query by column name."""
+    found = con.execute(query)
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, values, strict=True)) for values in found.fetchall()]
+
+
+def label(trace: Row) -> str:
+    """`rank 3`, or the file's name where the rank is not known."""
+    return Path(trace["path"]).name if trace["rank"] is None else f"rank {trace['rank']}"
+
+
+def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None) -> Subject:
+    """The capture or trace whose id begins so; where it is empty, the only one there is.
+
+    `rank`: the rank to show; else the straggler, else the first. Raises NothingFound.
+    """
+    traces = rows_of(con, f"{_TRACES} WHERE starts_with(t.trace_id, {quoted(beginning)}) ORDER BY t.trace_id")
+    captures = con.execute(
+        f"SELECT capture_id FROM captures WHERE NOT is_gone AND starts_with(capture_id, {quoted(beginning)})"
+    ).fetchall()
+    if len(traces) == 1 and (not captures or not beginning):
+        return Subject(None, traces, _of_rank(traces, rank), "")
+    if captures and traces and beginning:
+        raise NothingFound(f"{beginning!r} begins the ids of captures and of traces: give more of it")
+    if len(traces) > 1 and beginning:
+        raise NothingFound(f"{beginning!r} begins several: {', '.join(t['trace_id'] for t in traces[:10])}")
+    try:
+        capture = find_capture(con, beginning)
+    except NoCapture as error:
+        raise NothingFound(
+            f"no trace's id begins with {beginning!r}, and {error}" if beginning else str(error)
+        ) from None
+    return _capture(con, capture, rank)
+
+
+def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None) -> Subject:
+    members = f"JOIN capture_ranks AS r USING (trace_id) WHERE r.capture_id = {quoted(capture)}"
+    order = "ORDER BY t.rank NULLS LAST, t.path"
+    # Traces without ranks take no part in a capture, but each of them can still be shown.
+    traces = rows_of(con, f"{_TRACES} {members} AND r.left_out IS NULL {order}") or rows_of(
+        con, f"{_TRACES} {members} {order}"
+    )
+    straggler = con.execute(
+        f"SELECT rank FROM straggler_ranks WHERE capture_id = {quoted(capture)} AND is_straggler "
+        "ORDER BY caused_wait_ns DESC LIMIT 1"
+    ).fetchone()
+    chosen = straggler[0] if rank is None and straggler else rank
+    why = "the straggler" if rank is None and straggler else "the one asked for" if rank is not None else "the first"
+    return Subject(capture, traces, _of_rank(traces, chosen), why if len(traces) > 1 else "")
+
+
+def _of_rank(traces: list[Row], rank: int | None) -> Row:
+    if rank is None:
+        return traces[0]
+    for trace in traces:
+        if trace["rank"] == rank:
+            return trace
+    raise NothingFound(f"there is no rank {rank}; there are: {', '.join(label(trace) for trace in traces[:20])}")

@@ -1,0 +1,172 @@
+"""How much of what the hardware could do was done: steps, families of operators, modules, single operators."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.report.html import Column, Part, bars, count, missing, ratio, section, share, table, text, time, words
+from pipelines.report.spans import utilization_figure
+from pipelines.report.subject import Row, Subject, label, rows_of
+
+_STEPS, _MODULES, _OPS = 40, 12, 12
+_MFU = Column("mfu_busy", "MFU, GPU busy", share)
+# How the GPU time divides: columns of op_work_coverage that add up to gpu_ns.
+_MODELLED = {
+    "with a model": ("modelled_ns", "compute"),
+    "operator without a formula": ("op_not_modelled_ns", "other"),
+    "shapes not recorded": ("no_shapes_ns", "communication"),
+    "arguments not known": ("bad_args_ns", "gap"),
+    "CUDA or HIP graph": ("graph_ns", "launch"),
+    "launch not in the trace": ("no_launch_ns", "idle"),
+    "launched outside of operators": ("launch_without_op_ns", "memory"),
+}
+_COVERAGE = Column("coverage", "covered", share)
+
+
+def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """The section; where nothing is modelled or the device has no peaks it says why."""
+    covered = rows_of(con, f"SELECT * FROM op_work_coverage WHERE trace_id = {subject.shown_id}")
+    if not covered:
+        return section("utilization", "Utilisation", missing(f"{label(subject.shown)} has no GPU work"))
+    body = [_coverage(covered[0])]
+    peaks = rows_of(
+        con, f"SELECT name, device_key FROM trace_devices WHERE trace_id = {subject.shown_id} ORDER BY device"
+    )
+    if not any(row["device_key"] for row in peaks):
+        names = ", ".join(row["name"] or "without a name" for row in peaks) or "the trace does not name its device"
+        body.append(missing(f"peaks of the device are not known ({names}), so nothing is compared with them"))
+    else:
+        body.append(utilization_figure(con, subject))
+    body += [
+        _steps(con, subject),
+        _pipeline(con, subject),
+        _families(con, subject),
+        _modules(con, subject),
+        _ops(con, subject),
+    ]
+    note = (
+        (f"Of {text(label(subject.shown))}, {text(subject.why_shown)}. " if subject.why_shown else "")
+        + "Operations and bytes that operators ask for, over data-sheet peaks. fp32 is held against the fp32 peak; "
+        "where TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
+    )
+    return section("utilization", "Utilisation", *body, note=note)
+
+
+def _coverage(row: Row) -> str:
+    columns = [
+        *(
+            Column("coverage", "GPU time with a model", share),
+            Column("n_ops_modelled", "operators with a model", count),
+        ),
+        *(Column("n_ops", "of operators", count), Column("flops_matrix", "matrix operations", count)),
+        Column("bytes", "bytes", count),
+    ]
+    parts = [Part(kind, row[key], time(row[key])) for kind, (key, _) in _MODELLED.items()]
+    colours = {kind: style for kind, (_, style) in _MODELLED.items()}
+    why = "no operator has a model: record shapes (record_shapes=True) to have operations counted"
+    divided = bars([("GPU time", parts)], colours) + table("op_work_coverage", columns, [row])
+    return divided + ("" if row["n_ops_modelled"] else missing(why))
+
+
+def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    rows = rows_of(
+        con,
+        "SELECT name, wall_ns, busy_ns, coverage, mfu_wall, mfu_busy, hfu_busy, bandwidth_utilization, roofline_utilization, "
+        f"bound_by, peak_kind, suspect FROM span_utilization WHERE trace_id = {subject.shown_id} AND kind = 'step' "
+        f"AND phase = 'window' ORDER BY wall_ns DESC, span_id, peak_kind LIMIT {_STEPS}",
+    )
+    columns = [
+        *(Column("name", "step"), Column("wall_ns", "host", time), Column("busy_ns", "GPU busy", time), _COVERAGE),
+        *(Column("mfu_wall", "MFU, host", share), _MFU, Column("hfu_busy", "HFU, GPU busy", share)),
+        *(
+            Column("bandwidth_utilization", "bandwidth", share),
+            Column("roofline_utilization", "of the roofline", share),
+        ),
+        *(Column("bound_by", "limit", words), Column("peak_kind", "peaks", words)),
+    ]
+    return _titled(
+        "steps, the longest first", "span_utilization", columns, rows, "there are no profiler steps with GPU work"
+    )
+
+
+def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    rows = rows_of(
+        con,
+        "SELECT step, actual_ns, load_ns, comp_ns, save_ns, efficiency, dragging_stage, loader_stall_ns, exposure_ratio, "
+        f"exposed_comm_share, bubble_upper, suspect FROM step_pipeline WHERE trace_id = {subject.shown_id} "
+        f"ORDER BY actual_ns DESC, step LIMIT {_STEPS}",
+    )
+    columns = [
+        *(Column("step", "step", count), Column("actual_ns", "took", time), Column("load_ns", "loading", time)),
+        *(
+            Column("comp_ns", "computing", time),
+            Column("save_ns", "saving", time),
+            Column("efficiency", "efficiency", ratio),
+        ),
+        *(Column("dragging_stage", "dragging", words), Column("loader_stall_ns", "loader stalls", time)),
+        *(Column("exposure_ratio", "exposure", ratio), Column("exposed_comm_share", "communication exposed", share)),
+        Column("bubble_upper", "bubble, at most", share),
+    ]
+    return _titled("steps as pipelines", "step_pipeline", columns, rows, "there are no profiler steps")
+
+
+def _families(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    rows = rows_of(
+        con,
+        "SELECT family, dtype, not_modelled, n_ops, gpu_ns, flops_matrix, bytes, mfu, mfu_tf32, bandwidth_utilization, "
+        f"roofline_utilization, peak_kind, suspect FROM family_utilization WHERE trace_id = {subject.shown_id} "
+        "ORDER BY gpu_ns DESC, family, dtype, not_modelled, peak_kind",
+    )
+    columns = [
+        *(Column("family", "family", words), Column("dtype", "type", words), Column("not_modelled", "no model", words)),
+        *(Column("n_ops", "operators", count), Column("gpu_ns", "GPU time", time)),
+        *(
+            Column("flops_matrix", "matrix operations", count),
+            Column("bytes", "bytes", count),
+            Column("mfu", "MFU", share),
+        ),
+        *(Column("mfu_tf32", "with TF32", share), Column("bandwidth_utilization", "bandwidth", share)),
+        *(Column("roofline_utilization", "of the roofline", share), Column("peak_kind", "peaks", words)),
+    ]
+    return _titled("families of operators", "family_utilization", columns, rows, "no GPU work belongs to an operator")
+
+
+def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    rows = rows_of(
+        con,
+        "SELECT name, phase, n_spans, busy_ns, coverage, mfu_busy, bandwidth_utilization, roofline_utilization, bound_by, "
+        f"suspect FROM span_name_utilization WHERE trace_id = {subject.shown_id} AND kind = 'module' "
+        f"AND coalesce(peak_kind, 'datasheet') = 'datasheet' ORDER BY busy_ns DESC, name, phase LIMIT {_MODULES}",
+    )
+    columns = [
+        *(Column("name", "module"), Column("phase", "phase", words), Column("n_spans", "calls", count)),
+        *(Column("busy_ns", "GPU busy", time), _COVERAGE, _MFU, Column("bandwidth_utilization", "bandwidth", share)),
+        *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
+    ]
+    return _titled("modules with most GPU time", "span_name_utilization", columns, rows, "the trace names no modules")
+
+
+def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    rows = rows_of(
+        con,
+        "SELECT op, dims, dtype, gpu_ns, ideal_ns, memory_ns, tflops, gbps, mfu, bandwidth_utilization, roofline_utilization, "
+        f"bound_by, suspect FROM op_utilization WHERE trace_id = {subject.shown_id} AND peak_kind = 'datasheet' "
+        f"ORDER BY gpu_ns - greatest(ideal_ns, memory_ns) DESC NULLS LAST, event_id LIMIT {_OPS}",
+    )
+    columns = [
+        *(Column("op", "operator"), Column("dims", "shapes"), Column("dtype", "type", words)),
+        *(Column("gpu_ns", "GPU time", time), Column("tflops", "TFLOP/s", ratio), Column("gbps", "GB/s", ratio)),
+        *(Column("mfu", "MFU", share), Column("bandwidth_utilization", "bandwidth", share)),
+        *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
+    ]
+    return _titled(
+        "operators with most time above their roofline",
+        "op_utilization",
+        columns,
+        rows,
+        "no operator has a model and a peak",
+    )
+
+
+def _titled(heading: str, of: str, columns: list[Column], rows: list[Row], why: str) -> str:
+    return f"<h3>{heading}</h3>" + (table(of, columns, rows) if rows else missing(why))
