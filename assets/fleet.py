@@ -7,6 +7,7 @@ import dagster as dg
 
 from assets.common import DAYS, WHOLE_RANGE, Span, shown, table_spec
 from assets.lineage import column_lineage
+from assets.pictures import pictures
 from pipelines.fleet.materialize import materialize_captures
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
@@ -32,7 +33,12 @@ def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) ->
     computed = {step.table for step in done}
     span = Span.of(context)
     for name in tables:
-        metadata = {**shown(lake, name, span), "seconds": seconds[name], "computed": name in computed}
+        metadata = {
+            **shown(lake, name, span),
+            "seconds": seconds[name],
+            "computed": name in computed,
+            **pictures(lake, name),
+        }
         lineage = column_lineage(name)
         yield dg.MaterializeResult(
             name, metadata={**metadata, **({"dagster/column_lineage": lineage} if lineage else {})}

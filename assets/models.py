@@ -11,6 +11,7 @@ import dagster as dg
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, shown, table_spec
 from assets.critical_path import python_spec
 from assets.lineage import column_lineage
+from assets.pictures import pictures
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.models.materialize import materialize
@@ -52,7 +53,12 @@ def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> I
         seconds[step.table] += step.seconds
     computed = {step.table for step in done}
     for name in tables:
-        metadata = {**shown(lake, name, span), "seconds": seconds[name], "computed": name in computed}
+        metadata = {
+            **shown(lake, name, span),
+            "seconds": seconds[name],
+            "computed": name in computed,
+            **pictures(lake, name),
+        }
         lineage = column_lineage(name)
         yield dg.MaterializeResult(
             name, metadata={**metadata, **({"dagster/column_lineage": lineage} if lineage else {})}

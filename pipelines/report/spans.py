@@ -14,14 +14,14 @@ _NAMES, _BOXES = 12, 800
 _KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
 _PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct")
 
-# A step's work is that of its window, on all threads; of what is inside of it, the work launched there.
+# Work of a module is what it launched; of all else what was launched in its time, backward threads included.
 _SPANS = """
     SELECT s.span_id, s.parent_id, s.kind, s.name, s.ts_ns, s.end_ns, s.dur_ns, u.phase, u.n_kernels, u.busy_ns,
         u.coverage, u.mfu_busy, u.roofline_utilization
     FROM spans AS s
     LEFT JOIN span_utilization AS u
         ON u.trace_id = s.trace_id AND u.span_id = s.span_id
-            AND u.phase = CASE WHEN s.kind = 'step' THEN 'window' ELSE 'fwd' END
+            AND u.phase = CASE WHEN s.kind = 'module' THEN 'fwd' ELSE 'window' END
             AND coalesce(u.peak_kind, 'datasheet') = 'datasheet'
 """
 

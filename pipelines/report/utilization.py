@@ -35,7 +35,7 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     if not any(row["device_key"] for row in peaks):
         names = ", ".join(row["name"] or "without a name" for row in peaks) or "the trace does not name its device"
         body.append(missing(f"peaks of the device are not known ({names}), so nothing is compared with them"))
-    else:
+    elif covered[0]["n_ops_modelled"]:
         body.append(utilization_figure(con, subject))
     body += [
         _steps(con, subject),

@@ -1,0 +1,43 @@
+"""Pictures of what a lake holds newest, as metadata: the layers of a trace, a capture's ranks by steps."""
+
+import base64
+
+import dagster as dg
+import duckdb
+
+from pipelines.fleet.stragglers import stragglers_of
+from pipelines.lake import Lake
+from pipelines.lake.layout import ANALYST
+from pipelines.report.ranks import rank_map_svg
+from pipelines.report.spans import picture
+from pipelines.sqltext import quoted
+
+_TRACE = """
+    SELECT t.trace_id FROM traces AS t SEMI JOIN span_utilization AS u ON u.trace_id = t.trace_id
+    ORDER BY t.ingested_at DESC, t.trace_id LIMIT 1
+"""
+_CAPTURE = "SELECT capture_id FROM captures WHERE NOT is_gone AND n_ranks > 1 ORDER BY batch_id DESC, 1 LIMIT 1"
+
+
+def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
+    """The pictures of a table from the published lake; none for most tables, or where there is nothing to draw."""
+    draw = {"span_utilization": _layers, "step_ranks": _rank_map}.get(table)
+    if draw is None or not (lake.root / ANALYST).exists():
+        return {}
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        return {name: image(name, svg) for name, svg in draw(con).items() if svg}
+
+
+def image(name: str, svg: str) -> dg.MetadataValue:
+    """An SVG as metadata that the UI shows."""
+    return dg.MetadataValue.md(f"![{name}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})")
+
+
+def _layers(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
+    found = con.execute(_TRACE).fetchone()
+    return {"layered utilisation": picture(con, quoted(found[0]), "utilization")} if found else {}
+
+
+def _rank_map(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
+    found = con.execute(_CAPTURE).fetchone()
+    return {"ranks by steps": rank_map_svg(stragglers_of(con, found[0]), f"capture {found[0]}")} if found else {}

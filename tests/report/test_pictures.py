@@ -1,0 +1,33 @@
+"""Pictures in Dagster's metadata: those of the newest capture and trace of a lake, and none where there is nothing."""
+
+from __future__ import annotations
+
+import base64
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+from assets.pictures import pictures
+from pipelines.fleet.materialize import materialize
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.synthetic import CaptureSpec, write_capture
+
+
+def drawn(value: Any) -> list[str]:
+    """The tooltips of a picture that was embedded in Markdown."""
+    data = value.value.partition("base64,")[2].removesuffix(")")
+    return [title.text or "" for title in ET.fromstring(base64.b64decode(data)).iterfind(".//{*}title")]
+
+
+def test_a_capture_s_pictures(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    assert pictures(lake, "step_ranks") == {}
+    capture = write_capture(CaptureSpec(ranks=2, steps=3), tmp_path / "in")
+    ingest(capture.paths, lake)
+    materialize(lake, ["straggler_ranks", "step_ranks", "spans", "span_utilization"])
+    cells = drawn(pictures(lake, "step_ranks")["ranks by steps"])
+    assert len(cells) == 2 * 3 and any(cell.startswith("rank 1, step 2:") for cell in cells)
+    boxes = drawn(pictures(lake, "span_utilization")["layered utilisation"])
+    assert any(box.startswith("step ProfilerStep#") for box in boxes)
+    assert pictures(lake, "kernels") == {}
