@@ -13,7 +13,9 @@ from pathlib import Path
 
 def quoted(value: str | Path) -> str:
     """A SQL text literal."""
-    return "'" + str(value).replace("'", "''") + "'"
+    # A NUL would end the statement: DuckDB reads it as a C string.
+    parts = ["'" + part.replace("'", "''") + "'" for part in str(value).split("\0")]
+    return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 
 
 def literal(value: str | int | datetime | Path | None) -> str:

@@ -32,6 +32,12 @@ def test_rows_and_lists() -> None:
         literal(1.5)  # type: ignore[arg-type]
 
 
+def test_a_nul_does_not_end_the_statement() -> None:
+    text = "a'\0b\0"
+    with duckdb.connect() as con:
+        assert con.execute(f"SELECT {quoted(text)} || 'c'").fetchall() == [(text + "c",)]
+
+
 def test_publishing_imports_no_pandas(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from pipelines.lake import Lake; from tests.lake.world import *\n"
