@@ -1,6 +1,5 @@
 """Schedules of software pipelines: run them, take their timings into the lake, show what came of them."""
 
-import base64
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ import duckdb
 from pydantic import Field
 
 from assets.common import markdown_table, shown_files, table_spec
+from assets.pictures import image
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
 from pipelines.lake.publish import publish
@@ -96,7 +96,7 @@ def schedule_runs(
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         found = con.execute(_COMPARED, {"runs": runs})
         compared = markdown_table([column[0] for column in found.description or ()], found.fetchall())
-        pictures = {f"timeline {run}": _image(picture_of_run(con, run)) for run in runs}
+        pictures = {f"timeline {run}": image("timeline", picture_of_run(con, run)) for run in runs}
         checked = {name: _check(con, name, bad, runs) for name, (_, bad) in _CHECKS.items()}
     for table in RUN_TABLES:
         more = {"compared": dg.MetadataValue.md(compared), **pictures} if table == "schedule_runs" else {}
@@ -141,8 +141,3 @@ def _run(plan: str, engine: str, config: ScheduleConfig, folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise dg.Failure(f"plan {plan}, engine {engine}: {(done.stderr or done.stdout).strip()[-2000:]}")
-
-
-def _image(svg: str) -> dg.MetadataValue:
-    data = base64.b64encode(svg.encode()).decode()
-    return dg.MetadataValue.md(f"![timeline](data:image/svg+xml;base64,{data})")
