@@ -12,8 +12,9 @@ import duckdb
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import RECORDING_MARK, RECORDING_TABLES, Batch
 from pipelines.lake.store import Lake
+from pipelines.modelling.op_formulas import WORK_COLUMNS, work_columns
 from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.sqltext import file_list, quoted
+from pipelines.sqltext import file_list, quoted, row
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,21 @@ def create_recording_table(
     if parts:  # by name: a column that an older recorder did not write is NULL
         given = f"({given}) UNION ALL BY NAME SELECT * FROM read_parquet({file_list(parts)}, union_by_name = true)"
     con.execute(f"CREATE OR REPLACE TEMP VIEW _staged_{table} AS {given}")
+    if table == "span_sample_operators":
+        _work_out(con)
     con.execute(f"CREATE OR REPLACE TABLE {schema}.{table} AS {catalog.models[table].sql}")
     con.execute(f"DROP VIEW _staged_{table}")
+
+
+def _work_out(con: duckdb.DuckDBPyConnection) -> None:
+    """The formulas for operators of traces, over the calls that a census counted."""
+    con.execute(
+        f"CREATE OR REPLACE TABLE _staged_operator_work (op VARCHAR, dims VARCHAR, types VARCHAR, concrete VARCHAR, {WORK_COLUMNS})"
+    )
+    calls = con.execute("SELECT DISTINCT op, dims, types, concrete FROM _staged_span_sample_operators").fetchall()
+    if calls:
+        rows = (row((*call, *work_columns(*call))) for call in calls)
+        con.execute(f"INSERT INTO _staged_operator_work VALUES {', '.join(rows)}")
 
 
 def _add(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path, batch: Batch, known: set[str]) -> RecordingRow:

@@ -292,6 +292,7 @@ _FORMULAS: dict[str, Callable[[str, Arguments], Work]] = {
     "conv_backward": _conv_backward,
     "attention_4": partial(_attention, causal_at=4),
     "attention_6": partial(_attention, causal_at=6),
+    "attention_backward_7": partial(_attention_backward, causal_at=7),
     "attention_backward_11": partial(_attention_backward, causal_at=11),
     "attention_backward_14": partial(_attention_backward, causal_at=14),
     "batch_norm": _batch_norm,

@@ -10,32 +10,30 @@ import duckdb
 from pipelines.modelling.formulas import NotModelled, work_of
 from pipelines.sqltext import row
 
-_COLUMNS = (
-    "shape_id BIGINT, family VARCHAR, dtype VARCHAR, flops_matrix BIGINT, flops_uncausal BIGINT, flops_vector BIGINT, "
-    "bytes BIGINT, not_modelled VARCHAR"
+WORK_COLUMNS = (
+    "family VARCHAR, dtype VARCHAR, flops_matrix BIGINT, flops_uncausal BIGINT, flops_vector BIGINT, bytes BIGINT, "
+    "not_modelled VARCHAR"
 )
 _LARGEST = 2**63 - 1
 
 
 def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
     """Create table `_op_formulas` (a row a shape_id of `_op_calls`): its work, or why there is none."""
-    con.execute(f"CREATE OR REPLACE TABLE _op_formulas ({_COLUMNS})")
+    con.execute(f"CREATE OR REPLACE TABLE _op_formulas (shape_id BIGINT, {WORK_COLUMNS})")
     calls = con.execute("SELECT DISTINCT shape_id, op, dims, types, concrete FROM _op_calls ORDER BY 1").fetchall()
-    rows = [row(_formula(*call)) for call in calls]
+    rows = [row((shape_id, *work_columns(*call))) for shape_id, *call in calls]
     if rows:
         con.execute(f"INSERT INTO _op_formulas VALUES {', '.join(rows)}")
 
 
-def _formula(shape_id: int, op: str, dims: str | None, types: str | None, concrete: str | None) -> tuple[Any, ...]:
+def work_columns(op: str, dims: str | None, types: str | None, concrete: str | None) -> tuple[Any, ...]:
+    """family, dtype, flops_matrix, flops_uncausal, flops_vector, bytes, not_modelled of a call; arguments are JSON."""
     work = work_of(op, *map(_parsed, (dims, types, concrete)))
     if not isinstance(work, NotModelled) and max(work.flops_uncausal, work.flops_vector, work.bytes or 0) > _LARGEST:
         work = NotModelled("bad_args")  # no tensors are that large: the sizes are broken
     if isinstance(work, NotModelled):
-        return (shape_id, *(None,) * 6, work.reason)
-    return (
-        *(shape_id, work.kind, work.dtype),
-        *(work.flops_matrix, work.flops_uncausal, work.flops_vector, work.bytes, None),
-    )
+        return (*(None,) * 6, work.reason)
+    return work.kind, work.dtype, work.flops_matrix, work.flops_uncausal, work.flops_vector, work.bytes, None
 
 
 def _parsed(text: str | None) -> list[Any] | None:

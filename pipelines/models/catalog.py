@@ -47,6 +47,8 @@ GIVEN = {
     "_staged_host_samples": "ingest",
     "_staged_gpu_samples": "ingest",
     "_staged_span_samples": "ingest",
+    "_staged_span_sample_operators": "ingest",
+    "_staged_operator_work": "ingest",
     "window_requests": "canonical",
     "switch_overrides": "canonical",
     "execution_nodes": "canonical",
@@ -83,6 +85,8 @@ _ACROSS_BATCHES = (
     "capture_costs",
     "flight_recorder_matches",
     "host_rates",
+    "span_sample_work",
+    "span_sample_utilization",
 )
 
 

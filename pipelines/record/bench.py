@@ -19,6 +19,9 @@ import torch
 
 from pipelines.record.spans import record_spans
 
+_KINDS = ("other", "sampled", "census")
+"""Steps of a recorded loop: not sampled; sampled; sampled, and their operators counted."""
+
 
 def main(given: list[str] | None = None) -> None:
     """Measure and print."""
@@ -57,16 +60,17 @@ def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[l
     """Seconds of each plain and each recorded block, and of the recorded steps by whether they were sampled."""
     dice = random.Random(1)
     times: dict[bool, list[float]] = {False: [], True: []}
-    by_kind: dict[str, list[float]] = {"sampled": [], "other": []}
+    by_kind: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     for _ in range(pairs):
         for is_recorded in dice.sample((False, True), 2):
             began = time.perf_counter()
             for _ in range(steps):
-                before, at = spans.n_sampled, time.perf_counter()
+                before, at = (spans.n_sampled, spans.n_censuses), time.perf_counter()
                 with spans.step() if is_recorded else nullcontext():
                     train()
                 if is_recorded:
-                    by_kind["sampled" if spans.n_sampled > before else "other"].append(time.perf_counter() - at)
+                    kind = _KINDS[spans.n_sampled - before[0] + spans.n_censuses - before[1]]
+                    by_kind[kind].append(time.perf_counter() - at)
             _finish()
             times[is_recorded].append(time.perf_counter() - began)
     return times[False], times[True], by_kind

@@ -25,8 +25,9 @@ def _schema(texts: str = "", ints: str = "", floats: str = "", bools: str = "") 
 
 SCHEMAS = {
     "recordings": _schema(
-        "recording_id kind run_id host command source device",
-        "rank pid started_ns ended_ns n_rows n_steps n_sampled_steps n_late interval_ns cost_ns",
+        "recording_id kind run_id host command source device device_name",
+        "rank pid started_ns ended_ns n_rows n_steps n_sampled_steps n_late interval_ns cost_ns device_memory_bytes "
+        "device_sms",
         "rate",
     ),
     "host_samples": _schema(
@@ -43,7 +44,10 @@ SCHEMAS = {
     "span_samples": _schema(
         "recording_id name class phase input_shapes input_dtypes clock",
         "step span_id parent_id depth tid ts_ns dur_ns host_dur_ns",
-        bools="is_failed",
+        bools="is_failed is_census",
+    ),
+    "span_sample_operators": _schema(
+        "recording_id op dims types concrete", "step span_id n_calls n_calls_own n_calls_recompute"
     ),
 }
 PART_ROWS = 20_000

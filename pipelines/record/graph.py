@@ -19,8 +19,8 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], list[Any]]:
-    """(nodes of the outputs, nodes that hand a gradient on to an input or a leaf); both empty where no gradient flows.
+def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], list[Any], set[Any]]:
+    """(nodes of the outputs, nodes that hand a gradient on to an input or a leaf, all); empty where no gradient flows.
 
     `before`: the nodes of the inputs as they came in.
     A tensor with a history that reaches the module otherwise than by its inputs belongs to the module's part, too.
@@ -37,4 +37,4 @@ def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], 
         fresh = [after for after in dict.fromkeys(inner) if after not in seen]
         seen.update(fresh)
         todo += fresh
-    return entries, exits
+    return entries, exits, seen

@@ -1,7 +1,6 @@
 """Peaks measured on the machine at hand: `python -m pipelines.record.peaks`: matrix products and a copy.
 
-Prints lines for `sql/rules/device_peaks.csv` (`peak_kind` measured), to stand beside those of data sheets, and the
-bandwidth of a copy as a comment. Needs torch and the standard library. A processor's numbers say cpu in their key, so
+Prints lines for `sql/rules/device_peaks.csv` (`peak_kind` measured), to stand beside those of data sheets. Needs torch and the standard library. A processor's numbers say cpu in their key, so
 they never stand for a GPU.
 """
 
@@ -95,12 +94,10 @@ def main(arguments: list[str] | None = None) -> None:
     size, copy_bytes = _GPU if device.startswith("cuda") else _CPU
     name = device_name(device)
     key = (given.device_key or name).replace(",", ";")
-    how = f"measured with torch {torch.__version__}: {given.size or size} rows; best of {given.seconds:g} s"
+    how = f"measured with torch {torch.__version__}: {given.size or size} rows or {copy_bytes} bytes; best of {given.seconds:g} s"
     for found in measure(device, given.size or size, copy_bytes, given.seconds):
-        if found.dtype:
-            print(f"{key},{found.dtype},measured,{found.value:.4g},{how}", flush=True)
-        else:
-            print(f"# {key}: a copy reads and writes {found.value:,.0f} GB/s", flush=True)
+        values = f"{found.value:.4g}," if found.dtype else f",{found.value:.4g}"
+        print(f"{key},{found.dtype or 'memory'},measured,{values},{how}", flush=True)
 
 
 if __name__ == "__main__":

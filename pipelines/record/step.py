@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,10 @@ import torch
 
 from pipelines.record.clocks import Clock
 from pipelines.record.graph import boundary, tensors_in
+from pipelines.record.operators import OperatorCalls
+
+Inputs = tuple[str, str, str | None, str | None]
+"""What decides the work in a span: name, phase, shapes and types of its inputs."""
 
 
 @dataclass(eq=False)
@@ -45,12 +49,23 @@ class Span:
     def depth(self) -> int:
         return 0 if self.parent is None else self.parent.depth + 1
 
+    @property
+    def inputs(self) -> Inputs:
+        return self.name, self.phase, self.shapes, self.dtypes
+
 
 class SampledStep:
-    """A step whose spans are measured: `recorded()` around it, `rows()` once `is_done`."""
+    """A step whose spans are measured: `recorded()` around it, `rows()` once `is_done`.
 
-    def __init__(self, number: int, names: dict[torch.nn.Module, str], clock: Clock) -> None:
+    A census counts the operators in the spans, too, which makes them slower.
+    """
+
+    def __init__(
+        self, number: int, names: dict[torch.nn.Module, str], clock: Clock, *, is_census: bool = False
+    ) -> None:
         self.number, self._names, self._clock = number, names, clock
+        self._calls = OperatorCalls(self._owner) if is_census else None
+        self._nodes: dict[Any, Span] = {}  # of a census: the innermost span that made a node of the graph
         self._spans: list[Span] = []
         self._stacks: dict[int, list[Span]] = {}
         self._handles: list[Any] = []
@@ -68,7 +83,8 @@ class SampledStep:
             for module in self._names:
                 before = module.register_forward_pre_hook(self._before_forward, with_kwargs=True)
                 self._handles += [before, module.register_forward_hook(self._after_forward, always_call=True)]
-            yield
+            with self._calls or nullcontext():
+                yield
         except BaseException:
             root.is_failed = True
             raise
@@ -76,6 +92,7 @@ class SampledStep:
             for handle in self._handles:
                 handle.remove()
             self._handles.clear()
+            self._nodes.clear()  # they hold the graph
             self._end(root)
             for span in self._spans:
                 self._settle(span, root)
@@ -84,7 +101,10 @@ class SampledStep:
         span.before = set()
         if span.begin and not span.end:  # the step raised inside of it
             span.end, span.is_failed = root.end, True
+        if span.parent is root and root.shapes is None:  # what went into a step went into its first module
+            root.shapes, root.dtypes = span.shapes, span.dtypes
         if span.backward:
+            span.backward.shapes, span.backward.dtypes = span.shapes, span.dtypes
             outer = span.parent
             while outer and not outer.backward:
                 outer = outer.parent
@@ -96,10 +116,42 @@ class SampledStep:
         root = self._spans[0]
         return root.end is not None and self._clock.is_done(root.end[0])
 
+    @property
+    def inputs(self) -> set[Inputs]:
+        """The inputs of its spans, after it."""
+        return {span.inputs for span in self._spans if span.begin and not span.is_failed}
+
     def rows(self) -> list[dict[str, Any]]:
         """A row a span that began, outer ones first; times are ns, starts since the Unix epoch."""
         root = self._spans[0]
         return [self._row(span, root) for span in self._spans if span.begin and span.end]
+
+    def operator_rows(self) -> list[dict[str, Any]]:
+        """A row a span, operator and arguments, with its calls in the span and those inside; none without a census."""
+        rows: dict[Any, dict[str, Any]] = {}
+        for (span_id, call), n in self._calls.counts.items() if self._calls else ():
+            inner = outer = self._spans[span_id]
+            while outer:
+                told = dict(zip(("op", "dims", "types", "concrete"), call, strict=True))
+                empty = {"n_calls": 0, "n_calls_own": 0, "n_calls_recompute": 0}
+                row = rows.setdefault(
+                    (outer.span_id, call), {"step": self.number, "span_id": outer.span_id, **told, **empty}
+                )
+                row["n_calls"] += n
+                row["n_calls_own"] += n if outer is inner else 0
+                row["n_calls_recompute"] += n if inner.phase == "recompute" else 0
+                outer = outer.parent
+        return list(rows.values())
+
+    def _owner(self) -> int:
+        """The span that an operator belongs to that is called now on this thread."""
+        thread = threading.get_native_id()
+        innermost = self._stacks.get(thread, self._spans[:1])[-1]
+        node = torch._C._current_autograd_node()
+        if node is None or innermost.phase == "recompute":
+            return innermost.span_id
+        made_by = self._nodes.get(node)
+        return made_by.backward.span_id if made_by and made_by.backward else self._spans[0].span_id
 
     def _row(self, span: Span, root: Span) -> dict[str, Any]:
         assert span.begin and span.end and root.begin
@@ -119,6 +171,7 @@ class SampledStep:
             "input_dtypes": span.dtypes,
             "clock": self._clock.name,
             "is_failed": span.is_failed,
+            "is_census": self._calls is not None,
         }
 
     def _new(self, parent: Span | None, name: str, kind: str, phase: str) -> Span:
@@ -164,8 +217,10 @@ class SampledStep:
 
     def _watch_backward(self, span: Span, output: Any) -> None:
         """Hooks where gradients enter the module's part of the graph, and where they leave it."""
-        entries, exits = boundary(tensors_in(output), span.before)
+        entries, exits, nodes = boundary(tensors_in(output), span.before)
         span.before = set()
+        if self._calls:
+            self._nodes = dict.fromkeys(nodes, span) | self._nodes
         if not exits:
             return
         backward = span.backward = self._new(None, span.name, span.kind, "backward")

@@ -10,6 +10,9 @@ SELECT
     CAST(pid AS BIGINT) AS pid,  -- Process that was recorded.
     CAST(command AS VARCHAR) AS command,  -- Command that the recorder ran; NULL where it was given a process.
     CAST(device AS VARCHAR) AS device,  -- Device of the model; NULL for counters.
+    CAST(device_name AS VARCHAR) AS device_name,  -- Its name by the runtime; cpu: and the processor's on a CPU; NULL for counters.
+    CAST(device_memory_bytes AS BIGINT) AS device_memory_bytes,  -- Its memory, bytes; NULL but for a GPU.
+    CAST(device_sms AS BIGINT) AS device_sms,  -- Its multiprocessors; NULL but for a GPU.
     CAST(source AS VARCHAR) AS source,  -- Of counters: nvml, or why there are no GPU counters; of spans: host or cuda, the clock.
     CAST(started_ns AS BIGINT) AS started_ns,  -- Start, ns since the Unix epoch.
     CAST(ended_ns AS BIGINT) AS ended_ns,  -- End, ns since the Unix epoch.

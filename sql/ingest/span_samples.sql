@@ -14,8 +14,9 @@ SELECT
     CAST(ts_ns AS BIGINT) AS ts_ns,  -- Start, ns since the Unix epoch.
     CAST(dur_ns AS BIGINT) AS dur_ns,  -- Duration by its clock, ns.
     CAST(host_dur_ns AS BIGINT) AS host_dur_ns,  -- Duration of the host's calls, ns: the same on the CPU; how long launching took on a GPU.
-    CAST(input_shapes AS VARCHAR) AS input_shapes,  -- Shapes of a forward's input tensors, as JSON lists.
+    CAST(input_shapes AS VARCHAR) AS input_shapes,  -- Shapes of the module's input tensors, as JSON lists; of a step, its first module's.
     CAST(input_dtypes AS VARCHAR) AS input_dtypes,  -- Their types, as a JSON list.
     CAST(clock AS VARCHAR) AS clock,  -- host, or cuda: events on the stream.
-    CAST(is_failed AS BOOLEAN) AS is_failed  -- It ended with an exception.
+    CAST(is_failed AS BOOLEAN) AS is_failed,  -- It ended with an exception.
+    coalesce(CAST(is_census AS BOOLEAN), FALSE) AS is_census  -- Its operators were counted meanwhile (span_sample_operators): its times are too long.
 FROM _staged_span_samples

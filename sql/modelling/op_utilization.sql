@@ -1,5 +1,5 @@
 -- One row: an operator instance with a model, and how much of its device's peaks it reached; one row for each kind of peak.
--- How: matrix operations over the dense peak of their type, bytes over the memory's bandwidth, both against the GPU time of the instance.
+-- How: matrix operations over the dense peak of their type, bytes over the memory's bandwidth (measured where it was), both against the GPU time of the instance.
 -- check: unique(trace_id, event_id, peak_kind)
 WITH placed AS (
     SELECT o.trace_id, o.op_event_id, min(k.device) AS device
@@ -14,7 +14,7 @@ kinds AS (
 modelled AS (
     SELECT
         w.trace_id, w.event_id, w.op, w.family, w.dtype, w.dims, w.gpu_ns, w.flops_matrix, w.flops_vector, w.bytes,
-        d.device_key, n.peak_kind, v.hbm_gbs,
+        d.device_key, n.peak_kind, coalesce(CAST(memory.gbs AS DOUBLE), v.hbm_gbs) AS hbm_gbs,
         CAST(own.tflops AS DOUBLE) AS peak_tflops,
         CAST(CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE) AS peak_tf32_tflops
     FROM op_work AS w
@@ -23,6 +23,8 @@ modelled AS (
     LEFT JOIN devices AS v ON v.device_key = d.device_key
     LEFT JOIN kinds AS n ON n.device_key = d.device_key
     LEFT JOIN device_peaks AS own ON own.device_key = d.device_key AND own.peak_kind = n.peak_kind AND own.dtype = w.dtype
+    LEFT JOIN device_peaks AS memory
+        ON memory.device_key = d.device_key AND memory.peak_kind = n.peak_kind AND memory.dtype = 'memory'
     LEFT JOIN device_peaks AS other
         ON other.device_key = d.device_key AND other.peak_kind = n.peak_kind AND other.dtype = 'tf32'
     WHERE w.not_modelled IS NULL
@@ -30,8 +32,8 @@ modelled AS (
 timed AS (
     SELECT
         *,
-        CASE WHEN flops_matrix = 0 THEN 0.0 ELSE flops_matrix / (peak_tflops * 1000) END AS ideal_ns,
-        CASE WHEN flops_matrix = 0 THEN 0.0 ELSE flops_matrix / (peak_tf32_tflops * 1000) END AS ideal_tf32_ns,
+        CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0.0 ELSE flops_matrix / (peak_tflops * 1000) END AS ideal_ns,
+        CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0.0 ELSE flops_matrix / (peak_tf32_tflops * 1000) END AS ideal_tf32_ns,
         CAST(bytes AS DOUBLE) / hbm_gbs AS memory_ns,
         CAST(bytes AS DOUBLE) / nullif(gpu_ns, 0) AS gbps
     FROM modelled

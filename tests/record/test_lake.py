@@ -81,12 +81,13 @@ def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
             with spans.step():
                 net(torch.randn(5, 4)).sum().backward()
     (row,) = ingest([tmp_path / "in"], lake).rows
-    assert (row.status, row.n_events) == ("ok", 9)
+    counted = asked(lake, "SELECT count(*) FROM span_sample_operators")[0][0]
+    assert (row.status, row.n_events) == ("ok", 9 + counted) and counted
     query = "SELECT phase, count(*), count(DISTINCT step), min(input_shapes), min(dur_ns) > 0 FROM span_samples GROUP BY phase ORDER BY phase"
     assert asked(lake, query) == [
-        ("backward", 3, 3, None, True),
+        ("backward", 3, 3, "[[5, 4]]", True),
         ("forward", 3, 3, "[[5, 4]]", True),
-        ("step", 3, 3, None, True),
+        ("step", 3, 3, "[[5, 4]]", True),
     ]
 
 
@@ -103,7 +104,7 @@ def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_recorders_import_nothing_else_of_ours() -> None:
-    modules = "counters, sampler, host, gpu, folder, spans, step, graph, clocks, bench"
+    modules = "counters, sampler, host, gpu, folder, spans, step, graph, operators, clocks, peaks, bench"
     code = f"""
 import sys
 try:

@@ -28,10 +28,11 @@ def test_products_and_copies_are_timed() -> None:
 
 def test_lines_for_the_rule_table(capsys: pytest.CaptureFixture) -> None:
     main(["--device", "cpu", "--seconds", "0.02", "--size", "64"])
-    *rows, copy = capsys.readouterr().out.splitlines()
-    assert copy.startswith("# cpu:")
-    for row in rows:
-        key, dtype, kind, tflops, source = row.split(",")
+    rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    for key, dtype, kind, tflops, gbs, source in rows:
         assert key.startswith("cpu:") and key == device_name("cpu").replace(",", ";")
-        assert dtype in ("fp32", "bf16", "fp16")
-        assert kind == "measured" and float(tflops) > 0 and "best of" in source
+        assert dtype in ("fp32", "bf16", "fp16", "memory")
+        assert kind == "measured" and "best of" in source
+        given, empty = (gbs, tflops) if dtype == "memory" else (tflops, gbs)
+        assert float(given) > 0 and empty == ""
+    assert {"fp32", "memory"} <= {row[1] for row in rows}

@@ -1,0 +1,25 @@
+-- One row: an operator with its arguments, in a span (or in those inside of it) of a sampled step whose operators were counted, a census; with the work that one call asks for.
+-- How: the formulas of op_work, on arguments that the recorder wrote as Kineto does; views and what else moves no data are not counted.
+SELECT
+    CAST(s.recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
+    CAST(s.batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    CAST(s.step AS BIGINT) AS step,  -- Number of the step in its loop.
+    CAST(s.span_id AS BIGINT) AS span_id,  -- The span, in span_samples.
+    CAST(s.op AS VARCHAR) AS op,  -- Its name.
+    CAST(s.n_calls AS BIGINT) AS n_calls,  -- Times it was called so in the span and those inside: never add up spans that lie in each other.
+    CAST(s.n_calls_own AS BIGINT) AS n_calls_own,  -- Those in no span inside.
+    CAST(s.n_calls_recompute AS BIGINT) AS n_calls_recompute,  -- Those in a forward that was computed once more.
+    w.family,  -- As in op_work; NULL without a model.
+    w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
+    w.flops_matrix,  -- Matrix operations of one call; NULL without a model.
+    w.flops_uncausal,  -- The same without a causal mask.
+    w.flops_vector,  -- Other operations of one call.
+    w.bytes,  -- Least traffic of one call, bytes; NULL without a model, or where an element's size is not known.
+    w.not_modelled,  -- Why there is no model: op_not_modelled, no_shapes or bad_args; else NULL.
+    CAST(s.dims AS VARCHAR) AS dims,  -- Shapes of its arguments, JSON.
+    CAST(s.types AS VARCHAR) AS types,  -- Their types, JSON.
+    CAST(s.concrete AS VARCHAR) AS concrete  -- Their literals, JSON.
+FROM _staged_span_sample_operators AS s
+LEFT JOIN _staged_operator_work AS w
+    ON w.op = s.op AND w.dims IS NOT DISTINCT FROM s.dims AND w.types IS NOT DISTINCT FROM s.types
+        AND w.concrete IS NOT DISTINCT FROM s.concrete

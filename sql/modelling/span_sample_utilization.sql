@@ -1,0 +1,94 @@
+-- One row: a span of a sampled step, and how much of what the hardware could do was done in it; one row for each kind of peak.
+-- How: the work of its inputs (span_sample_work) over its time and the device's peaks, as in span_utilization. Spans of a census, whose times are too long, are left out.
+-- check: unique(recording_id, step, span_id, peak_kind)
+WITH fitting AS (
+    SELECT
+        r.recording_id, d.device_key,
+        row_number() OVER (PARTITION BY r.recording_id ORDER BY d.rule_order) AS choice
+    FROM recordings AS r
+    JOIN device_rules AS d
+        ON regexp_matches(r.device_name, d.name_pattern)
+            AND (d.min_gib IS NULL OR r.device_memory_bytes >= d.min_gib * 1073741824)
+            AND (d.max_gib IS NULL OR r.device_memory_bytes <= d.max_gib * 1073741824)
+            AND (d.sms IS NULL OR r.device_sms = d.sms)
+    WHERE NOT starts_with(r.device_name, 'cpu:')
+),
+kinds AS (
+    SELECT DISTINCT device_key, peak_kind FROM device_peaks
+),
+placed AS (
+    -- A device that no rule knows may have measured peaks under its own name.
+    SELECT r.recording_id, k.device_key, k.peak_kind, coalesce(CAST(m.gbs AS DOUBLE), v.hbm_gbs) AS memory_gbs
+    FROM recordings AS r
+    LEFT JOIN fitting AS f ON f.recording_id = r.recording_id AND f.choice = 1
+    JOIN kinds AS k ON k.device_key = coalesce(f.device_key, replace(r.device_name, ',', ';'))
+    LEFT JOIN devices AS v ON v.device_key = k.device_key
+    LEFT JOIN device_peaks AS m ON m.device_key = k.device_key AND m.peak_kind = k.peak_kind AND m.dtype = 'memory'
+),
+rated AS (
+    SELECT
+        w.*, p.device_key, p.peak_kind, p.memory_gbs,
+        CAST(own.tflops AS DOUBLE) AS tflops,
+        CAST(CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE) AS tf32_tflops
+    FROM span_sample_work AS w
+    LEFT JOIN placed AS p ON p.recording_id = w.recording_id
+    LEFT JOIN device_peaks AS own ON own.device_key = p.device_key AND own.peak_kind = p.peak_kind AND own.dtype = w.dtype
+    LEFT JOIN device_peaks AS other
+        ON other.device_key = p.device_key AND other.peak_kind = p.peak_kind AND other.dtype = 'tf32'
+),
+work AS (
+    SELECT
+        recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gbs,
+        sum(n_ops) AS n_ops, sum(n_ops_not_modelled) AS n_ops_not_modelled,
+        sum(flops_matrix) AS flops_matrix,
+        sum(flops_recompute) AS flops_recompute,
+        sum(bytes) AS bytes,
+        sum(CASE WHEN tflops IS NULL AND flops_matrix > 0 THEN n_ops - n_ops_not_modelled ELSE 0 END) AS n_ops_without_peak,
+        sum(CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE flops_matrix / (tflops * 1000) END) AS ideal_ns,
+        sum(CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE flops_matrix / (tf32_tflops * 1000) END) AS ideal_tf32_ns,
+        sum(CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tflops * 1000) END) AS ideal_once_ns,
+        sum(CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tf32_tflops * 1000) END) AS ideal_once_tf32_ns,
+        sum(bytes) / memory_gbs AS memory_ns
+    FROM rated
+    GROUP BY recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gbs
+)
+SELECT
+    s.recording_id,  -- The recording, in recordings.
+    r.run_id,  -- The run.
+    r.rank,  -- Rank; NULL where nothing says so.
+    s.step,  -- Number of the step in its loop.
+    s.span_id,  -- The span within its step.
+    s.parent_id,  -- The span it lies in; NULL for the step.
+    s.depth,  -- How deep it lies, 0 for the step.
+    s.name,  -- Module, or step.
+    s.class,  -- Its class.
+    s.phase,  -- step, forward, backward or recompute. Never add up spans that lie in each other.
+    s.dur_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span to when it left it.
+    CASE WHEN w.recording_id IS NULL THEN 'inputs_not_counted' END AS not_modelled,  -- inputs_not_counted: no census saw such inputs, so its work is not known; else NULL.
+    CAST(w.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in it; NULL where its work is not known.
+    CAST(w.n_ops_not_modelled AS BIGINT) AS n_ops_not_modelled,  -- Those without a model: read every number beside it.
+    CAST(w.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations, those of a forward computed once more too; NULL without a model.
+    CAST(w.flops_recompute AS BIGINT) AS flops_recompute,  -- Matrix operations of a forward computed once more (activation checkpointing).
+    CAST(w.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
+    CAST(w.flops_matrix AS DOUBLE) / nullif(s.dur_ns, 0) / 1000 AS tflops,  -- Matrix operations a second, 10^12.
+    CAST(w.bytes AS DOUBLE) / nullif(s.dur_ns, 0) AS gbps,  -- Bytes a second, decimal GB/s.
+    w.device_key,  -- The device; NULL where it is not known, and with it all that follows.
+    w.peak_kind,  -- datasheet or measured: what the peaks are.
+    CAST(w.n_ops_without_peak AS BIGINT) AS n_ops_without_peak,  -- Operators with matrix operations in a type without a peak: their time is missing from ideal_ns.
+    w.ideal_ns,  -- Matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
+    w.memory_ns,  -- Bytes at the memory's bandwidth, ns.
+    w.ideal_once_ns / nullif(s.dur_ns, 0) AS mfu_wall,  -- Ideal time of what the model asks for (nothing twice) over the duration; not clipped.
+    w.ideal_once_tf32_ns / nullif(s.dur_ns, 0) AS mfu_wall_tf32,  -- The same with fp32 at the TF32 peak, the lower bound.
+    w.ideal_ns / nullif(s.dur_ns, 0) AS hfu_wall,  -- Ideal time of all that ran, recomputation too.
+    w.ideal_tf32_ns / nullif(s.dur_ns, 0) AS hfu_wall_tf32,  -- The same with fp32 at the TF32 peak.
+    w.memory_ns / nullif(s.dur_ns, 0) AS bandwidth_utilization,  -- Bytes over duration and the memory's bandwidth; above 1 where operands lie in caches.
+    w.flops_matrix / nullif(CAST(w.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations a byte.
+    CASE WHEN w.ideal_ns >= w.memory_ns THEN 'compute' WHEN w.ideal_ns < w.memory_ns THEN 'memory' END AS bound_by,  -- compute or memory: the larger of the two ideal times.
+    greatest(w.ideal_ns, w.memory_ns) / nullif(s.dur_ns, 0) AS roofline_utilization,  -- The larger ideal time over the duration.
+    coalesce(w.ideal_ns / nullif(s.dur_ns, 0) > 1.05, FALSE) AS suspect  -- Above 1.05: TF32 where fp32 was assumed, a wrong peak, or work that ran after its span on another stream.
+FROM span_samples AS s
+JOIN recordings AS r ON r.recording_id = s.recording_id
+LEFT JOIN work AS w
+    ON w.recording_id = s.recording_id AND w.name = s.name AND w.phase = s.phase
+        AND w.input_shapes IS NOT DISTINCT FROM s.input_shapes AND w.input_dtypes IS NOT DISTINCT FROM s.input_dtypes
+WHERE NOT s.is_census AND NOT s.is_failed

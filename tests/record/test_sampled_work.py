@@ -1,0 +1,198 @@
+"""The work of sampled spans: PyTorch's own counter on the same steps, and utilisation whose answer is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.publish import publish
+from pipelines.record.folder import Recording
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from pipelines.record.spans import record_spans  # noqa: E402
+
+
+def asked(folder: Path, query: str) -> list[tuple]:
+    lake = Lake(folder.parent / f"{folder.name}-lake")
+    assert [row.status for row in ingest([folder], lake).rows] == ["ok"]
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        return con.execute(query).fetchall()
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = torch.nn.Linear(16, 48), torch.nn.Linear(16, 16, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
+        return self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Again(torch.nn.Module):
+    """Its inside is computed once more in the backward pass."""
+
+    def __init__(self, inside: Any, use_reentrant: bool) -> None:
+        super().__init__()
+        self.inside, self.use_reentrant = inside, use_reentrant
+
+    def forward(self, x: Any) -> Any:
+        return checkpoint(self.inside, x, use_reentrant=self.use_reentrant)
+
+
+def transformer() -> tuple[Any, Any]:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(2, 5, 16)
+
+
+def images() -> tuple[Any, Any]:
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.BatchNorm2d(8), torch.nn.ReLU(inplace=True),
+        torch.nn.ConvTranspose2d(8, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(5),
+    )  # fmt: skip
+    data = torch.randn(2, 3, 9, 9)
+    net(data)
+    return net, data
+
+
+def attention() -> tuple[Any, Any]:
+    return Attention(), torch.randn(2, 6, 16)
+
+
+def shared_module() -> tuple[Any, Any]:
+    one = torch.nn.Linear(8, 8)
+    return torch.nn.Sequential(one, torch.nn.Tanh(), one), torch.randn(3, 8)
+
+
+@pytest.mark.parametrize("made", [transformer, images, attention, shared_module], ids=lambda made: made.__name__)
+def test_matrix_operations_of_every_module_are_those_of_torch_s_counter(made: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, data = made()
+    with FlopCounterMode(display=False, depth=9) as counter:
+        net(data).sum().backward()
+    counted = {
+        name.removeprefix(type(net).__name__ + "."): sum(of.values()) for name, of in counter.get_flop_counts().items()
+    }
+    with record_spans(net, tmp_path / "in", 1) as spans:
+        for _ in range(2):
+            with spans.step():
+                net(data).sum().backward()
+    query = """
+        SELECT u.name, sum(w.flops_uncausal * w.n_calls)
+        FROM span_sample_operators w JOIN span_samples u USING (recording_id, step, span_id)
+        WHERE NOT w.op LIKE '%attention%for_cpu%' GROUP BY u.name"""
+    ours = {name: int(n or 0) for name, n in asked(tmp_path / "in", query)}
+    in_names = {name: n for name, n in counted.items() if name in ours}
+    assert ours["step"] == counted["Global"] > 0
+    assert {name: n for name, n in ours.items() if name in in_names} == in_names
+    assert len(in_names) >= 2 and ours[type(net).__name__] == counted["Global"]
+
+
+def test_attention_on_a_cpu_is_modelled(tmp_path: Path) -> None:
+    q = torch.randn(2, 3, 6, 8, requires_grad=True)
+    k = torch.randn(2, 3, 6, 8, requires_grad=True)
+    with record_spans(torch.nn.Identity(), tmp_path / "in", 1) as spans, spans.step():
+        torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True).sum().backward()
+    query = "SELECT flops_matrix, flops_uncausal FROM span_sample_operators WHERE family = 'attention' ORDER BY 1"
+    product = 2 * 2 * 3 * 6 * 6 * 8
+    assert asked(tmp_path / "in", query) == [(product, 2 * product), (5 * product // 2, 5 * product)]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_what_a_checkpoint_computes_again_is_told_apart(use_reentrant: bool, tmp_path: Path) -> None:
+    inside = torch.nn.Sequential(torch.nn.Linear(8, 16, bias=False), torch.nn.Linear(16, 4, bias=False))
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False), Again(inside, use_reentrant))
+    with record_spans(net, tmp_path / "in", 1) as spans:
+        for _ in range(2):
+            with spans.step():
+                net(torch.randn(3, 8)).sum().backward()
+    query = "SELECT name, phase, flops_matrix, flops_recompute FROM span_sample_utilization"
+    found = {(name, phase): flops for name, phase, *flops in asked(tmp_path / "in", query)}
+    first, inner = 2 * 3 * 8 * 8, 2 * 3 * (8 * 16 + 16 * 4)
+    assert found["1.inside", "forward"] == [inner, 0]
+    assert found["1.inside.0", "recompute"] == [2 * 3 * 8 * 16, 2 * 3 * 8 * 16]
+    assert found["0", "backward"] == [first, 0]  # its input takes no gradient
+    # A forward that is computed again ends when all that backward needs is there: the last product need not run.
+    again = found["step", "step"][1]
+    assert again in (inner, inner - 2 * 3 * 16 * 4)
+    assert found["step", "step"][0] == first * 2 + inner * 3 + again
+
+
+def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
+    """A product of 2^30 · 2 operations in bf16, and 6 MiB: 2.17 us of an H100's 989.4 TFLOP/s."""
+    open_one = Recording(tmp_path / "in", "spans", "r", 1, 3)
+    a_span = {"span_id": 0, "depth": 0, "name": "step", "class": "step", "phase": "step", "is_failed": False}
+    open_one.add("span_samples", [{**a_span, "step": at, "dur_ns": dur, "is_census": at == 0} for at, dur in ((0, 99), (7, 4341), (9, 2000))])  # fmt: skip
+    types = '["c10::BFloat16", "c10::BFloat16"]'
+    product = {"op": "aten::mm", "dims": "[[1024, 1024], [1024, 1024]]", "types": types, "concrete": '["", ""]'}
+    other = {"op": "aten::cat", "dims": "[]", "types": "[]", "concrete": "[]"}
+    counts = {"step": 0, "span_id": 0, "n_calls": 1, "n_calls_own": 1, "n_calls_recompute": 0}
+    open_one.add("span_sample_operators", [{**product, **counts}, {**other, **counts}])
+    open_one.close(source="cuda", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_sms=132, device_memory_bytes=85 << 30)  # fmt: skip
+    columns = "step, device_key, peak_kind, n_ops, n_ops_not_modelled, flops_matrix, bytes, mfu_wall, bandwidth_utilization, bound_by, suspect"
+    slow, fast = asked(tmp_path / "in", f"SELECT {columns} FROM span_sample_utilization ORDER BY step")
+    assert slow[:7] == (7, "H100-SXM", "datasheet", 2, 1, 2 * 1024**3, 6 << 20)
+    assert slow[7] == pytest.approx(2 * 1024**3 / 989_400 / 4341) == pytest.approx(0.5, rel=1e-3)
+    assert slow[8] == pytest.approx((6 << 20) / 3350 / 4341) and slow[9:] == ("compute", False)
+    assert fast[7] > 1.05 and fast[10]  # kept, and flagged
+
+
+def test_inputs_that_no_census_saw_have_no_work_and_lead_to_rare_censuses(tmp_path: Path) -> None:
+    net = torch.nn.Linear(4, 2)
+    with record_spans(net, tmp_path / "in", 1) as spans:
+        for rows in (1, 2, 1, 3, 2, 2, 1, 4, 5):
+            with spans.step():
+                net(torch.randn(rows, 4)).sum().backward()
+    query = """
+        SELECT s.step, s.is_census, u.not_modelled, u.flops_matrix, u.device_key, u.mfu_wall
+        FROM span_samples s LEFT JOIN span_sample_utilization u USING (recording_id, step, span_id)
+        WHERE s.phase = 'forward' ORDER BY s.step"""
+    unknown = (False, "inputs_not_counted", None, None, None)
+    assert asked(tmp_path / "in", query) == [
+        (0, True, None, None, None, None),
+        (1, *unknown),  # the second; the first of its rows
+        (2, False, None, 16, None, None),
+        (3, *unknown),
+        (4, *unknown),
+        (5, *unknown),
+        (6, False, None, 16, None, None),
+        (7, *unknown),  # the eighth is a census only where the one before it was new
+        (8, *unknown),
+    ]
+
+
+def test_a_census_leaves_what_it_cannot_describe_alone(tmp_path: Path) -> None:
+    """Tensors made of others are counted by their parts; compiled models and operators of higher order run on."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    def parts(net: Any, data: Any, name: str) -> dict[str, int]:
+        with record_spans(net, tmp_path / name, 1) as spans, spans.step():
+            net(data)
+        query = "SELECT op, n_calls FROM span_sample_operators WHERE span_id = 0"
+        return dict(asked(tmp_path / name, query))
+
+    linear = torch.nn.Linear(4, 2, bias=False)
+    pair = TwoTensor(torch.randn(3, 4), torch.randn(3, 4))
+    assert parts(linear, pair, "pair")["aten::mm"] == 2
+
+    class Named(torch.Tensor):
+        """No more than a name."""
+
+    assert parts(linear, torch.randn(3, 4).as_subclass(Named), "named")["aten::mm"] == 1
+    compiled = torch.compile(torch.nn.Linear(4, 2), backend="eager")
+    assert parts(compiled, torch.randn(3, 4), "compiled")["aten::addmm"] == 1
+
+    class Branches(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: y + 1, (x,))
+
+    assert "cond" in parts(Branches(), torch.ones(3), "branches")
