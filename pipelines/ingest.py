@@ -22,11 +22,12 @@ from typing import Any
 
 import duckdb
 
-from pipelines.fleet.straggler.lake import create_job_table, ingest_jobs, job_files
-from pipelines.flight_recorder.lake import create_dump_table, dump_files, ingest_dumps
+from pipelines.fleet.straggler.lake import ingest_jobs, job_files
+from pipelines.flight_recorder.lake import dump_files, ingest_dumps
 from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLES, REJECTS, Batch, table_files
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
+from pipelines.lake.rows import create_empty
 from pipelines.lake.store import Lake
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
@@ -338,9 +339,7 @@ def empty_lake_tables(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
     con.execute(f"CREATE OR REPLACE TABLE rejects AS {catalog.models['rejects'].sql}")
     for table in RUN_TABLES:
         create_run_table(con, catalog, table, None)
-    for table in JOB_TABLES:
-        create_job_table(con, catalog, table)
-    for table in DUMP_TABLES:
-        create_dump_table(con, catalog, table)
+    for table in (*JOB_TABLES, *DUMP_TABLES):
+        create_empty(con, catalog, table)
     for table in RECORDING_TABLES:
         create_recording_table(con, catalog, table, [])

@@ -12,12 +12,13 @@ from pathlib import Path
 import duckdb
 
 from pipelines.flight_recorder.dump import Dump, DumpError, is_dump, read_dump
-from pipelines.flight_recorder.rows import Row, dump_rows, entry_rows, verdict_rows
+from pipelines.flight_recorder.rows import dump_rows, entry_rows, verdict_rows
 from pipelines.flight_recorder.verdicts import judge
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import DUMP_MARK, DUMP_TABLES, Batch
+from pipelines.lake.rows import create_empty, insert_rows
 from pipelines.lake.store import Lake
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import load_catalog
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = 
     rows: list[SetRow] = []
     with duckdb.connect() as con:
         for table in DUMP_TABLES:
-            create_dump_table(con, catalog, table)
+            create_empty(con, catalog, table)
         known = set(lake.known(DUMP_MARK))
         for folder, files in folders.items():
             rows += _add(con, folder, files, batch, known, job)
@@ -60,15 +61,6 @@ def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = 
             beaten = commit_tables(con, lake, batch, DUMP_TABLES)
             rows = [SetRow(row.path, "known", row.set_id) if row.set_id in beaten else row for row in rows]
     return rows
-
-
-def create_dump_table(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str) -> None:
-    """Create an empty table of dumps in `con`, with its columns and types."""
-    model = catalog.models[table]
-    nothing = ", ".join(f"NULL AS {column.name}" for column in model.columns)
-    con.execute(f"CREATE OR REPLACE TEMP VIEW _staged_{table} AS SELECT {nothing} LIMIT 0")
-    con.execute(f"CREATE OR REPLACE TABLE {table} AS {model.sql}")
-    con.execute(f"DROP VIEW _staged_{table}")
 
 
 def _add(
@@ -93,9 +85,9 @@ def _add(
         return [SetRow(folder, "rejected", seconds=time.perf_counter() - started, reason=str(error)), *rejected]
     common = {"set_id": set_id, "batch_id": batch.batch_id}
     of_set = {**common, "job": job, "folder": str(folder.absolute()), "ingested_at": datetime.now(UTC)}
-    _insert(con, DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps)])
-    _insert(con, "flight_recorder_entries", [{**row, **common} for row in entry_rows(dumps)])
-    _insert(con, "flight_recorder_verdicts", [{**row, **common} for row in verdict_rows(verdict)])
+    insert_rows(con, DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps)])
+    insert_rows(con, "flight_recorder_entries", [{**row, **common} for row in entry_rows(dumps)])
+    insert_rows(con, "flight_recorder_verdicts", [{**row, **common} for row in verdict_rows(verdict)])
     known.add(set_id)
     n_entries = sum(len(dump.entries) for dump in dumps)
     return [SetRow(folder, "ok", set_id, n_entries, time.perf_counter() - started), *rejected]
@@ -107,13 +99,3 @@ def content_id(dumps: Iterable[Dump]) -> str:
     for dump in sorted(dumps, key=lambda dump: (dump.rank, dump.path)):
         digest.update(f"{dump.rank}\0".encode() + hashlib.sha256(dump.path.read_bytes()).digest())
     return digest.hexdigest()[:16]
-
-
-def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None:
-    """Add rows by the names of their columns; the table's types hold."""
-    import pyarrow as pa
-
-    if rows:
-        con.register("given", pa.Table.from_pylist(rows))
-        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
-        con.unregister("given")

@@ -18,9 +18,9 @@ from pipelines.fleet.straggler.sizes import meta_file, meta_names
 from pipelines.fleet.straggler.whatif import WhatIf, what_if
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import JOB_MARK, JOB_TABLES, Batch
+from pipelines.lake.rows import create_empty, insert_rows
 from pipelines.lake.store import Lake
-from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.sqltext import literal, quoted
+from pipelines.models.catalog import load_catalog
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,13 @@ def ingest_jobs(paths: Iterable[Path], lake: Lake, name: str | None = None) -> l
     batch = Batch.new()
     with duckdb.connect() as con:
         for table in JOB_TABLES:
-            create_job_table(con, catalog, table)
+            create_empty(con, catalog, table)
         known = set(lake.known(JOB_MARK))
         rows = [_add(con, path, batch, known, name) for path in paths]
         if any(row.status == "ok" for row in rows):
             beaten = commit_tables(con, lake, batch, JOB_TABLES)
             rows = [JobRow(row.path, "known", row.job_id) if row.job_id in beaten else row for row in rows]
     return rows
-
-
-def create_job_table(con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str) -> None:
-    """Create an empty table of jobs in `con`, with its columns and types."""
-    model = catalog.models[table]
-    nothing = ", ".join(f"NULL AS {column.name}" for column in model.columns)
-    con.execute(f"CREATE OR REPLACE TEMP VIEW _staged_{table} AS SELECT {nothing} LIMIT 0")
-    con.execute(f"CREATE OR REPLACE TABLE {table} AS {model.sql}")
-    con.execute(f"DROP VIEW _staged_{table}")
 
 
 def _add(con: duckdb.DuckDBPyConnection, path: Path, batch: Batch, known: set[str], name: str | None) -> JobRow:
@@ -95,7 +86,7 @@ def _add(con: duckdb.DuckDBPyConnection, path: Path, batch: Batch, known: set[st
     except OSError as error:
         return JobRow(path, "rejected", seconds=time.perf_counter() - started, reason=f"cannot be read: {error}")
     for table, rows in _tables(found, name).items():
-        _insert(con, table, [{**row, "job_id": job_id, "batch_id": batch.batch_id} for row in rows])
+        insert_rows(con, table, [{**row, "job_id": job_id, "batch_id": batch.batch_id} for row in rows])
     known.add(job_id)
     return JobRow(path, "ok", job_id, found.job.n_ops, time.perf_counter() - started)
 
@@ -114,16 +105,3 @@ def _tables(found: WhatIf, name: str | None) -> dict[str, list[Row]]:
     parts = [{**row, "job": job["job"]} for row in part_rows(found)]
     now = {"ingested_at": datetime.now(UTC)}
     return dict(zip(JOB_TABLES, ([{**job, **now}], parts, step_rows(found), score_rows(found)), strict=True))
-
-
-def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None:
-    if rows:
-        values = ", ".join(f"({', '.join(_literal(value) for value in row.values())})" for row in rows)
-        con.execute(f"INSERT INTO {table} ({', '.join(rows[0])}) VALUES {values}")
-
-
-def _literal(value: object) -> str:
-    """As `literal`; floats as their shortest exact text, which DuckDB reads back to the same double."""
-    if isinstance(value, float):
-        return f"{quoted(repr(value))}::DOUBLE"
-    return literal(value)  # pyright: ignore[reportArgumentType]
