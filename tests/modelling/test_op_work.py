@@ -14,7 +14,7 @@ from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, op, x
 
 TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
-TABLES = ["op_kernels", "op_work", "op_work_coverage", "kernels"]
+TABLES = ["op_kernels", "op_work", "op_work_coverage", "op_shape_utilization", "kernels"]
 
 
 @pytest.fixture(scope="module", params=TRACES)
@@ -67,6 +67,42 @@ def test_totals_and_coverage_are_the_reference_s(computed: tuple[duckdb.DuckDBPy
     assert counts == [(expected["gpu_no_launch"], expected["gpu_launch_without_op"])]
     by_reason = "SELECT not_modelled, count(*) FROM op_work WHERE not_modelled IS NOT NULL GROUP BY not_modelled"
     assert dict(con.execute(by_reason).fetchall()) == expected["null_reasons"]
+
+
+def test_shapes_have_the_reference_s_sums_and_the_ratios_of_these(
+    computed: tuple[duckdb.DuckDBPyConnection, dict], shared: Path
+) -> None:
+    con, reference = computed
+    listed = json.loads((shared / "golden" / "modelling" / "devices.json").read_text())["rows"]
+    ((key,),) = con.execute(
+        "SELECT DISTINCT device_key FROM op_shape_utilization WHERE device_key IS NOT NULL"
+    ).fetchall()
+    (device,) = (row for row in listed if row["key"] == key)
+    expected: dict[tuple, list] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
+    for row in reference["ops"]:
+        cost = row["cost"] or dict.fromkeys(("flops_matrix", "flops_vector", "bytes", "dtype"))
+        sums = expected[row["name"], json.dumps(row["input_dims"]), cost["dtype"], row["why_null"]]
+        work = [cost[k] and row["calls"] * cost[k] for k in ("flops_matrix", "flops_vector", "bytes")]
+        for place, amount in enumerate((row["calls"], row["kernels"], round(row["gpu_sum_us"] * 1000), *work)):
+            sums[place] = None if amount is None else sums[place] + amount
+    found = con.execute(
+        "SELECT op, dims, dtype, not_modelled, n_ops, n_kernels, gpu_ns, flops_matrix, flops_vector, bytes, "
+        "tflops, gbps, mfu, bandwidth_utilization FROM op_shape_utilization "
+        "WHERE coalesce(peak_kind, 'datasheet') = 'datasheet'"
+    ).fetchall()
+    ours = {(op, json.dumps(json.loads(dims)), *row[:2]): row[2:] for op, dims, *row in found}
+    assert len(ours) == len(found)
+    assert {key: row[:6] for key, row in ours.items()} == dict(expected)
+    for (_, _, dtype, _), (*sums, tflops, gbps, mfu, bandwidth) in ours.items():
+        _, _, gpu_ns, flops, _, n_bytes = sums
+        if flops is None:
+            assert (tflops, gbps, mfu, bandwidth) == (None,) * 4
+            continue
+        peak = device["peak_tflops"].get(dtype)
+        assert tflops == pytest.approx(flops / gpu_ns / 1000, rel=1e-12)
+        assert mfu == (0 if flops == 0 else peak and pytest.approx(flops / gpu_ns / 1000 / peak, rel=1e-12))
+        assert gbps == (n_bytes and pytest.approx(n_bytes / gpu_ns, rel=1e-12))
+        assert bandwidth == (n_bytes and pytest.approx(n_bytes / gpu_ns / device["hbm_gbs"], rel=1e-12))
 
 
 @pytest.mark.parametrize("name", [*(f"single/{trace}" for trace in TRACES), "single/v100_ns_absolute"])

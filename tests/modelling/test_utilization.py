@@ -133,6 +133,33 @@ def test_an_unknown_device_has_no_utilisation() -> None:
     assert step_row(traced("float", "Radeon of a friend"), columns) == [2 * 1024**3, 1.0, *[None] * 7]
 
 
+def test_equal_shapes_are_one_row_of_sums() -> None:
+    """Two products of one shape, of 100 and 300 us, one of another, and one whose operator is not known."""
+    events, at = [], 0
+    for size, us in ((1024, 100), (1024, 300), (64, 50), (None, 40)):
+        shapes = {"Input Dims": [[size, size]] * 2, "Input type": ["c10::BFloat16"] * 2, "Concrete Inputs": ["", ""]}
+        name = "aten::mm" if size else "mine::mm"
+        events += [
+            x("cpu_op", name, at, 50, **(shapes if size else {})),
+            call("cudaLaunchKernel", at + 1, 5, at + 1), kernel("gemm", at + 60, us, at + 1),
+        ]  # fmt: skip
+        at += 1000
+    properties = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 80 << 30, "numSms": 132}]
+    con, _ = connect({"deviceProperties": properties, "traceEvents": events})
+    run_models(con, load_catalog(), ["op_shape_utilization"])
+    columns = "n_ops, gpu_ns, flops_matrix, bytes, tflops, mfu, roofline_ns, roofline_utilization, bound_by"
+    rows = con.execute(f"SELECT {columns}, not_modelled FROM op_shape_utilization ORDER BY gpu_ns DESC").fetchall()
+    large, small = 2 * 1024**3, 2 * 64**3
+    moved = 3 * 2 * 64**2
+    assert rows == [
+        (2, 400_000, 2 * large, 2 * 3 * 2 * 1024**2, near(2 * large / 4e8), near(2 * large / 4e8 / 989.4),
+         near(2 * large / 989.4e3), near(2 * large / 989.4e3 / 4e5), "compute", None),
+        (1, 50_000, small, moved, near(small / 5e7), near(small / 5e7 / 989.4),
+         near(moved / 3350), near(moved / 3350 / 5e4), "memory", None),
+        (1, 40_000, *[None] * 7, "op_not_modelled"),
+    ]  # fmt: skip
+
+
 def test_a_type_without_peak_has_no_ideal_time() -> None:
     found = step_row(traced("double", "NVIDIA H100 80GB HBM3"), "n_ops_without_peak, ideal_ns, mfu_busy, suspect")
     assert found == [1, None, None, False]
