@@ -1,12 +1,15 @@
 """Which column comes from which: sqlglot's lineage of the models, through private models, for Dagster's column view."""
 
 from functools import lru_cache
+from importlib.metadata import version
 
 import dagster as dg
 
+from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Model, load_catalog
 
-Columns = dict[str, frozenset[tuple[str, str]]]
+Columns = dict[str, list[list[str]]]
+"""[table, column] of the sources by column; JSON."""
 
 
 @lru_cache
@@ -24,11 +27,11 @@ def column_lineage(name: str) -> dg.TableColumnLineage | None:
 
 
 @lru_cache
-def _sources(name: str) -> Columns:
+def _sources(name: str) -> dict[str, frozenset[tuple[str, str]]]:
     """The public columns of each column, private models replaced by what they are made of."""
     models = load_catalog().models
-    resolved: Columns = {}
-    for column, found in _direct(models[name]).items():
+    resolved = {}
+    for column, found in _all_direct().get(name, {}).items():
         out: set[tuple[str, str]] = set()
         for table, source in found:
             if table not in models:
@@ -36,6 +39,14 @@ def _sources(name: str) -> Columns:
             out |= _sources(table).get(source, frozenset()) if models[table].private else {(table, source)}
         resolved[column] = frozenset(out)
     return resolved
+
+
+@lru_cache
+def _all_direct() -> dict[str, Columns]:
+    """The columns that each SQL model's columns are made of. It takes ten seconds once, for as long as no SQL changes."""
+    models = [model for model in load_catalog().models.values() if model.sql]
+    digest = digest_of([version("sqlglot"), *(text for model in models for text in (model.name, model.sql))])
+    return remembered("column-lineage", digest, lambda: {model.name: _direct(model) for model in models})
 
 
 def _direct(model: Model) -> Columns:
@@ -58,11 +69,12 @@ def _direct(model: Model) -> Columns:
         found: Columns = {}
         for column in model.columns:
             leaves = lineage(column.name, query, scope=scope, dialect="duckdb", copy=False).walk()
-            found[column.name] = frozenset(
+            sources = {
                 (leaf.source.name, leaf.name.split(".")[-1].strip('"'))
                 for leaf in leaves
                 if isinstance(leaf.source, exp.Table) and not leaf.downstream
-            )
+            }
+            found[column.name] = [list(source) for source in sorted(sources)]
         return found
     except (SqlglotError, ValueError):
         return {}  # the picture is nice to have; the table is there without it

@@ -26,31 +26,27 @@ def state(folder: Path) -> dict[str, int]:
     return {str(p): p.stat().st_mtime_ns for p in files}
 
 
-def test_tiny_trace_through_every_asset(run, inbox: Path, tmp_path: Path) -> None:
+def test_tiny_trace_through_every_asset_then_again_then_only_the_models(run, inbox: Path, tmp_path: Path) -> None:
     write_trace(inbox / "rank0.json")
     result = run()
-    made = materialized(result)
+    first = materialized(result)
     assert result.success
-    assert set(made) == set(asset_names())
-    assert made["events"]["dagster/row_count"] == 4
-    assert made["kernels"]["dagster/row_count"] == 1
-    assert made["kernels"]["computed"] is True
-    assert {c.name: c.type for c in made["kernels"]["dagster/column_schema"].columns}["ts_ns"] == "BIGINT"
+    assert set(first) == set(asset_names())
+    assert first["events"]["dagster/row_count"] == 4
+    assert first["kernels"]["dagster/row_count"] == 1
+    assert first["kernels"]["computed"] is True
+    assert {c.name: c.type for c in first["kernels"]["dagster/column_schema"].columns}["ts_ns"] == "BIGINT"
     assert "kernels" in {
         dep.asset_key.to_user_string()
-        for deps in made["merged_intervals"]["dagster/column_lineage"].deps_by_column.values()
+        for deps in first["merged_intervals"]["dagster/column_lineage"].deps_by_column.values()
         for dep in deps
     }
-    assert "gemm" in made["kernels"]["preview"]
-    assert made["overlay"]["files"] == 1
+    assert "gemm" in first["kernels"]["preview"]
+    assert first["overlay"]["files"] == 1
     assert len(list((tmp_path / "lake" / "overlays").rglob("overlaid_critical_path_rank0.json*"))) == 1
     with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
         assert con.execute("SELECT count(*) FROM critical_path").fetchall()[0][0] > 0
 
-
-def test_running_again_changes_nothing(run, inbox: Path, tmp_path: Path) -> None:
-    write_trace(inbox / "rank0.json")
-    first = materialized(run())
     before = state(tmp_path / "lake")
     again = materialized(run())
     assert state(tmp_path / "lake") == before
@@ -60,14 +56,11 @@ def test_running_again_changes_nothing(run, inbox: Path, tmp_path: Path) -> None
     assert again["kernels"]["computed"] is False
     assert again["overlay"]["written"] == 0
 
-
-def test_only_the_models(run, inbox: Path) -> None:
-    run([write_trace(inbox / "rank0.json")])
     write_trace(inbox / "rank1.json", shift=5)
-    made = materialized(run(job="analyse"))
-    assert "events" not in made
-    assert made["critical_path"]["dagster/row_count"] > 0
-    assert made["overlay"]["files"] == 1
+    models = materialized(run(job="analyse"))
+    assert "events" not in models
+    assert models["critical_path"]["dagster/row_count"] > 0
+    assert models["overlay"]["files"] == 1
 
 
 def test_empty_inbox(run, inbox: Path) -> None:
