@@ -26,7 +26,7 @@ def report(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """Write one page that stands alone: breakdown, critical path, spans, utilisation, stragglers, quality.
+    """Write one page that stands alone: breakdown, critical path, spans, utilisation, memory, collectives, stragglers, hangs.
 
     Example: `tracelake report /fleet/job42/ --out job42.html`
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -54,22 +55,46 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def size(value: float) -> str:
+    """Bytes for people: `512 B`, `1.50 MiB`, `79.1 GiB`."""
+    for unit, whole in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(value) >= whole:
+            return f"{value / whole:,.2f} {unit}"
+    return f"{value:,.0f} B"
+
+
 def ratio(value: float) -> str:
     """A plain number."""
     return f"{value:.2f}"
 
 
+def shapes(value: Any) -> str:
+    """Shapes of arguments, JSON, as `8944x1024, 1024x2816`; scalars are left out, the whole is the tooltip."""
+    try:
+        told = ", ".join(shape for argument in json.loads(value) if (shape := _shape(argument)))
+    except (ValueError, TypeError):
+        return name(value)
+    return f'<code class="shapes" title="{text(value)}">{text(told if len(told) <= _LONG else told[: _LONG - 1] + "…")}</code>'
+
+
+def _shape(argument: list[Any]) -> str:
+    if argument and isinstance(argument[0], list):  # a list of tensors
+        return f"[{', '.join(_shape(tensor) for tensor in argument)}]"
+    return "x".join(map(str, argument))
+
+
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: the row's key, the heading, and how a value is written."""
+    """A column of a table: the row's key, the heading, how a value is written, and its tooltip (else the lake's)."""
 
     key: str
     heading: str
     show: Callable[[Any], str] = name
+    says: str = ""
 
     @property
     def is_number(self) -> bool:
-        return self.show is not name and self.show is not words
+        return self.show not in (name, words, shapes)
 
 
 def words(value: Any) -> str:
@@ -88,7 +113,7 @@ def table(of: str, columns: Sequence[Column], rows: Iterable[Row]) -> str:
     """Rows of the lake's table `of`, whose documentation is each heading's tooltip. A row with `suspect` is marked."""
     docs = _docs(of)
     head = "".join(
-        f'<th{" class=number" if c.is_number else ""} title="{text(docs.get(c.key, ""))}">{text(c.heading)}</th>'
+        f'<th{" class=number" if c.is_number else ""} title="{text(c.says or docs.get(c.key, ""))}">{text(c.heading)}</th>'
         for c in columns
     )
     body = "".join(f"<tr{_marks(row)}>{''.join(_cell(c, row[c.key]) for c in columns)}</tr>" for row in rows)

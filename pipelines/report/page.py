@@ -6,8 +6,11 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.report.collectives import collectives
+from pipelines.report.hangs import hangs
 from pipelines.report.head import heading, quality, title
 from pipelines.report.html import text
+from pipelines.report.memory import memory
 from pipelines.report.ranks import stragglers
 from pipelines.report.spans import spans
 from pipelines.report.subject import Subject
@@ -15,7 +18,7 @@ from pipelines.report.times import breakdown, critical_path
 from pipelines.report.utilization import utilization
 
 _STYLE = Path(__file__).with_name("page.css")
-_SECTIONS = (breakdown, critical_path, spans, utilization, stragglers, quality)
+_SECTIONS = (hangs, breakdown, critical_path, spans, utilization, memory, collectives, stragglers, quality)
 # Names in traces are foreign text. They are escaped; should that ever fail, the page still may run and load nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 

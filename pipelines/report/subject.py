@@ -17,7 +17,8 @@ Row = dict[str, Any]
 TABLES = (
     *("traces", "quality", "trace_devices", "temporal_breakdown", "critical_path_summary", "critical_path_by_name"),
     *("spans", "span_names", "span_attribution", "unattributed_gpu_work", "span_utilization", "span_name_utilization"),
-    *("family_utilization", "op_utilization", "op_work_coverage", "step_pipeline"),
+    *("family_utilization", "op_shape_utilization", "op_work_coverage", "step_pipeline"),
+    *("memory_peaks", "memory_timeline", "collective_bandwidth", "collective_calls"),
 )
 CAPTURE_TABLES = (
     *("captures", "capture_ranks", "capture_quality", "capture_paths", "capture_critical_path", "capture_losses"),
@@ -55,9 +56,9 @@ class Subject:
         return quoted(self.shown["trace_id"])
 
 
-def rows_of(con: duckdb.DuckDBPyConnection, query: str) -> list[Row]:
-    """The rows of a query by column name."""
-    found = con.execute(query)
+def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[Row]:
+    """The rows of a query by column name; `values`: those of its parameters."""
+    found = con.execute(query, values or {})
     names = [column[0] for column in found.description or ()]
     return [dict(zip(names, values, strict=True)) for values in found.fetchall()]
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.report.html import Column, Part, bars, count, missing, ratio, section, share, table, text, time, words
+from pipelines.report.html import (
+    Column,
+    Part,
+    bars,
+    count,
+    missing,
+    ratio,
+    section,
+    shapes,
+    share,
+    table,
+    text,
+    time,
+    words,
+)
 from pipelines.report.spans import utilization_figure
 from pipelines.report.subject import Row, Subject, label, rows_of
 
@@ -149,19 +163,23 @@ def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     rows = rows_of(
         con,
-        "SELECT op, dims, dtype, gpu_ns, ideal_ns, memory_ns, tflops, gbps, mfu, bandwidth_utilization, roofline_utilization, "
-        f"bound_by, suspect FROM op_utilization WHERE trace_id = {subject.shown_id} AND peak_kind = 'datasheet' "
-        f"ORDER BY gpu_ns - greatest(ideal_ns, memory_ns) DESC NULLS LAST, event_id LIMIT {_OPS}",
+        "SELECT op, dims, dtype, n_ops, gpu_ns, gpu_ns - roofline_ns AS above_ns, tflops, gbps, mfu, mfu_tf32, "
+        "bandwidth_utilization, roofline_utilization, bound_by, suspect FROM op_shape_utilization "
+        f"WHERE trace_id = {subject.shown_id} AND peak_kind = 'datasheet' "
+        f"ORDER BY above_ns DESC NULLS LAST, op, dims, dtype LIMIT {_OPS}",
     )
     columns = [
-        *(Column("op", "operator"), Column("dims", "shapes"), Column("dtype", "type", words)),
-        *(Column("gpu_ns", "GPU time", time), Column("tflops", "TFLOP/s", ratio), Column("gbps", "GB/s", ratio)),
-        *(Column("mfu", "MFU", share), Column("bandwidth_utilization", "bandwidth", share)),
+        *(Column("op", "operator"), Column("dims", "shapes", shapes), Column("dtype", "type", words)),
+        *(Column("n_ops", "calls", count), Column("gpu_ns", "GPU time", time)),
+        Column("above_ns", "above it", time, "GPU time less the larger ideal time of each call, ns."),
+        *(Column("tflops", "TFLOP/s", ratio), Column("gbps", "GB/s", ratio), Column("mfu", "MFU", share)),
+        *([Column("mfu_tf32", "with TF32", share)] if any(row["mfu_tf32"] != row["mfu"] for row in rows) else []),
+        Column("bandwidth_utilization", "bandwidth", share),
         *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
     ]
     return _titled(
-        "operators with most time above their roofline",
-        "op_utilization",
+        "operators with most time above their roofline, calls of equal shapes together",
+        "op_shape_utilization",
         columns,
         rows,
         "no operator has a model and a peak",

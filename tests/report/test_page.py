@@ -8,8 +8,6 @@ import shutil
 import struct
 import subprocess
 import zlib
-from collections import defaultdict
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -23,64 +21,9 @@ from pipelines.lake import Lake
 from pipelines.synthetic import CaptureSpec, write_capture
 from pipelines.synthetic.capture import Capture
 from tests.harness import call, kernel, op, x
+from tests.report.read_page import Page, report
 
-SECTIONS = ("breakdown", "path", "spans", "utilization", "stragglers", "quality")
-VOID = {"meta", "br", "img", "link", "input", "hr"}
-
-
-class Page(HTMLParser):
-    """Sections, the cells of every table as exact values, parts of bars, texts and tags. Tags must balance."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tables: defaultdict[str, list[dict[str, str | None]]] = defaultdict(list)
-        self.parts: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
-        self.texts: defaultdict[str, str] = defaultdict(str)
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.open: list[str] = []
-        self.section = self.table = self.key = ""
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.tags.add(tag)
-        self.attributes |= set(given)
-        if tag not in VOID:
-            self.open.append(tag)
-        self.section = given.get("id") or self.section if tag == "section" else self.section
-        self.table = given.get("data-table") or self.table
-        if tag == "tr":
-            self.tables[self.table].append({})
-        if tag == "td":
-            self.key = given["data-key"] or ""
-            self.tables[self.table][-1][self.key] = given.get("data-value")
-        if "data-kind" in given:
-            self.parts[self.section].append((given["data-kind"] or "", float(given["data-value"] or "nan")))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts[self.section] += data
-
-    def rows(self, table: str) -> list[dict[str, str | None]]:
-        return [row for row in self.tables[table] if row]
-
-
-def report(tmp_path: Path, *words: object) -> Page:
-    """The page of the command, read back."""
-    target = tmp_path / "report.html"
-    result = CliRunner().invoke(app, ["report", *map(str, words), "--out", str(target), "--json"])
-    assert result.exit_code == 0, result.output
-    said = json.loads(result.output)
-    assert said == {"path": str(target), "bytes": target.stat().st_size}
-    return Page(target.read_text(encoding="utf-8"))
+SECTIONS = ("breakdown", "path", "spans", "utilization", "memory", "collectives", "stragglers", "quality")
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +48,7 @@ def test_every_section_is_there(world: tuple[Page, Path]) -> None:
     page, _ = world
     assert set(SECTIONS) <= set(page.texts)
     assert "job <7>" in page.texts[""] and "4 of 4 ranks" in page.texts[""]
+    assert "hangs" not in page.texts  # there are no dumps of the job
     assert "script" not in page.tags and not {"src", "href", "onload"} & page.attributes
 
 
@@ -177,6 +121,13 @@ def test_one_real_trace(shared: Path, tmp_path: Path) -> None:
     assert row["window"] == str(round(step["window"]["busy_us"] * 1000))
     assert "not measured: there is one rank" in page.texts["stragglers"]
     assert "Qwen2DecoderLayer_13" in page.texts["spans"] and "svg" in page.tags
+    devices = json.loads((shared / "golden" / "modelling" / "memory_events.json").read_text())["h100_qwen"]["devices"]
+    peaks = {
+        f"({row['device_type']}, {row['device']})": row["peak_allocated_bytes"] for row in page.rows("memory_peaks")
+    }
+    assert peaks == {device: str(row["max_total_allocated"]) for device, row in devices.items()}
+    (attention,) = (row for row in page.rows("op_shape_utilization") if row["gpu_ns"] == "2722705")
+    assert (attention["n_ops"], round(float(attention["tflops"] or 0), 3)) == ("24", 90.258)
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&lt;\u0000\x1b</svg></style>"
@@ -213,6 +164,8 @@ def test_a_trace_of_the_cpu_alone_says_what_is_not_measured(tmp_path: Path) -> N
         "breakdown": "the traces have no GPU work",
         "spans": "has no profiler steps, annotations, modules or tasks",
         "utilization": "has no GPU work",
+        "memory": r"no \[memory\] events .* profile_memory=True",
+        "collectives": "ran no communication kernels",
         "stragglers": "there is one rank",
     }.items():
         assert re.search(f"not measured: .*{why}", page.texts[section]), section

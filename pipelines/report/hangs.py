@@ -1,0 +1,58 @@
+"""What the ranks did not agree on when the job hung: verdicts over Flight Recorder dumps of the same job."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.report.html import Column, count, section, table, text, words
+from pipelines.report.subject import Row, Subject, rows_of
+
+_SETS = """
+    SELECT m.set_id, d.folder, d.n_dumps, count(*) AS n_calls, count(m.event_id) AS n_found, min(m.confidence) AS least
+    FROM flight_recorder_matches AS m
+    JOIN (
+        SELECT set_id, min(folder) AS folder, count(*) AS n_dumps FROM flight_recorder_dumps GROUP BY set_id
+    ) AS d USING (set_id)
+"""
+_COLUMNS = [
+    *(Column("group_name", "group"), Column("group_description", "description"), Column("group_ranks", "ranks", words)),
+    *(Column("dump_missing", "without dump", words), Column("kind", "finding", words), Column("seq", "number", count)),
+    *(Column("op", "operation"), Column("culprits", "because of", words), Column("waiting", "waiting", words)),
+    *(Column("state", "state", words), Column("confidence", "confidence", words)),
+    Column("is_root", "came first", lambda value: "yes" if value else "no"),
+]
+
+
+def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """The verdicts of the subject's sets of dumps; nothing at all where it has none."""
+    sets = rows_of(con, f"{_SETS} WHERE m.trace_id IN {subject.trace_ids} GROUP BY ALL ORDER BY d.folder, m.set_id")
+    if not sets:
+        return ""
+    note = (
+        "From Flight Recorder dumps of the same job. A finding: the first collective that the ranks of a group "
+        "do not agree on; those that came later probably follow from it."
+    )
+    return section("hangs", "Hangs", *(_set(con, row) for row in sets), note=note)
+
+
+def _set(con: duckdb.DuckDBPyConnection, of: Row) -> str:
+    rows = rows_of(
+        con,
+        "SELECT * FROM flight_recorder_verdicts WHERE set_id = $set_id "
+        "ORDER BY is_root DESC NULLS LAST, kind IS NULL, created_ns, group_name, group_ranks",
+        {"set_id": of["set_id"]},
+    )
+    least = "" if of["least"] is None else f" (confidence {of['least']:.1f} or more)"
+    found = f"{of['n_dumps']} dumps; {of['n_found']} of {of['n_calls']} calls are found in the traces{least}"
+    head = f"<h3>{text(of['folder'])}</h3><p>{text(found)}</p>"
+    return head + _verdict(rows) + table("flight_recorder_verdicts", _COLUMNS, rows)
+
+
+def _verdict(rows: list[Row]) -> str:
+    root = next((row for row in rows if row["is_root"]), None)
+    if root is None:
+        return '<p class="verdict">no mismatch: every collective that all rings still hold is completed everywhere</p>'
+    op = root["op"] or "a collective"
+    said = f"the job hangs on {op} number {root['seq']} of group {root['group_name']}"
+    why = f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
+    return f'<p class="verdict"><b>{text(said)}</b> ({text(why)})</p>'
