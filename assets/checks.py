@@ -70,7 +70,9 @@ def _nothing_rejected(files: list[str]) -> dg.AssetCheckResult:
 def _fetch(query: str, files: list[str], *more: str) -> list[tuple]:
     if not files:
         return []
-    with duckdb.connect() as con:
+    with (
+        duckdb.cursor() as con
+    ):  # of the process's own database: a new one for each check would take longer than the check
         return con.execute(query, [files, *more]).fetchall()
 
 

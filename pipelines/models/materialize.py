@@ -88,7 +88,8 @@ def _materialize_batch(lake: Lake, work: _Work) -> list[Materialized]:
         for number, traces in enumerate(groups):
             label = "" if len(groups) == 1 else f" (group {number + 1} of {len(groups)})"
             _run_group(lake, work, traces, folder / f"{number:06d}", label)
-        return [_put(lake, work, table, folder) for table in work.tables]
+        with duckdb.connect() as con:  # one for all: opening one costs as much as many of the tables
+            return [_put(con, lake, work, table, folder) for table in work.tables]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -137,14 +138,13 @@ def _batch_views(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, trace
         con.execute(f"CREATE VIEW {table} AS {rows}")
 
 
-def _put(lake: Lake, work: _Work, table: str, folder: Path) -> Materialized:
+def _put(con: duckdb.DuckDBPyConnection, lake: Lake, work: _Work, table: str, folder: Path) -> Materialized:
     parts = sorted(folder.glob(f"*/{table}.parquet"))
     whole = parts[0]
-    with duckdb.connect() as con:
-        if len(parts) > 1:
-            whole = folder / f"{table}.whole"
-            _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, work.catalog.version(table))
-        n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
+    if len(parts) > 1:
+        whole = folder / f"{table}.whole"
+        _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, work.catalog.version(table))
+    n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
     lake.put(table, work.batch, whole)
     return Materialized(table, work.batch, n_rows, work.seconds.get(table, 0.0))
 
