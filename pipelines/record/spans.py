@@ -39,21 +39,31 @@ def record_spans(
     run_id: str | None = None,
     rank: int | None = None,
     seed: int = 0,
+    count_operators: bool = True,
 ) -> SpanRecorder:
     """A recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
 
-    Ranks with one seed sample the same steps. Raises ValueError for a rate outside of 0 to 1.
+    Ranks with one seed sample the same steps. `count_operators`: make censuses; without them times have no work beside
+    them. A census runs a compiled model uncompiled, which may take more memory. Raises ValueError for a rate outside of
+    0 to 1.
     """
     if not 0 <= rate <= 1:
         raise ValueError(f"rate {rate}: give the share of steps to sample, 0 to 1")
-    return SpanRecorder(model, out, rate, run_id, rank, seed)
+    return SpanRecorder(model, out, rate, run_id, rank, seed, count_operators)
 
 
 class SpanRecorder:
     """See `record_spans`. Not for several threads at once; the backward pass may use threads of its own."""
 
     def __init__(
-        self, model: torch.nn.Module, out: str | Path, rate: float, run_id: str | None, rank: int | None, seed: int
+        self,
+        model: torch.nn.Module,
+        out: str | Path,
+        rate: float,
+        run_id: str | None,
+        rank: int | None,
+        seed: int,
+        count_operators: bool,
     ) -> None:
         self.rate, self.n_steps, self.n_sampled, self.n_censuses = rate, 0, 0, 0
         self._names = {module: name or type(model).__name__ for name, module in model.named_modules()}
@@ -63,6 +73,7 @@ class SpanRecorder:
         self._open: list[SampledStep] = []  # measured, but the GPU is not through with them
         self._counted: set[Inputs] = set()  # inputs whose work a census saw
         self._is_new = True  # a span had others
+        self._count_operators = count_operators
         # A rate of 0 leaves nothing behind, not even a folder.
         self._recording = Recording(out, "spans", run_id, os.getpid(), rank) if rate else None
         self._began_ns = time.time_ns()
@@ -79,7 +90,7 @@ class SpanRecorder:
         self.n_sampled += 1
         self._write_finished()
         # Where inputs never repeat, a census at every chance would cost all the times: the 1st, 2nd, 4th, 8th … is enough.
-        is_census = self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
+        is_census = self._count_operators and self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
         self.n_censuses += is_census
         sampled = SampledStep(number, self._names, self._clock, is_census=is_census)
         try:

@@ -170,6 +170,16 @@ def test_inputs_that_no_census_saw_have_no_work_and_lead_to_rare_censuses(tmp_pa
     ]
 
 
+def test_without_a_census_times_are_all_there_is(tmp_path: Path) -> None:
+    net = torch.nn.Linear(4, 2)
+    with record_spans(net, tmp_path / "in", 1, count_operators=False) as spans:
+        for _ in range(2):
+            with spans.step():
+                net(torch.randn(3, 4))
+    query = "SELECT DISTINCT is_census, not_modelled, flops_matrix FROM span_samples JOIN span_sample_utilization USING (recording_id, step, span_id)"
+    assert asked(tmp_path / "in", query) == [(False, "inputs_not_counted", None)]
+
+
 def test_a_census_leaves_what_it_cannot_describe_alone(tmp_path: Path) -> None:
     """Tensors made of others are counted by their parts; compiled models and operators of higher order run on."""
     from torch.testing._internal.two_tensor import TwoTensor
@@ -188,7 +198,7 @@ def test_a_census_leaves_what_it_cannot_describe_alone(tmp_path: Path) -> None:
         """No more than a name."""
 
     assert parts(linear, torch.randn(3, 4).as_subclass(Named), "named")["aten::mm"] == 1
-    compiled = torch.compile(torch.nn.Linear(4, 2), backend="eager")
+    compiled = torch.compile(torch.nn.Linear(4, 2), backend="eager", fullgraph=True)
     assert parts(compiled, torch.randn(3, 4), "compiled")["aten::addmm"] == 1
 
     class Branches(torch.nn.Module):
