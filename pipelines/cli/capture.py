@@ -16,18 +16,18 @@ _REJECTS_SHOWN = 3
 
 @contextmanager
 def opened_capture(
-    given: list[str], lake: Path, tables: Iterable[str], roles: Path | None = None
+    given: list[str], lake: Path, tables: Iterable[str], roles: Path | None = None, only: bool = False
 ) -> Iterator[tuple[Any, str]]:
     """A connection with the tables of captures, and the beginning of the capture's id ('' for files).
 
     `given` is an id in the lake, or files, folders and globs, of which a lake of its own is made; `roles`: a table of
-    roles for that. Exits where there is nothing to open.
+    roles for that; `only`: compute nothing for other captures and traces than those whose ids begin so. Exits where there is nothing to open.
     """
     from pipelines.cli.query import open_analyst
     from pipelines.fleet.roles import ROLES
 
     if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
-        con = open_analyst(lake, list(tables))
+        con = open_analyst(lake, list(tables), given[0] if only else "")
         try:
             yield con, given[0]
         finally:

@@ -76,14 +76,17 @@ def _read_by_view(catalog: Any, name: str) -> set[str]:
     return found.union(*(_read_by_view(catalog, view) for view in views))
 
 
-def open_analyst(folder: Path, tables: list[str]) -> Any:
-    """The analysts' file opened read-only, with the named model tables up to date. Exits where there is no lake."""
+def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
+    """The analysts' file opened read-only, with the named model tables up to date. Exits where there is no lake.
+
+    `of`: the beginning of the ids of traces or captures that are enough; of others the tables are left as they are.
+    """
     import duckdb
 
-    from pipelines.fleet.materialize import materialize, stale_captures
+    from pipelines.fleet.materialize import materialize, part_of, stale_captures
     from pipelines.fleet.roles import RolesError
     from pipelines.lake import Lake
-    from pipelines.lake.layout import ANALYST
+    from pipelines.lake.layout import ANALYST, CAPTURE_MARK
     from pipelines.lake.publish import publish
     from pipelines.models.catalog import load_catalog
     from pipelines.models.materialize import stale
@@ -94,12 +97,16 @@ def open_analyst(folder: Path, tables: list[str]) -> Any:
     catalog = load_catalog()
     of_captures = [name for name in tables if name in catalog.of_captures]
     of_traces = [name for name in tables if name not in of_captures]
-    is_stale = any(stale(lake, catalog, of_traces, batch) for batch in lake.batches())
     try:
-        is_stale = is_stale or stale_captures(lake, catalog, of_captures)
+        part = part_of(lake, of) if of else None
+        if part and not part.captures and not part.batches:  # nothing begins so: what there is is all that can be told
+            part, of_captures, of_traces, tables = None, [CAPTURE_MARK], [], [CAPTURE_MARK]
+        batches = part.batches if part else lake.batches()
+        is_stale = any(stale(lake, catalog, of_traces, batch) for batch in batches)
+        is_stale = is_stale or stale_captures(lake, catalog, of_captures, part)
         if is_stale:
             with progress(None, "computing tables") as advance:
-                materialize(lake, tables, on_step=lambda text: advance(1, f"computing {text}"))
+                materialize(lake, tables, on_step=lambda text: advance(1, f"computing {text}"), part=part)
     except RolesError as error:
         raise fail(str(error)) from None
     if not is_stale and not (lake.root / ANALYST).exists():

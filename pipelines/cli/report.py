@@ -33,7 +33,7 @@ def report(
     from pipelines.report.page import page
     from pipelines.report.subject import CAPTURE_TABLES, TABLES, NothingFound, find_subject
 
-    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES)) as (con, beginning):
+    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES), only=True) as (con, beginning):
         try:
             html = page(con, find_subject(con, beginning, rank))
         except NothingFound as error:

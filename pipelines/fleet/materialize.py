@@ -41,10 +41,31 @@ class _Known:
     is_gone: bool
 
 
+@dataclass(frozen=True)
+class Part:
+    """What of a lake is enough: captures by id (those that are no more, too), and the batches of their traces."""
+
+    captures: frozenset[str]
+    batches: frozenset[Batch]
+
+
+def part_of(lake: Lake, beginning: str) -> Part:
+    """The captures and traces whose ids begin so. Raises RolesError for a roles.csv that cannot be read."""
+    captures = lake_captures(lake)
+    names = frozenset(name for name in {*captures, *known_captures(lake)} if name.startswith(beginning))
+    members = [(name, member.trace) for name, capture in captures.items() for member in capture.members]
+    batches = {t.batch_id for name, t in members if name in names or t.trace_id.startswith(beginning)}
+    return Part(names, frozenset(map(Batch, batches)))
+
+
 def materialize(
-    lake: Lake, tables: Iterable[str] | None = None, force: bool = False, on_step: OnStep | None = None
+    lake: Lake,
+    tables: Iterable[str] | None = None,
+    force: bool = False,
+    on_step: OnStep | None = None,
+    part: Part | None = None,
 ) -> list[Materialized]:
-    """Bring tables of traces and of captures up to date (all of them by default) and publish.
+    """Bring tables of traces and of captures up to date (all of them by default), of a part or all, and publish.
 
     Raises CatalogError for a name that is no table.
     """
@@ -55,27 +76,39 @@ def materialize(
     of_traces = [name for name in asked if name not in of_captures]
     done: list[Materialized] = []
     if of_traces:
-        done += materialize_traces(lake, of_traces, force=force, on_step=on_step)
+        done += materialize_traces(lake, of_traces, part and sorted(part.batches), force, on_step)
     if of_captures:
-        done += materialize_captures(lake, of_captures, force, on_step)
+        done += materialize_captures(lake, of_captures, force, on_step, part)
     return done
 
 
 def materialize_captures(
-    lake: Lake, tables: Iterable[str], force: bool = False, on_step: OnStep | None = None
+    lake: Lake,
+    tables: Iterable[str],
+    force: bool = False,
+    on_step: OnStep | None = None,
+    part: Part | None = None,
 ) -> list[Materialized]:
-    """Bring tables of captures up to date, first the tables of traces that they read, and publish."""
+    """Bring tables of captures up to date, of a part or all, first the tables of traces that they read, and publish.
+
+    Captures that share a batch of such tables with one of the part are computed with it: their rows are in one file.
+    """
     catalog = load_catalog()
     asked = [name for name in catalog.of_captures if name in {CAPTURE_MARK, *tables}]
     say = on_step or (lambda _: None)
-    sources = trace_tables(catalog, asked)
-    done = materialize_traces(lake, sources, on_step=on_step) if sources else []
     captures = lake_captures(lake)
     known = known_captures(lake)
-    changed = _changed(captures, known)
-    for batch in sorted({found.batch for name, found in known.items() if name not in changed and not found.is_gone}):
+    all_changed = _changed(captures, known)
+    changed = [name for name in all_changed if part is None or name in part.captures]
+    batches = _batches(known, all_changed, part)
+    same = {name: c for name, c in captures.items() if name not in all_changed and known[name].batch in batches}
+    needed = [*same.values(), *(captures[name] for name in changed if name in captures)]
+    read = {Batch(member.trace.batch_id) for capture in needed for member in capture.members}
+    sources = trace_tables(catalog, asked)
+    done = materialize_traces(lake, sources, sorted(read), on_step=on_step) if sources else []
+    for batch in batches:
         wanted = asked if force else stale(lake, catalog, asked, batch)
-        current = [c for name, c in captures.items() if name not in changed and known[name].batch == batch]
+        current = [capture for name, capture in same.items() if known[name].batch == batch]
         if wanted and current:
             done += _compute(lake, catalog, batch, wanted, current, [], say)
     if changed:
@@ -86,16 +119,26 @@ def materialize_captures(
     return done
 
 
-def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str]) -> bool:
-    """Some table of captures is missing, of another version, or lacks traces that are in the lake."""
+def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Part | None = None) -> bool:
+    """Some table of captures is missing, of another version, or lacks traces that are in the lake (or its part)."""
     if not tables:
         return False
-    captures = lake_captures(lake)
     known = known_captures(lake)
-    if _changed(captures, known):
+    changed = _changed(lake_captures(lake), known)
+    if any(part is None or name in part.captures for name in changed):
         return True
-    batches = {found.batch for found in known.values() if not found.is_gone}
-    return any(stale(lake, catalog, tables, batch) for batch in batches)
+    return any(stale(lake, catalog, tables, batch) for batch in _batches(known, changed, part))
+
+
+def _batches(known: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:
+    """The batches of tables that hold captures (of the part) which are as they were."""
+    return sorted(
+        {
+            found.batch
+            for name, found in known.items()
+            if name not in changed and not found.is_gone and (part is None or name in part.captures)
+        }
+    )
 
 
 def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:

@@ -1,0 +1,87 @@
+"""Tables of one capture of a lake: nothing of the others is computed, and nothing of theirs is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.fleet.materialize import materialize, part_of, stale_captures
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import table_files
+from pipelines.models.catalog import load_catalog
+from pipelines.synthetic import CaptureSpec, write_capture
+
+FIRST = ["captures", "capture_ranks", "temporal_breakdown"]
+LATER = [*FIRST, "straggler_ranks"]
+CAPTURES = ["captures", "straggler_ranks"]
+
+
+def asked(lake: Lake, query: str) -> list[tuple]:
+    con = lake.connect(["captures", "straggler_ranks"])
+    try:
+        return con.execute(query).fetchall()
+    finally:
+        con.close()
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    folder = tmp_path_factory.mktemp("in")
+    return {
+        job: write_capture(CaptureSpec(ranks=2, steps=3, straggler=straggler, seed=straggler), folder / job).paths
+        for straggler, job in enumerate(("one", "two"))
+    }
+
+
+@pytest.fixture
+def lake(inputs: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Both captures, each in a batch of its own. The analysts' file is left out: it takes longer than the tables."""
+    for module in ("pipelines.fleet.materialize", "pipelines.models.materialize"):
+        monkeypatch.setattr(f"{module}.publish", lambda *_: None)
+    made = Lake(tmp_path / "lake")
+    for job, paths in inputs.items():
+        ingest(paths, made, job=job)
+    return made
+
+
+def capture_of(lake: Lake, job: str) -> str:
+    con = lake.connect(["traces"])
+    ((capture_id,),) = con.execute(f"SELECT DISTINCT capture_id FROM traces WHERE job = '{job}'").fetchall()
+    con.close()
+    return capture_id
+
+
+def test_only_the_part_is_computed_and_parts_add_up_to_the_whole(lake: Lake) -> None:
+    one, two = capture_of(lake, "one"), capture_of(lake, "two")
+    part = part_of(lake, one)
+    assert (part.captures, part.batches) == ({one}, {lake.batches()[0]})
+    materialize(lake, LATER, part=part)
+    assert [path.stem for path in table_files(lake.root, "temporal_breakdown")] == [lake.batches()[0].batch_id]
+    assert asked(lake, "SELECT capture_id FROM captures") == [(one,)]
+    assert asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks") == [(one,)]
+    assert not stale_captures(lake, load_catalog(), CAPTURES, part)
+    assert stale_captures(lake, load_catalog(), CAPTURES) and stale_captures(
+        lake, load_catalog(), CAPTURES, part_of(lake, two)
+    )
+    query = "SELECT capture_id, rank, wait_ns, n_last FROM straggler_ranks ORDER BY ALL"
+    only_one = asked(lake, query)
+    materialize(lake, LATER, part=part_of(lake, two))
+    both = asked(lake, query)
+    assert set(only_one) < set(both) and {row[0] for row in both} == {one, two}
+    assert not stale_captures(lake, load_catalog(), CAPTURES)
+
+
+def test_captures_in_one_file_keep_their_rows(lake: Lake) -> None:
+    materialize(lake, FIRST)
+    materialize(lake, LATER, part=part_of(lake, capture_of(lake, "one")))
+    assert len(asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks")) == 2
+
+
+def test_a_trace_s_batch_is_its_part(lake: Lake) -> None:
+    con = lake.connect(["traces"])
+    ((trace_id,),) = con.execute("SELECT min(trace_id) FROM traces WHERE job = 'two'").fetchall()
+    con.close()
+    part = part_of(lake, trace_id)
+    assert (part.captures, part.batches) == (set(), {lake.batches()[1]})
