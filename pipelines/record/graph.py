@@ -1,8 +1,10 @@
-"""The part of the autograd graph that a module's forward made: where gradients come in and where they go out."""
+"""The modules of a model that can be timed, and the part of the autograd graph that a module's forward made: where
+gradients come in and where they go out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +19,29 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for inner in value for tensor in tensors_in(inner)]
     return []
+
+
+def modules_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
+    """The modules that can have hooks, each once with its name as `named_modules` has it; the model's is its class.
+
+    Hooks inside of compiled code would be compiled with it: they would slow it down, or break it (`fullgraph`).
+    """
+    seen: set[torch.nn.Module] = set()
+    todo = [(model, "")]
+    while todo:
+        module, name = todo.pop()
+        if module in seen or getattr(module, "_compiled_call_impl", None) is not None:
+            continue
+        seen.add(module)
+        inside = getattr(module, "_orig_mod", None)
+        yield module, name or class_of(module)
+        if inside is None:
+            todo += [(child, f"{name}.{at}" if name else at) for at, child in module.named_children()][::-1]
+
+
+def class_of(module: torch.nn.Module) -> str:
+    """The name of its class; of what torch.compile wrapped, where it did."""
+    return type(getattr(module, "_orig_mod", module)).__name__
 
 
 def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], list[Any], set[Any]]:

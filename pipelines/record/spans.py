@@ -27,6 +27,7 @@ import torch
 
 from pipelines.record.clocks import CudaClock, HostClock
 from pipelines.record.folder import Recording
+from pipelines.record.graph import modules_of
 from pipelines.record.peaks import device_name
 from pipelines.record.step import Inputs, SampledStep
 
@@ -44,7 +45,8 @@ def record_spans(
     """A recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
 
     Ranks with one seed sample the same steps. `count_operators`: make censuses; without them times have no work beside
-    them. A census runs a compiled model uncompiled, which may take more memory. Raises ValueError for a rate outside of
+    them. A census runs a compiled model uncompiled, which may take more memory. A module that is compiled is one span, without those
+    inside; one that is compiled in place (`module.compile()`) is none. Raises ValueError for a rate outside of
     0 to 1.
     """
     if not 0 <= rate <= 1:
@@ -66,7 +68,7 @@ class SpanRecorder:
         count_operators: bool,
     ) -> None:
         self.rate, self.n_steps, self.n_sampled, self.n_censuses = rate, 0, 0, 0
-        self._names = {module: name or type(model).__name__ for name, module in model.named_modules()}
+        self._names = dict(modules_of(model))
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._clock = CudaClock(self._device) if self._device.type == "cuda" else HostClock()
         self._dice = random.Random(seed)

@@ -13,14 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from pipelines.record.clocks import Clock
-from pipelines.record.graph import boundary, tensors_in
+from pipelines.record.graph import boundary, class_of, tensors_in
 from pipelines.record.operators import OperatorCalls
 
 Inputs = tuple[str, str, str | None, str | None]
@@ -83,7 +83,7 @@ class SampledStep:
             for module in self._names:
                 before = module.register_forward_pre_hook(self._before_forward, with_kwargs=True)
                 self._handles += [before, module.register_forward_hook(self._after_forward, always_call=True)]
-            with self._calls or nullcontext():
+            with self._counting():
                 yield
         except BaseException:
             root.is_failed = True
@@ -96,6 +96,15 @@ class SampledStep:
             self._end(root)
             for span in self._spans:
                 self._settle(span, root)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        if self._calls is None:
+            yield
+            return
+        # Compiled code would refuse to run beside a mode that sees its operators.
+        with torch.compiler.set_stance("force_eager"), self._calls:
+            yield
 
     def _settle(self, span: Span, root: Span) -> None:
         span.before = set()
@@ -189,7 +198,7 @@ class SampledStep:
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         stack = self._stacks.setdefault(threading.get_native_id(), [self._spans[0]])
         phase = "forward" if torch._C._current_graph_task_id() == -1 else "recompute"
-        span = self._new(stack[-1], self._names[module], type(module).__name__, phase)
+        span = self._new(stack[-1], self._names[module], class_of(module), phase)
         inputs = tensors_in((args, kwargs))
         span.before = {tensor.grad_fn for tensor in inputs if tensor.grad_fn is not None}
         span.shapes = json.dumps([list(tensor.shape) for tensor in inputs])

@@ -181,7 +181,7 @@ def test_without_a_census_times_are_all_there_is(tmp_path: Path) -> None:
 
 
 def test_a_census_leaves_what_it_cannot_describe_alone(tmp_path: Path) -> None:
-    """Tensors made of others are counted by their parts; compiled models and operators of higher order run on."""
+    """Tensors made of others are counted by their parts; operators of higher order run on."""
     from torch.testing._internal.two_tensor import TwoTensor
 
     def parts(net: Any, data: Any, name: str) -> dict[str, int]:
@@ -198,11 +198,47 @@ def test_a_census_leaves_what_it_cannot_describe_alone(tmp_path: Path) -> None:
         """No more than a name."""
 
     assert parts(linear, torch.randn(3, 4).as_subclass(Named), "named")["aten::mm"] == 1
-    compiled = torch.compile(torch.nn.Linear(4, 2), backend="eager", fullgraph=True)
-    assert parts(compiled, torch.randn(3, 4), "compiled")["aten::addmm"] == 1
 
     class Branches(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: y + 1, (x,))
 
     assert "cond" in parts(Branches(), torch.ones(3), "branches")
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(self.linear(x)) + x
+
+
+@pytest.mark.parametrize("how", ["whole", "inner", "in place"])
+def test_compiled_modules_stay_compiled_and_whole(how: str, tmp_path: Path) -> None:
+    """`fullgraph` raises an error wherever a hook would break the code in two."""
+    net: Any = Block() if how == "whole" else torch.nn.Sequential(torch.nn.Linear(4, 4), Block())
+    if how == "in place":
+        net[1].compile(backend="eager", fullgraph=True)
+    elif how == "inner":
+        net[1] = torch.compile(net[1], backend="eager", fullgraph=True)
+    else:
+        net = torch.compile(net, backend="eager", fullgraph=True)
+    torch._dynamo.reset()
+    data, torch_compiles = torch.randn(3, 4), torch._dynamo.utils.counters["stats"]
+    with record_spans(net, tmp_path / "in", 1) as spans:
+        for at in range(3):
+            before = torch_compiles["calls_captured"]
+            with spans.step():
+                net(data).sum().backward()
+            assert (torch_compiles["calls_captured"] > before) == (
+                at == 1
+            )  # the census ran uncompiled, the third as the second
+    query = "SELECT DISTINCT name, class, phase, flops_matrix FROM span_sample_utilization WHERE phase = 'forward' ORDER BY 1"
+    one = 2 * 3 * 4 * 4
+    assert asked(tmp_path / "in", query) == {
+        "whole": [("Block", "Block", "forward", one)],
+        "inner": [("0", "Linear", "forward", one), ("1", "Block", "forward", one), ("Sequential", "Sequential", "forward", 2 * one)],
+        "in place": [("0", "Linear", "forward", one), ("Sequential", "Sequential", "forward", 2 * one)],
+    }[how]  # fmt: skip
