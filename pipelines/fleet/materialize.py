@@ -76,7 +76,9 @@ def materialize(
     of_traces = [name for name in asked if name not in of_captures]
     done: list[Materialized] = []
     if of_traces:
-        done += materialize_traces(lake, of_traces, part and sorted(part.batches), force, on_step)
+        # What tables of captures read is computed in the same pass; by force only what was asked for.
+        sources = [] if force else trace_tables(catalog, of_captures)
+        done += materialize_traces(lake, [*of_traces, *sources], part and sorted(part.batches), force, on_step)
     if of_captures:
         done += materialize_captures(lake, of_captures, force, on_step, part)
     return done
@@ -105,7 +107,9 @@ def materialize_captures(
     needed = [*same.values(), *(captures[name] for name in changed if name in captures)]
     read = {Batch(member.trace.batch_id) for capture in needed for member in capture.members}
     sources = trace_tables(catalog, asked)
-    done = materialize_traces(lake, sources, sorted(read), on_step=on_step) if sources else []
+    done = materialize_traces(lake, sources, sorted(read), on_step=on_step, and_publish=False) if sources else []
+    if done:  # what is computed is shown, also where what follows fails
+        publish(lake, catalog)
     for batch in batches:
         wanted = asked if force else stale(lake, catalog, asked, batch)
         current = [capture for name, capture in same.items() if known[name].batch == batch]

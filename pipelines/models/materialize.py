@@ -51,8 +51,11 @@ def materialize(
     batches: Iterable[Batch] | None = None,
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
+    and_publish: bool = True,
 ) -> list[Materialized]:
     """Bring model tables up to date (all of them by default) and publish; `on_step(text)` is called before each model.
+
+    `and_publish`: False where the caller computes more and publishes then.
 
     Private models, and public ones that the asked tables read, are computed with them and not stored. Raises
     CatalogError for a name that is no table.
@@ -66,7 +69,8 @@ def materialize(
         wanted = asked if force else stale(lake, catalog, asked, batch)
         if wanted:
             done += _materialize_batch(lake, _Work(catalog, wanted, batch, on_step or (lambda _: None)))
-    publish(lake, catalog)
+    if and_publish:
+        publish(lake, catalog)
     return done
 
 
