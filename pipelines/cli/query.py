@@ -87,7 +87,7 @@ def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
     from pipelines.fleet.roles import RolesError
     from pipelines.lake import Lake
     from pipelines.lake.layout import ANALYST, CAPTURE_MARK
-    from pipelines.lake.publish import publish
+    from pipelines.lake.publish import is_published, publish
     from pipelines.models.catalog import load_catalog
     from pipelines.models.materialize import stale
 
@@ -109,7 +109,7 @@ def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
                 materialize(lake, tables, on_step=lambda text: advance(1, f"computing {text}"), part=part)
     except RolesError as error:
         raise fail(str(error)) from None
-    if not is_stale and not (lake.root / ANALYST).exists():
+    if not is_stale and not is_published(lake, tables):
         publish(lake, catalog)
     return duckdb.connect(str(lake.root / ANALYST), read_only=True)
 

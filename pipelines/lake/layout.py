@@ -54,6 +54,7 @@ RETIRED = ".retired"  # batches that are hidden, to be removed; in `removed/` th
 OVERLAYS = "overlays"
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
+PUBLISHED = ".published.json"
 _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
 
 

@@ -5,15 +5,17 @@ It is built beside and renamed into place, so an analyst's open shell neither bl
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import ANALYST, ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
-from pipelines.lake.prices import add_prices
+from pipelines.lake.layout import ANALYST, ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, PUBLISHED, REJECTS, mark_of
+from pipelines.lake.prices import PRICES, add_prices
 from pipelines.lake.store import Lake, committed_rows
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model, load_catalog
@@ -34,17 +36,51 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     target = lake.root / ANALYST
     with lake.publish_lock(), tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
+        files = _listed(lake, catalog.public)
+        state = _state(lake, catalog, files)
         with duckdb.connect(str(built)) as con:
-            batches = lake.all_batches()
             con.execute("BEGIN")  # one flush to disk instead of one a statement
             for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
-                _publish_table(con, catalog, catalog.models[table], lake.committed_files(table, batches))
+                _publish_table(con, catalog, catalog.models[table], files[table])
             add_prices(con, lake.root)
             con.execute("COMMIT")
         with built.open("rb+") as file:
             os.fsync(file.fileno())
+        told = Path(folder) / PUBLISHED
+        told.write_text(json.dumps(state))
+        # Killed between the two, the old state stands beside the new file: it is published once more.
         os.replace(built, target)
+        os.replace(told, lake.root / PUBLISHED)
     return target
+
+
+def is_published(lake: Lake, tables: Iterable[str]) -> bool:
+    """The analysts' file shows what is committed of these tables, and which batches there are, at this moment.
+
+    It does not where something came in since, where a writer was killed before it published, or where another version
+    of the models or other prices did.
+    """
+    try:
+        told = json.loads((lake.root / PUBLISHED).read_text())
+    except (OSError, ValueError):  # never published, or by an older version
+        return False
+    now = _state(lake, load_catalog(), _listed(lake, {*KEYS, REJECTS, *tables}))
+    return (lake.root / ANALYST).exists() and now.items() <= told.items()
+
+
+def _listed(lake: Lake, tables: Iterable[str]) -> dict[str, list[Path]]:
+    batches = lake.all_batches()
+    return {table: lake.committed_files(table, batches) for table in tables}
+
+
+def _state(lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> dict[str, str]:
+    """A hash for each table over its files, and one over all else that is in the analysts' file."""
+    prices = lake.root / PRICES
+    models = [f"{name}={catalog.version(name)}" for name in catalog.public]
+    rest = digest_of([duckdb.__version__, prices.read_bytes() if prices.exists() else b"", *models])
+    # A table that is computed anew keeps its file's name: views show it, and tables that were copied do not.
+    hashes = {table: digest_of(f"{p.name}:{p.stat().st_mtime_ns}" for p in paths) for table, paths in files.items()}
+    return {**hashes, "": rest}
 
 
 @lru_cache

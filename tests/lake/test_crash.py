@@ -9,9 +9,11 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.cli.query import open_analyst
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, table_files
+from pipelines.lake.layout import ANALYST, PUBLISHED, table_files
+from pipelines.lake.publish import publish
 from pipelines.models.materialize import materialize
 from tests.lake.world import (
     PROCESSES,
@@ -23,6 +25,7 @@ from tests.lake.world import (
     do_publish,
     run_killed,
     shown,
+    write_trace,
 )
 
 
@@ -77,10 +80,33 @@ def test_materialize_killed_at_every_step(tmp_path: Path) -> None:
             break
         half = shown(lake, tables)
         assert all(half[table] == expected[table] for table in half), f"step {killed + 1}"
-        materialize(lake, TABLES)
+        with open_analyst(lake.root, TABLES) as con:  # computes what is missing, and publishes what is not shown yet
+            counts = {table: con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in tables}
+        assert counts == {table: len(rows) for table, rows in expected.items()}, f"step {killed + 1}"
         assert shown(lake, tables) == expected, f"step {killed + 1}"
         killed += 1
     assert killed >= 6
+
+
+def test_what_came_in_or_changed_since_is_published_when_an_analyst_opens_the_lake(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in", ranks=1), lake)
+    publish(lake)
+
+    def seen(query: str) -> list[tuple]:
+        with open_analyst(lake.root, []) as con:
+            return con.execute(query).fetchall()
+
+    assert seen("SELECT count(*) FROM traces") == [(1,)]
+    before = (lake.root / ANALYST).stat().st_mtime_ns
+    assert seen("SELECT count(*) FROM rejects") == [(1,)]
+    assert (lake.root / ANALYST).stat().st_mtime_ns == before  # nothing changed: it is opened as it lies
+    ingest([write_trace(tmp_path / "late.json", 7)], lake)
+    assert seen("SELECT count(*) FROM traces") == [(2,)]
+    (lake.root / "prices.csv").write_text("job,team,price_per_gpu_hour,currency\nj,t,2.5,USD\n")
+    assert seen("SELECT job FROM job_prices") == [("j",)]
+    (lake.root / PUBLISHED).write_text('{"traces": "cut of')
+    assert seen("SELECT count(*) FROM traces") == [(2,)]
 
 
 def test_publish_killed_at_every_step(tmp_path: Path) -> None:
