@@ -21,7 +21,8 @@ def opened_capture(
     """A connection with the tables of captures, and the beginning of the capture's id ('' for files).
 
     `given` is an id in the lake, or files, folders and globs, of which a lake of its own is made; `roles`: a table of
-    roles for that; `only`: compute nothing for other captures and traces than those whose ids begin so. Exits where there is nothing to open.
+    roles for that; `only`: compute nothing for other captures and traces than those whose ids begin so. Exits where
+    there is nothing to open.
     """
     from pipelines.cli.query import open_analyst
     from pipelines.fleet.roles import ROLES

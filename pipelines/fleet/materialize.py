@@ -101,8 +101,10 @@ def materialize_captures(
     captures = lake_captures(lake)
     known = known_captures(lake)
     all_changed = _changed(captures, known)
-    changed = [name for name in all_changed if part is None or name in part.captures]
     batches = _batches(known, all_changed, part)
+    # One that changed and lies in such a file, too, would lose its old rows there: it is brought up to date with them.
+    beside = {name for name, found in known.items() if found.batch in batches}
+    changed = [name for name in all_changed if part is None or name in part.captures | beside]
     same = {name: c for name, c in captures.items() if name not in all_changed and known[name].batch in batches}
     needed = [*same.values(), *(captures[name] for name in changed if name in captures)]
     read = {Batch(member.trace.batch_id) for capture in needed for member in capture.members}

@@ -79,6 +79,17 @@ def test_captures_in_one_file_keep_their_rows(lake: Lake) -> None:
     assert len(asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks")) == 2
 
 
+def test_a_capture_that_changed_in_the_same_file_is_brought_up_to_date(lake: Lake, tmp_path: Path) -> None:
+    three = write_capture(CaptureSpec(ranks=3, steps=3, straggler=1), tmp_path / "three").paths
+    ingest(three[:2], lake, job="three")
+    materialize(lake, FIRST)
+    ingest(three[2:], lake, job="three")
+    materialize(lake, LATER, part=part_of(lake, capture_of(lake, "one")))
+    found = dict(asked(lake, "SELECT capture_id, count(*) FROM straggler_ranks GROUP BY capture_id"))
+    assert found == {capture_of(lake, job): ranks for job, ranks in (("one", 2), ("two", 2), ("three", 3))}
+    assert not stale_captures(lake, load_catalog(), CAPTURES)
+
+
 def test_a_trace_s_batch_is_its_part(lake: Lake) -> None:
     con = lake.connect(["traces"])
     ((trace_id,),) = con.execute("SELECT min(trace_id) FROM traces WHERE job = 'two'").fetchall()
