@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+# Tests run side by side: threads of torch's operators would wait for each other, and spin meanwhile.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 

@@ -49,4 +49,4 @@ def test_random_captures_have_the_oracles_edges(oracle: Any, tmp_path: Path) -> 
         if answer.success:
             assert answer.length_us == expected["length"], f"seed {seed}"
         compared += 1
-    assert compared >= 35
+    assert compared >= 17

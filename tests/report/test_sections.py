@@ -152,7 +152,7 @@ def test_stretches_are_the_highest_of_every_nanosecond(seed: int) -> None:
 def test_collectives_are_summed_by_kind_and_size_the_worst_first(page: Page) -> None:
     keys = ("bytes", "group_size", "n", "dur_ns", "ideal_ns", "algbw_gbps", "busbw_lower_gbps", "link_utilization")
     expected = [(2000, 2, 40_000), (2000, 1, 20_000), (128, 1, 15_000)]
-    assert numbers(page.rows("collective_bandwidth"), *keys) == [
+    assert numbers(page.rows("collective_bandwidth_by_size"), *keys) == [
         (size, 2, n, ns, near(n * size / 450), near(n * size / ns), near(n * size / ns), near(n * size / ns / 450))
         for size, n, ns in expected
     ]
