@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,23 @@ def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
     assert slow[7] == pytest.approx(2 * 1024**3 / 989_400 / 4341) == pytest.approx(0.5, rel=1e-3)
     assert slow[8] == pytest.approx((6 << 20) / 3350 / 4341) and slow[9:] == ("compute", False)
     assert fast[7] > 1.05 and fast[10]  # kept, and flagged
+
+
+def test_the_page_s_queries_lead_from_the_worst_step_to_its_operators(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "modelling.md").read_text()
+    (block,) = [block for block in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) if "span_sample_operators" in block]
+    worst, inside, operators = (query.strip() for query in block.split(";")[:3])
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 4))
+    with record_spans(net, tmp_path / "in", 1) as spans:
+        for _ in range(3):
+            with spans.step():
+                net(torch.randn(3, 8)).sum().backward()
+    ((step, _, _),) = asked(tmp_path / "in", worst)
+    with duckdb.connect(str(tmp_path / "in-lake" / "analyst.duckdb"), read_only=True) as con:
+        found = con.execute(inside.replace("40", str(step))).fetchall()
+        assert {(name, phase) for name, phase, *_ in found} >= {("0", "forward"), ("1", "backward")} and len(found) == 6
+        rows = con.execute(operators.replace("layers.3.mlp", "1")).fetchall()
+    assert [(op, flops) for op, _, flops in rows if flops] == [("aten::mm", 2 * 3 * 16 * 4)] * 2
 
 
 def test_inputs_that_no_census_saw_have_no_work_and_lead_to_rare_censuses(tmp_path: Path) -> None:
