@@ -229,7 +229,8 @@ class SampledStep:
         entries, exits, nodes = boundary(tensors_in(output), span.before)
         span.before = set()
         if self._calls:
-            self._nodes = dict.fromkeys(nodes, span) | self._nodes
+            for node in nodes:
+                self._nodes.setdefault(node, span)  # modules inside ended before
         if not exits:
             return
         backward = span.backward = self._new(None, span.name, span.kind, "backward")
