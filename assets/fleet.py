@@ -1,13 +1,11 @@
 """The tables of captures: ranks of a job joined. They are about the whole lake, for late ranks complete old captures."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.common import DAYS, WHOLE_RANGE, Span, shown, table_spec
-from assets.lineage import column_lineage
-from assets.pictures import pictures
+from assets.common import DAYS, WHOLE_RANGE, Span, table_spec
+from assets.results import results
 from pipelines.fleet.materialize import materialize_captures
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
@@ -27,19 +25,4 @@ def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) ->
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().of_captures if name in selected]
     done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for step in done:
-        seconds[step.table] += step.seconds
-    computed = {step.table for step in done}
-    span = Span.of(context)
-    for name in tables:
-        metadata = {
-            **shown(lake, name, span),
-            "seconds": seconds[name],
-            "computed": name in computed,
-            **pictures(lake, name),
-        }
-        lineage = column_lineage(name)
-        yield dg.MaterializeResult(
-            name, metadata={**metadata, **({"dagster/column_lineage": lineage} if lineage else {})}
-        )
+    yield from results(lake, tables, Span.of(context), done)

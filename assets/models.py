@@ -3,15 +3,13 @@
 One step and one connection run them all: a step each would cost seconds a model, and every private table anew.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, shown, table_spec
+from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
 from assets.critical_path import python_spec
-from assets.lineage import column_lineage
-from assets.pictures import pictures
+from assets.results import results
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.models.materialize import materialize
@@ -48,18 +46,4 @@ def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> I
     tables = [name for name in load_catalog().materialized if name in selected]
     span = Span.of(context)
     done = materialize(lake, tables, span.batches(lake), on_step=lambda text: context.log.info(f"model {text}"))
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for step in done:
-        seconds[step.table] += step.seconds
-    computed = {step.table for step in done}
-    for name in tables:
-        metadata = {
-            **shown(lake, name, span),
-            "seconds": seconds[name],
-            "computed": name in computed,
-            **pictures(lake, name),
-        }
-        lineage = column_lineage(name)
-        yield dg.MaterializeResult(
-            name, metadata={**metadata, **({"dagster/column_lineage": lineage} if lineage else {})}
-        )
+    yield from results(lake, tables, span, done)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -20,7 +17,7 @@ from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish import publish
 from pipelines.lake.retention import REMOVED, retire
 from pipelines.models.materialize import materialize
-from tests.lake.world import PROCESSES, TABLES, assert_whole, shown, write_trace
+from tests.lake.world import TABLES, assert_whole, run_killed, shown, write_trace
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -174,7 +171,7 @@ def test_killed_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         put(lake, tmp_path / "in", monkeypatch, days_ago, *seeds)
     materialize(lake, TABLES)
     shutil.copytree(lake.root, before)
-    while killed(steps + 1, lake.root):
+    while run_killed(steps + 1, do_retire, lake.root, NOW, calls=("replace", "unlink")):
         with lake.connect(["events", "traces"]) as con:
             assert assert_whole(con) in (2, 3, 4), steps
         with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
@@ -203,35 +200,9 @@ def assert_no_half_batch(lake: Lake) -> None:
         assert_whole(con)
 
 
-def killed(step: int, root: Path) -> bool:
-    """Run retention in a process that kills itself at its step-th rename or removal; False when it has fewer."""
-    process = PROCESSES.Process(target=_dying, args=(step, root, NOW))
-    process.start()
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
-    return process.exitcode != 0
-
-
-def _dying(step: int, root: Path, now: datetime) -> None:
-    left = step
-
-    def count() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any, **named: Any) -> Any:
-            count()
-            result = call(*given, **named)
-            count()
-            return result
-
-        return wrapped
-
-    os.replace, os.unlink = counted(os.replace), counted(os.unlink)
-    retire(Lake(root), 30, grace=timedelta(0), now=now)  # the parent's: this process came later
+def do_retire(root: Path, now: datetime) -> None:
+    """Retire what is older than 30 days, in a process of its own; its clock began later than the test's."""
+    retire(Lake(root), 30, grace=timedelta(0), now=now)
 
 
 def test_command_line(lake: Lake, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,19 +67,20 @@ def assert_whole(con: duckdb.DuckDBPyConnection) -> int:
     return len(traces)
 
 
-def run_killed(step: int, verb: Callable[..., object], *args: Any) -> bool:
+def run_killed(step: int, verb: Callable[..., object], *args: Any, calls: Sequence[str] = ("replace",)) -> bool:
     """Run `verb(*args)` in a process that kills itself at its step-th step; False when it has fewer.
 
-    Steps are before and after each rename: what is visible changes there and nowhere else.
+    Steps are before and after each call of these functions of `os`. What is visible changes by a rename and by nothing
+    else, but where files are removed.
     """
-    process = PROCESSES.Process(target=_dying, args=(step, verb, args))
+    process = PROCESSES.Process(target=_dying, args=(step, verb, args, calls))
     process.start()
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return process.exitcode != 0
 
 
-def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...]) -> None:
+def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls: Sequence[str]) -> None:
     left = step
 
     def count() -> None:
@@ -97,7 +98,8 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...]) -> Non
 
         return wrapped
 
-    os.replace = counted(os.replace)
+    for name in calls:
+        setattr(os, name, counted(getattr(os, name)))
     verb(*args)
 
 

@@ -1,0 +1,32 @@
+"""What a run made of tables, for Dagster: rows, seconds, pictures, and which column came from which."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import dagster as dg
+
+from assets.common import Span, shown
+from assets.lineage import column_lineage
+from assets.pictures import pictures
+from pipelines.lake import Lake
+from pipelines.models.materialize import Materialized
+
+
+def results(
+    lake: Lake, tables: Iterable[str], span: Span, done: Iterable[Materialized]
+) -> Iterator[dg.MaterializeResult]:
+    """A result a table, also of those that were up to date."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for step in done:
+        seconds[step.table] += step.seconds
+    for name in tables:
+        metadata = {
+            **shown(lake, name, span),
+            "seconds": seconds.get(name, 0.0),
+            "computed": name in seconds,
+            **pictures(lake, name),
+        }
+        lineage = column_lineage(name)
+        yield dg.MaterializeResult(
+            name, metadata={**metadata, **({"dagster/column_lineage": lineage} if lineage else {})}
+        )
