@@ -21,8 +21,8 @@ def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict]:
 
 
 def state(folder: Path) -> dict[str, int]:
-    """Every file of the lake that is data, with its time of change."""
-    files = [p for p in folder.rglob("*") if p.suffix in (".parquet", ".json", ".gz")]
+    """Every file of the lake that is data, with its time of change; hidden ones say what is published."""
+    files = [p for p in folder.rglob("*") if p.suffix in (".parquet", ".json", ".gz") and p.name[:1] != "."]
     return {str(p): p.stat().st_mtime_ns for p in files}
 
 
