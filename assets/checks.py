@@ -70,9 +70,8 @@ def _nothing_rejected(files: list[str]) -> dg.AssetCheckResult:
 def _fetch(query: str, files: list[str], *more: str) -> list[tuple]:
     if not files:
         return []
-    with (
-        duckdb.cursor() as con
-    ):  # of the process's own database: a new one for each check would take longer than the check
+    # A cursor of the process's own database: a new one for each check would take longer than the check.
+    with duckdb.cursor() as con:
         return con.execute(query, [files, *more]).fetchall()
 
 

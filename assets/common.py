@@ -119,9 +119,8 @@ def shown_files(table: str, files: list[str]) -> dict[str, Any]:
     """Metadata of a table from its Parquet files."""
     if not files:
         return {"dagster/row_count": 0}
-    with (
-        duckdb.cursor() as con
-    ):  # of the process's own database: a new one for each table would take longer than the rest
+    # A cursor of the process's own database: a new one for each table would take longer than the rest.
+    with duckdb.cursor() as con:
         rows = con.from_parquet(files, hive_partitioning=False)
         count = rows.aggregate("count(*)").fetchall()[0][0]
         types = {name: str(kind) for name, kind in zip(rows.columns, rows.types, strict=True)}

@@ -30,7 +30,8 @@ BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     """Write `<lake>/analyst.duckdb` anew and return its path. Tables without rows yet are empty, with their types.
 
-    It shows what is committed at this moment, and the user's prices (prices.py); large tables are views that hold absolute paths, so it stays where it is.
+    It shows what is committed at this moment, and the user's prices (prices.py); large tables are views that hold
+    absolute paths, so it stays where it is.
     """
     catalog = catalog or load_catalog()
     target = lake.root / ANALYST

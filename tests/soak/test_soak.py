@@ -11,8 +11,8 @@ from tests.soak.soak import soak
 
 def test_every_good_trace_once_and_every_bad_one_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACELAKE_INBOX", "")  # put back afterwards
-    result = soak(tmp_path, traces=12, ticks=2, kills=1, seed=4)
-    assert len(result.drops.good) == 12
+    result = soak(tmp_path, traces=40, ticks=2, kills=1, seed=2)
+    assert len(result.drops.good) == 40
     assert result.drops.late and result.drops.duplicates and result.drops.bad
     assert result.kills == 1
     assert result.rounds > 0
