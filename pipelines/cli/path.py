@@ -19,6 +19,13 @@ TraceArgument = Annotated[
 ProfileOption = Annotated[str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1 to the edge).")]
 AnnotationOption = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
 InstanceOption = Annotated[str | None, typer.Option(help="Which instances of the annotation: N or N:M, from 0.")]
+DependenciesOption = Annotated[
+    str,
+    typer.Option(help="Operators of a thread wait for each other (serial) or for their data, by an execution trace."),
+]
+ExecutionTraceOption = Annotated[
+    Path | None, typer.Option(help="The execution trace (PyTorch, Chakra) where it does not lie beside TRACE.")
+]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
 
 
@@ -134,15 +141,8 @@ def critical_path(
     alternatives: Annotated[
         int, typer.Option(help="How many of the next longest paths to show that differ in a kernel or operator.", min=0)
     ] = 0,
-    dependencies: Annotated[
-        str,
-        typer.Option(
-            help="Operators of a thread wait for each other (serial) or for their data, by an execution trace."
-        ),
-    ] = "serial",
-    execution_trace: Annotated[
-        Path | None, typer.Option(help="The execution trace (PyTorch, Chakra) where it does not lie beside TRACE.")
-    ] = None,
+    dependencies: DependenciesOption = "serial",
+    execution_trace: ExecutionTraceOption = None,
     settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
@@ -152,37 +152,20 @@ def critical_path(
     Example: `tracelake critical-path rank0.json.gz --annotation ProfilerStep --instance 0:1 --profile hta`
     """
     from pipelines.critical_path.answer import critical_path as compute
-    from pipelines.critical_path.dependencies import MODES, SWITCH, NothingJoined
+    from pipelines.critical_path.dependencies import NothingJoined
     from pipelines.critical_path.saved import looks_saved
-    from pipelines.critical_path.switches import switch_overrides
-    from pipelines.critical_path.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
+    from pipelines.critical_path.windows import WindowNotFound
     from pipelines.models.catalog import load_catalog
 
-    if profile not in PROFILES:
-        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
-    if dependencies not in MODES:
-        raise fail(f"no dependencies {dependencies!r}", f"There are: {', '.join(MODES)}")
-    by_data = dependencies == "data"
-    if execution_trace and not by_data:
-        raise fail("--execution-trace goes with --dependencies data")
+    asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     if looks_saved(Path(trace)):
-        if annotation or instance or edges or save or alternatives or settings or by_data or profile != "default":
+        if edges or save or alternatives or not asked.is_usual:
             raise fail(
                 f"{trace} is a saved path: its window, profile and switches are what they were", "Give the trace."
             )
         return _show(*_restored(Path(trace)), json=json)
-    try:
-        first, last = parse_instance(instance, annotation)
-        overrides = switch_overrides(
-            profile, ((name, value) for name, _, value in (s.partition("=") for s in settings or []))
-        )
-    except ValueError as error:
-        raise fail(str(error)) from None
-    with opened(trace, lake, with_arguments=by_data) as (con, trace_id):
-        if by_data:
-            _join_execution(con, trace_id, execution_trace)
-            overrides[profile, SWITCH] = dependencies
-        request = WindowRequest(trace_id, "full" if not annotation else "asked", profile, annotation, first, last)
+    with opened(trace, lake, with_arguments=asked.by_data) as (con, trace_id):
+        request, overrides = asked.of(con, trace_id)
         try:
             with progress(None, "computing") as advance:
                 answer = compute(
@@ -199,6 +182,52 @@ def critical_path(
         except (WindowNotFound, NothingJoined, OSError) as error:
             raise fail(str(error)) from None
     _show(Path(trace).name, answer, json=json)
+
+
+class AskedPath:
+    """The options of a command that say which path is meant: its window, profile, switches and dependencies.
+
+    Leaves with an error where an option is not usable, before any file is read.
+    """
+
+    def __init__(
+        self,
+        profile: str,
+        annotation: str,
+        instance: str | None,
+        dependencies: str,
+        execution_trace: Path | None,
+        settings: list[str] | None,
+    ) -> None:
+        from pipelines.critical_path.dependencies import MODES, SWITCH
+        from pipelines.critical_path.switches import switch_overrides
+        from pipelines.critical_path.windows import PROFILES, parse_instance
+
+        if profile not in PROFILES:
+            raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+        if dependencies not in MODES:
+            raise fail(f"no dependencies {dependencies!r}", f"There are: {', '.join(MODES)}")
+        self.by_data = dependencies == "data"
+        if execution_trace and not self.by_data:
+            raise fail("--execution-trace goes with --dependencies data")
+        try:
+            self.first, self.last = parse_instance(instance, annotation)
+            self.overrides = switch_overrides(profile, (tuple(s.partition("=")[::2]) for s in settings or []))
+        except ValueError as error:
+            raise fail(escape(str(error))) from None
+        if self.by_data:
+            self.overrides[profile, SWITCH] = dependencies
+        self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
+        self.is_usual = not (annotation or instance or self.overrides or profile != "default")
+
+    def of(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
+        """The window request and switch overrides for a trace in `con`; its execution trace is joined where one is needed."""
+        from pipelines.critical_path.windows import WindowRequest
+
+        if self.by_data:
+            _join_execution(con, trace_id, self.execution_trace)
+        window = "asked" if self.annotation else "full"
+        return WindowRequest(trace_id, window, self.profile, self.annotation, self.first, self.last), self.overrides
 
 
 def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
@@ -224,12 +253,24 @@ def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
 def _show(title: str, answer: Any, *, json: bool) -> None:
     if json:
         print_json(answer.as_json())
-    else:
+    elif answer.success:
         out.print(path_table(title, answer))
+        print_caveats(answer)
         if answer.alternatives:
             out.print(alternatives_table(answer))
     if not answer.success:
-        raise typer.Exit(1)
+        raise fail(_pathless(title, answer))
+
+
+def _pathless(title: str, answer: Any) -> str:
+    return f"{escape(title)} has no critical path: {escape(answer.reason)}"
+
+
+def print_caveats(answer: Any) -> None:
+    """What to know before reading the numbers above, the most severe first; nothing where there is nothing to say."""
+    for caveat in answer.caveats:
+        colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
+        out.print(f"[{colour}]{caveat['severity']}[/]: {escape(caveat['detail'])}", highlight=False, soft_wrap=True)
 
 
 def _restored(file: Path) -> tuple[str, Any]:
@@ -244,10 +285,6 @@ def _restored(file: Path) -> tuple[str, Any]:
 
 def path_table(title: str, answer: Any) -> Table:
     """The critical path by boundedness, for people."""
-    if not answer.success:
-        return Table(
-            title=f"{title}: no critical path (the graph is empty, refused or has a cycle)", title_justify="left"
-        )
     covered = f", {100 * answer.length_us / answer.window_us:.1f} % of the window" if answer.window_us else ""
     heading = f"critical path of {title}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
     table = Table(
@@ -295,10 +332,15 @@ def overlay(
     trace: TraceArgument,
     out_dir: Annotated[Path, typer.Option(help="Folder for the new trace.")] = Path("."),
     all_events: Annotated[bool, typer.Option(help="Keep all events and mark the critical ones.")] = False,
-    all_edges: Annotated[bool, typer.Option(help="Draw every edge of the graph, not only those of the path.")] = False,
+    all_edges: Annotated[
+        bool, typer.Option(help="Draw every edge of the graph, not only those of the path; needs --all-events.")
+    ] = False,
     profile: ProfileOption = "default",
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
+    dependencies: DependenciesOption = "serial",
+    execution_trace: ExecutionTraceOption = None,
+    settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -307,22 +349,23 @@ def overlay(
     Example: `tracelake overlay rank0.json.gz --out-dir /tmp`
     """
     from pipelines.critical_path.answer import critical_path as compute
+    from pipelines.critical_path.dependencies import NothingJoined
     from pipelines.critical_path.overlay import write_overlay
-    from pipelines.critical_path.windows import WindowNotFound, WindowRequest, parse_instance
+    from pipelines.critical_path.windows import WindowNotFound
     from pipelines.models.catalog import load_catalog
 
+    if all_edges and not all_events:
+        raise fail("--all-edges draws edges between events that the overlay leaves out", "Give --all-events, too.")
+    asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     with opened(trace, lake, with_arguments=True) as (con, trace_id):
-        window = "full" if not annotation else "asked"
+        request, overrides = asked.of(con, trace_id)
+        window = request.window_id
         try:
-            first, last = parse_instance(instance, annotation)
-            compute(
-                con,
-                load_catalog(),
-                WindowRequest(trace_id, window, profile, annotation, first, last),
-                with_edges=all_edges,
-            )
-        except (WindowNotFound, ValueError) as error:
+            answer = compute(con, load_catalog(), request, overrides=overrides, with_edges=all_edges)
+        except (WindowNotFound, NothingJoined) as error:
             raise fail(str(error)) from None
+        if not answer.success:
+            raise fail(_pathless(Path(trace).name, answer))
         source = Path(trace) if Path(trace).is_file() else None
         path = write_overlay(
             con, trace_id, source, out_dir, window_id=window, only_critical=not all_events, all_edges=all_edges

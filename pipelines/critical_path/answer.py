@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ _EDGE_FILE = """
 class PathAnswer:
     """A window's critical path. Times are microseconds; `summary` is percent of the path's length by what bounds it.
 
-    `success` is False where the graph has no path: it is empty or has a cycle. `path` is in order from its beginning;
-    `alternatives` are those asked for (`alternative_rows`), longest first. `dependencies` says what orders operators.
+    `success` is False where the window has no path; `reason` then says why, as a sentence, and is None otherwise. `path` is
+    in order from its beginning; `alternatives` are those asked for (`alternative_rows`), longest first. `dependencies` says
+    what orders operators. `inferred` are the places in `path` (from 0) of waits that no cuda_sync row tells. `caveats` are the window's rows of `critical_path_caveats`, the most severe first.
     """
 
     success: bool
@@ -42,10 +43,13 @@ class PathAnswer:
     path: list[dict[str, Any]] = field(default_factory=list)
     alternatives: list[dict[str, Any]] = field(default_factory=list)
     dependencies: dict[str, Any] = field(default_factory=serial)
+    inferred: list[int] = field(default_factory=list)
+    caveats: list[dict[str, Any]] = field(default_factory=list)
+    reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
-        return asdict(self)
+        """The object that `--json` prints; its rows are the answer's own."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def critical_path(
@@ -81,7 +85,15 @@ def critical_path(
     run_models(
         con,
         catalog,
-        [*targets, "critical_path_windows", "_path_bounds", "longest_path", "_edges", "edge_types"],
+        [
+            *targets,
+            "critical_path_caveats",
+            "critical_path_windows",
+            "_path_bounds",
+            "longest_path",
+            "_edges",
+            "edge_types",
+        ],
         on_model=on_model,
     )
     windows = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()
@@ -120,7 +132,25 @@ def _answer(con: duckdb.DuckDBPyConnection, window_us: float, with_path: bool) -
         summary=dict(summary.fetchall()),
         window_us=window_us,
         path=_path(con) if with_path else [],
+        inferred=[
+            seq - 1 for (seq,) in con.execute("SELECT seq FROM _path_bounds WHERE is_inferred ORDER BY seq").fetchall()
+        ],
+        caveats=_caveats(con),
+        reason=None if steps else _reason(con),
     )
+
+
+def _caveats(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    rows = con.execute(
+        "SELECT caveat, severity, n, time_ns / 1000.0, detail FROM critical_path_caveats "
+        "ORDER BY list_position(['error', 'warning', 'info'], severity), time_ns DESC NULLS LAST, caveat, detail"
+    ).fetchall()
+    return [dict(zip(("caveat", "severity", "n", "time_us", "detail"), row, strict=True)) for row in rows]
+
+
+def _reason(con: duckdb.DuckDBPyConnection) -> str:
+    found = con.execute("SELECT detail FROM critical_path_caveats WHERE caveat = 'no_critical_path'").fetchall()
+    return found[0][0]
 
 
 def _path(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable
 
 from pipelines.models.catalog import load_catalog
 
 
 def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """(switch, value) as `request_windows` takes them: (profile, switch) → value. Raises ValueError with the names."""
+    """(switch, value) as `request_windows` takes them: (profile, switch) → value.
+
+    Raises ValueError that lists the switches, or what the switch takes.
+    """
     lines = load_catalog().models["switches"].path.read_text().splitlines()
-    known = sorted({row["switch"] for row in csv.DictReader(line for line in lines if not line.startswith("#"))})
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    takes = {row["switch"]: row["takes"] for row in rows}
     found = {}
     for name, value in settings:
-        if name not in known or not value:
-            raise ValueError(f"switch {name}={value}: give NAME=VALUE, where NAME is one of {', '.join(known)}")
-        found[profile, name] = value
+        if name not in takes or not value:
+            raise ValueError(f"switch {name}={value}: give NAME=VALUE, where NAME is one of {', '.join(sorted(takes))}")
+        found[profile, name] = _checked(name, takes[name], value)
     return found
+
+
+def _checked(name: str, takes: str, value: str) -> str:
+    """The value as the models read it."""
+    if takes == "ns":
+        if re.fullmatch(r"-?[0-9]{1,19}", value) and -(2**63) <= int(value) < 2**63:
+            return value
+        raise ValueError(f"switch {name}={value}: it takes a whole number of nanoseconds (64 bits)")
+    if value.lower() not in takes.split("|"):
+        raise ValueError(f"switch {name}={value}: it takes {takes.replace('|', ' or ')}")
+    return value.lower()

@@ -86,6 +86,10 @@ def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> W
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 
+    if not request.annotation:
+        return WindowNotFound(
+            "there is no critical path: no event of the trace has a category, a time and a duration that the models take part in"
+        )
     run_models(con, load_catalog(), ["category_sides"])
     is_hta = request.profile == "hta"
     counted = "" if is_hta else " AND coalesce(s.side, 'cpu') = 'cpu' AND e.cat <> 'python_function'"

@@ -16,6 +16,7 @@ Row = dict[str, Any]
 # What is computed for a page that is not yet in the lake.
 TABLES = (
     *("traces", "quality", "trace_devices", "temporal_breakdown", "critical_path_summary", "critical_path_by_name"),
+    "critical_path_caveats",
     *("spans", "span_names", "span_attribution", "unattributed_gpu_work", "span_utilization", "span_name_utilization"),
     *("family_utilization", "op_shape_utilization", "op_work_coverage", "step_pipeline"),
     *("memory_peaks", "memory_timeline", "collective_bandwidth_by_size", "collective_calls"),

@@ -27,6 +27,7 @@ _BOUNDS = {
     "cpu_bound": "cpu",
     "gpu_kernel_launch_overhead": "launch",
     "gpu_kernel_kernel_overhead": "gap",
+    "gpu_earlier_work": "idle",
     "dependency": "other",
 }
 _CAUSES = {
@@ -105,8 +106,7 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         "ORDER BY t.rank NULLS LAST, t.path, s.duration_ns DESC, s.bound_by",
     )
     if not rows:
-        why = "there is no path: the graph is empty or has a cycle (see no_critical_path under Quality)"
-        return section("path", "Critical path", missing(why))
+        return section("path", "Critical path", missing("no trace has a path"), _caveats(con, subject))
     by_trace: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_trace[row["trace_id"]].append(row)
@@ -116,8 +116,33 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     ]  # fmt: skip
     shown = by_trace[subject.shown["trace_id"]]
     note = "The longest chain of dependent work in each trace, by what its edges are bound by. docs/critical-path.md says how to read it."
-    body = [bars(stacked, _BOUNDS), _bounds(subject, shown), _names(con, subject), _through(con, subject)]
+    body = [
+        _caveats(con, subject),
+        bars(stacked, _BOUNDS),
+        _bounds(subject, shown),
+        _names(con, subject),
+        _through(con, subject),
+    ]
     return section("path", "Critical path", *body, note=note)
+
+
+def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """What limits the paths, before their numbers: each caveat once, with the ranks that it holds for."""
+    rows = rows_of(
+        con,
+        "SELECT t.rank, t.path, c.caveat, c.detail FROM critical_path_caveats AS c JOIN traces AS t USING (trace_id) "
+        f"WHERE c.window_id = 'full' AND c.severity <> 'info' AND c.trace_id IN {subject.trace_ids} "
+        f"ORDER BY c.trace_id <> {subject.shown_id}, t.rank NULLS LAST, t.path, c.time_ns DESC NULLS LAST, c.caveat",
+    )
+    of: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of[row["caveat"]].append(row)
+    said = (f"{label(own[0])}: {own[0]['detail']}" + _also(own[1:]) for own in of.values())
+    return "".join(f'<p class="verdict">{text(sentence)}</p>' for sentence in said)
+
+
+def _also(rows: list[Row]) -> str:
+    return f" (likewise {', '.join(label(row) for row in rows)})" if rows else ""
 
 
 def _bounds(subject: Subject, rows: list[Row]) -> str:

@@ -10,7 +10,7 @@ WITH roles AS (
 ),
 sided AS (
     SELECT
-        p.view_no, p.stream_by_device, p.profile, e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
+        p.view_no, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
         e.correlation, e.wait_on_stream, e.wait_on_cuda_event_record_corr_id, e.device AS device_argument, e.stream,
         CASE
             WHEN NOT p.side_by_stream_argument THEN coalesce(s.side, 'cpu')
@@ -51,7 +51,8 @@ SELECT
     e.wait_on_stream,  -- Stream whose event is waited for.
     e.wait_on_cuda_event_record_corr_id,  -- Correlation id of the record call waited for.
     st.last_step_ns IS NOT NULL AND e.is_correlated_gpu AS sorts_first,  -- HTA's frame has GPU rows first once it dropped the last step.
-    e.cat IN ('cpu_op', 'user_annotation') AND contains(e.name, 'forward') AS is_forward,  -- Names its thread the forward thread.
+    e.cat IN ('cpu_op', 'user_annotation')
+    AND (contains(e.name, 'forward') OR e.steps_name_forward_thread AND starts_with(e.name, 'ProfilerStep#')) AS is_forward,  -- Names its thread the forward thread.
     e.cat IN ('cpu_op', 'user_annotation') AND contains(e.name, 'autograd') AS is_backward,  -- Names its thread the backward thread.
     coalesce(r.is_lock AND e.is_operator, FALSE) AS is_lock,  -- Takes the runtime lock.
     coalesce(r.is_blocking AND e.is_operator, FALSE) AS is_blocking,  -- Waits for the GPU.

@@ -28,7 +28,10 @@ SELECT
     bool_or(c.switch = 'instances_on_cpu' AND c.value = 'true') AS instances_on_cpu,  -- Instances of an annotation are counted on the CPU only.
     bool_or(c.switch = 'overlap_counts_once' AND c.value = 'true') AS overlap_counts_once,  -- Work that begins before the work before it on its stream ended follows that work's start, not its end.
     bool_or(c.switch = 'summary_weight' AND c.value = 'measured') AS summary_of_measured,  -- The summary adds measured weights, negative ones too.
-    bool_or(c.switch = 'dependencies' AND c.value = 'data') AS data_dependencies  -- Operators of a thread follow their data (docs/data-dependencies.md), not each other.
+    bool_or(c.switch = 'dependencies' AND c.value = 'data') AS data_dependencies,  -- Operators of a thread follow their data (docs/data-dependencies.md), not each other.
+    bool_or(c.switch = 'whole_trace_history' AND c.value = 'true') AS whole_trace_history,  -- What streams still had to do counts from the whole trace, not from the window alone.
+    bool_or(c.switch = 'infer_waits' AND c.value = 'without_sync_events') AS infer_waits,  -- Where a trace has no cuda_sync rows, waits are inferred from calls and times.
+    bool_or(c.switch = 'forward_thread' AND c.value = 'by_name_or_step') AS steps_name_forward_thread  -- The thread of the profiler steps is the forward thread, too, and a forward thread is no backward thread.
 FROM asked AS a
 JOIN chosen AS c ON c.profile = a.profile
 GROUP BY a.trace_id, a.profile

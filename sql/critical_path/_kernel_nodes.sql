@@ -1,9 +1,11 @@
 -- One row: a piece of GPU work of a window with all that decides its incoming edges: the work before it on its stream, its launch, its waits.
--- How: lag over the stream in time order; waits by _kernel_waits; queue by _queue (HTA 2.8.7).
+-- How: lag over the stream in time order; waits by _kernel_waits; queue by _queue (HTA 2.8.7). What lies outside of the window (earlier
+-- work of the stream by _gpu_history, sources of waits) is no node, and yet decides: a stream that was busy did not wait for its launch.
 -- With overlap_counts_once the work before it is that which ended last of all that began before it on its stream, or in its graph if that ended later.
 WITH in_order AS (
     SELECT
-        c.window_no, w.view_no, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        c.window_no, w.view_no, w.start_ns, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        CASE WHEN p.whole_trace_history THEN -w.view_no ELSE w.window_no END AS scope_no,
         p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch, p.overlap_counts_once,
         row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS place,
         lag(c.event_id) OVER stream AS previous_event_id,
@@ -46,9 +48,20 @@ latest AS (
     SELECT
         window_no, event_id,
         max(source_end_ns) AS any_source_end_ns,
-        max(source_end_ns) FILTER (WHERE NOT is_same_stream) AS other_source_end_ns
+        max(source_end_ns) FILTER (WHERE source_in_window AND NOT is_same_stream) AS other_source_end_ns,
+        max(source_end_ns) FILTER (WHERE NOT source_in_window) AS outside_source_end_ns,
+        bool_or(is_inferred AND source_in_window) AS is_inferred
     FROM _kernel_waits
     GROUP BY window_no, event_id
+),
+-- Work on its stream, or waited for, that is not in the window.
+outside AS (
+    SELECT
+        k.window_no, k.event_id, l.any_source_end_ns, l.other_source_end_ns, l.is_inferred,
+        greatest(CASE WHEN k.reached_ns IS NULL OR h.busy_until_ns > k.reached_ns THEN h.busy_until_ns END, l.outside_source_end_ns) AS outside_end_ns
+    FROM in_order AS k
+    LEFT JOIN _gpu_history AS h ON h.scope_no = k.scope_no AND h.event_id = k.event_id
+    LEFT JOIN latest AS l ON l.window_no = k.window_no AND l.event_id = k.event_id
 ),
 queue AS (
     SELECT q.view_no, q.event_id, q.change, q.queue_length
@@ -74,6 +87,7 @@ SELECT
     CASE
         WHEN k.overlap_counts_once AND k.reaching_event_id <> k.last_event_id THEN k.reaching_event_id
         WHEN k.overlap_counts_once AND k.previous_event_id <> k.last_event_id THEN k.previous_event_id
+        WHEN o.is_inferred THEN k.last_event_id
     END AS ordered_after_event_id,  -- Other work that it follows on its stream without having waited for it.
     k.previous_end_ns > k.ts_ns AS overlaps_previous,  -- It began before the work that began before it on its stream ended.
     k.launch_event_id,  -- The call that launched it.
@@ -84,19 +98,32 @@ SELECT
         k.launch_in_window
         AND (NOT k.launch_delay_needs_queue OR ql.queue_length = 1 AND qk.queue_length = 0)
         AND (k.last_end_ns IS NULL OR k.last_end_ns < k.launch_ts_ns)
-        AND (l.event_id IS NULL OR l.any_source_end_ns < k.launch_ts_ns),
+        AND (o.any_source_end_ns IS NULL OR o.any_source_end_ns < k.launch_ts_ns)
+        AND (o.outside_end_ns IS NULL OR o.outside_end_ns < k.launch_ts_ns),
         FALSE
     ) AS waited_for_launch,  -- It started when it did because of its launch.
     coalesce(
         k.last_end_ns IS NOT NULL
         AND k.ts_ns - k.last_end_ns < k.kernel_gap_limit_ns
         AND CASE
-            WHEN k.one_wait_per_kernel THEN l.event_id IS NULL OR l.any_source_end_ns < k.last_end_ns
-            ELSE l.other_source_end_ns IS NULL OR l.other_source_end_ns < k.last_end_ns
+            WHEN k.one_wait_per_kernel THEN o.any_source_end_ns IS NULL OR o.any_source_end_ns < k.last_end_ns
+            ELSE o.other_source_end_ns IS NULL OR o.other_source_end_ns < k.last_end_ns
         END,
         FALSE
-    ) AS may_wait_for_last  -- The work before it may be what it waited for.
+    ) AS may_wait_for_last,  -- The work before it may be what it waited for.
+    o.other_source_end_ns IS NOT NULL AS waits_on_other_stream,  -- Work of the window on another stream had to end first.
+    coalesce(
+        k.launch_in_window AND k.last_end_ns IS NULL AND o.outside_end_ns >= k.launch_ts_ns
+        AND (o.other_source_end_ns IS NULL OR o.other_source_end_ns < o.outside_end_ns),
+        FALSE
+    ) AS held_up_since_launch,  -- It was launched behind work from outside of the window, and follows nothing of the window on its stream.
+    -- A gap is named after what fills the larger part of it.
+    coalesce(
+        o.outside_end_ns IS NOT NULL
+        AND 2 * (least(o.outside_end_ns, k.ts_ns) - coalesce(k.last_end_ns, k.launch_ts_ns)) >= k.ts_ns - coalesce(k.last_end_ns, k.launch_ts_ns),
+        FALSE
+    ) AS waits_for_earlier_work  -- Work from outside of the window ran for at least half of the time since that launch, or since the work before it ended.
 FROM work AS k
-LEFT JOIN latest AS l ON l.window_no = k.window_no AND l.event_id = k.event_id
+JOIN outside AS o ON o.window_no = k.window_no AND o.event_id = k.event_id
 LEFT JOIN at_start AS qk ON qk.view_no = k.view_no AND qk.event_id = k.event_id
 LEFT JOIN at_launch AS ql ON ql.view_no = k.view_no AND ql.event_id = k.launch_event_id

@@ -1,15 +1,17 @@
--- One row: GPU work of a window and GPU work that it waited for through an event.
--- How: the waits of _event_waits whose both ends are in the window; HTA keeps the last wait it walks past before the kernel (2.8.7).
+-- One row: GPU work of a window and GPU work that it waited for on another stream or through an event.
+-- How: the waits of _event_waits, and where there are none to be read, those of _inferred_waits. In HTA both ends lie in the window, and the last wait it walks past before the kernel holds (2.8.7).
 WITH work AS (
-    SELECT c.window_no, w.view_no, c.event_id, c.stream_key, c.ts_ns, c.ts_ns + c.dur_ns AS end_ns, p.one_wait_per_kernel
+    SELECT
+        c.window_no, w.view_no, c.event_id, c.stream_key, c.ts_ns, p.one_wait_per_kernel,
+        CASE WHEN p.whole_trace_history THEN -w.view_no ELSE w.window_no END AS scope_no
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
     JOIN _profiles AS p ON p.view_no = w.view_no
     WHERE c.side = 'gpu'
 ),
-waiting AS (
+known AS (
     SELECT
-        k.window_no, k.event_id, k.stream_key, k.ts_ns, k.one_wait_per_kernel, w.source_kernel_id,
+        k.window_no, k.scope_no, k.event_id, k.stream_key, k.ts_ns, k.one_wait_per_kernel, w.source_kernel_id AS source_event_id,
         row_number() OVER (PARTITION BY k.window_no, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC) AS recency
     FROM _event_waits AS w
     JOIN work AS k ON k.view_no = w.view_no AND k.event_id = w.waiting_kernel_id
@@ -20,14 +22,27 @@ waiting AS (
             NOT k.one_wait_per_kernel
             OR w.wait_end_ns < k.ts_ns OR w.wait_end_ns = k.ts_ns AND w.wait_event_id < k.event_id
         )
+),
+waiting AS (
+    SELECT DISTINCT window_no, scope_no, event_id, stream_key, ts_ns, source_event_id, CAST(NULL AS BIGINT) AS source_end_ns, FALSE AS is_inferred
+    FROM known
+    WHERE (recency = 1 OR NOT one_wait_per_kernel) AND source_event_id <> event_id
+    UNION ALL
+    SELECT k.window_no, k.scope_no, k.event_id, k.stream_key, k.ts_ns, i.source_event_id, i.source_end_ns, TRUE
+    FROM _inferred_waits AS i
+    JOIN work AS k ON k.view_no = i.view_no AND k.event_id = i.event_id
+    WHERE NOT i.is_call
 )
-SELECT DISTINCT
+SELECT
     w.window_no,  -- The window.
     w.event_id,  -- GPU work that waits.
     w.ts_ns,  -- Its start, ns.
-    s.event_id AS source_event_id,  -- GPU work that has to end first.
-    s.end_ns AS source_end_ns,  -- Its end, ns.
-    s.stream_key = w.stream_key AS is_same_stream  -- Both run on one stream: the wait is legal and adds nothing.
+    w.source_event_id,  -- GPU work that has to end first; NULL where that was launched before the trace.
+    coalesce(w.source_end_ns, s.end_ns) AS source_end_ns,  -- Its end, ns.
+    coalesce(s.stream_key = w.stream_key, FALSE) AS is_same_stream,  -- Both run on one stream: the wait is legal and adds nothing.
+    i.event_id IS NOT NULL AS source_in_window,  -- That work belongs to the window, too.
+    w.is_inferred  -- No cuda_sync row says so: inferred from calls and times.
 FROM waiting AS w
-JOIN work AS s ON s.window_no = w.window_no AND s.event_id = w.source_kernel_id
-WHERE (w.recency = 1 OR NOT w.one_wait_per_kernel) AND s.event_id <> w.event_id
+LEFT JOIN _gpu_history AS s ON s.scope_no = w.scope_no AND s.event_id = w.source_event_id
+LEFT JOIN work AS i ON i.window_no = w.window_no AND i.event_id = w.source_event_id
+WHERE s.event_id IS NOT NULL OR w.is_inferred

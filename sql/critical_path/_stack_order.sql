@@ -2,12 +2,15 @@
 -- How: as call_stacks, over the clipped events; the backward thread joins the forward thread where each is the only one of its kind (HTA 2.8.5).
 -- With exit_pops_top an end leaves the event on top of the stack, which differs where events cross.
 WITH named AS (
-    SELECT c.window_no, t.tid, bool_or(c.is_forward) AS is_forward, bool_or(c.is_backward) AS is_backward
+    SELECT
+        c.window_no, t.tid, bool_or(c.is_forward) AS is_forward,
+        bool_or(c.is_backward) AND NOT (bool_or(c.is_forward) AND p.steps_name_forward_thread) AS is_backward
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
     JOIN threads AS t ON t.trace_id = w.trace_id AND t.thread_id = c.thread_id
+    JOIN _profiles AS p ON p.view_no = w.view_no
     WHERE c.is_forward OR c.is_backward
-    GROUP BY c.window_no, t.tid
+    GROUP BY c.window_no, t.tid, p.steps_name_forward_thread
 ),
 merged AS (
     SELECT

@@ -1,14 +1,9 @@
 -- One row: a synchronisation edge: from the end of GPU work to the GPU work or the CPU call that waited for it.
 -- How: stream waits by _kernel_waits, event syncs by _event_waits; stream and context syncs by the last work on each stream before the sync's end (HTA 2.8.7).
-WITH work AS (
-    SELECT c.window_no, w.view_no, c.event_id, c.device, c.stream_key, c.ts_ns, c.ts_ns + c.dur_ns AS end_ns
-    FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    WHERE c.side = 'gpu'
-),
-syncs AS (
+-- What a call waited for may lie outside of the window (_gpu_history): such a row is no edge, but explains the call's time.
+WITH syncs AS (
     SELECT
-        c.window_no, w.view_no, c.event_id, c.sync_kind, c.device, c.stream_key, c.ts_ns + c.dur_ns AS end_ns, c.launch_event_id,
+        c.window_no, CASE WHEN p.whole_trace_history THEN -w.view_no ELSE w.window_no END AS scope_no, w.view_no, c.event_id, c.sync_kind, c.device, c.stream_key, c.ts_ns + c.dur_ns AS end_ns, c.launch_event_id,
         n.ts_ns AS call_ts_ns, n.ts_ns + n.dur_ns AS call_end_ns, p.stream_by_device
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
@@ -16,47 +11,50 @@ syncs AS (
     JOIN _clip AS n ON n.window_no = c.window_no AND n.event_id = c.launch_event_id AND n.is_operator
     WHERE c.side = 'sync' AND c.sync_kind IN ('Stream Sync', 'Context Sync', 'Event Sync')
 ),
+calls AS (
+    SELECT DISTINCT window_no, scope_no, launch_event_id AS call_event_id, call_ts_ns, call_end_ns FROM syncs
+),
 event_syncs AS (
-    SELECT s.window_no, k.event_id AS src_event_id, k.end_ns AS src_ns, s.launch_event_id AS call_event_id, s.call_ts_ns, s.call_end_ns
+    SELECT s.scope_no, k.event_id AS src_event_id, k.end_ns AS src_ns, s.launch_event_id AS call_event_id
     FROM syncs AS s
     JOIN _event_waits AS w ON w.view_no = s.view_no AND w.wait_event_id = s.event_id
-    JOIN work AS k ON k.window_no = s.window_no AND k.event_id = w.source_kernel_id
+    JOIN _gpu_history AS k ON k.scope_no = s.scope_no AND k.event_id = w.source_kernel_id
     WHERE s.sync_kind = 'Event Sync'
 ),
 stream_list AS (
-    SELECT DISTINCT window_no, device, stream_key FROM work
+    SELECT DISTINCT scope_no, device, stream_key FROM _gpu_history
 ),
 synced_streams AS (
-    SELECT DISTINCT s.window_no, l.stream_key, s.event_id AS sync_event_id, s.end_ns, s.launch_event_id, s.call_ts_ns, s.call_end_ns
+    SELECT DISTINCT s.scope_no, l.stream_key, s.event_id AS sync_event_id, s.end_ns, s.launch_event_id
     FROM syncs AS s
-    JOIN stream_list AS l ON l.window_no = s.window_no
+    JOIN stream_list AS l ON l.scope_no = s.scope_no
     WHERE
         s.sync_kind = 'Stream Sync' AND l.stream_key = s.stream_key
         OR s.sync_kind = 'Context Sync' AND (l.device = s.device OR NOT s.stream_by_device)
 ),
 both_kinds AS (
-    SELECT window_no, stream_key, ts_ns AS at_ns, event_id AS order_id, CAST(NULL AS BIGINT) AS call_event_id, CAST(NULL AS BIGINT) AS call_ts_ns, end_ns
-    FROM work
+    SELECT scope_no, stream_key, ts_ns AS at_ns, event_id AS order_id, CAST(NULL AS BIGINT) AS call_event_id, end_ns
+    FROM _gpu_history
     UNION ALL
-    SELECT window_no, stream_key, end_ns, sync_event_id, launch_event_id, call_ts_ns, call_end_ns FROM synced_streams
+    SELECT scope_no, stream_key, end_ns, sync_event_id, launch_event_id, NULL FROM synced_streams
 ),
 numbered AS (
-    SELECT *, row_number() OVER (PARTITION BY window_no, stream_key ORDER BY at_ns, order_id) AS place FROM both_kinds
+    SELECT *, row_number() OVER (PARTITION BY scope_no, stream_key ORDER BY at_ns, order_id) AS place FROM both_kinds
 ),
 walk AS (
     SELECT
         *,
         max(CASE WHEN call_event_id IS NULL THEN place END) OVER (
-            PARTITION BY window_no, stream_key ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY scope_no, stream_key ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS last_place
     FROM numbered
 ),
 call_waits AS (
-    SELECT window_no, src_event_id, src_ns, call_event_id, call_ts_ns, call_end_ns FROM event_syncs
+    SELECT scope_no, src_event_id, src_ns, call_event_id FROM event_syncs
     UNION
-    SELECT s.window_no, k.order_id, k.end_ns, s.call_event_id, s.call_ts_ns, s.end_ns
+    SELECT s.scope_no, k.order_id, k.end_ns, s.call_event_id
     FROM walk AS s
-    JOIN walk AS k ON k.window_no = s.window_no AND k.stream_key = s.stream_key AND k.place = s.last_place
+    JOIN walk AS k ON k.scope_no = s.scope_no AND k.stream_key = s.stream_key AND k.place = s.last_place
     WHERE s.call_event_id IS NOT NULL
 )
 SELECT
@@ -66,8 +64,12 @@ SELECT
     event_id AS dst_event_id,  -- GPU work or CPU call that waited.
     TRUE AS dst_is_start,  -- TRUE: the start of GPU work; FALSE: the end of a CPU call.
     ts_ns AS dst_ns,  -- Time of the destination, ns.
-    FALSE AS explains_wait  -- The call began while the work still ran: this is what it waited for.
+    FALSE AS explains_wait,  -- The call began while the work still ran: this is what it waited for.
+    source_in_window AS src_in_window  -- The GPU work belongs to the window; else this is no edge.
 FROM _kernel_waits
+WHERE NOT is_inferred
 UNION ALL
-SELECT window_no, src_event_id, src_ns, call_event_id, FALSE, call_end_ns, src_ns > call_ts_ns
-FROM call_waits
+SELECT c.window_no, w.src_event_id, w.src_ns, c.call_event_id, FALSE, c.call_end_ns, w.src_ns > c.call_ts_ns, k.event_id IS NOT NULL
+FROM call_waits AS w
+JOIN calls AS c ON c.scope_no = w.scope_no AND c.call_event_id = w.call_event_id
+LEFT JOIN _clip AS k ON k.window_no = c.window_no AND k.event_id = w.src_event_id AND k.side = 'gpu'

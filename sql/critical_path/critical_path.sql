@@ -16,12 +16,13 @@ SELECT
     b.duration_ns,  -- The edge's time in the summary, ns: measured in HTA, used in default.
     b.attributed_event_id,  -- Event whose time it is; NULL for edges without time and for launch delays.
     coalesce(b.attributed_event_id, b.dst_node_id // 2) AS event_id,  -- The event to show for this edge.
-    CASE WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' THEN e.name END AS name,  -- Name of the attributed event; of the launched kernel for a launch delay; NULL for edges without time.
-    CASE WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' THEN e.cat END AS cat,  -- Its category.
+    CASE WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' OR b.waits_for_earlier_work THEN e.name END AS name,  -- Name of the attributed event; of the delayed kernel for a launch delay and where earlier work held it up; NULL for edges without time.
+    CASE WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' OR b.waits_for_earlier_work THEN e.cat END AS cat,  -- Its category.
     e.pid,  -- Process of event_id.
     e.tid,  -- Thread of event_id.
     e.stream,  -- Stream of event_id; NULL on the CPU.
-    b.bound_by  -- cpu_bound, gpu_compute_bound, … by rules/bound_by.csv.
+    b.bound_by,  -- cpu_bound, gpu_compute_bound, … by rules/bound_by.csv.
+    b.is_inferred  -- A wait that no cuda_sync row tells: inferred from calls and times.
 FROM _path_bounds AS b
 JOIN critical_path_windows AS w ON w.window_no = b.window_no
 JOIN edge_types AS t ON t.edge_code = b.edge_code

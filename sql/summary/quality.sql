@@ -23,7 +23,7 @@ kernel_gaps AS (
         min(k.ts_ns - k.last_end_ns) AS worst_gap_ns,
         count(*) FILTER (WHERE k.launch_ts_ns > k.ts_ns) AS n_before_launch,
         min(k.ts_ns - k.launch_ts_ns) AS worst_launch_ns,
-        count(*) FILTER (WHERE NOT k.waited_for_launch AND NOT k.may_wait_for_last AND k.launch_event_id IS NULL) AS n_orphans
+        count(*) FILTER (WHERE NOT k.waited_for_launch AND NOT k.may_wait_for_last AND NOT k.waits_on_other_stream AND k.launch_event_id IS NULL) AS n_orphans
     FROM _kernel_nodes AS k
     JOIN critical_path_windows AS w ON w.window_no = k.window_no
     WHERE w.window_id = 'full'
@@ -53,13 +53,12 @@ waits AS (
     FROM event_waits
     GROUP BY trace_id
 ),
-pathless AS (
-    SELECT w.trace_id, w.window_id, count(e.edge_id) AS n_edges
-    FROM critical_path_windows AS w
-    LEFT JOIN longest_path AS l ON l.trace_id = w.trace_id AND l.window_id = w.window_id
-    LEFT JOIN _edges AS e ON e.window_no = w.window_no
-    WHERE l.seq IS NULL
-    GROUP BY w.trace_id, w.window_id
+inferred AS (
+    SELECT w.trace_id, count(*) AS n
+    FROM _inferred_edges AS i
+    JOIN critical_path_windows AS w ON w.window_no = i.window_no
+    WHERE w.window_id = 'full'
+    GROUP BY w.trace_id
 ),
 all_checks AS (
     SELECT trace_id, "check", severity, n, detail FROM findings
@@ -68,7 +67,7 @@ all_checks AS (
     UNION ALL
     SELECT trace_id, 'no_rank', 'info', 1, 'neither distributedInfo nor the file name says which rank this is' FROM per_trace WHERE rank IS NULL
     UNION ALL
-    SELECT trace_id, 'no_sync_events', 'warning', n_work, 'GPU work but no cuda_sync events (PyTorch PR 105187): waits between streams and for the GPU are unknown to the critical path' FROM per_trace WHERE n_work > 0 AND n_syncs = 0
+    SELECT trace_id, 'no_sync_events', 'warning', n_work, 'GPU work but no cuda_sync events (PyTorch PR 105187): waits between streams and for the GPU are inferred where calls and times tell of them, and unknown else' FROM per_trace WHERE n_work > 0 AND n_syncs = 0
     UNION ALL
     SELECT trace_id, 'unlaunched_work', 'warning', n_unlaunched, 'GPU work whose launch call is not in the trace' FROM per_trace WHERE n_unlaunched > 0
     UNION ALL
@@ -96,7 +95,9 @@ all_checks AS (
     UNION ALL
     SELECT trace_id, 'memory_delta', 'warning', count(*), 'allocations and releases whose bytes are not the step between the allocator''s totals: events are missing or out of order' FROM _memory_events WHERE NOT delta_ok GROUP BY trace_id
     UNION ALL
-    SELECT trace_id, 'no_critical_path', CASE WHEN n_edges > 0 THEN 'error' ELSE 'warning' END, n_edges, CASE WHEN n_edges > 0 THEN 'the graph of window ' || window_id || ' has a cycle' ELSE 'window ' || window_id || ' has no operator and no GPU work' END FROM pathless
+    SELECT trace_id, 'inferred_waits', 'info', n, 'waits for GPU work that no cuda_sync row tells, inferred from calls and times; the critical path uses them (is_inferred)' FROM inferred
+    UNION ALL
+    SELECT trace_id, 'no_critical_path', severity, n, window_id || ': ' || detail FROM critical_path_caveats WHERE caveat = 'no_critical_path'
 )
 SELECT
     trace_id,  -- The trace.

@@ -35,7 +35,7 @@ def test_windows_and_shares_over_ranks_and_batches(tmp_path: Path) -> None:
         kernel("copy", 110, 8, 3, stream=8),
     )
     ingest([_rank(folder, 0, *steps, *long_then_short)], lake)
-    ingest([_rank(folder, 1, kernel("gemm", 10, 2, 1), kernel("copy", 12, 62, 2, stream=8))], lake)
+    ingest([_rank(folder, 1, kernel("gemm", 10, 2, 1), kernel("copy", 9, 62, 2, stream=8))], lake)
     ingest([_rank(tmp_path / "other", 0, kernel("gemm", 10, 5, 1))], lake)
     materialize(lake, ["critical_path_windows", "critical_path_summary", "critical_path_by_name"])
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:

@@ -1,8 +1,9 @@
 """Traces in a DuckDB connection → graphs of their ranks.
 
-The graph is the `default` profile's, so that CUDA and HIP graphs, every device and the last step are in it, with two
-switches as the walk needs them. Time inside a blocking call is nobody's work: what it waited for is found, guessed or a
-gap. Events without duration cannot take time on a path. With these, path and shares of the reference capture are those
+The graph is the `default` profile's, so that CUDA and HIP graphs, every device and the last step are in it, with the
+switches that the walk needs. Time inside a blocking call is nobody's work: what it waited for is found, guessed or a
+gap. Events without duration cannot take time on a path. Waits and hand-offs between threads are guessed while walking
+(guesses.py), so the graph has no inferred ones. With these, path and shares of the reference capture are those
 of HTA's graph (profile `hta` with `zero_weight_launch`), segment for segment.
 """
 
@@ -20,7 +21,12 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 
 PROFILE = "default"
-SWITCHES = {"blocking_is_free": "always", "keep_zero_duration": "false"}
+SWITCHES = {
+    "blocking_is_free": "always",
+    "keep_zero_duration": "false",
+    "infer_waits": "never",
+    "forward_thread": "by_name",
+}
 _MODELS = ("_edges", "_path_events")
 
 

@@ -1,0 +1,161 @@
+-- One row: GPU work or a CPU call and the GPU work that it waited for, in a trace without cuda_sync rows, which would say so.
+-- How: of the work on each other stream, the last to end before the wait was over; the latest of these over all streams. Three kinds of evidence:
+-- a cudaStreamWaitEvent between the launch before on its stream and its own: then what was launched before that call counts;
+-- else, after a gap of more than 50 us, that the work ended within 50 us before, or covered half of the gap (both, where the trace shows such calls);
+-- a blocking call waited for what was launched before it and ended in it, a copying call for its copy.
+-- The first work of a stream that began more than 1 ms after its launch returned waited for work of before the trace, which nobody sees.
+WITH synced AS (
+    SELECT DISTINCT view_no FROM _loaded_events WHERE sync_kind IS NOT NULL
+),
+inferring AS (
+    SELECT p.view_no, p.trace_id
+    FROM _profiles AS p
+    LEFT JOIN synced AS s ON s.view_no = p.view_no
+    WHERE p.infer_waits AND s.view_no IS NULL
+),
+work AS (
+    SELECT
+        h.*,
+        lag(h.launch_ts_ns) OVER stream AS last_launch_ts_ns,
+        coalesce(lag(h.launch_event_id) OVER stream = h.launch_event_id, FALSE) AS continues_launch,
+        greatest(h.busy_until_ns, h.launch_ts_ns) AS free_ns
+    FROM _gpu_history AS h
+    JOIN inferring AS i ON i.view_no = h.view_no
+    WINDOW stream AS (PARTITION BY h.view_no, h.stream_key ORDER BY h.ts_ns, h.event_id)
+),
+wait_calls AS (
+    SELECT e.view_no, e.ts_ns
+    FROM _loaded_events AS e
+    JOIN inferring AS i ON i.view_no = e.view_no
+    WHERE e.is_wait
+),
+showing AS (
+    SELECT DISTINCT view_no FROM wait_calls
+),
+calls_in_order AS (
+    SELECT
+        view_no, event_id,
+        max(wait_ts_ns) OVER (PARTITION BY view_no ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS wait_ts_ns
+    FROM (
+        SELECT view_no, ts_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS event_id, ts_ns AS wait_ts_ns FROM wait_calls
+        UNION ALL
+        SELECT view_no, launch_ts_ns, 1, event_id, NULL FROM work WHERE launch_ts_ns IS NOT NULL
+    ) AS both_kinds
+),
+own_copies AS (
+    SELECT c.view_no, c.event_id, max(w.end_ns) AS end_ns
+    FROM work AS w
+    JOIN inferring AS i ON i.view_no = w.view_no
+    JOIN events AS e ON e.trace_id = i.trace_id AND e.event_id = w.event_id AND e.cat = 'gpu_memcpy'
+    JOIN _loaded_events AS c ON c.view_no = w.view_no AND c.event_id = w.launch_event_id
+    WHERE
+        w.end_ns > c.ts_ns AND w.end_ns <= c.ts_ns + c.dur_ns + 10000
+        -- Where neither the stream was busy nor the copy long, nobody knows what the call did.
+        AND (w.busy_until_ns > c.ts_ns OR 2 * (w.end_ns - w.ts_ns) >= w.end_ns - c.ts_ns)
+    GROUP BY c.view_no, c.event_id
+),
+waits AS (
+    -- Work is seen to begin up to 2 us before the end of what it waited for.
+    SELECT w.view_no, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns, w.free_ns AS after_ns, w.ts_ns + 2000 AS until_ns, w.ts_ns
+    FROM work AS w
+    JOIN calls_in_order AS c ON c.view_no = w.view_no AND c.event_id = w.event_id
+    WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
+    UNION ALL
+    SELECT view_no, event_id, 'timing', device, stream_key, ts_ns, coalesce(free_ns, ts_ns - 50001), ts_ns + 2000, ts_ns
+    FROM work
+    WHERE NOT continues_launch AND (free_ns IS NULL OR ts_ns - free_ns > 50000)
+    UNION ALL
+    -- A call may return up to 10 us before the end of what it waited for: the GPU's clock is not the host's. Shorter calls tell nothing.
+    SELECT e.view_no, e.event_id, 'blocking_call', NULL, NULL, e.ts_ns, e.ts_ns, e.ts_ns + e.dur_ns + 10000, NULL
+    FROM _loaded_events AS e
+    JOIN inferring AS i ON i.view_no = e.view_no
+    LEFT JOIN own_copies AS o ON o.view_no = e.view_no AND o.event_id = e.event_id
+    WHERE e.is_blocking AND e.dur_ns > 10000 AND o.event_id IS NULL
+),
+stream_list AS (
+    SELECT DISTINCT view_no, device, stream_key FROM work
+),
+-- Every wait asks every stream that it may have waited for.
+asked AS (
+    SELECT q.*, s.stream_key AS source_stream_key
+    FROM waits AS q
+    JOIN stream_list AS s ON s.view_no = q.view_no
+    WHERE q.basis = 'blocking_call' OR s.device = q.device AND s.stream_key <> q.stream_key
+),
+launched AS (
+    SELECT
+        view_no, stream_key, asks_event_id, basis,
+        max(end_ns) OVER (PARTITION BY view_no, stream_key ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS end_ns
+    FROM (
+        SELECT
+            view_no, stream_key, coalesce(launch_ts_ns, -9223372036854775807) AS at_ns, 1 AS turn,
+            CAST(NULL AS BIGINT) AS asks_event_id, CAST(NULL AS VARCHAR) AS basis, end_ns
+        FROM work
+        UNION ALL
+        SELECT view_no, source_stream_key, before_ns, 0, event_id, basis, NULL FROM asked
+    ) AS both_kinds
+),
+ended AS (
+    SELECT
+        view_no, stream_key, asks_event_id, basis,
+        max(end_ns) OVER (PARTITION BY view_no, stream_key ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS end_ns
+    FROM (
+        SELECT view_no, stream_key, end_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS asks_event_id, CAST(NULL AS VARCHAR) AS basis, end_ns FROM work
+        UNION ALL
+        SELECT view_no, source_stream_key, until_ns, 1, event_id, basis, NULL FROM asked
+    ) AS both_kinds
+),
+answers AS (
+    SELECT a.*, least(l.end_ns, e.end_ns) AS end_ns
+    FROM asked AS a
+    JOIN launched AS l
+        ON l.view_no = a.view_no AND l.stream_key = a.source_stream_key AND l.asks_event_id = a.event_id AND l.basis = a.basis
+    JOIN ended AS e
+        ON e.view_no = a.view_no AND e.stream_key = a.source_stream_key AND e.asks_event_id = a.event_id AND e.basis = a.basis
+    WHERE least(l.end_ns, e.end_ns) > a.after_ns AND l.end_ns IS NOT NULL AND e.end_ns IS NOT NULL
+),
+sources AS (
+    SELECT a.view_no, a.event_id, a.basis, a.ts_ns, a.after_ns, w.event_id AS source_event_id, w.ts_ns AS source_ts_ns, a.end_ns
+    FROM answers AS a
+    JOIN work AS w ON w.view_no = a.view_no AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
+    LEFT JOIN showing AS s ON s.view_no = a.view_no
+    WHERE
+        a.basis = 'blocking_call'
+        -- What began later was not waited for, however short it was.
+        OR (w.ts_ns < a.ts_ns OR w.ts_ns = a.ts_ns AND w.event_id < a.event_id)
+        AND (
+            a.basis = 'wait_call'
+            OR CASE WHEN a.ts_ns - a.end_ns <= 50000 THEN 1 ELSE 0 END
+            + CASE WHEN 2 * (a.end_ns - greatest(a.after_ns, w.ts_ns)) >= a.ts_ns - a.after_ns THEN 1 ELSE 0 END
+            >= CASE WHEN s.view_no IS NULL THEN 1 ELSE 2 END
+        )
+),
+latest AS (
+    SELECT
+        *,
+        row_number() OVER (
+            PARTITION BY view_no, event_id
+            ORDER BY CASE WHEN basis = 'wait_call' AND ts_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC, basis DESC, source_event_id DESC
+        ) AS choice
+    FROM sources
+)
+SELECT
+    view_no,  -- The trace as a profile sees it.
+    event_id,  -- GPU work or a CPU call that waited.
+    source_event_id,  -- GPU work that it waited for; NULL where that was launched before the trace.
+    end_ns AS source_end_ns,  -- The end of that work, ns; the start of the waiting work where it is not in the trace.
+    basis = 'blocking_call' AS is_call,  -- A CPU call waited, not GPU work.
+    basis  -- What it is inferred from: wait_call, timing, blocking_call, own_copy or before_trace.
+FROM latest
+WHERE choice = 1
+UNION ALL
+SELECT o.view_no, o.event_id, max(w.event_id), o.end_ns, TRUE, 'own_copy'
+FROM own_copies AS o
+JOIN work AS w ON w.view_no = o.view_no AND w.launch_event_id = o.event_id AND w.end_ns = o.end_ns
+GROUP BY o.view_no, o.event_id, o.end_ns
+UNION ALL
+SELECT w.view_no, w.event_id, NULL, w.ts_ns, FALSE, 'before_trace'
+FROM work AS w
+JOIN _loaded_events AS c ON c.view_no = w.view_no AND c.event_id = w.launch_event_id
+LEFT JOIN latest AS l ON l.view_no = w.view_no AND l.event_id = w.event_id
+WHERE w.busy_until_ns IS NULL AND w.ts_ns - (c.ts_ns + c.dur_ns) > 1000000 AND l.event_id IS NULL

@@ -1,0 +1,149 @@
+"""What holds for the critical path of every window of every trace in the default profile, checked against the file itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from bisect import bisect_left
+from collections import defaultdict
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.critical_path.windows import request_windows, usual_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import connect
+
+GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
+TABLES = (
+    "critical_path",
+    "critical_path_edges",
+    "critical_path_summary",
+    "critical_path_caveats",
+    "critical_path_windows",
+)
+CLOCK_NS = 10_000
+"""A call may return that much before the end of what it waited for (inferred waits), or a wait end before its source."""
+
+
+class File:
+    """The GPU work of a trace as the file has it, times in ns from the trace's base."""
+
+    def __init__(self, trace: Path | dict[str, Any]) -> None:
+        if isinstance(trace, Path):
+            raw = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
+            trace = json.loads(raw, parse_float=Decimal, strict=False)
+        self.events = trace if isinstance(trace, list) else trace["traceEvents"]
+        self.base = 0 if isinstance(trace, list) else int(trace.get("baseTimeNanoseconds", 0))
+
+    def span(self, event: int) -> tuple[int, int]:
+        """Start and end of an event."""
+        e = self.events[event]
+        start = self.base + int(Decimal(e["ts"]) * 1000)
+        return start, start + int(Decimal(e["dur"]) * 1000)
+
+    @cached_property
+    def streams(self) -> dict[tuple[Any, Any], list[tuple[int, int, int]]]:
+        """(start, end, event) of all work of a stream (device, stream) in order of start."""
+        found = defaultdict(list)
+        for i, e in enumerate(self.events):
+            if isinstance(e, dict) and e.get("ph") == "X" and e.get("cat") in GPU and "dur" in e:
+                found[self.stream(i)].append((*self.span(i), i))
+        return {stream: sorted(work) for stream, work in found.items()}
+
+    def stream(self, event: int) -> tuple[Any, Any]:
+        """Device and stream of GPU work."""
+        args = self.events[event].get("args", {})
+        return args.get("device", self.events[event].get("pid")), args.get("stream")
+
+    def idle_ns(self, event: int, since: int) -> int:
+        """How long before GPU work began, counted from `since`, its stream had nothing to do."""
+        start = self.span(event)[0]
+        work = self.streams[self.stream(event)]
+        before = work[: bisect_left(work, (start, start, event))]
+        return start - min(max([since, *(end for _, end, i in before if i != event)]), start)
+
+
+def solved(trace: Path | dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    """The tables of every usual window (whole trace, profiler steps) of a trace."""
+    con, trace_id = connect(trace)
+    request_windows(con, usual_windows(con, [trace_id]))
+    run_models(con, load_catalog(), TABLES)
+    return con
+
+
+def check(trace: Path | dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    """Assert all that is said below; the tables are returned for more."""
+    con, file = solved(trace), File(trace)
+    _launch_delays_are_idle_time(con, file)
+    _no_stretch_is_charged_twice(con, file)
+    _shares_sum(con)
+    _inferred_waits_are_told(con, file)
+    _caveats_speak(con)
+    return con
+
+
+def _launch_delays_are_idle_time(con: duckdb.DuckDBPyConnection, file: File) -> None:
+    """A launch delay is charged for no longer than the stream had nothing to do, whatever the window."""
+    for launch, work, ns in con.execute(
+        "SELECT src_event_id, dst_event_id, path_weight_ns FROM critical_path_edges "
+        "WHERE edge_type = 'KERNEL_LAUNCH_DELAY' AND path_weight_ns > 0"
+    ).fetchall():
+        assert ns <= file.idle_ns(work, file.span(launch)[0]), f"launch {launch} of {work}: {ns} ns"
+
+
+def _no_stretch_is_charged_twice(con: duckdb.DuckDBPyConnection, file: File) -> None:
+    """An edge weighs no more than lies between its ends, and begins on the path where the last one ended."""
+    rows = con.execute(
+        "SELECT window_id, src_event_id, src_is_start, dst_event_id, dst_is_start, path_weight_ns, weight_ns FROM critical_path "
+        "ORDER BY window_id, seq"
+    ).fetchall()
+    last: dict[str, tuple[int, bool]] = {}
+    for window, source, source_starts, event, starts, used, measured in rows:
+        assert last.get(window, (source, source_starts)) == (source, source_starts)
+        last[window] = event, starts
+        between = file.span(event)[not starts] - file.span(source)[not source_starts]
+        assert 0 <= used <= max(between, 0), f"{window}: {source} to {event}: {used} ns of {between}"
+        assert used <= max(measured, 0)
+
+
+def _shares_sum(con: duckdb.DuckDBPyConnection) -> None:
+    wrong = con.execute(
+        "SELECT window_id, sum(percent), sum(duration_ns), (SELECT sum(path_weight_ns) FROM critical_path AS p "
+        "WHERE p.window_id = s.window_id) AS length FROM critical_path_summary AS s GROUP BY window_id "
+        "HAVING sum(duration_ns) <> length OR abs(sum(percent) - 100) > 1e-6"
+    ).fetchall()
+    assert wrong == []
+
+
+def _inferred_waits_are_told(con: duckdb.DuckDBPyConnection, file: File) -> None:
+    """Only traces without cuda_sync rows have inferred waits; what was waited for ended when the wait was over."""
+    rows = con.execute(
+        "SELECT DISTINCT src_event_id, dst_event_id, dst_is_start, window_id FROM critical_path_edges WHERE is_inferred"
+    ).fetchall()
+    if any(isinstance(e, dict) and e.get("cat") == "cuda_sync" for e in file.events):
+        assert rows == []
+    for source, event, is_work, _ in rows:
+        assert file.events[source]["cat"] in GPU
+        start, end = file.span(event)
+        assert file.span(source)[1] <= (start + 2000 if is_work else end + CLOCK_NS)
+        if is_work:
+            assert file.events[event]["cat"] in GPU and file.stream(source) != file.stream(event)
+        else:
+            assert file.span(source)[1] > start
+
+
+def _caveats_speak(con: duckdb.DuckDBPyConnection) -> None:
+    """A window without a path says so, and no caveat is without words."""
+    silent = con.execute(
+        "SELECT window_id FROM critical_path_windows WHERE window_id NOT IN (SELECT window_id FROM critical_path) "
+        "AND window_id NOT IN (SELECT window_id FROM critical_path_caveats WHERE caveat = 'no_critical_path')"
+    ).fetchall()
+    assert silent == []
+    assert con.execute("SELECT count(*) FROM critical_path_caveats WHERE detail IS NULL OR n IS NULL").fetchall() == [
+        (0,)
+    ]

@@ -1,0 +1,250 @@
+"""Waits that no cuda_sync row tells: inferred from calls and times, compared with what the rows say where there are rows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.synthetic import TEXTBOOK, CaptureSpec, random_capture, textbook, write_capture
+from tests.critical_path.test_invariants import without_sync_rows
+from tests.harness import call, connect, kernel, op, rows_of, sync
+
+Waits = dict[int, tuple[int, str]]
+"""What waited → what it waited for, and the basis."""
+
+
+def inferred(trace: Any) -> Waits:
+    rows = rows_of(trace, "_inferred_waits", "event_id, source_event_id, basis")
+    return {event: (source, basis) for event, source, basis in rows}
+
+
+def answer_of(trace: Any, **overrides: str) -> Any:
+    con, trace_id = connect(trace)
+    return critical_path(
+        con, load_catalog(), WindowRequest(trace_id), overrides={("default", k): v for k, v in overrides.items()}
+    )
+
+
+def document_of(path: Path) -> dict[str, Any]:
+    raw = path.read_bytes()
+    return json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_path: Path) -> None:
+    """Shares of the path by what it is bound by, in points of percent; with no inference they are far off."""
+    spec = CaptureSpec(ranks=2, steps=3, straggler=1, seed=7, compute_streams=streams, layers=6)
+    far = 0
+    for rank in write_capture(spec, tmp_path).ranks:
+        document = document_of(rank.path)
+        told = answer_of(document).summary
+        guessed = answer_of(without_sync_rows(document))
+        blind = answer_of(without_sync_rows(document), infer_waits="never").summary
+        labels = {*told, *guessed.summary, *blind}
+        assert max(abs((told.get(k) or 0) - (guessed.summary.get(k) or 0)) for k in labels) < 4
+        far += max(abs((told.get(k) or 0) - (blind.get(k) or 0)) for k in labels) > 10
+        assert abs(guessed.length_us - rank.truth.full.length_ns / 1000) < 0.05 * guessed.length_us
+    assert far
+
+
+def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
+    """Of the waits for an event that held work up, nearly all are found; what is inferred from a call is right."""
+    spec = CaptureSpec(ranks=2, steps=2, straggler=1, seed=7, compute_streams=3, layers=6)
+    documents = [document_of(path) for path in write_capture(spec, tmp_path).paths]
+    found = right = held_up = 0
+    for document in (*documents, *(random_capture(seed) for seed in range(8))):
+        waits = real_waits(document)
+        moved = [i for i, e in enumerate(document["traceEvents"]) if e.get("cat") != "cuda_sync"]
+        told = inferred(without_sync_rows(document)).items()
+        guesses = {moved[k]: moved[s] for k, (s, basis) in told if s is not None and basis == "wait_call"}
+        held_up += len(waits)
+        found += sum(k in guesses for k in waits)
+        right += sum(guesses[k] in sources for k, sources in waits.items() if k in guesses)
+    assert held_up > 30
+    assert found >= 0.9 * held_up and right >= 0.9 * found, (held_up, found, right)
+
+
+def real_waits(document: dict[str, Any]) -> dict[int, set[int]]:
+    """GPU work → what it really waited for through an event, where that ended after its stream was free and its launch."""
+    con, _ = connect(document)
+    run_models(con, load_catalog(), ["_event_waits", "_gpu_history"])
+    rows = con.execute(
+        "SELECT w.waiting_kernel_id, w.source_kernel_id, s.end_ns FROM _event_waits AS w "
+        "JOIN _gpu_history AS k ON k.event_id = w.waiting_kernel_id JOIN _gpu_history AS s ON s.event_id = w.source_kernel_id "
+        "WHERE s.stream_key <> k.stream_key AND s.end_ns > greatest(k.busy_until_ns, k.launch_ts_ns)"
+    ).fetchall()
+    latest: dict[int, int] = {}
+    sources: dict[int, set[int]] = {}
+    for work, source, end in rows:
+        if end >= latest.get(work, 0):
+            sources[work] = {source} if end > latest.get(work, 0) else sources[work] | {source}
+            latest[work] = end
+    return sources
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+def test_textbook_cases_without_their_rows(name: str, tmp_path: Path) -> None:
+    case = textbook(name)
+    told, guessed = answer_of(case.write(tmp_path)), answer_of(without_sync_rows(json.loads(case.text)))
+    # What follows a wait weighs nothing where a row tells of it, and is kept where it is inferred.
+    assert told.length_us <= guessed.length_us <= told.length_us * 1.05
+
+
+STREAMS = [
+    call("cudaLaunchKernel", 0, 5, 1),
+    kernel("gemm", 10, 500, 1),
+    call("cudaStreamWaitEvent", 10, 2, 2),
+    call("cudaLaunchKernel", 15, 5, 3),
+    kernel("ncclDevKernel_AllReduce", 512, 300, 3, stream=20),
+    call("cudaStreamWaitEvent", 25, 2, 4),
+    call("cudaLaunchKernel", 30, 5, 5),
+    kernel("gemm", 815, 100, 5),
+]
+
+
+def test_a_stream_that_was_told_to_wait_waited_for_what_ended_last() -> None:
+    assert inferred(STREAMS) == {4: (1, "wait_call"), 7: (4, "wait_call")}
+    answer = answer_of(STREAMS)
+    # 10 to the first start, 500 + 300 + 100, and 2 + 3 between; without inference the path does not know of the collective.
+    assert (answer.length_us, answer.summary["gpu_communication_bound"]) == (915, pytest.approx(100 * 300 / 915))
+    assert [answer.path[place]["name"] for place in answer.inferred] == ["gemm", "ncclDevKernel_AllReduce"]
+    assert "gpu_communication_bound" not in answer_of(STREAMS, infer_waits="never").summary
+
+
+def test_rows_of_another_kind_of_wait_are_rows_of_waits() -> None:
+    told = [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)]
+    assert inferred(told) == {}
+
+
+def test_what_was_launched_after_the_call_was_not_waited_for() -> None:
+    later = [dict(event) for event in STREAMS]
+    # Stream 24's work was launched after the call that waits, and ended between; the collective is what was waited for.
+    later += [call("cudaLaunchKernel", 40, 5, 9), kernel("copy", 600, 214, 9, stream=24)]
+    assert inferred(later)[7] == (4, "wait_call")
+
+
+@pytest.mark.parametrize(
+    ("gap_us", "covered_us", "late_us", "waited"),
+    [
+        (400, 400, 0, True),  # it ended when the gap was over
+        (400, 390, 40, True),  # within 50 us, and all of the gap
+        (400, 20, 0, True),  # just before
+        (400, 300, 100, True),  # most of the gap
+        (400, 20, 100, False),  # neither
+        (45, 45, 0, False),  # a gap like any other
+    ],
+)
+def test_where_no_calls_are_shown_times_must_tell(gap_us: int, covered_us: int, late_us: int, waited: bool) -> None:
+    start = 600 + gap_us
+    trace = [
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 100, 500, 1)),
+        *(call("cudaLaunchKernel", 20, 5, 2), kernel("gemm", start, 100, 2)),
+        *(call("cudaLaunchKernel", 30, 5, 3), kernel("nccl", start - late_us - covered_us, covered_us, 3, stream=20)),
+    ]
+    assert (3 in inferred(trace)) == waited
+    # Where the trace does show the calls, both must hold, for there was no such call before this work.
+    shown = [*trace, call("cudaStreamWaitEvent", 5000, 2, 9)]
+    assert (3 in inferred(shown)) == (waited and late_us <= 50 and covered_us >= gap_us / 2)
+
+
+def blocked(name: str, **work: Any) -> list[dict[str, Any]]:
+    """A call that blocks from 50 to 1050 us, beside a kernel that ends at 1000 us."""
+    return [
+        op("step", 0, 2000),
+        *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 20, 980, 1)),
+        call(name, 50, 1000, 2),
+    ]
+
+
+@pytest.mark.parametrize("name", ["cudaStreamSynchronize", "hipDeviceSynchronize", "cudaFree", "cuStreamSynchronize"])
+def test_a_blocking_call_waited_for_what_ended_in_it(name: str) -> None:
+    assert inferred(blocked(name)) == {3: (2, "blocking_call")}
+    answer = answer_of(blocked(name))
+    by_name = {row["name"]: row["duration_us"] for row in answer.path}
+    assert (by_name["gemm"], by_name[name]) == (980, 50)  # the 50 us after the kernel's end stay the call's own
+    assert answer.length_us == pytest.approx(2000)
+
+
+@pytest.mark.parametrize("name", ["cudaLaunchKernel", "cudaEventRecord", "aten::linear"])
+def test_a_call_that_does_not_block_did_not_wait(name: str) -> None:
+    assert inferred(blocked(name)) == {}
+
+
+def test_work_launched_by_another_thread_after_the_call_began_was_not_waited_for() -> None:
+    later = [
+        *blocked("cudaStreamSynchronize"),
+        call("cudaLaunchKernel", 500, 5, 7, tid=2),
+        kernel("copy", 600, 445, 7, stream=9),
+    ]
+    assert inferred(later)[3] == (2, "blocking_call")
+
+
+def test_a_copying_call_waited_for_its_copy() -> None:
+    copy = kernel("Memcpy DtoH (Device -> Pageable)", 1002, 20, 2, cat="gpu_memcpy")
+    assert inferred([*blocked("cudaMemcpyAsync"), copy])[3] == (4, "own_copy")
+    long_after = kernel("Memcpy DtoH (Device -> Pinned)", 1202, 20, 2, cat="gpu_memcpy")
+    assert 3 not in inferred([*blocked("cudaMemcpyAsync"), long_after])
+
+
+def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> None:
+    trace = [call("hipLaunchKernel", 10, 5, 1), kernel("decode", 400_000, 100, 1)]
+    assert inferred(trace) == {1: (None, "before_trace")}
+    answer = answer_of(trace)
+    assert answer.summary["gpu_earlier_work"] > 99 and "gpu_kernel_launch_overhead" not in answer.summary
+
+
+def test_communication_is_the_largest_share_where_a_rank_waits(shared: Path) -> None:
+    """Rank 2 of torchrec_4 is the straggler; the others wait for it in every step but the first, which allocates."""
+    largest = {}
+    for rank in range(4):
+        for step in (5, 6):
+            con, trace_id = connect(shared / "traces" / "ranks" / "torchrec_4" / f"{rank}.json.gz")
+            request = WindowRequest(trace_id, "step", annotation=f"ProfilerStep#{step}")
+            summary = critical_path(con, load_catalog(), request, with_path=False).summary
+            largest[rank, step] = next(iter(summary))
+    assert {key for key, label in largest.items() if label == "gpu_communication_bound"} == {
+        (rank, step) for rank in (0, 1, 3) for step in (5, 6)
+    }
+
+
+def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
+    """mi300_rccl: two thirds of the GPU's time is exposed communication, and the path says so, too."""
+    trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
+    con, trace_id = connect(trace)
+    summary = critical_path(con, load_catalog(), WindowRequest(trace_id), with_path=False).summary
+    run_models(con, load_catalog(), ["temporal_breakdown"])
+    exposed = con.execute("SELECT 100.0 * exposed_communication_ns / span_ns FROM temporal_breakdown").fetchall()[0][0]
+    assert exposed > 60 and summary["gpu_communication_bound"] > exposed and summary["gpu_kernel_kernel_overhead"] < 5
+
+
+@pytest.mark.parametrize("name", ["alexnet", "simple_add", "cuda_event_sync"])
+def test_where_there_are_rows_nothing_changes(shared: Path, name: str) -> None:
+    trace = shared / "traces" / "critical_path" / f"{name}.json.gz"
+    assert inferred(trace) == {}
+    told, plain = answer_of(trace), answer_of(trace, infer_waits="never", forward_thread="by_name")
+    assert (told.path, told.edges, told.length_us) == (plain.path, plain.edges, plain.length_us)
+
+
+def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
+    """The second step of v100_ns_absolute begins 65 ms of GPU work late; HTA's path of it is 95.7 ms long."""
+    con, trace_id = connect(shared / "traces" / "single" / "v100_ns_absolute.json.gz")
+    request_windows(con, [WindowRequest(trace_id)])
+    answer = critical_path(
+        con, load_catalog(), WindowRequest(trace_id, "w", annotation="ProfilerStep", first=1, last=1)
+    )
+    assert answer.summary.get("gpu_kernel_launch_overhead", 0) < 0.1
+    earlier = answer.length_us * answer.summary["gpu_earlier_work"] / 100
+    assert answer.length_us - earlier == pytest.approx(95_735, rel=0.01)
+    said = {caveat["caveat"]: caveat for caveat in answer.caveats}
+    assert (
+        said["earlier_work"]["time_us"] == pytest.approx(earlier)
+        and "before the window" in said["earlier_work"]["detail"]
+    )

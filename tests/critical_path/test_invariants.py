@@ -1,0 +1,51 @@
+"""Launch delays, waits and shares of every window: random captures whose work crosses step borders, and every shared trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.synthetic import random_capture
+from tests.critical_path.invariants import check
+
+TRACES = (
+    "critical_path/*.json.gz", "single/*.json.gz", "dialects/*.json*", "ranks/torchrec_4/[02].json.gz",
+    "ranks/torchrec_unequal/[01].json.gz", "ranks/dlrm_8/worker[17].json.gz", "ranks/sampled_128/rank1.json.gz",
+)  # fmt: skip
+
+
+def without_sync_rows(document: dict[str, Any]) -> dict[str, Any]:
+    """The same capture as a profiler without CUDA synchronisation events would have written it."""
+    return {**document, "traceEvents": [e for e in document["traceEvents"] if e.get("cat") != "cuda_sync"]}
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10**9), st.booleans())
+def test_random_captures(seed: int, with_sync_rows: bool) -> None:
+    document = random_capture(seed)
+    check(document if with_sync_rows else without_sync_rows(document))
+
+
+def test_work_that_crosses_the_border_of_a_step_is_no_launch_delay() -> None:
+    """The generator does make what the property is about: some work waits for work of the step before."""
+    crossed = 0
+    for seed in range(8):
+        con = check(random_capture(seed))
+        crossed += con.execute("SELECT count(*) FROM critical_path_edges WHERE waits_for_earlier_work").fetchall()[0][0]
+    assert crossed > 2
+
+
+def test_every_shared_trace(trace: Path) -> None:
+    check(trace)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "trace" in metafunc.fixturenames:
+        from tests.conftest import SHARED
+
+        paths = sorted(path for pattern in TRACES for path in (SHARED / "traces").glob(pattern))
+        metafunc.parametrize("trace", paths, ids=lambda path: "/".join(path.parts[-2:]).removesuffix(".gz"))
