@@ -1,0 +1,188 @@
+"""What an answer says of itself: the caveats of a window, why there is no path, which values a switch takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.switches import switch_overrides
+from pipelines.critical_path.windows import WindowRequest
+from pipelines.models.catalog import load_catalog
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.harness import call, connect, kernel, op, x
+
+
+def caveats_of(trace: Any, annotation: str = "", **overrides: str) -> dict[str, dict[str, Any]]:
+    con, trace_id = connect(trace)
+    answer = critical_path(
+        con,
+        load_catalog(),
+        WindowRequest(trace_id, "full" if not annotation else "asked", annotation=annotation),
+        overrides={("default", name): value for name, value in overrides.items()},
+    )
+    return {caveat["caveat"]: caveat for caveat in answer.caveats}
+
+
+def tracelake(*arguments: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipelines.cli.app", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def launched(name: str, launch: float, start: float, dur: float, number: int, stream: int = 7) -> list[dict[str, Any]]:
+    return [call("cudaLaunchKernel", launch, 5, number), kernel(name, start, dur, number, stream)]
+
+
+def test_a_whole_path_without_doubts_has_no_caveat(tmp_path: Path) -> None:
+    capture = write_capture(CaptureSpec(ranks=1, steps=2, seed=5), tmp_path)
+    assert set(caveats_of(capture.ranks[0].path)) == {"first_step"}
+    assert caveats_of(capture.ranks[0].path, "ProfilerStep#1") == {}
+    assert caveats_of(capture.ranks[0].path, "ProfilerStep#0")["first_step"]["severity"] == "warning"
+
+
+def test_a_trace_without_sync_rows_says_what_was_inferred() -> None:
+    trace = [op("step", 0, 1000), *launched("gemm", 10, 20, 900, 1), call("cudaDeviceSynchronize", 50, 880, 2)]
+    said = caveats_of(trace)["no_sync_events"]
+    assert (
+        said["n"] == 1
+        and "1 waits for GPU work are inferred from calls and times, 1 of them on the path" in said["detail"]
+    )
+    assert "unknown" in caveats_of(trace, infer_waits="never")["no_sync_events"]["detail"]
+    assert "nothing tells" in caveats_of(trace[:3])["no_sync_events"]["detail"]
+    assert "no_sync_events" not in caveats_of([op("a", 0, 10)])  # no GPU work, so nothing to wait for
+
+
+def test_a_path_that_covers_little_says_so() -> None:
+    said = caveats_of([op("a", 0, 100), op("b", 900, 100)])["coverage"]
+    assert (said["severity"], said["time_us"]) == ("warning", 800) and "covers 20.0 % of the window" in said["detail"]
+    assert caveats_of([op("a", 0, 300), op("b", 600, 400)])["coverage"]["severity"] == "info"
+    assert "coverage" not in caveats_of([op("a", 0, 500), op("b", 600, 400)])
+
+
+def test_time_in_which_only_collectives_ran_is_told() -> None:
+    trace = [
+        op("slow", 0, 1000),
+        *launched("ncclDevKernel_AllReduce", 10, 100, 300, 1, stream=20),
+        *launched("gemm", 20, 350, 100, 2),
+    ]
+    said = caveats_of(trace)["only_communication"]
+    assert (said["time_us"], said["severity"]) == (250, "warning")  # from 100 to 350: then the gemm computes beside it
+
+
+def test_gaps_with_nothing_in_them_are_told() -> None:
+    trace = [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)]
+    assert caveats_of(trace)["idle_gaps"]["time_us"] == 5000
+
+
+def test_what_the_window_lacks_or_exceeds_is_told() -> None:
+    steps = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 900) for n in (0, 1)]
+    work = [
+        *launched("gemm", 10, 20, 1900, 1),
+        *launched("gemm", 1010, 1921, 500, 2),
+        kernel("orphan", 1200, 10, 77, stream=9),
+    ]
+    said = caveats_of([*steps, *work], "ProfilerStep#1")
+    assert said["earlier_work"]["time_us"] == 1921 - 1010
+    assert said["runs_past_window"]["time_us"] == 2421 - 1900
+    assert said["unlaunched_work"]["n"] == 1
+    early = [*launched("gemm", 10, 8, 100, 1)]
+    assert caveats_of(early)["work_before_launch"]["n"] == 1
+
+
+def test_findings_of_ingestion_are_caveats(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json"
+    cut.write_text(json.dumps({"traceEvents": [op("a", 0, 10), op("b", 20, 10), op("c", 40, 10)]})[:-60])
+    done = tracelake("critical-path", cut, "--json")
+    assert any(caveat["caveat"] == "truncated" for caveat in json.loads(done.stdout)["caveats"]), done.stdout
+    assert "error:" in tracelake("critical-path", cut).stdout
+
+
+@pytest.mark.parametrize(
+    ("events", "annotation", "reason"),
+    [
+        (
+            [x("user_annotation", "ProfilerStep#0", 0, 10), op("later", 20, 5)],
+            "ProfilerStep",
+            "no operator and no GPU work",
+        ),
+        (
+            [{"ph": "X", "name": "no category", "ts": 1, "dur": 2, "pid": 1, "tid": 1}],
+            "",
+            "no event of the trace has a category",
+        ),
+    ],
+)
+def test_a_trace_without_a_path_says_why(tmp_path: Path, events: list, annotation: str, reason: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    for command in ("critical-path", "overlay"):
+        done = tracelake(
+            command, path, "--annotation", annotation, *(["--out-dir", tmp_path] if command == "overlay" else [])
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert reason in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("overlaid*"))
+
+
+def test_a_window_without_a_path_is_an_answer_for_programs_too(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [x("user_annotation", "ProfilerStep#0", 0, 10), op("later", 20, 5)]}))
+    done = tracelake("critical-path", path, "--annotation", "ProfilerStep", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["success"], answer["path"]) == (1, False, [])
+    assert "no operator" in answer["reason"] and "no_critical_path" in {said["caveat"] for said in answer["caveats"]}
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("keep_zero_duration=perhaps", "it takes true or false"),
+        ("keep_zero_duration=1", "it takes true or false"),
+        ("keep_zero_duration=", "give NAME=VALUE"),
+        ("keep_zero_duration", "give NAME=VALUE"),
+        ("no_such=true", "NAME is one of blocking_is_free, "),
+        ("blocking_is_free=sometimes", "it takes always or when_waiting"),
+        ("kernel_gap_limit_ns=soon", "whole number of nanoseconds"),
+        ("kernel_gap_limit_ns=1.5", "whole number of nanoseconds"),
+        ("kernel_gap_limit_ns=9223372036854775808", "whole number of nanoseconds"),
+        ("infer_waits=always", "it takes never or without_sync_events"),
+    ],
+)
+def test_a_value_that_a_switch_does_not_take_is_refused(setting: str, said: str, shared: Path) -> None:
+    done = tracelake("critical-path", shared / "traces" / "critical_path" / "alexnet.json.gz", "--set", setting)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr
+
+
+def test_values_are_read_as_people_write_them() -> None:
+    found = switch_overrides(
+        "default", [("keep_zero_duration", "True"), ("kernel_gap_limit_ns", "-1"), ("dependencies", "DATA")]
+    )
+    assert found == {
+        ("default", "keep_zero_duration"): "true",
+        ("default", "kernel_gap_limit_ns"): "-1",
+        ("default", "dependencies"): "data",
+    }
+
+
+def test_arrows_of_all_edges_need_all_events(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [op("a", 0, 10)]}))
+    done = tracelake("overlay", path, "--all-edges", "--out-dir", tmp_path)
+    assert done.returncode == 1 and "--all-events" in done.stderr
+    assert tracelake("overlay", path, "--all-edges", "--all-events", "--out-dir", tmp_path).returncode == 0
+
+
+def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
+    """An execution trace beside the trace serves the overlay, too; without one the command says what it needs."""
+    trace = shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz"
+    done = tracelake("overlay", trace, "--dependencies", "data", "--out-dir", tmp_path, "--json")
+    assert done.returncode == 0 and Path(json.loads(done.stdout)["path"]).exists(), done.stderr
+    lone = shared / "traces" / "critical_path" / "alexnet.json.gz"
+    done = tracelake("overlay", lone, "--dependencies", "data", "--out-dir", tmp_path)
+    assert done.returncode == 1 and "--execution-trace" in done.stderr
