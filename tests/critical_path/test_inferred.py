@@ -15,7 +15,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import TEXTBOOK, CaptureSpec, random_capture, textbook, write_capture
 from tests.critical_path.test_invariants import without_sync_rows
-from tests.harness import call, connect, kernel, op, rows_of, sync
+from tests.harness import call, connect, kernel, op, rows_of, sync, x
 
 Waits = dict[int, tuple[int, str]]
 """What waited → what it waited for, and the basis."""
@@ -248,3 +248,16 @@ def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
         said["earlier_work"]["time_us"] == pytest.approx(earlier)
         and "before the window" in said["earlier_work"]["detail"]
     )
+
+
+def test_work_of_nobody_that_ran_after_the_window_is_no_launch_delay() -> None:
+    """Work without a launch lies outside of the window when it begins after it; the stream was busy with it all the same."""
+    trace = [
+        x("user_annotation", "ProfilerStep#0", 0, 100),
+        *(call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 10, 30, 1)),
+        *(call("cudaLaunchKernel", 50, 5, 2), kernel("gemm", 300, 10, 2)),
+        kernel("orphan", 200, 90, 77),
+    ]
+    con, trace_id = connect(trace)
+    answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "w", annotation="ProfilerStep"))
+    assert "gpu_earlier_work" in answer.summary and answer.summary["gpu_kernel_launch_overhead"] == pytest.approx(100 * 5 / 305)
