@@ -260,4 +260,6 @@ def test_work_of_nobody_that_ran_after_the_window_is_no_launch_delay() -> None:
     ]
     con, trace_id = connect(trace)
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "w", annotation="ProfilerStep"))
-    assert "gpu_earlier_work" in answer.summary and answer.summary["gpu_kernel_launch_overhead"] == pytest.approx(100 * 5 / 305)
+    assert "gpu_earlier_work" in answer.summary and answer.summary["gpu_kernel_launch_overhead"] == pytest.approx(
+        100 * 5 / 305
+    )
