@@ -156,7 +156,7 @@ def read_dump(path: str | Path) -> Dump:
         groups = {str(name): _group(str(name), given) for name, given in (top.get("pg_config") or {}).items()}
         entries = tuple(_entry(given) for given in top.get("entries") or ())
         statuses = {int(pg_id): _status(given) for pg_id, given in (top.get("pg_status") or {}).items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DumpError(f"{path}: an entry is not as version {version} has it: {error!r}; dump it again") from None
     library = top.get("comm_lib_version") or top.get("nccl_version")
     said = tuple(

@@ -85,7 +85,7 @@ def find_at(seq: int, calls: Mapping[int, Calls], has_sizes: bool) -> Finding | 
             created_ns=min((e.created_ns for e in of_calls if e.created_ns), default=None),
             frames={rank: e[0].frame for rank, e in there.items() if e[0].frame},
             last_calls={rank: said for rank in blamed if rank not in there and (said := _last_call(calls[rank]))},
-            timeout_ms=max((e.timeout_ms for e in of_calls if e.timeout_ms), default=None),
+            timeout_ms=max((e.timeout_ms for e in of_calls if isinstance(e.timeout_ms, int)), default=None),
             has_timed_out=any(has_timed_out(e) for rank in there for e in calls[rank].by_seq[seq]),
         )  # fmt: skip
 
