@@ -35,6 +35,7 @@ TIMERS = {
     "prof": (signal.ITIMER_PROF, signal.SIGPROF),
 }
 THREAD = "thread"
+_LONG = 0.05  # seconds that stop() does not wait
 _DEEPEST = 300  # frames of a stack, from the innermost
 _RUNNERS = {__file__, "<frozen runpy>", runpy.__file__}
 
@@ -130,21 +131,31 @@ class StackSampler:
 
     def _run(self) -> None:
         own = {threading.get_ident(), self._recording.thread_ident}
+        threads: dict[int, tuple[int | None, str | None]] = {}
         due, began = time.monotonic_ns(), time.thread_time_ns()
-        while not self._stop.wait(max(0, due - time.monotonic_ns()) / 1e9):
-            threads = {thread.ident: thread for thread in threading.enumerate()}
-            now = time.time_ns()
-            for ident, frame in sys._current_frames().items():
+        while not self._is_over(due):
+            frames, now = sys._current_frames(), time.time_ns()
+            if frames.keys() != threads.keys():
+                known = {thread.ident: (thread.native_id, thread.name) for thread in threading.enumerate()}
+                threads = {ident: known.get(ident, (None, None)) for ident in frames}  # not known: made by C code
+            for ident, frame in frames.items():
                 if ident not in own:
-                    thread = threads.get(ident)  # None: made by C code
-                    tid = thread.native_id if thread else None
-                    self._taken.append((now, tid, thread.name if thread else None, _stack(frame), self._used(tid)))
+                    tid, name = threads[ident]
+                    self._taken.append((now, tid, name, _stack(frame), self._used(tid)))
             self._n += 1
             due += self._interval
             missed = max(0, time.monotonic_ns() - due) // self._interval
             self._late += missed
             due += missed * self._interval
             self._cost = time.thread_time_ns() - began
+
+    def _is_over(self, due: int) -> bool:
+        """Wait until then, or until it is to stop."""
+        rest = max(0, due - time.monotonic_ns()) / 1e9
+        if rest > _LONG:
+            return self._stop.wait(rest)
+        time.sleep(rest)  # a fifth of what waiting for an event costs
+        return self._stop.is_set()
 
     def _on_signal(self, _: int, frame: FrameType | None) -> None:
         began = time.thread_time_ns()
