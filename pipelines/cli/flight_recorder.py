@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.shared import JsonOption, fail, out, print_json
+from pipelines.cli.shared import JsonOption, err, fail, out, print_json
 
 if TYPE_CHECKING:
     from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
@@ -45,10 +45,13 @@ def flight_recorder(
     try:
         paths: list[Path] = []
         for path in files:
-            inside = [inner for inner in sorted(path.iterdir()) if is_dump(inner)] if path.is_dir() else [path]
-            if not inside:
+            inside = sorted(path.iterdir()) if path.is_dir() else [path]
+            dumps = [inner for inner in inside if is_dump(inner)] if path.is_dir() else inside
+            if not dumps:
                 raise DumpError(f"{path}: no Flight Recorder dumps in this folder; name the files")
-            paths += inside
+            if others := [inner.name for inner in inside if inner not in dumps]:
+                err.print(f"passed over, no dumps: {escape(', '.join(others))}", highlight=False, soft_wrap=True)
+            paths += dumps
         verdict = judge([read_dump(path) for path in paths])
     except (DumpError, OSError) as error:
         raise fail(escape(str(error))) from None

@@ -54,16 +54,16 @@ class Calls:
                 found[entry.seq].append(entry)
         return dict(found)
 
-    @property
+    @cached_property
     def first(self) -> int:
         return min(self.by_seq, default=-1)
 
-    @property
+    @cached_property
     def last(self) -> int:
         """The last collective in the ring; -1 for none."""
         return max(self.by_seq, default=-1)
 
-    @property
+    @cached_property
     def called(self) -> int:
         """The last number that the rank is known to have called; -1 for none."""
         return max(self.last, self.status.enqueued or -1)

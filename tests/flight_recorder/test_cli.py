@@ -26,3 +26,15 @@ def test_a_broken_dump_is_an_error_with_its_name(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["flight-recorder", str(path)])
     assert said.exit_code == 1
     assert "nccl_trace_rank_0: broken JSON" in said.output.replace("\n", "")
+
+
+def test_other_files_of_a_folder_are_passed_over_and_named(shared: Path, tmp_path: Path) -> None:
+    for file in (shared / "golden" / "modelling" / "fr" / "healthy").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "store").write_bytes(b"gloo")
+    said = CliRunner().invoke(app, ["flight-recorder", str(tmp_path)])
+    assert said.exit_code == 0 and "no mismatch" in said.stdout
+    assert "passed over, no dumps: store" in said.stderr
+    (tmp_path / "none").mkdir()
+    said = CliRunner().invoke(app, ["flight-recorder", str(tmp_path / "none")])
+    assert said.exit_code == 1 and "no Flight Recorder dumps in this folder" in said.output.replace("\n", " ")

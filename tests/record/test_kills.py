@@ -21,7 +21,8 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import RECORDING_TABLES
 from pipelines.lake.publish import publish
 from pipelines.record import folder as folders
-from pipelines.record.folder import Recording
+from pipelines.record.folder import Recording, is_alive
+from pipelines.record.host import read_proc
 
 TRAIN = """
 import sys, time, torch
@@ -96,11 +97,17 @@ def test_a_killed_counter_recorder_leaves_its_samples(tmp_path: Path, monkeypatc
     recorder = subprocess.Popen(command)
     until(lambda: parts(tmp_path, "host_samples") >= 2)
     recorder.kill()
-    recorder.wait()
+    until(lambda: read_proc(recorder.pid)["state"] == "Z")  # dead, and nobody has asked for its status
     (row,) = ingest([tmp_path / "in"], lake).rows
+    recorder.wait()
     assert row.status == "partial"
     assert asked(lake, "SELECT state, kind, interval_ns FROM recordings") == [("killed", "counters", 10**7)]
     assert asked(lake, "SELECT count(*) > 3 FROM host_samples") == [(True,)]
+
+
+def test_a_later_process_of_the_same_number_is_not_the_recorder() -> None:
+    began = read_proc(os.getpid())["start_ticks"]
+    assert is_alive(os.getpid(), began) and not is_alive(os.getpid(), began - 1)
 
 
 def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
