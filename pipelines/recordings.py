@@ -1,25 +1,32 @@
-"""Recordings of counters and spans → the lake: folders that `pipelines.record` wrote, once by their recording_id."""
+"""Recordings of counters, spans and stacks → the lake: folders that `pipelines.record` wrote, once by their recording_id.
+
+One that still runs, or was killed, comes in with what is on disk, and its state says so; where there is more of it later,
+it comes in anew and replaces what was there.
+"""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import RECORDING_MARK, RECORDING_TABLES, Batch
-from pipelines.lake.store import Lake
+from pipelines.lake.store import Lake, committed_rows
 from pipelines.modelling.op_formulas import WORK_COLUMNS, work_columns
 from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.record.folder import COMPLETE, is_alive
 from pipelines.sqltext import file_list, quoted, row
 
 
 @dataclass(frozen=True)
 class RecordingRow:
-    """What became of one recording's folder. `status`: ok, known or rejected."""
+    """What became of one recording's folder. `status`: ok, partial (it was killed, or still runs), known or rejected."""
 
     folder: Path
     status: str
@@ -30,7 +37,10 @@ class RecordingRow:
 
 
 class _Refused(Exception):
-    """A folder that is no whole recording."""
+    """A folder that is no recording."""
+
+
+_SILENT_NS = 180 * 10**9  # a recorder of another host that was not heard of for so long is dead
 
 
 def is_recording_part(path: Path) -> bool:
@@ -52,12 +62,28 @@ def ingest_recordings(folders: Iterable[Path], lake: Lake) -> list[RecordingRow]
         for table in RECORDING_TABLES:
             create_recording_table(con, catalog, table, [])
         con.execute("CREATE SCHEMA one")
-        known = set(lake.known(RECORDING_MARK))
+        known = _known(lake)
         rows = [_add(con, catalog, folder, batch, known) for folder in folders]
-        if any(row.status == "ok" for row in rows):
-            beaten = commit_tables(con, lake, batch, RECORDING_TABLES)
+        if any(row.status in ("ok", "partial") for row in rows):
+            beaten = commit_tables(con, lake, batch, RECORDING_TABLES, settled=lambda: _complete(_known(lake)))
             rows = [RecordingRow(r.folder, "known", r.recording_id) if r.recording_id in beaten else r for r in rows]
     return rows
+
+
+def _known(lake: Lake) -> dict[str, tuple[str, int]]:
+    """State and rows of each recording in the lake."""
+    files = lake.committed_files(RECORDING_MARK)
+    if not files:
+        return {}
+    with duckdb.connect() as con:
+        found = con.execute(committed_rows(RECORDING_MARK, files))
+        names = [column[0] for column in found.description or ()]
+        rows = [dict(zip(names, values, strict=True)) for values in found.fetchall()]
+    return {row["recording_id"]: (row.get("state") or COMPLETE, row["n_rows"]) for row in rows}
+
+
+def _complete(known: dict[str, tuple[str, int]]) -> set[str]:
+    return {recording_id for recording_id, (state, _) in known.items() if state == COMPLETE}
 
 
 def create_recording_table(
@@ -86,37 +112,91 @@ def _work_out(con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"INSERT INTO _staged_operator_work VALUES {', '.join(rows)}")
 
 
-def _add(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path, batch: Batch, known: set[str]) -> RecordingRow:
+def _add(
+    con: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    folder: Path,
+    batch: Batch,
+    known: dict[str, tuple[str, int]],
+) -> RecordingRow:
     started = time.perf_counter()
     try:
-        recording_id = _read(con, catalog, folder)
-        if recording_id in known:
+        recording_id, state = _read(con, catalog, folder)
+        samples = RECORDING_TABLES[1:]
+        n_rows = sum(con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0] for table in samples)
+        if not _is_news(known.get(recording_id), state, n_rows):
             return RecordingRow(folder, "known", recording_id, seconds=time.perf_counter() - started)
-        n_rows = 0
-        for table in RECORDING_TABLES:
+        if state != COMPLETE:  # what its recorder last wrote down may be less, or more
+            con.execute(f"UPDATE one.{RECORDING_MARK} SET state = {quoted(state)}, n_rows = {n_rows}")
+        for table in RECORDING_TABLES:  # of two copies of a folder, the one with more rows
+            con.execute(f"DELETE FROM main.{table} WHERE recording_id = {quoted(recording_id)}")
             con.execute(
                 f"INSERT INTO main.{table} SELECT * REPLACE ({quoted(recording_id)} AS recording_id, "
                 f"{quoted(batch.batch_id)} AS batch_id) FROM one.{table}"
             )
-            n_rows += con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0]
     except _Refused as refusal:
         return RecordingRow(folder, "rejected", reason=str(refusal))
     except duckdb.Error as error:
         return RecordingRow(folder, "rejected", reason=f"DuckDB cannot read it: {str(error).splitlines()[0]}")
-    known.add(recording_id)
-    return RecordingRow(folder, "ok", recording_id, n_rows - 1, time.perf_counter() - started)
+    known[recording_id] = state, n_rows
+    status = "ok" if state == COMPLETE else "partial"
+    reason = None if state == COMPLETE else _SAYS[state]
+    return RecordingRow(folder, status, recording_id, n_rows, time.perf_counter() - started, reason)
 
 
-def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> str:
-    """Create the tables of one recording in schema `one`; returns its id. Raises _Refused."""
-    if not folder.joinpath(f"{RECORDING_MARK}.parquet").exists():
-        raise _Refused(
-            f"no {RECORDING_MARK}.parquet: the recorder still runs, or was killed; wait for its end, or record again"
-        )
+def _is_news(before: tuple[str, int] | None, state: str, n_rows: int) -> bool:
+    """There is more of a recording than the lake has: a complete one is final, an older copy is nothing new."""
+    if before is None or before[0] == COMPLETE:
+        return before is None
+    return state == COMPLETE or n_rows > before[1] or (n_rows == before[1] and state != before[0])
+
+
+_SAYS = {
+    "running": "it still runs: this is what is on disk; take it in again when it has ended",
+    "killed": "its recorder was killed: this is what was on disk",
+}
+
+
+def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> tuple[str, str]:
+    """Create the tables of one recording in schema `one`; returns its id and state. Raises _Refused."""
+    mark = folder / f"{RECORDING_MARK}.parquet"
     for table in RECORDING_TABLES:
-        parts = sorted(folder.glob(f"{table}.parquet" if table == RECORDING_MARK else f"{table}-*.parquet"))
-        create_recording_table(con, catalog, table, parts, "one")
-    found = con.execute(f"SELECT recording_id FROM one.{RECORDING_MARK}").fetchall()
-    if len(found) != 1 or not found[0][0]:
-        raise _Refused(f"{RECORDING_MARK}.parquet holds {len(found)} recordings; a folder holds one")
-    return found[0][0]
+        parts = [mark] if table == RECORDING_MARK else sorted(folder.glob(f"{table}-*.parquet"))
+        create_recording_table(con, catalog, table, [part for part in parts if part.exists()], "one")
+    if not mark.exists():
+        return _without_mark(con), "killed"
+    found = con.execute(f"SELECT * FROM read_parquet({quoted(mark)})")
+    names = [column[0] for column in found.description or ()]
+    rows = found.fetchall()
+    told = dict(zip(names, rows[0], strict=True)) if rows else {}
+    if len(rows) != 1 or not told.get("recording_id"):
+        raise _Refused(f"{RECORDING_MARK}.parquet holds {len(rows)} recordings; a folder holds one")
+    return told["recording_id"], _state(told)
+
+
+def _state(told: dict[str, Any]) -> str:
+    """complete, running or killed. Earlier recorders wrote the row when all was complete."""
+    if told.get("state") in (None, COMPLETE):
+        return COMPLETE
+    if told["host"] == socket.gethostname():
+        runs = is_alive(told["recorder_pid"], told["recorder_start"])
+    else:
+        runs = time.time_ns() - told["seen_ns"] < _SILENT_NS
+    return "running" if runs else "killed"
+
+
+def _without_mark(con: duckdb.DuckDBPyConnection) -> str:
+    """The id of a recording whose own row was never written: an earlier recorder's that was killed."""
+    samples = RECORDING_TABLES[1:]
+    ids = " UNION ".join(f"SELECT recording_id FROM one.{table}" for table in samples)
+    found = con.execute(f"SELECT recording_id FROM ({ids}) WHERE recording_id IS NOT NULL").fetchall()
+    if len(found) != 1:
+        raise _Refused(f"no {RECORDING_MARK}.parquet, and its parts hold {len(found)} recordings; a folder holds one")
+    (recording_id,) = found[0]
+    spans = con.execute("SELECT count(*) FROM one.span_samples").fetchall()[0][0]  # the only other kind that there was
+    told = quoted(recording_id)
+    con.execute(
+        f"INSERT INTO one.{RECORDING_MARK} BY NAME SELECT {told} AS recording_id, {told} AS run_id, "
+        f"{quoted('spans' if spans else 'counters')} AS kind"
+    )
+    return recording_id

@@ -8,6 +8,7 @@ from pipelines.cli import (
     capture_path,
     compare,
     demo,
+    flame,
     flight_recorder,
     ingest,
     path,
@@ -44,6 +45,7 @@ app.command("straggler-what-if")(straggler.straggler_what_if)
 app.command("report")(report.report)
 app.command("gantt")(schedule.gantt)
 app.command("flight-recorder")(flight_recorder.flight_recorder)
+app.command("flame")(flame.flame)
 app.command("materialize")(query.materialize)
 app.command("regressions")(regressions.regressions)
 app.command("retention")(retention.retention)

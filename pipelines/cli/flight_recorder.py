@@ -10,20 +10,25 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.shared import JsonOption, fail, out, print_json
+from pipelines.cli.shared import JsonOption, err, fail, out, print_json
 
 if TYPE_CHECKING:
     from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
 
 _SAYS = {
-    "missing_rank": "{culprits} did not call it; {waiting} wait",
+    "missing_rank": "{culprits} did not call it; {waiting} {wait}",
     "op_mismatch": "{culprits} called another operation: {ops}",
     "size_mismatch": "{culprits} called it with other sizes",
     "dtype_mismatch": "{culprits} called it with other dtypes",
     "state_split": "{culprits} are not through, the others are",
     "not_started": "the streams of {culprits} are held up by something before it",
     "all_joined_not_completed": "all ranks joined and none completed: look at the network and at NCCL's log",
+    "missing_peer": "{culprits} did not take part; {waiting} {wait}",
+    "transfer_not_completed": "both sides are there and it does not end: look at the network",
 }
+_UNTOLD = "{culprits} may not have called it: their rings lost what would tell; {waiting} {wait}"
+_WITHOUT_DUMPS = "all ranks with a dump joined and none completed; {missing} left no dump: look there first"
+_MATCHED = "no mismatch: every collective that all rings still hold is completed everywhere"
 
 
 def flight_recorder(
@@ -34,11 +39,19 @@ def flight_recorder(
 
     Example: `tracelake flight-recorder /tmp/nccl_trace_rank_*`
     """
-    from pipelines.flight_recorder.dump import DumpError, read_dump
+    from pipelines.flight_recorder.dump import DumpError, is_dump, read_dump
     from pipelines.flight_recorder.verdicts import judge
 
-    paths = [inner for path in files for inner in (sorted(path.iterdir()) if path.is_dir() else [path])]
     try:
+        paths: list[Path] = []
+        for path in files:
+            inside = sorted(path.iterdir()) if path.is_dir() else [path]
+            dumps = [inner for inner in inside if is_dump(inner)] if path.is_dir() else inside
+            if not dumps:
+                raise DumpError(f"{path}: no Flight Recorder dumps in this folder; name the files")
+            if others := [inner.name for inner in inside if inner not in dumps]:
+                err.print(f"passed over, no dumps: {escape(', '.join(others))}", highlight=False, soft_wrap=True)
+            paths += dumps
         verdict = judge([read_dump(path) for path in paths])
     except (DumpError, OSError) as error:
         raise fail(escape(str(error))) from None
@@ -53,7 +66,9 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     """The verdict with all groups, for a program."""
     groups = [_group_json(group) for group in verdict.groups]
     root = verdict.root and groups[verdict.groups.index(verdict.root)]
-    return {"verdict": verdict.verdict, "root": root, "groups": groups}
+    unplaced = [vars(one) for one in verdict.unplaced]
+    said = {"verdict": verdict.verdict, "root": root, "is_circle": verdict.is_circle, "groups": groups}
+    return {**said, "doubts": verdict.doubts, "unplaced": unplaced}
 
 
 def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
@@ -65,7 +80,9 @@ def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
         "dump_missing": verdict.dump_missing,
         "first_common_seq": verdict.first_seq,
         "last_seq": verdict.last_seq,
-        "finding": finding and {**vars(finding), "op": finding.op},
+        "finding": finding and {**vars(finding), "op": finding.op, "may_be_slow": finding.may_be_slow},
+        "n_unfinished": verdict.n_unfinished,
+        "members_inferred": group.is_inferred,
         "confidence": verdict.confidence,
     }
 
@@ -89,26 +106,43 @@ def groups_table(verdict: Verdict) -> Table:
 
 
 def conclusion(verdict: Verdict) -> str:
-    """What to do next, in one or two lines."""
+    """What to do next, in a few lines."""
     root = verdict.root
+    doubts = [f"  {doubt}" for doubt in verdict.doubts]
     if root is None or root.finding is None:
-        return "no mismatch: every collective that all rings still hold is completed everywhere"
+        if verdict.doubts:
+            return "\n".join(["undecided: no mismatch was found, but this is not known to be healthy:", *doubts])
+        return _MATCHED
     found = root.finding
     op = found.op or "a collective"
-    says = _SAYS[found.kind].format(
+    without = found.kind == "all_joined_not_completed" and root.dump_missing
+    is_untold = found.kind == "missing_rank" and found.ambiguous
+    says = (_WITHOUT_DUMPS if without else _UNTOLD if is_untold else _SAYS[found.kind]).format(
         culprits=_named(found.culprits),
         waiting=_named(found.waiting),
+        wait="waits" if len(found.waiting) == 1 else "wait",
+        missing=_named(root.dump_missing),
         ops=", ".join(f"rank {rank} {op}" for rank, op in sorted(found.ops.items())),
     )
     when = f" ({datetime.fromtimestamp(found.created_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC)" if found.created_ns else ""
     lines = [f"the job hangs on {op} number {found.seq} of group {root.group.name}{when}: {says}"]
     lines += [f"  rank {rank}: {frame}" for rank, frame in sorted(found.frames.items())]
-    if root.dump_missing:
+    lines += [f"  rank {rank}, last call: {call}" for rank, call in sorted(found.last_calls.items())]
+    if found.may_be_slow and found.waited_ns is not None and found.timeout_ms is not None:
+        lines.append(
+            f"written at most {found.waited_ns / 1e9:.1f} s after the call, whose timeout is {found.timeout_ms / 1e3:g} s: "
+            "a rank that is only late looks the same; dump again to tell"
+        )
+    if root.dump_missing and not without:
         lines.append(f"dumps of {_named(root.dump_missing)} are missing: get them, they may change this")
     others = [group.group.name for group in verdict.groups if group.finding and group is not root]
-    if others:
-        lines.append(f"what groups {', '.join(others)} show came later and probably follows from it")
-    return "\n".join(lines)
+    if verdict.is_circle:
+        lines.append(
+            f"whoever is waited for waits in another group ({', '.join(others)}): do all ranks call the groups in one order?"
+        )
+    elif others:
+        lines.append(f"what groups {', '.join(others)} show probably follows from it")
+    return "\n".join(lines + (["not compared, too:", *doubts] if doubts else []))
 
 
 def _named(ranks: tuple[int, ...]) -> str:

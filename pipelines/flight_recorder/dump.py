@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pipelines.flight_recorder.frames import user_frame
+
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _VERSION = re.compile(r"^2\.(\d+)")
 _FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
@@ -36,11 +38,23 @@ class DumpError(Exception):
 
 @dataclass(frozen=True)
 class Group:
-    """A process group as a rank knows it. Names may come twice after a split: `ranks` tells them apart."""
+    """A process group as a rank knows it. Names may come twice after a split: `ranks` tells them apart.
+
+    `is_inferred`: no dump tells its ranks; they are those that called something in it.
+    """
 
     name: str
     desc: str
     ranks: tuple[int, ...]
+    is_inferred: bool = False
+
+
+@dataclass(frozen=True)
+class Status:
+    """Counters of a process group on a rank, which outlive the ring; None: none yet."""
+
+    enqueued: int | None
+    completed: int | None
 
 
 @dataclass(frozen=True)
@@ -48,10 +62,13 @@ class Entry:
     """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
 
     `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `started_ns` and
-    `completed_ns` are when a watchdog found out, late by up to its period: no kernel times.
+    `completed_ns` are when a watchdog found out, late by up to its period: no kernel times. `retired`: the backend is
+    done with it; where it did not complete, it timed out or failed. `pg_id` is the group's number on this rank alone.
+    `frame`: where the user's code called it.
     """
 
     record_id: int
+    pg_id: int | None
     pg_name: str
     pg_desc: str
     seq: int
@@ -75,7 +92,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Dump:
-    """A rank's dump. `minor` is the minor version of the format; `groups` by name."""
+    """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
+
+    `written_ns`: the file's time, ns since the epoch: the dump is no younger. `pg_status` and `comm_state` are JSON texts of
+    what the dump says of its groups and of the communication library; None where it says nothing.
+    """
 
     path: Path
     rank: int
@@ -84,6 +105,18 @@ class Dump:
     comm_lib_version: str | None
     groups: Mapping[str, Group]
     entries: tuple[Entry, ...]
+    statuses: Mapping[int, Status]
+    written_ns: int
+    pg_status: str | None
+    comm_state: str | None
+
+    @property
+    def is_cut(self) -> bool:
+        """Calls are missing: the ring has overwritten them, or only unfinished ones were dumped."""
+        ids = [entry.record_id for entry in self.entries]
+        if not ids:
+            return any(status.enqueued for status in self.statuses.values())
+        return min(ids) > 0 or len(ids) <= max(ids) - min(ids)
 
 
 def is_dump(path: Path) -> bool:
@@ -122,10 +155,15 @@ def read_dump(path: str | Path) -> Dump:
     try:
         groups = {str(name): _group(str(name), given) for name, given in (top.get("pg_config") or {}).items()}
         entries = tuple(_entry(given) for given in top.get("entries") or ())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        statuses = {int(pg_id): _status(given) for pg_id, given in (top.get("pg_status") or {}).items()}
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DumpError(f"{path}: an entry is not as version {version} has it: {error!r}; dump it again") from None
     library = top.get("comm_lib_version") or top.get("nccl_version")
-    return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries)
+    said = tuple(
+        json.dumps(top[key], default=str) if top.get(key) else None for key in ("pg_status", "nccl_comm_state")
+    )
+    written_ns = path.stat().st_mtime_ns
+    return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries, statuses, written_ns, *said)
 
 
 def _load(path: Path, data: bytes) -> dict[str, Any]:
@@ -163,12 +201,19 @@ def _group(name: str, given: Mapping[str, Any]) -> Group:
     )
 
 
+def _status(given: Mapping[str, Any]) -> Status:
+    """JSON has texts where the pickle has numbers; both have -1 for none."""
+    numbers = (int(given.get(f"last_{what}_collective", -1)) for what in ("enqueued", "completed"))
+    return Status(*(None if number < 0 else number for number in numbers))
+
+
 def _entry(given: Mapping[str, Any]) -> Entry:
     backend, _, op = str(given["profiling_name"]).rpartition(":")
     name, desc = given["process_group"]
-    frames = given.get("frames") or ()
+    pg_id = given.get("pg_id")
     return Entry(
         record_id=int(given["record_id"]),
+        pg_id=None if pg_id is None else int(pg_id),
         pg_name=str(name),
         pg_desc=str(desc),
         seq=int(given["collective_seq_id"]),
@@ -188,13 +233,9 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         output_sizes=_sizes(given.get("output_sizes")),
         input_dtypes=tuple(given.get("input_dtypes") or ()),
         output_dtypes=tuple(given.get("output_dtypes") or ()),
-        frame=_frame(frames[0]) if frames else None,
+        frame=user_frame(given.get("frames") or ()),
     )
 
 
 def _sizes(given: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(n) for n in sizes) for sizes in given or ())
-
-
-def _frame(given: Mapping[str, Any]) -> str:
-    return f"{given.get('filename')}:{given.get('line')} {given.get('name')}"

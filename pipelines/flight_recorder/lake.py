@@ -85,7 +85,7 @@ def _add(
         return [SetRow(folder, "rejected", seconds=time.perf_counter() - started, reason=str(error)), *rejected]
     common = {"set_id": set_id, "batch_id": batch.batch_id}
     of_set = {**common, "job": job, "folder": str(folder.absolute()), "ingested_at": datetime.now(UTC)}
-    insert_rows(con, DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps)])
+    insert_rows(con, DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
     insert_rows(con, "flight_recorder_entries", [{**row, **common} for row in entry_rows(dumps)])
     insert_rows(con, "flight_recorder_verdicts", [{**row, **common} for row in verdict_rows(verdict)])
     known.add(set_id)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pipelines.flight_recorder.dump import Dump, Entry
+from pipelines.flight_recorder.calls import is_over
+from pipelines.flight_recorder.dump import Dump, Entry, Group
+from pipelines.flight_recorder.groups import place
 from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
 
 Row = dict[str, Any]
 
 
-def dump_rows(dumps: Iterable[Dump]) -> list[Row]:
-    """The rows of `flight_recorder_dumps`, without what all of a set have in common."""
+def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
+    """The rows of `flight_recorder_dumps`, without what ingestion knows of the set."""
+    unplaced: Counter[int] = Counter()
+    for one in verdict.unplaced:
+        unplaced[one.rank] += one.n_calls
     return [
         {
             "rank": dump.rank,
@@ -22,6 +28,11 @@ def dump_rows(dumps: Iterable[Dump]) -> list[Row]:
             "version": dump.version,
             "comm_lib_version": dump.comm_lib_version,
             "n_entries": len(dump.entries),
+            "n_unplaced": unplaced[dump.rank],
+            "pg_status": dump.pg_status,
+            "comm_state": dump.comm_state,
+            "verdict": verdict.verdict,
+            "doubts": _text(verdict.doubts),
         }
         for dump in dumps
     ]
@@ -29,11 +40,18 @@ def dump_rows(dumps: Iterable[Dump]) -> list[Row]:
 
 def entry_rows(dumps: Iterable[Dump]) -> list[Row]:
     """The rows of `flight_recorder_entries`, in the order of the rings."""
-    return [_entry_row(dump, entry) for dump in dumps for entry in dump.entries]
+    dumps = list(dumps)
+    placed = place({dump.rank: dump for dump in dumps})
+    groups = {
+        id(entry): placed.groups[key]
+        for key, calls in placed.calls.items()
+        for entries in calls.values()
+        for entry in entries
+    }
+    return [_entry_row(dump, entry, groups.get(id(entry))) for dump in dumps for entry in dump.entries]
 
 
-def _entry_row(dump: Dump, entry: Entry) -> Row:
-    group = dump.groups.get(entry.pg_name)
+def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
     return {
         "rank": dump.rank,
         "record_id": entry.record_id,
@@ -52,6 +70,7 @@ def _entry_row(dump: Dump, entry: Entry) -> Row:
         "duration_ns": None if entry.duration_ms is None else round(entry.duration_ms * 1e6),
         "timeout_ms": entry.timeout_ms,
         "is_retired": entry.retired,
+        "is_over": is_over(entry),
         "input_sizes": _text(entry.input_sizes),
         "output_sizes": _text(entry.output_sizes),
         "input_dtypes": _text(entry.input_dtypes),
@@ -84,6 +103,13 @@ def _verdict_row(found: GroupVerdict, is_root: bool) -> Row:
         "waiting": finding and _text(finding.waiting),
         "state": finding and finding.state,
         "created_ns": finding and finding.created_ns,
+        "frames": finding and json.dumps(finding.frames),
+        "last_calls": finding and json.dumps(finding.last_calls),
+        "waited_ns": finding and finding.waited_ns,
+        "timeout_ms": finding and finding.timeout_ms,
+        "may_be_slow": finding and finding.may_be_slow,
+        "is_inferred": found.group.is_inferred,
+        "n_unfinished": found.n_unfinished,
         "confidence": found.confidence,
         "is_root": is_root,
     }

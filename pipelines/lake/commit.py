@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import duckdb
 
@@ -20,11 +20,13 @@ def commit_tables(
     batch: Batch,
     tables: Sequence[str],
     before_put: Callable[[], None] = lambda: None,
+    settled: Callable[[], Set[str]] | None = None,
 ) -> set[str]:
     """Put the tables of `con` (the first is their mark) in place together; returns the keys that are in the lake already.
 
-    Their rows are left out. `before_put` is called under the lake's lock, when these rows are gone. Raises
-    duckdb.IOException or OSError where the lake cannot be written.
+    Their rows are left out; with `settled`, only those of the keys that it returns, and the others' replace what is there.
+    `before_put` is called under the lake's lock, when these rows are gone. Raises duckdb.IOException or OSError where the
+    lake cannot be written.
     """
     mark, *others = tables
     key = KEYS[mark]
@@ -32,7 +34,7 @@ def commit_tables(
     try:
         with lake.commit_lock():
             mine = {found for (found,) in con.execute(f"SELECT {key} FROM {mark}").fetchall()}
-            beaten = mine & set(lake.known(mark))
+            beaten = mine & set(settled() if settled else lake.known(mark))
             for table in tables:
                 con.execute(f"DELETE FROM {table} WHERE {key} IN {row(['', *beaten])}")
             before_put()

@@ -20,7 +20,15 @@ JOB_TABLES = (JOB_MARK, "straggler_what_if", "straggler_steps", "straggler_rank_
 DUMP_MARK = "flight_recorder_dumps"
 DUMP_TABLES = (DUMP_MARK, "flight_recorder_entries", "flight_recorder_verdicts")
 RECORDING_MARK = "recordings"
-RECORDING_TABLES = (RECORDING_MARK, "host_samples", "gpu_samples", "span_samples", "span_sample_operators")
+RECORDING_TABLES = (
+    RECORDING_MARK,
+    "host_samples",
+    "gpu_samples",
+    "net_samples",
+    "stack_samples",
+    "span_samples",
+    "span_sample_operators",
+)
 # Tables of captures are computed after ingestion, for a capture anew when late ranks come: its newest batch counts.
 CAPTURE_MARK = "captures"
 CAPTURE_TABLES = (

@@ -122,7 +122,14 @@ def _publish_table(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: Mode
         is_small = model.name in _SMALL or model.layer == "summary" or mark_of(model.name) not in (MARK, CAPTURE_MARK)
         is_small |= mark_of(model.name) == CAPTURE_MARK and model.name not in _LARGE
         kind = "TABLE" if is_small else "VIEW"
-        con.execute(f"CREATE {kind} {model.name} AS {committed_rows(model.name, files)}")
+        rows = committed_rows(model.name, files)
+        if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
+            # Files of an older version lack columns, which views over the table and the report ask for.
+            columns = ", ".join(
+                f"CAST(NULL AS {type_}) AS {_name(c)}" for c, type_ in column_types(catalog)[model.name]
+            )
+            rows = f"({rows}) UNION ALL BY NAME SELECT {columns} WHERE FALSE"
+        con.execute(f"CREATE {kind} {model.name} AS {rows}")
     _comment(con, model, kind)
 
 

@@ -17,6 +17,7 @@ from pipelines.lake.layout import (
     CAPTURE_MARK,
     KEYS,
     MARK,
+    RECORDING_MARK,
     REJECTS,
     RUN_MARK,
     STAGING,
@@ -184,6 +185,8 @@ def committed_rows(table: str, files: Iterable[Path]) -> str:
     if table == CAPTURE_MARK:  # a capture that was computed anew has several rows: the newest batch's counts
         newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
         return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
+    if table == RECORDING_MARK:  # one that still ran when it came in may have come in again
+        return f"{rows} QUALIFY row_number() OVER (PARTITION BY recording_id ORDER BY batch_id DESC) = 1"
     return rows if table in (*KEYS, REJECTS) else f"{rows} SEMI JOIN {mark} USING ({KEYS[mark]}, batch_id)"
 
 

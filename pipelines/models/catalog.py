@@ -46,6 +46,8 @@ GIVEN = {
     "_staged_recordings": "ingest",
     "_staged_host_samples": "ingest",
     "_staged_gpu_samples": "ingest",
+    "_staged_net_samples": "ingest",
+    "_staged_stack_samples": "ingest",
     "_staged_span_samples": "ingest",
     "_staged_span_sample_operators": "ingest",
     "_staged_operator_work": "ingest",
@@ -85,6 +87,7 @@ _ACROSS_BATCHES = (
     "capture_costs",
     "flight_recorder_matches",
     "host_rates",
+    "net_rates",
     "span_sample_work",
     "span_sample_utilization",
 )

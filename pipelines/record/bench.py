@@ -1,8 +1,9 @@
-"""`python -m pipelines.record.bench`: what sampled span timing costs a training loop, measured against the plain loop.
+"""`python -m pipelines.record.bench`: what a recorder costs a training loop, measured against the plain loop.
 
 Method: one small transformer on random data; blocks of plain steps and blocks of recorded steps take turns, in random
 order within each pair, so that drift and neighbours hit both alike; the overhead is that of the summed times. Sampled
 and other steps of the recorded blocks are also told apart. On a GPU, a block's time ends when the GPU is through.
+`--stacks HZ` measures the sampling of stacks in the same way; it runs during the recorded blocks only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import nullcontext
 import torch
 
 from pipelines.record.spans import record_spans
+from pipelines.record.stacks import StackSampler
 
 _KINDS = ("other", "sampled", "census")
 """Steps of a recorded loop: not sampled; sampled; sampled, and their operators counted."""
@@ -31,11 +33,20 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=20, help="steps a block (default 20)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch's operators on the CPU (default 1)")
+    parser.add_argument("--stacks", type=float, metavar="HZ", help="measure the sampling of stacks, so often a second")
     args = parser.parse_args(given)
     torch.set_num_threads(args.threads)
     model, train = _loop(torch.device(args.device))
-    with tempfile.TemporaryDirectory() as folder, record_spans(model, folder, args.rate) as spans:
-        plain, recorded, by_kind = measure(train, spans, args.pairs, args.steps)
+    with tempfile.TemporaryDirectory() as folder:
+        if args.stacks:
+            what, by_kind = f"stacks {args.stacks:g} times a second", {}
+            plain, recorded, cpu = measure_stacks(train, folder, args.stacks, args.pairs, args.steps)
+            share = 100 * (sum(cpu[True]) / sum(cpu[False]) - 1)
+            print(f"CPU time of the process, which other work on the machine does not lengthen: {share:+.2f} %")
+        else:
+            what = f"rate {args.rate:g}"
+            with record_spans(model, folder, args.rate) as spans:
+                plain, recorded, by_kind = measure(train, spans, args.pairs, args.steps)
     ratios = [r / p for p, r in zip(plain, recorded, strict=True)]
     n_modules = sum(1 for _ in model.modules())
     print(
@@ -43,7 +54,7 @@ def main(given: list[str] | None = None) -> None:
         f"transformer of {n_modules} modules on {args.device}, torch {torch.__version__}, {torch.get_num_threads()} threads"
     )
     per_step = [1e3 * sum(times) / args.pairs / args.steps for times in (plain, recorded)]
-    print(f"plain loop: {per_step[0]:.3f} ms a step; recorded at rate {args.rate:g}: {per_step[1]:.3f} ms a step")
+    print(f"plain loop: {per_step[0]:.3f} ms a step; recorded, {what}: {per_step[1]:.3f} ms a step")
     print(
         f"overhead: {100 * (per_step[1] / per_step[0] - 1):+.2f} % of the summed times; median of the pairs "
         f"{100 * (statistics.median(ratios) - 1):+.2f} %, quartiles "
@@ -74,6 +85,25 @@ def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[l
             _finish()
             times[is_recorded].append(time.perf_counter() - began)
     return times[False], times[True], by_kind
+
+
+def measure_stacks(
+    train: Callable[[], None], folder: str, hz: float, pairs: int, steps: int
+) -> tuple[list[float], list[float], dict[bool, list[float]]]:
+    """Seconds of each plain block, of each whose stacks were sampled, and the process' CPU time of both."""
+    dice = random.Random(1)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    cpu: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(pairs):
+        for is_recorded in dice.sample((False, True), 2):
+            with StackSampler(folder, hz) if is_recorded else nullcontext():
+                began, used = time.perf_counter(), time.process_time()
+                for _ in range(steps):
+                    train()
+                _finish()
+                times[is_recorded].append(time.perf_counter() - began)
+                cpu[is_recorded].append(time.process_time() - used)
+    return times[False], times[True], cpu
 
 
 def _loop(device: torch.device) -> tuple[torch.nn.Module, Callable[[], None]]:

@@ -7,12 +7,20 @@ from typing import Any, Protocol
 
 import torch
 
+HOST, CUDA = "host", "cuda"
+HOST_CALLS = "host_calls"  # the host's calls only: the work went on elsewhere
+
 
 class Clock(Protocol):
-    """`mark` makes a mark now; `between` is the ns from one to another, once `is_done` says that both were passed."""
+    """`mark` makes a mark now; `between` is the ns from one to another, once `is_done` says that both were passed.
+
+    `device`: whose work it times. `can_mark`: a mark now would disturb nothing.
+    """
 
     name: str
+    device: torch.device
 
+    def can_mark(self) -> bool: ...
     def mark(self) -> Any: ...
     def is_done(self, mark: Any) -> bool: ...
     def between(self, first: Any, last: Any) -> int: ...
@@ -22,7 +30,11 @@ class Clock(Protocol):
 class HostClock:
     """The host's monotonic clock: right where work is done when the call returns (CPU)."""
 
-    name = "host"
+    name = HOST
+    device = torch.device("cpu")
+
+    def can_mark(self) -> bool:
+        return True
 
     def mark(self) -> int:
         return time.perf_counter_ns()
@@ -40,14 +52,17 @@ class HostClock:
 class CudaClock:
     """Events on the current stream: the time between two is the GPU's, from when the stream reaches them."""
 
-    name = "cuda"
+    name = CUDA
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
+
+    def can_mark(self) -> bool:
+        return not torch.cuda.is_current_stream_capturing()  # an event would become a part of the graph, or break it
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(torch.cuda.current_stream(self.device))
         return event
 
     def is_done(self, mark: torch.cuda.Event) -> bool:
@@ -57,4 +72,4 @@ class CudaClock:
         return round(first.elapsed_time(last) * 1e6)  # ms, half a microsecond fine
 
     def wait(self) -> None:
-        torch.cuda.synchronize(self._device)
+        torch.cuda.synchronize(self.device)

@@ -1,17 +1,22 @@
-"""The folder of a recording: Parquet parts of its tables, and last `recordings.parquet`, which makes it whole."""
+"""The folder of a recording: Parquet parts of its tables, and `recordings.parquet`, which says what it is and its state."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import socket
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from pipelines.record.host import PROC, ProcessGone, read_proc
 
 Row = dict[str, Any]
 
@@ -25,9 +30,9 @@ def _schema(texts: str = "", ints: str = "", floats: str = "", bools: str = "") 
 
 SCHEMAS = {
     "recordings": _schema(
-        "recording_id kind run_id host command source device device_name",
+        "recording_id kind run_id host command source device device_name state unhooked net_source",
         "rank pid started_ns ended_ns n_rows n_steps n_sampled_steps n_late interval_ns cost_ns device_memory_bytes "
-        "device_sms",
+        "device_sms seen_ns recorder_pid recorder_start n_lost n_unhooked n_samples",
         "rate",
     ),
     "host_samples": _schema(
@@ -41,6 +46,12 @@ SCHEMAS = {
         "pcie_rx_kbs pcie_tx_kbs nvlink_rx_kb nvlink_tx_kb",
         "power_w",
     ),
+    "net_samples": _schema(
+        "recording_id kind device port",
+        "t_unix_ns t_mono_ns rx_bytes tx_bytes rx_packets tx_packets rx_errors tx_errors rx_dropped tx_dropped tx_wait "
+        "cnp_sent cnp_handled ecn_marked out_of_sequence",
+    ),
+    "stack_samples": _schema("recording_id thread frames", "tid n_samples cpu_ns first_ns last_ns"),
     "span_samples": _schema(
         "recording_id name class phase input_shapes input_dtypes clock",
         "step span_id parent_id depth tid ts_ns dur_ns host_dur_ns",
@@ -51,15 +62,31 @@ SCHEMAS = {
     ),
 }
 PART_ROWS = 20_000
+FLUSH_SECONDS = 5.0
+_SLOWEST = 60.0  # seconds between two parts of a long recording
+_MOST_PENDING = 10 * PART_ROWS  # rows of a table that are kept where the disk takes none
+OPEN, COMPLETE = "open", "complete"
 
 
 class Recording:
-    """An open recording: rows go in from any thread, parts are written as they fill; `close` makes it whole.
+    """An open recording: rows go in from any thread, a thread of its own puts them on disk; `close` makes it complete.
 
-    A recording that was killed has no `recordings.parquet`, and readers pass it over.
+    A kill loses the last `flush_seconds`, in a long recording 2 % of it or a minute, whichever is less. `told` is asked for
+    what the recorder knows of itself, `pending` for rows by table that it holds back until they are written. `add` raises nothing: rows that cannot be written are kept for a while, then
+    dropped and counted (`n_lost`). A process that is forked off writes nothing.
     """
 
-    def __init__(self, out: str | Path, kind: str, run_id: str | None, pid: int, rank: int | None) -> None:
+    def __init__(
+        self,
+        out: str | Path,
+        kind: str,
+        run_id: str | None,
+        pid: int,
+        rank: int | None,
+        told: Callable[[], Row] = dict,
+        flush_seconds: float | None = None,
+        pending: Callable[[], dict[str, list[Row]]] = dict,
+    ) -> None:
         host = socket.gethostname()
         now = datetime.now(UTC)
         name = re.sub(r"[^\w.-]", "_", f"{now:%Y%m%dT%H%M%S%f}-{kind}-{host}-{pid}")
@@ -67,33 +94,113 @@ class Recording:
         self.folder.mkdir(parents=True)
         # Who asks for no name gets one of their own: rows of several recordings must not look like one run.
         self.row: Row = {"recording_id": name, "kind": kind, "run_id": run_id or name, "host": host, "pid": pid}
-        self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0}
+        self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0}
+        self.row |= {
+            "recorder_pid": os.getpid(),
+            "recorder_start": _start_of(os.getpid()),
+            "started_ns": time.time_ns(),
+        }
+        self.error: Exception | None = None  # why something could not be written
+        self._told, self._pending = told, pending
+        self._flush_seconds = FLUSH_SECONDS if flush_seconds is None else flush_seconds
         self._rows: dict[str, list[Row]] = {}
         self._parts = 0
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._closing = threading.Event()
+        self._write_state(OPEN)  # so that a folder that cannot be written is an error here
+        self._flusher = threading.Thread(target=self._keep_on_disk, name="recording-flusher", daemon=True)
+        self._flusher.start()
+        atexit.register(self._stop)
 
     def add(self, table: str, rows: list[Row]) -> None:
         """Add rows of a table; `recording_id` is filled in."""
+        if os.getpid() != self.row["recorder_pid"]:
+            return
         with self._lock:
             kept = self._rows.setdefault(table, [])
             kept += [{**row, "recording_id": self.row["recording_id"]} for row in rows]
-            self.row["n_rows"] += len(rows)
-            if len(kept) >= PART_ROWS:
-                self._write(table)
+            n_pending = len(kept)
+        if n_pending >= PART_ROWS and (self.error is None or n_pending > _MOST_PENDING):
+            self._flush([table])
+
+    def flush(self) -> None:
+        """Put on disk what there is now, and the recording's state."""
+        self._take_pending()
+        self._flush(list(self._rows))
+        self._write_state(OPEN)
 
     def close(self, **told: Any) -> Path:
-        """Write what is left and the recording's own row with what is `told` of it; returns the folder."""
-        with self._lock:
-            for table in list(self._rows):
-                self._write(table)
-            _put([{**self.row, **told}], SCHEMAS["recordings"], self.folder / "recordings.parquet")
+        """Write what is left and the recording's own row with what is `told` of it; returns the folder.
+
+        Raises OSError where it cannot be written.
+        """
+        if os.getpid() != self.row["recorder_pid"]:
+            return self.folder
+        self._stop()
+        self._take_pending()
+        self._flush(list(self._rows))
+        if self.error is not None and any(self._rows.values()):
+            raise self.error
+        self._write_state(COMPLETE, **told)
         return self.folder
 
-    def _write(self, table: str) -> None:
-        rows = self._rows.pop(table)
-        if rows:
+    @property
+    def thread_ident(self) -> int | None:
+        """Its own thread."""
+        return self._flusher.ident
+
+    def _take_pending(self) -> None:
+        for table, rows in self._pending().items():
+            self.add(table, rows)
+
+    def _stop(self) -> None:
+        """End the thread: it must not write while the interpreter is taken down."""
+        atexit.unregister(self._stop)
+        self._closing.set()
+        if os.getpid() == self.row["recorder_pid"] and self._flusher.is_alive():
+            self._flusher.join()
+
+    def _keep_on_disk(self) -> None:
+        began = time.monotonic()
+        while not self._closing.wait(min(_SLOWEST, max(self._flush_seconds, (time.monotonic() - began) / 50))):
+            try:
+                self.flush()
+            except Exception as error:  # the disk is full, or gone: the next time may do better
+                self.error = error
+
+    def _flush(self, tables: list[str]) -> None:
+        with self._writing:
+            for table in tables:
+                with self._lock:
+                    rows = self._rows.pop(table, [])
+                if rows:
+                    self._write(table, rows)
+
+    def _write(self, table: str, rows: list[Row]) -> None:
+        try:
             _put(rows, SCHEMAS[table], self.folder / f"{table}-{self._parts:06d}.parquet")
+        except (
+            pa.ArrowException,
+            ValueError,
+            TypeError,
+            OverflowError,
+        ) as error:  # a value that its column does not take: no later try will do better
+            self.error = error
+            self.row["n_lost"] += len(rows)
+        except OSError as error:
+            self.error = error
+            with self._lock:
+                kept = rows + self._rows.get(table, [])
+                self._rows[table] = kept[-_MOST_PENDING:]
+                self.row["n_lost"] += len(kept) - len(self._rows[table])
+        else:
+            self.error = None
             self._parts += 1
+            self.row["n_rows"] += len(rows)
+
+    def _write_state(self, state: str, **told: Any) -> None:
+        row = {**self.row, **self._told(), "state": state, "seen_ns": time.time_ns(), **told}
+        _put([row], SCHEMAS["recordings"], self.folder / "recordings.parquet")
 
 
 def _put(rows: list[Row], schema: pa.Schema, path: Path) -> None:
@@ -106,3 +213,23 @@ def _rank() -> int | None:
     """The rank that torchrun gave the process."""
     given = os.environ.get("RANK", "")
     return int(given) if given.isdigit() else None
+
+
+def _start_of(pid: int) -> int | None:
+    """When a process began, in the system's unit: with its number, it is that process and no later one."""
+    try:
+        return read_proc(pid)["start_ticks"]
+    except (ProcessGone, OSError):
+        return None
+
+
+def is_alive(pid: int, start: int | None) -> bool:
+    """Whether the process of this host that had this number, and began then, still runs."""
+    try:
+        if not PROC.exists():
+            os.kill(pid, 0)
+            return True
+        found = read_proc(pid)
+    except (ProcessGone, OSError):
+        return False
+    return found["state"] not in "ZX" and start in (None, found["start_ticks"])

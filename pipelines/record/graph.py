@@ -12,31 +12,36 @@ import torch
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors in nested tuples, lists, mappings and the fields of model outputs, in order."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, list | tuple):
-        return [tensor for inner in value for tensor in tensors_in(inner)]
-    return []
+    found: list[torch.Tensor] = []
+    todo, inside = [value], set()
+    while todo:
+        one = todo.pop()
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif isinstance(one, Mapping | list | tuple) and id(one) not in inside:  # it may hold itself
+            inside.add(id(one))
+            todo += [*(one.values() if isinstance(one, Mapping) else one)][::-1]
+    return found
 
 
 def modules_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
-    """The modules that can have hooks, each once with its name as `named_modules` has it; the model's is its class.
+    """The modules that may have hooks, each once with its name as `named_modules` has it; the model's is its class.
 
-    Hooks inside of compiled code would be compiled with it: they would slow it down, or break it (`fullgraph`).
+    Hooks inside of compiled code would be compiled with it: they would slow it down, or break it (`fullgraph`). Modules
+    are told apart by identity: a class may define otherwise what is equal.
     """
-    seen: set[torch.nn.Module] = set()
+    seen: set[int] = set()
     todo = [(model, "")]
     while todo:
         module, name = todo.pop()
-        if module in seen or getattr(module, "_compiled_call_impl", None) is not None:
+        if id(module) in seen or getattr(module, "_compiled_call_impl", None) is not None:
             continue
-        seen.add(module)
+        seen.add(id(module))
         inside = getattr(module, "_orig_mod", None)
         yield module, name or class_of(module)
-        if inside is None:
-            todo += [(child, f"{name}.{at}" if name else at) for at, child in module.named_children()][::-1]
+        if inside is None and not isinstance(module, torch.jit.ScriptModule):  # nothing calls its modules from Python
+            children = [(child, at) for at, child in module._modules.items() if child is not None]
+            todo += [(child, f"{name}.{at}" if name else at) for child, at in children][::-1]
 
 
 def class_of(module: torch.nn.Module) -> str:

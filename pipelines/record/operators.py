@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pipelines.record.hooks import Noted
+
 Call = tuple[str, str | None, str | None, str | None]
 """Name; shapes, types and literals of the arguments, one a place of the schema, as JSON. None: not to be described."""
 
@@ -45,9 +47,9 @@ class OperatorCalls(TorchDispatchMode):
 
     supports_higher_order_operators = True  # else flex_attention and its like raise an error
 
-    def __init__(self, owner: Callable[[], int]) -> None:
+    def __init__(self, owner: Callable[[], int], noted: Noted) -> None:
         super().__init__()
-        self._owner = owner
+        self._owner, self._noted = owner, noted
         self.counts: Counter[tuple[int, Call]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -57,7 +59,7 @@ class OperatorCalls(TorchDispatchMode):
         if any(kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl for kind in types):
             return NotImplemented
         if not isinstance(func, torch._ops.OpOverload):  # an operator of higher order: no schema says what it takes
-            self.counts[self._owner(), (func.name(), None, None, None)] += 1
+            self._count(lambda: (func.name(), None, None, None))
             return func(*args, **kwargs)
         with self:  # below inference_mode operators are not taken apart yet
             inner = func.decompose(*args, **kwargs)
@@ -66,8 +68,14 @@ class OperatorCalls(TorchDispatchMode):
         out = func(*args, **kwargs)
         name = func._schema.name
         if not (func.is_view or name in _FREE or func.namespace in ("profiler", "prim")):
-            self.counts[self._owner(), described(func, args, kwargs, out)] += 1
+            self._count(lambda: described(func, args, kwargs, out))
         return out
+
+    def _count(self, call: Callable[[], Call]) -> None:
+        try:
+            self.counts[self._owner(), call()] += 1
+        except Exception as error:  # no loop breaks because an operator cannot be counted
+            self._noted("step", "step", f"an operator is not counted: {type(error).__name__}: {error}")
 
 
 def described(func: Any, args: Any, kwargs: Any, out: Any) -> Call:
@@ -84,7 +92,7 @@ def described(func: Any, args: Any, kwargs: Any, out: Any) -> Call:
             ]
         parts = [_part(value) for value in values]
         dims, types, concrete = (json.dumps([part[at] for part in parts]) for at in range(3))
-    except (RuntimeError, TypeError, ValueError, IndexError):  # sizes that are no numbers: no loop breaks for that
+    except (RuntimeError, TypeError, ValueError, IndexError):  # sizes that are no numbers
         return name, None, None, None
     return name, dims, types, concrete
 

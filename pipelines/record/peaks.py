@@ -67,11 +67,13 @@ def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> fl
 
 
 def device_name(device: str) -> str:
-    """The GPU's name, or `cpu:` and the processor's."""
+    """The GPU's name, or `cpu:` and the processor's; of another kind of device what PyTorch calls it."""
     if device.startswith("cuda"):
         import torch
 
         return torch.cuda.get_device_name(device)
+    if not device.startswith("cpu"):
+        return device
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

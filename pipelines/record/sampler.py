@@ -1,4 +1,4 @@
-"""A thread that reads counters of a process and of the GPUs at a fixed rate into a recording, and what it costs."""
+"""A thread that reads counters of a process, of GPUs and of networks at a fixed rate into a recording, and what it costs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines.record.folder import Recording
 from pipelines.record.gpu import Gpus
 from pipelines.record.host import ProcessGone, reader
+from pipelines.record.net import SYS, Networks
+
+_NET_INTERVAL_NS = 999_000_000  # a second, with room for a sample that comes early
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Cost:
     worst_ns: int
     elapsed_ns: int
     gpu_source: str
+    net_source: str
     folder: Path
 
     def __str__(self) -> str:
@@ -37,26 +42,31 @@ class Cost:
             f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late}; a sample took {self.mean_ns / 1e3:.1f} µs on "
             f"average, {self.worst_ns / 1e3:.1f} µs at worst (wall time); the sampling thread used "
             f"{self.cpu_ns / 1e6:.1f} ms of CPU time (by the thread's clock), {share:.3f} % of a core, and "
-            f"{self.write_ns / 1e6:.1f} ms to write the rest at the end; GPU counters: {self.gpu_source}"
+            f"{self.write_ns / 1e6:.1f} ms to write the rest at the end; GPU counters: {self.gpu_source}; networks: {self.net_source}"
         )
 
 
 class CounterSampler:
-    """Samples process `pid` at `hz` until `stop`, or until it is gone. Raises ProcessGone where it is not there."""
+    """Samples process `pid` at `hz` until `stop`, or until it is gone. Raises ProcessGone where it is not there.
+
+    Networks are sampled at `hz` too, but at most once a second: a driver may ask its card for every counter. `sys`: the
+    folder that is /sys.
+    """
 
     def __init__(
-        self, pid: int, out: str | Path, hz: float = 10, run_id: str | None = None, rank: int | None = None, command: str | None = None
+        self, pid: int, out: str | Path, hz: float = 10, run_id: str | None = None, rank: int | None = None, command: str | None = None,
+        sys: Path = SYS,
     ) -> None:  # fmt: skip
         if not 0 < hz <= 1000:
             raise ValueError(f"{hz} samples a second: give more than 0 and at most 1000")
         self._read = reader(pid)
         self._read()  # so that a wrong pid is an error here and not in the thread
         self._pid, self._interval = pid, round(1e9 / hz)
-        self._gpus = Gpus()
-        self._recording = Recording(out, "counters", run_id, pid, rank)
+        self._gpus, self._networks, self._net_due = Gpus(), Networks(sys), 0
         self._command = command
         self._times: list[int] = []
         self._late = self._cpu = 0
+        self._recording = Recording(out, "counters", run_id, pid, rank, self._told)
         self._error: BaseException | None = None
         self._stop = threading.Event()
         self._began_unix, self._began = time.time_ns(), time.monotonic_ns()
@@ -81,27 +91,32 @@ class CounterSampler:
         self._gpus.close()
         elapsed = time.monotonic_ns() - self._began
         began = time.thread_time_ns()
-        folder = self._recording.close(
-            command=self._command,
-            source=self._gpus.source,
-            started_ns=self._began_unix,
-            ended_ns=self._began_unix + elapsed,
-            interval_ns=self._interval,
-            n_late=self._late,
-            cost_ns=self._cpu,
-        )
+        folder = self._recording.close(started_ns=self._began_unix, ended_ns=self._began_unix + elapsed)
         write = time.thread_time_ns() - began
         n = len(self._times)
         mean, worst = sum(self._times) // max(n, 1), max(self._times, default=0)
         if self._error is not None:
             raise self._error
-        return Cost(n, self._late, self._cpu, write, mean, worst, elapsed, self._gpus.source, folder)
+        sources = self._gpus.source, self._networks.source
+        return Cost(n, self._late, self._cpu, write, mean, worst, elapsed, *sources, folder)
+
+    def _told(self) -> dict[str, Any]:
+        """Of the recording, as it stands."""
+        return {
+            "command": self._command,
+            "source": self._gpus.source,
+            "net_source": self._networks.source,
+            "interval_ns": self._interval,
+            "n_late": self._late,
+            "cost_ns": self._cpu,
+        }
 
     def _run(self) -> None:
         began, due = time.thread_time_ns(), time.monotonic_ns()
         try:
             while not self._stop.is_set():
                 self._sample()
+                self._cpu = time.thread_time_ns() - began
                 due += self._interval
                 now = time.monotonic_ns()
                 if due < now:  # keep the rhythm instead of catching up
@@ -121,4 +136,8 @@ class CounterSampler:
         common = {"pid": self._pid, "t_unix_ns": unix, "t_mono_ns": mono, "interval_ns": self._interval}
         self._recording.add("host_samples", [{**common, **self._read()}])
         self._recording.add("gpu_samples", [{"t_unix_ns": unix, **row} for row in self._gpus.sample()])
+        if mono >= self._net_due:
+            self._net_due = mono + _NET_INTERVAL_NS
+            of_now = {"t_unix_ns": unix, "t_mono_ns": mono}
+            self._recording.add("net_samples", [{**of_now, **row} for row in self._networks.sample()])
         self._times.append(time.monotonic_ns() - mono)

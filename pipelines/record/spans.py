@@ -9,27 +9,34 @@ Steps that are not sampled run the plain model: hooks are there only during a sa
 rarer and rarer ones after it while inputs are new, is a census: its operators are counted, so that the lake knows the
 work of all steps with such inputs; its own times are marked. On CUDA, times are those of events on the stream, read when
 they are done, so no step waits for the GPU; elsewhere those of the clock. `close()`, or the interpreter's end, writes
-the rest.
+the rest; a kill loses the last seconds. What cannot be measured (a ScriptModule takes no hooks) is left out, and the
+recording names it: nothing of this raises an error in the loop.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import random
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pipelines.record.clocks import CudaClock, HostClock
+from pipelines.record.clocks import Clock, CudaClock, HostClock
 from pipelines.record.folder import Recording
 from pipelines.record.graph import modules_of
+from pipelines.record.hooks import why
 from pipelines.record.peaks import device_name
-from pipelines.record.step import Inputs, SampledStep
+from pipelines.record.span import Inputs
+from pipelines.record.step import SampledStep
+
+_NAMED = 100  # modules that the recording names as not measured; the others are counted
 
 
 def record_spans(
@@ -41,21 +48,25 @@ def record_spans(
     rank: int | None = None,
     seed: int = 0,
     count_operators: bool = True,
+    flush_seconds: float | None = None,
 ) -> SpanRecorder:
     """A recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
 
     Ranks with one seed sample the same steps. `count_operators`: make censuses; without them times have no work beside
     them. A census runs a compiled model uncompiled, which may take more memory. A module that is compiled is one span, without those
-    inside; one that is compiled in place (`module.compile()`) is none. Raises ValueError for a rate outside of
-    0 to 1.
+    inside; one that is compiled in place (`module.compile()`) is none. `flush_seconds`: how long rows stay in memory only.
+    Raises ValueError for a rate outside of 0 to 1, OSError for a folder that cannot be written.
     """
     if not 0 <= rate <= 1:
         raise ValueError(f"rate {rate}: give the share of steps to sample, 0 to 1")
-    return SpanRecorder(model, out, rate, run_id, rank, seed, count_operators)
+    return SpanRecorder(model, out, rate, run_id, rank, seed, count_operators, flush_seconds)
 
 
 class SpanRecorder:
-    """See `record_spans`. Not for several threads at once; the backward pass may use threads of its own."""
+    """See `record_spans`. Not for several threads at once; the backward pass may use threads of its own.
+
+    `unhooked`: the modules that are not measured, or whose measuring failed, and why.
+    """
 
     def __init__(
         self,
@@ -66,19 +77,24 @@ class SpanRecorder:
         rank: int | None,
         seed: int,
         count_operators: bool,
+        flush_seconds: float | None,
     ) -> None:
         self.rate, self.n_steps, self.n_sampled, self.n_censuses = rate, 0, 0, 0
-        self._names = dict(modules_of(model))
-        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self._clock = CudaClock(self._device) if self._device.type == "cuda" else HostClock()
+        self.unhooked: dict[str, dict[str, str]] = {}
+        self._model = model
+        self._clock: Clock = HostClock()
+        self._device: torch.device | None = None
+        self._described: dict[str, Any] = {}
         self._dice = random.Random(seed)
         self._open: list[SampledStep] = []  # measured, but the GPU is not through with them
         self._counted: set[Inputs] = set()  # inputs whose work a census saw
         self._is_new = True  # a span had others
         self._count_operators = count_operators
+        self._safely(self._follow_model)
         # A rate of 0 leaves nothing behind, not even a folder.
-        self._recording = Recording(out, "spans", run_id, os.getpid(), rank) if rate else None
-        self._began_ns = time.time_ns()
+        self._recording = (
+            Recording(out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds) if rate else None
+        )
         atexit.register(self.close)
 
     @contextmanager
@@ -86,60 +102,102 @@ class SpanRecorder:
         """Around a step of the loop. What the step raises is passed on; its spans are marked as failed."""
         number = self.n_steps
         self.n_steps += 1
-        if self._recording is None or self._dice.random() >= self.rate:
+        if self._open:
+            self._write_finished()
+        sampled = None
+        if self._recording is not None and self._dice.random() < self.rate:
+            sampled = self._safely(self._sample, number)
+        if sampled is None:
             yield
             return
-        self.n_sampled += 1
-        self._write_finished()
-        # Where inputs never repeat, a census at every chance would cost all the times: the 1st, 2nd, 4th, 8th … is enough.
-        is_census = self._count_operators and self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
-        self.n_censuses += is_census
-        sampled = SampledStep(number, self._names, self._clock, is_census=is_census)
         try:
             with sampled.recorded():
                 yield
         finally:
-            self._open.append(sampled)
-            if is_census:
-                self._counted |= sampled.inputs
-            self._is_new = not sampled.inputs <= self._counted
+            self._safely(self._keep, sampled)
 
     def close(self) -> Path | None:
-        """Write what is left and make the recording whole; returns its folder, None at rate 0. Once is enough."""
+        """Write what is left and make the recording complete; returns its folder, None at rate 0. Once is enough.
+
+        Warns where it cannot be written: nothing here fails a run that went well.
+        """
         atexit.unregister(self.close)
         if self._recording is None:
             return None
-        recording, self._recording = self._recording, None
-        self._clock.wait()  # after the loop: the only wait there is
-        for sampled in self._open:
-            _write(recording, sampled)
-        self._open.clear()
-        return recording.close(
-            source=self._clock.name,
-            device=str(self._device),
-            **_described(self._device),
-            rate=self.rate,
-            n_steps=self.n_steps,
-            n_sampled_steps=self.n_sampled,
-            started_ns=self._began_ns,
-            ended_ns=time.time_ns(),
-        )
+        recording = self._recording
+        if self._open:
+            self._safely(self._clock.wait)  # after the loop: the only wait there is
+            for sampled in self._open:
+                self._safely(self._write, sampled)
+            self._open.clear()
+        self._recording = None
+        try:
+            return recording.close(ended_ns=time.time_ns())
+        except OSError as error:
+            warnings.warn(f"spans cannot be written to {recording.folder}: {error}", RuntimeWarning, stacklevel=2)
+            return recording.folder
+
+    def _sample(self, number: int) -> SampledStep:
+        self.n_sampled += 1
+        self._safely(self._follow_model)
+        # Where inputs never repeat, a census at every chance would cost all the times: the 1st, 2nd, 4th, 8th … is enough.
+        is_census = self._count_operators and self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
+        self.n_censuses += is_census
+        return SampledStep(number, modules_of(self._model), self._clock, self._note, is_census=is_census)
+
+    def _follow_model(self) -> None:
+        """The clock of the device that the model is on now: it may be moved after the recorder was made."""
+        device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
+        if device == self._device:
+            return
+        self._device = device
+        self._clock = CudaClock(device) if device.type == "cuda" else HostClock()
+        self._described = {"source": self._clock.name, "device": str(device), **_described(device)}
+
+    def _keep(self, sampled: SampledStep) -> None:
+        self._open.append(sampled)
+        if sampled.is_census:
+            self._counted |= sampled.inputs
+        self._is_new = not sampled.inputs <= self._counted
+        self._write_finished()
 
     def _write_finished(self) -> None:
         """Rows of the sampled steps that the GPU is through with; asking does not wait."""
-        while self._open and self._open[0].is_done and self._recording is not None:
-            _write(self._recording, self._open.pop(0))
+        while self._open and self._safely(lambda: self._open[0].is_done) is not False:
+            self._safely(self._write, self._open.pop(0))
+
+    def _write(self, sampled: SampledStep) -> None:
+        if self._recording is not None:
+            self._recording.add("span_samples", sampled.rows())
+            self._recording.add("span_sample_operators", sampled.operator_rows())
+
+    def _safely(self, call: Callable[..., Any], *args: Any) -> Any:
+        """What the call returns; None where it raises an error, which is noted and does not reach the loop."""
+        try:
+            return call(*args)
+        except Exception as error:
+            self._note("step", "step", why(error))
+            return None
+
+    def _note(self, name: str, kind: str, reason: str) -> None:
+        self.unhooked.setdefault(name, {"module": name, "class": kind, "why": reason})
+
+    def _told(self) -> dict[str, Any]:
+        """Of the recording, as it stands."""
+        return {
+            **self._described,
+            "rate": self.rate,
+            "n_steps": self.n_steps,
+            "n_sampled_steps": self.n_sampled,
+            "n_unhooked": len(self.unhooked),
+            "unhooked": json.dumps(list(self.unhooked.values())[:_NAMED]),
+        }
 
     def __enter__(self) -> SpanRecorder:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def _write(recording: Recording, sampled: SampledStep) -> None:
-    recording.add("span_samples", sampled.rows())
-    recording.add("span_sample_operators", sampled.operator_rows())
 
 
 def _described(device: torch.device) -> dict[str, Any]:

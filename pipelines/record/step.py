@@ -8,103 +8,94 @@ those change the graph: a module after them may not work in place.
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
 from pipelines.record.clocks import Clock
 from pipelines.record.graph import boundary, class_of, tensors_in
+from pipelines.record.hooks import Hooks, Noted
 from pipelines.record.operators import OperatorCalls
-
-Inputs = tuple[str, str, str | None, str | None]
-"""What decides the work in a span: name, phase, shapes and types of its inputs."""
-
-
-@dataclass(eq=False)
-class Span:
-    """A span that is being measured. Marks are (of the clock, host's ns)."""
-
-    span_id: int
-    parent: Span | None
-    name: str
-    kind: str
-    phase: str
-    tid: int
-    before: set[Any] = field(default_factory=set)  # nodes of its inputs, before it may change them in place
-    shapes: str | None = None
-    dtypes: str | None = None
-    begin: tuple[Any, int] | None = None
-    end: tuple[Any, int] | None = None
-    is_failed: bool = False
-    backward: Span | None = None
-
-    @property
-    def depth(self) -> int:
-        return 0 if self.parent is None else self.parent.depth + 1
-
-    @property
-    def inputs(self) -> Inputs:
-        return self.name, self.phase, self.shapes, self.dtypes
+from pipelines.record.span import Inputs, Span
 
 
 class SampledStep:
     """A step whose spans are measured: `recorded()` around it, `rows()` once `is_done`.
 
-    A census counts the operators in the spans, too, which makes them slower.
+    A census counts the operators in the spans, too, which makes them slower. What cannot be measured is left out, and
+    `noted` is told.
     """
 
     def __init__(
-        self, number: int, names: dict[torch.nn.Module, str], clock: Clock, *, is_census: bool = False
+        self,
+        number: int,
+        modules: Iterable[tuple[torch.nn.Module, str]],
+        clock: Clock,
+        noted: Noted,
+        *,
+        is_census: bool = False,
     ) -> None:
-        self.number, self._names, self._clock = number, names, clock
-        self._calls = OperatorCalls(self._owner) if is_census else None
+        self.number, self._modules, self._clock, self._noted = number, list(modules), clock, noted
+        self._names = {id(module): name for module, name in self._modules}
+        self._hooks = Hooks(noted)
+        self._calls = OperatorCalls(self._owner, noted) if is_census else None
         self._nodes: dict[Any, Span] = {}  # of a census: the innermost span that made a node of the graph
         self._spans: list[Span] = []
         self._stacks: dict[int, list[Span]] = {}
-        self._handles: list[Any] = []
         self._lock = threading.Lock()  # the backward pass has threads of its own
+        self._is_open = True
         self.started_ns = time.time_ns()
         self._offset = self.started_ns - time.perf_counter_ns()
 
+    @property
+    def is_census(self) -> bool:
+        return self._calls is not None
+
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Measure what runs inside; afterwards no hook is left on the model or the graph."""
+        """Measure what runs inside; afterwards no hook is left on the model or the graph. Raises what runs inside does."""
         root = self._new(None, "step", "step", "step")
         self._stacks[root.tid] = [root]
-        self._begin(root)
+        self._hooks.guarded(self._begin, "step", "step")(root)
         try:
-            for module in self._names:
-                before = module.register_forward_pre_hook(self._before_forward, with_kwargs=True)
-                self._handles += [before, module.register_forward_hook(self._after_forward, always_call=True)]
+            for module, name in self._modules if root.begin else ():
+                self._hooks.on_module(module, name, class_of(module), self._before_forward, self._after_forward)
             with self._counting():
                 yield
         except BaseException:
             root.is_failed = True
             raise
         finally:
-            for handle in self._handles:
-                handle.remove()
-            self._handles.clear()
-            self._nodes.clear()  # they hold the graph
-            self._end(root)
-            for span in self._spans:
-                self._settle(span, root)
+            self._is_open = False
+            self._hooks.remove()
+            self._hooks.guarded(self._finish, "step", "step")(root)
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        if self._calls is None:
+        with ExitStack() as stack:
+            if self._calls is not None:
+                try:
+                    # Compiled code would refuse to run beside a mode that sees its operators.
+                    stack.enter_context(torch.compiler.set_stance("force_eager"))
+                    stack.enter_context(self._calls)
+                except Exception as error:
+                    stack.close()
+                    self._calls = None
+                    self._noted("step", "step", f"no census: {error}")
             yield
-            return
-        # Compiled code would refuse to run beside a mode that sees its operators.
-        with torch.compiler.set_stance("force_eager"), self._calls:
-            yield
+
+    def _finish(self, root: Span) -> None:
+        self._nodes.clear()  # they hold the graph
+        self._modules.clear()
+        if root.begin:
+            self._end(root)
+        for span in self._spans:
+            self._settle(span, root)
 
     def _settle(self, span: Span, root: Span) -> None:
         span.before = set()
@@ -114,6 +105,7 @@ class SampledStep:
             root.shapes, root.dtypes = span.shapes, span.dtypes
         if span.backward:
             span.backward.shapes, span.backward.dtypes = span.shapes, span.dtypes
+            span.backward.clock = span.clock
             outer = span.parent
             while outer and not outer.backward:
                 outer = outer.parent
@@ -123,7 +115,7 @@ class SampledStep:
     def is_done(self) -> bool:
         """All its marks were passed: the step's own end is the last."""
         root = self._spans[0]
-        return root.end is not None and self._clock.is_done(root.end[0])
+        return root.end is None or self._clock.is_done(root.end[0])
 
     @property
     def inputs(self) -> set[Inputs]:
@@ -133,7 +125,11 @@ class SampledStep:
     def rows(self) -> list[dict[str, Any]]:
         """A row a span that began, outer ones first; times are ns, starts since the Unix epoch."""
         root = self._spans[0]
-        return [self._row(span, root) for span in self._spans if span.begin and span.end]
+        return [
+            {**span.row(self.number, root, self._clock, self._offset), "is_census": self.is_census}
+            for span in self._spans
+            if span.begin and span.end and root.begin
+        ]
 
     def operator_rows(self) -> list[dict[str, Any]]:
         """A row a span, operator and arguments, with its calls in the span and those inside; none without a census."""
@@ -162,27 +158,6 @@ class SampledStep:
         made_by = self._nodes.get(node)
         return made_by.backward.span_id if made_by and made_by.backward else self._spans[0].span_id
 
-    def _row(self, span: Span, root: Span) -> dict[str, Any]:
-        assert span.begin and span.end and root.begin
-        return {
-            "step": self.number,
-            "span_id": span.span_id,
-            "parent_id": span.parent.span_id if span.parent else None,
-            "depth": span.depth,
-            "name": span.name,
-            "class": span.kind,
-            "phase": span.phase,
-            "tid": span.tid,
-            "ts_ns": root.begin[1] + self._offset + self._clock.between(root.begin[0], span.begin[0]),
-            "dur_ns": self._clock.between(span.begin[0], span.end[0]),
-            "host_dur_ns": span.end[1] - span.begin[1],
-            "input_shapes": span.shapes,
-            "input_dtypes": span.dtypes,
-            "clock": self._clock.name,
-            "is_failed": span.is_failed,
-            "is_census": self._calls is not None,
-        }
-
     def _new(self, parent: Span | None, name: str, kind: str, phase: str) -> Span:
         with self._lock:
             span = Span(len(self._spans), parent, name, kind, phase, threading.get_native_id())
@@ -195,38 +170,46 @@ class SampledStep:
     def _end(self, span: Span) -> None:
         span.end = self._clock.mark(), time.perf_counter_ns()
 
+    def _measures(self, module: torch.nn.Module) -> bool:
+        """Not a copy of a module, not while it is traced into a graph, or captured into one."""
+        is_ours = self._is_open and id(module) in self._names
+        return is_ours and not torch._C._is_tracing() and self._clock.can_mark()
+
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if not self._measures(module):
+            return
         stack = self._stacks.setdefault(threading.get_native_id(), [self._spans[0]])
         phase = "forward" if torch._C._current_graph_task_id() == -1 else "recompute"
-        span = self._new(stack[-1], self._names[module], class_of(module), phase)
         inputs = tensors_in((args, kwargs))
+        span = self._new(stack[-1], self._names[id(module)], class_of(module), phase)
         span.before = {tensor.grad_fn for tensor in inputs if tensor.grad_fn is not None}
-        span.shapes = json.dumps([list(tensor.shape) for tensor in inputs])
-        span.dtypes = json.dumps([str(tensor.dtype).removeprefix("torch.") for tensor in inputs])
-        stack.append(span)
+        span.describe(inputs)
+        span.look_at(inputs, self._clock)
         self._begin(span)
+        stack.append(span)
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        stack = self._stacks[threading.get_native_id()]
-        name = self._names[module]
-        while len(stack) > 1:
+        stack = self._stacks.get(threading.get_native_id(), [])
+        name = self._names.get(id(module))
+        if not self._measures(module) or all(span.name != name for span in stack[1:]):  # it began unmeasured
+            return
+        while True:
             span = stack.pop()
             self._end(span)
             if span.name == name:
                 break
             span.is_failed = span.phase != "recompute"  # its own hook did not run
-        else:
-            return
-        if (
-            output is None and sys.exc_info()[0] is not None
-        ):  # it raised; a recomputation is ended so when it has enough
+        # It raised; a recomputation is ended so when it has enough.
+        if output is None and sys.exc_info()[0] is not None:
             span.is_failed = span.phase != "recompute"
             return
-        self._watch_backward(span, output)
+        outputs = tensors_in(output)
+        span.look_at(outputs, self._clock)
+        self._watch_backward(span, outputs)
 
-    def _watch_backward(self, span: Span, output: Any) -> None:
+    def _watch_backward(self, span: Span, outputs: list[torch.Tensor]) -> None:
         """Hooks where gradients enter the module's part of the graph, and where they leave it."""
-        entries, exits, nodes = boundary(tensors_in(output), span.before)
+        entries, exits, nodes = boundary(outputs, span.before)
         span.before = set()
         if self._calls:
             for node in nodes:
@@ -235,15 +218,17 @@ class SampledStep:
             return
         backward = span.backward = self._new(None, span.name, span.kind, "backward")
 
-        def enter(_: Any) -> None:
+        def enter() -> None:
             self._begin_backward(span)
 
-        def leave(*_: Any) -> None:
+        def leave() -> None:
             if backward.begin is not None:
                 self._end(backward)
 
-        self._handles += [node.register_prehook(enter) for node in entries]
-        self._handles += [node.register_hook(leave) for node in exits]
+        for node in entries:
+            self._hooks.before_node(node, enter, span.name, span.kind)
+        for node in exits:
+            self._hooks.after_node(node, leave, span.name, span.kind)
 
     def _begin_backward(self, span: Span) -> None:
         """The modules around it begin with it: at one node, the hooks of the inner module come first."""

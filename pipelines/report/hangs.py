@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import duckdb
 
 from pipelines.report.html import Column, count, section, table, text, words
 from pipelines.report.subject import Row, Subject, rows_of
 
 _SETS = """
-    SELECT m.set_id, d.folder, d.n_dumps, count(*) AS n_calls, count(m.event_id) AS n_found, min(m.confidence) AS least
+    SELECT m.set_id, d.folder, d.n_dumps, d.verdict, d.doubts,
+        count(*) AS n_calls, count(m.event_id) AS n_found, min(m.confidence) AS least
     FROM flight_recorder_matches AS m
     JOIN (
-        SELECT set_id, min(folder) AS folder, count(*) AS n_dumps FROM flight_recorder_dumps GROUP BY set_id
+        SELECT set_id, min(folder) AS folder, count(*) AS n_dumps, min(verdict) AS verdict, min(doubts) AS doubts
+        FROM flight_recorder_dumps GROUP BY set_id
     ) AS d USING (set_id)
 """
 _COLUMNS = [
@@ -19,7 +23,7 @@ _COLUMNS = [
     *(Column("dump_missing", "without dump", words), Column("kind", "finding", words), Column("seq", "number", count)),
     *(Column("op", "operation"), Column("culprits", "because of", words), Column("waiting", "waiting", words)),
     *(Column("state", "state", words), Column("confidence", "confidence", words)),
-    Column("is_root", "came first", lambda value: "yes" if value else "no"),
+    Column("is_root", "root", lambda value: "yes" if value else "no"),
 ]
 
 
@@ -30,7 +34,7 @@ def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         return ""
     note = (
         "From Flight Recorder dumps of the same job. A finding: the first collective that the ranks of a group "
-        "do not agree on; those that came later probably follow from it."
+        "do not agree on; those of other groups probably follow from the root."
     )
     return section("hangs", "Hangs", *(_set(con, row) for row in sets), note=note)
 
@@ -45,14 +49,23 @@ def _set(con: duckdb.DuckDBPyConnection, of: Row) -> str:
     least = "" if of["least"] is None else f" (confidence {of['least']:.1f} or more)"
     found = f"{of['n_dumps']} dumps; {of['n_found']} of {of['n_calls']} calls are found in the traces{least}"
     head = f"<h3>{text(of['folder'])}</h3><p>{text(found)}</p>"
-    return head + _verdict(rows) + table("flight_recorder_verdicts", _COLUMNS, rows)
+    return head + _verdict(rows, of) + table("flight_recorder_verdicts", _COLUMNS, rows)
 
 
-def _verdict(rows: list[Row]) -> str:
+def _verdict(rows: list[Row], of: Row) -> str:
     root = next((row for row in rows if row["is_root"]), None)
+    doubts = "".join(f"<li>{text(doubt)}</li>" for doubt in json.loads(of["doubts"] or "[]"))
+    doubts = f"<ul>{doubts}</ul>" if doubts else ""
     if root is None:
-        return '<p class="verdict">no mismatch: every collective that all rings still hold is completed everywhere</p>'
+        healthy = "no mismatch: every collective that all rings still hold is completed everywhere"
+        undecided = "undecided: no mismatch was found, but this is not known to be healthy"
+        # An older version did not look for what speaks against it.
+        said = healthy if of["verdict"] == "no_mismatch" else undecided
+        return f'<p class="verdict">{said}</p>{doubts}'
     op = root["op"] or "a collective"
     said = f"the job hangs on {op} number {root['seq']} of group {root['group_name']}"
     why = f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
-    return f'<p class="verdict"><b>{text(said)}</b> ({text(why)})</p>'
+    slow = ""
+    if root["may_be_slow"]:
+        slow = "<p>Its timeout had not passed when the dumps were written: a rank that is only late looks the same.</p>"
+    return f'<p class="verdict"><b>{text(said)}</b> ({text(why)})</p>{slow}{doubts}'

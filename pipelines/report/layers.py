@@ -22,11 +22,24 @@ _HATCH = (
 )
 
 
-def layers(title: str, spans: Sequence[Row], key: str, start_ns: int, end_ns: int, what: str, scale: str) -> str:
+def layers(
+    title: str,
+    spans: Sequence[Row],
+    key: str,
+    start_ns: int,
+    end_ns: int,
+    what: str,
+    scale: str,
+    *,
+    box: str = "a span on the host",
+    length: str | None = None,
+    unknown: str | None = "no GPU work, or not measured",
+) -> str:
     """SVG with a lane a depth, from `start_ns` to `end_ns`; a box's colour is its `key` from 0 to 1, hatched where None.
 
     `spans` have span_id, parent_id, name, ts_ns, end_ns, says (the tooltip) and `key`; `what` explains the colour,
-    `scale` is one of COLOURS. ValueError: the stretch is empty or has no spans.
+    `scale` is one of COLOURS. `box` is what a box is, `length` what the whole width is, `unknown` what hatched is (None:
+    nothing is). ValueError: the stretch is empty or has no spans.
     """
     if end_ns <= start_ns or not spans:
         raise ValueError("no spans to draw")
@@ -35,16 +48,16 @@ def layers(title: str, spans: Sequence[Row], key: str, start_ns: int, end_ns: in
     drawn = [s for s in spans if (min(s["end_ns"], end_ns) - max(s["ts_ns"], start_ns)) * pixels >= _LEAST]
     left_out = len(spans) - len(drawn)
     bottom = _TOP + (max((depths[s["span_id"]] for s in drawn), default=0) + 1) * _LANE
-    more = f"; {left_out} spans too short to draw" if left_out else ""
+    more = f"; {left_out} too short to draw" if left_out else ""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="layers" viewBox="0 0 {_WIDTH} {bottom + 48}" width="{_WIDTH}">',
             f'<style>{_STYLE}</style>{_HATCH}<rect width="100%" height="100%" fill="#fff" style="stroke:none"/>',
             _text(_LEFT, 16, title, "head"),
-            _text(_LEFT, 34, f"a box: a span on the host, inside of the one above it; colour: {what}{more}"),
+            _text(_LEFT, 34, f"a box: {box}, inside of the one above it; colour: {what}{more}"),
             *(_box(s, depths[s["span_id"]], key, start_ns, end_ns, pixels, scale) for s in drawn),
-            *_legend(bottom + 14, scale),
-            _text(_WIDTH - _LEFT, bottom + 24, f"{(end_ns - start_ns) / 1e6:,.3f} ms on the host", at="end"),
+            *_legend(bottom + 14, scale, unknown),
+            _text(_WIDTH - _LEFT, bottom + 24, length or f"{(end_ns - start_ns) / 1e6:,.3f} ms on the host", at="end"),
             "</svg>\n",
         ]
     )
@@ -88,16 +101,18 @@ def _colour(value: float, scale: str) -> str:
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_COOL, COLOURS[scale], strict=True))
 
 
-def _legend(y: int, scale: str) -> list[str]:
+def _legend(y: int, scale: str, unknown: str | None) -> list[str]:
     steps = 40
     boxes = [
         f'<rect x="{_LEFT + i * _LEGEND / steps:.1f}" y="{y}" width="{_LEGEND / steps + 0.5:.1f}" height="10" '
         f'fill="{_colour(i / (steps - 1), scale)}" style="stroke:none"/>'
         for i in range(steps)
     ]
-    unknown = f'<rect x="{_LEFT + _LEGEND + 60}" y="{y}" width="14" height="10" fill="url(#unknown)"/>'
     ends = [_text(_LEFT, y + 24, "0 %"), _text(_LEFT + _LEGEND, y + 24, "100 %", at="middle")]
-    return [*boxes, unknown, *ends, _text(_LEFT + _LEGEND + 80, y + 10, "no GPU work, or not measured")]
+    if unknown is None:
+        return [*boxes, *ends]
+    hatched = f'<rect x="{_LEFT + _LEGEND + 60}" y="{y}" width="14" height="10" fill="url(#unknown)"/>'
+    return [*boxes, hatched, *ends, _text(_LEFT + _LEGEND + 80, y + 10, unknown)]
 
 
 def _text(x: float, y: float, said: str, kind: str = "", at: str = "start") -> str:

@@ -10,5 +10,10 @@ SELECT
     CAST(version AS VARCHAR) AS version,  -- Version of the format.
     CAST(comm_lib_version AS VARCHAR) AS comm_lib_version,  -- Version of NCCL or its like; NULL where the dump does not tell.
     CAST(n_entries AS BIGINT) AS n_entries,  -- Calls in its ring.
+    CAST(n_unplaced AS BIGINT) AS n_unplaced,  -- Those that fit no process group of the set: they are not compared.
+    CAST(verdict AS VARCHAR) AS verdict,  -- Of the whole set: hang, no_mismatch, or undecided: no mismatch, but not known to be healthy.
+    CAST(doubts AS VARCHAR) AS doubts,  -- What forbids to call the set healthy, as a JSON list of sentences.
+    CAST(pg_status AS VARCHAR) AS pg_status,  -- Last enqueued, started and completed number of its process groups, as the dump has them, JSON; NULL where it has none.
+    CAST(comm_state AS VARCHAR) AS comm_state,  -- What the communication library says of itself (nccl_comm_state), JSON; NULL where the dump has none.
     CAST(ingested_at AS TIMESTAMP) AS ingested_at  -- When it came in, UTC: of a folder's sets the last has the most to say.
 FROM _staged_flight_recorder_dumps

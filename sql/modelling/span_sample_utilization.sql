@@ -1,5 +1,5 @@
 -- One row: a span of a sampled step, and how much of what the hardware could do was done in it; one row for each kind of peak.
--- How: the work of its inputs (span_sample_work) over its time and the device's peaks, as in span_utilization. Spans of a census, whose times are too long, are left out.
+-- How: the work of its inputs (span_sample_work) over its time and the device's peaks, as in span_utilization. Spans of a census, whose times are too long, are left out. A time that is not that of the work gives no ratios (not_measured).
 -- check: unique(recording_id, step, span_id, peak_kind)
 WITH fitting AS (
     SELECT
@@ -51,44 +51,64 @@ work AS (
         sum(bytes) / memory_gbs AS memory_ns
     FROM rated
     GROUP BY recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gbs
+),
+spans AS (
+    SELECT
+        s.recording_id, r.run_id, r.rank, s.step, s.span_id, s.parent_id, s.depth, s.name, s.class, s.phase, s.dur_ns,
+        w.recording_id IS NOT NULL AS is_counted,
+        CASE
+            WHEN s.clock = 'host_calls' THEN 'host_calls'
+            WHEN s.clock <> r.source THEN 'other_device'
+            WHEN w.ideal_tf32_ns > 1.05 * s.dur_ns THEN 'too_short'
+        END AS not_measured,
+        w.n_ops, w.n_ops_not_modelled, w.n_ops_without_peak, w.flops_matrix, w.flops_recompute, w.bytes,
+        w.device_key, w.peak_kind, w.ideal_ns, w.ideal_tf32_ns, w.ideal_once_ns, w.ideal_once_tf32_ns, w.memory_ns
+    FROM span_samples AS s
+    JOIN recordings AS r ON r.recording_id = s.recording_id
+    LEFT JOIN work AS w
+        ON w.recording_id = s.recording_id AND w.name = s.name AND w.phase = s.phase
+            AND w.input_shapes IS NOT DISTINCT FROM s.input_shapes
+            AND w.input_dtypes IS NOT DISTINCT FROM s.input_dtypes
+            AND NOT coalesce(contains(s.input_shapes, 'null'), FALSE)
+    WHERE NOT s.is_census AND NOT s.is_failed
+),
+timed AS (
+    -- The time that the ratios are over.
+    SELECT *, CASE WHEN not_measured IS NULL THEN nullif(dur_ns, 0) END AS over_ns FROM spans
 )
 SELECT
-    s.recording_id,  -- The recording, in recordings.
-    r.run_id,  -- The run.
-    r.rank,  -- Rank; NULL where nothing says so.
-    s.step,  -- Number of the step in its loop.
-    s.span_id,  -- The span within its step.
-    s.parent_id,  -- The span it lies in; NULL for the step.
-    s.depth,  -- How deep it lies, 0 for the step.
-    s.name,  -- Module, or step.
-    s.class,  -- Its class.
-    s.phase,  -- step, forward, backward or recompute. Never add up spans that lie in each other.
-    s.dur_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span to when it left it.
-    CASE WHEN w.recording_id IS NULL THEN 'inputs_not_counted' END AS not_modelled,  -- inputs_not_counted: no census saw such inputs, so its work is not known; else NULL.
-    CAST(w.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in it; NULL where its work is not known.
-    CAST(w.n_ops_not_modelled AS BIGINT) AS n_ops_not_modelled,  -- Those without a model: read every number beside it.
-    CAST(w.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations, those of a forward computed once more too; NULL without a model.
-    CAST(w.flops_recompute AS BIGINT) AS flops_recompute,  -- Matrix operations of a forward computed once more (activation checkpointing).
-    CAST(w.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
-    CAST(w.flops_matrix AS DOUBLE) / nullif(s.dur_ns, 0) / 1000 AS tflops,  -- Matrix operations a second, 10^12.
-    CAST(w.bytes AS DOUBLE) / nullif(s.dur_ns, 0) AS gbps,  -- Bytes a second, decimal GB/s.
-    w.device_key,  -- The device; NULL where it is not known, and with it all that follows.
-    w.peak_kind,  -- datasheet or measured: what the peaks are.
-    CAST(w.n_ops_without_peak AS BIGINT) AS n_ops_without_peak,  -- Operators with matrix operations in a type without a peak: their time is missing from ideal_ns.
-    w.ideal_ns,  -- Matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
-    w.memory_ns,  -- Bytes at the memory's bandwidth, ns.
-    w.ideal_once_ns / nullif(s.dur_ns, 0) AS mfu_wall,  -- Ideal time of what the model asks for (nothing twice) over the duration; not clipped.
-    w.ideal_once_tf32_ns / nullif(s.dur_ns, 0) AS mfu_wall_tf32,  -- The same with fp32 at the TF32 peak, the lower bound.
-    w.ideal_ns / nullif(s.dur_ns, 0) AS hfu_wall,  -- Ideal time of all that ran, recomputation too.
-    w.ideal_tf32_ns / nullif(s.dur_ns, 0) AS hfu_wall_tf32,  -- The same with fp32 at the TF32 peak.
-    w.memory_ns / nullif(s.dur_ns, 0) AS bandwidth_utilization,  -- Bytes over duration and the memory's bandwidth; above 1 where operands lie in caches.
-    w.flops_matrix / nullif(CAST(w.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations a byte.
-    CASE WHEN w.ideal_ns >= w.memory_ns THEN 'compute' WHEN w.ideal_ns < w.memory_ns THEN 'memory' END AS bound_by,  -- compute or memory: the larger of the two ideal times.
-    greatest(w.ideal_ns, w.memory_ns) / nullif(s.dur_ns, 0) AS roofline_utilization,  -- The larger ideal time over the duration.
-    coalesce(w.ideal_ns / nullif(s.dur_ns, 0) > 1.05, FALSE) AS suspect  -- Above 1.05: TF32 where fp32 was assumed, a wrong peak, or work that ran after its span on another stream.
-FROM span_samples AS s
-JOIN recordings AS r ON r.recording_id = s.recording_id
-LEFT JOIN work AS w
-    ON w.recording_id = s.recording_id AND w.name = s.name AND w.phase = s.phase
-        AND w.input_shapes IS NOT DISTINCT FROM s.input_shapes AND w.input_dtypes IS NOT DISTINCT FROM s.input_dtypes
-WHERE NOT s.is_census AND NOT s.is_failed
+    t.recording_id,  -- The recording, in recordings.
+    t.run_id,  -- The run.
+    t.rank,  -- Rank; NULL where nothing says so.
+    t.step,  -- Number of the step in its loop.
+    t.span_id,  -- The span within its step.
+    t.parent_id,  -- The span it lies in; NULL for the step.
+    t.depth,  -- How deep it lies, 0 for the step.
+    t.name,  -- Module, or step.
+    t.class,  -- Its class.
+    t.phase,  -- step, forward, backward or recompute. Never add up spans that lie in each other.
+    t.dur_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span to when it left it.
+    CASE WHEN NOT t.is_counted THEN 'inputs_not_counted' END AS not_modelled,  -- inputs_not_counted: no census saw such inputs, so its work is not known; else NULL.
+    t.not_measured,  -- Why there are no ratios: host_calls: the duration is that of the host's calls, the work ran at its own time; other_device: not the device of the peaks; too_short: less than the work takes at peak, so some of it ran at another time or on another stream; else NULL.
+    CAST(t.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in it; NULL where its work is not known.
+    CAST(t.n_ops_not_modelled AS BIGINT) AS n_ops_not_modelled,  -- Those without a model: read every number beside it.
+    CAST(t.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations, those of a forward computed once more too; NULL without a model.
+    CAST(t.flops_recompute AS BIGINT) AS flops_recompute,  -- Matrix operations of a forward computed once more (activation checkpointing).
+    CAST(t.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
+    CAST(t.flops_matrix AS DOUBLE) / t.over_ns / 1000 AS tflops,  -- Matrix operations a second, 10^12.
+    CAST(t.bytes AS DOUBLE) / t.over_ns AS gbps,  -- Bytes a second, decimal GB/s.
+    t.device_key,  -- The device; NULL where it is not known, and with it all that follows.
+    t.peak_kind,  -- datasheet or measured: what the peaks are.
+    CAST(t.n_ops_without_peak AS BIGINT) AS n_ops_without_peak,  -- Operators with matrix operations in a type without a peak: their time is missing from ideal_ns.
+    t.ideal_ns,  -- Matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
+    t.memory_ns,  -- Bytes at the memory's bandwidth, ns.
+    t.ideal_once_ns / t.over_ns AS mfu_wall,  -- Ideal time of what the model asks for (nothing twice) over the duration; not clipped; NULL with not_measured, as all ratios.
+    t.ideal_once_tf32_ns / t.over_ns AS mfu_wall_tf32,  -- The same with fp32 at the TF32 peak, the lower bound.
+    t.ideal_ns / t.over_ns AS hfu_wall,  -- Ideal time of all that ran, recomputation too.
+    t.ideal_tf32_ns / t.over_ns AS hfu_wall_tf32,  -- The same with fp32 at the TF32 peak.
+    t.memory_ns / t.over_ns AS bandwidth_utilization,  -- Bytes over duration and the memory's bandwidth; above 1 where operands lie in caches.
+    t.flops_matrix / nullif(CAST(t.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations a byte.
+    CASE WHEN t.ideal_ns >= t.memory_ns THEN 'compute' WHEN t.ideal_ns < t.memory_ns THEN 'memory' END AS bound_by,  -- compute or memory: the larger of the two ideal times.
+    greatest(t.ideal_ns, t.memory_ns) / t.over_ns AS roofline_utilization,  -- The larger ideal time over the duration.
+    coalesce(t.ideal_ns / nullif(t.dur_ns, 0) > 1.05, FALSE) AS suspect  -- The ideal time is above 1.05 of the duration: TF32 where fp32 was assumed, a wrong peak, or a duration that is not the work's.
+FROM timed AS t

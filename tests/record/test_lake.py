@@ -62,13 +62,25 @@ def test_a_recording_comes_in_once(tmp_path: Path) -> None:
     assert asked(lake, "SELECT count(*) FROM host_samples") == [(0,)]
 
 
-def test_a_recorder_that_was_killed_is_a_rejected_folder(tmp_path: Path) -> None:
+def test_a_recording_of_an_earlier_version_that_was_killed_comes_in(tmp_path: Path) -> None:
+    """Those wrote `recordings.parquet` last."""
     lake = Lake(tmp_path / "lake")
     folder = recording(tmp_path / "in")
     (folder / "recordings.parquet").unlink()
-    (row,) = ingest([tmp_path / "in"], lake).rejected
-    assert "was killed" in str(row.reason)
-    assert asked(lake, "SELECT count(*) FROM rejects") == [(1,)]
+    (row,) = ingest([tmp_path / "in"], lake).rows
+    assert (row.status, row.trace_id, row.n_events) == ("partial", folder.name, 10) and "killed" in str(row.reason)
+    assert asked(lake, "SELECT state, kind, n_rows, rank, ended_ns FROM recordings") == [
+        ("killed", "counters", 10, None, None)
+    ]
+    assert asked(lake, "SELECT count(*) FROM host_rates") == [(3,)]
+
+
+def test_a_folder_with_parts_of_two_recordings_is_rejected(tmp_path: Path) -> None:
+    one, other = recording(tmp_path / "in"), recording(tmp_path / "in")
+    (one / "recordings.parquet").unlink()
+    (other / "host_samples-000000.parquet").rename(one / "host_samples-000007.parquet")
+    (row, _) = sorted(ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows, key=lambda row: row.status != "rejected")
+    assert row.status == "rejected" and "parts hold 2 recordings" in str(row.reason)
 
 
 def test_spans_of_a_model_are_rows(tmp_path: Path) -> None:
@@ -104,7 +116,7 @@ def test_parts_are_written_as_they_fill(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_recorders_import_nothing_else_of_ours() -> None:
-    modules = "counters, sampler, host, gpu, folder, spans, step, graph, operators, clocks, peaks, bench"
+    modules = "counters, sampler, host, gpu, net, stacks, folder, spans, step, span, hooks, graph, operators, clocks, peaks, bench"
     code = f"""
 import sys
 try:
@@ -112,7 +124,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    from pipelines.record import counters, sampler, host, gpu, folder
+    from pipelines.record import counters, sampler, host, gpu, net, stacks, folder
 ours = ("pipelines", "assets", "dagster_project", "tests")
 print([n for n in sys.modules if n.split(".")[0] in ours and not (n + ".").startswith("pipelines.record.") and n != "pipelines"])
 print([n for n in ("duckdb", "pandas", "networkx", "dagster", "ibis") if n in sys.modules])

@@ -139,12 +139,14 @@ def test_utilisation_of_a_span_whose_answer_is_known(tmp_path: Path) -> None:
     counts = {"step": 0, "span_id": 0, "n_calls": 1, "n_calls_own": 1, "n_calls_recompute": 0}
     open_one.add("span_sample_operators", [{**product, **counts}, {**other, **counts}])
     open_one.close(source="cuda", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_sms=132, device_memory_bytes=85 << 30)  # fmt: skip
-    columns = "step, device_key, peak_kind, n_ops, n_ops_not_modelled, flops_matrix, bytes, mfu_wall, bandwidth_utilization, bound_by, suspect"
+    columns = "step, device_key, peak_kind, n_ops, n_ops_not_modelled, flops_matrix, bytes, mfu_wall, bandwidth_utilization, bound_by, suspect, not_measured, tflops"
     slow, fast = asked(tmp_path / "in", f"SELECT {columns} FROM span_sample_utilization ORDER BY step")
     assert slow[:7] == (7, "H100-SXM", "datasheet", 2, 1, 2 * 1024**3, 6 << 20)
     assert slow[7] == pytest.approx(2 * 1024**3 / 989_400 / 4341) == pytest.approx(0.5, rel=1e-3)
-    assert slow[8] == pytest.approx((6 << 20) / 3350 / 4341) and slow[9:] == ("compute", False)
-    assert fast[7] > 1.05 and fast[10]  # kept, and flagged
+    assert slow[8] == pytest.approx((6 << 20) / 3350 / 4341) and slow[9:11] == ("compute", False)
+    assert slow[11] is None and slow[12] == pytest.approx(2 * 1024**3 / 4341 / 1000)
+    # Less than the work takes at peak: it ran at another time, so there is no ratio to show.
+    assert fast[:7] == (9, *slow[1:7]) and fast[7:] == (None, None, "compute", True, "too_short", None)
 
 
 def test_the_page_s_queries_lead_from_the_worst_step_to_its_operators(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Hooks that measure and never stop training: what they raise is caught and counted, by module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+Noted = Callable[[str, str, str], None]
+"""Told of what is not measured: the module's name, its class, and why."""
+
+
+class Hook:
+    """A hook of a module. A copy of the module (deepcopy, pickle) gets one that does nothing and needs nothing of ours.
+
+    Code that is compiled or traced while it is there has no part of it.
+    """
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._call(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")  # takes anything, returns None
+
+
+class Hooks:
+    """The hooks of a sampled step, on modules and on the graph; `remove` takes all of them off."""
+
+    def __init__(self, noted: Noted) -> None:
+        self._noted = noted
+        self._handles: list[Any] = []
+
+    def on_module(
+        self, module: torch.nn.Module, name: str, kind: str, before: Callable[..., None], after: Callable[..., None]
+    ) -> None:
+        """`before(module, args, kwargs)` and `after(module, args, output)` of its forward."""
+        handles: list[Any] = []
+        try:
+            hook = Hook(self.guarded(before, name, kind))
+            handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            hook = Hook(self.guarded(after, name, kind))
+            handles.append(module.register_forward_hook(hook, always_call=True))
+        except Exception as error:  # a class of module may refuse hooks by whatever it raises; ScriptModules do
+            for handle in handles:
+                handle.remove()
+            self._noted(name, kind, why(error))
+        else:
+            self._handles += handles
+
+    def before_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
+        """Before a node of the graph runs."""
+        self._handles.append(node.register_prehook(_ignoring(self.guarded(call, name, kind))))
+
+    def after_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
+        """After it ran."""
+        self._handles.append(node.register_hook(_ignoring(self.guarded(call, name, kind))))
+
+    def guarded(self, call: Callable[..., None], name: str, kind: str) -> Callable[..., None]:
+        """The call, which raises nothing: what it would have raised is noted."""
+
+        def guard(*args: Any) -> None:
+            try:
+                call(*args)
+            except Exception as error:
+                self._noted(name, kind, why(error))
+
+        return guard
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+def _ignoring(call: Callable[[], None]) -> Callable[..., None]:
+    def hook(*_: Any) -> None:
+        call()
+
+    return hook
+
+
+def why(error: Exception) -> str:
+    """An error in one line."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,0 +1,80 @@
+"""What network devices count: RDMA ports in /sys/class/infiniband, network interfaces in /sys/class/net.
+
+Counters count since the device was set up or reset; rates are differences. What a device does not tell is None.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+SYS = Path("/sys")
+_WORD = 4  # bytes: the unit of an InfiniBand port's data counters
+_STUCK = (1 << 32) - 1  # a port that counts in 32 bits stops there
+# Column: the counter's file in the port's folder, and its unit.
+_PORT = {
+    "rx_bytes": ("counters/port_rcv_data", _WORD),
+    "tx_bytes": ("counters/port_xmit_data", _WORD),
+    "rx_packets": ("counters/port_rcv_packets", 1),
+    "tx_packets": ("counters/port_xmit_packets", 1),
+    "rx_errors": ("counters/port_rcv_errors", 1),
+    "tx_dropped": ("counters/port_xmit_discards", 1),
+    "tx_wait": ("counters/port_xmit_wait", 1),
+    "cnp_sent": ("hw_counters/np_cnp_sent", 1),
+    "cnp_handled": ("hw_counters/rp_cnp_handled", 1),
+    "ecn_marked": ("hw_counters/np_ecn_marked_roce_packets", 1),
+    "out_of_sequence": ("hw_counters/out_of_sequence", 1),
+}
+_INTERFACE = {
+    name: (f"statistics/{name}", 1)
+    for name in (
+        "rx_bytes",
+        "tx_bytes",
+        "rx_packets",
+        "tx_packets",
+        "rx_errors",
+        "tx_errors",
+        "rx_dropped",
+        "tx_dropped",
+    )
+}
+
+
+class Networks:
+    """The ports and interfaces that there are. `source` says what is read, or why nothing is.
+
+    `root`: the folder that is /sys. Devices that come later are not seen; those that go tell nothing any more.
+    """
+
+    def __init__(self, root: Path = SYS) -> None:
+        ports = sorted(root.glob("class/infiniband/*/ports/*"))
+        interfaces = sorted(root.glob("class/net/*/statistics"))
+        self._devices = [
+            *(("infiniband", path.parts[-3], path.name, path, _PORT) for path in ports),
+            *(("net", path.parts[-2], None, path.parent, _INTERFACE) for path in interfaces),
+        ]
+        found = [f"{len(some)} {what}" for some, what in ((ports, "RDMA ports"), (interfaces, "interfaces")) if some]
+        self.source = ", ".join(found) or f"none: {root} has neither class/infiniband nor class/net"
+
+    def sample(self) -> list[Row]:
+        """A row a port or interface."""
+        return [
+            {
+                "kind": kind,
+                "device": device,
+                "port": port,
+                **{column: _read(folder / name, unit) for column, (name, unit) in of.items()},
+            }
+            for kind, device, port, folder, of in self._devices
+        ]
+
+
+def _read(path: Path, unit: int) -> int | None:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            number = int(file.read())
+    except (OSError, ValueError):  # there is no such counter, it may not be read, or it says N/A
+        return None
+    return None if path.parent.name == "counters" and number == _STUCK else number * unit

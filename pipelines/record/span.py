@@ -1,0 +1,98 @@
+"""A span that is being measured, and what is told of its inputs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pipelines.record.clocks import HOST, HOST_CALLS, Clock
+
+Inputs = tuple[str, str, str | None, str | None]
+"""What decides the work in a span: name, phase, shapes and types of its inputs."""
+
+
+@dataclass(eq=False)
+class Span:
+    """Marks are (of the clock, host's ns). `clock`: whose time it has, or None for the step's."""
+
+    span_id: int
+    parent: Span | None
+    name: str
+    kind: str
+    phase: str
+    tid: int
+    before: set[Any] = field(default_factory=set)  # nodes of its inputs, before it may change them in place
+    shapes: str | None = None
+    dtypes: str | None = None
+    begin: tuple[Any, int] | None = None
+    end: tuple[Any, int] | None = None
+    is_failed: bool = False
+    backward: Span | None = None
+    clock: str | None = None
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.name, self.phase, self.shapes, self.dtypes
+
+    def describe(self, tensors: list[torch.Tensor]) -> None:
+        """Shapes and types of the inputs; null for a shape that cannot be told (nested tensors)."""
+        self.shapes = json.dumps([_shape(tensor) for tensor in tensors])
+        self.dtypes = json.dumps([str(tensor.dtype).removeprefix("torch.") for tensor in tensors])
+
+    def look_at(self, tensors: list[torch.Tensor], clock: Clock) -> None:
+        """Whether the clock has the time of what the tensors are of.
+
+        Work on a device that the clock does not follow goes on after the call: of the span, and of those around it, it
+        is the host's calls that are timed. A span on the CPU alone has the host's time.
+        """
+        devices = {tensor.device for tensor in tensors}
+        others = {device for device in devices if device.type != "cpu" and device != clock.device}
+        if others:
+            span: Span | None = self
+            while span is not None:
+                span.clock, span = HOST_CALLS, span.parent
+        elif self.clock is None and devices and all(device.type == "cpu" for device in devices):
+            self.clock = HOST
+        elif self.clock == HOST and devices and clock.device in devices:
+            self.clock = None
+
+    def row(self, step: int, root: Span, clock: Clock, offset: int) -> dict[str, Any]:
+        """The row of `span_samples`. `offset`: from the host's monotonic clock to the Unix epoch, ns."""
+        assert self.begin and self.end and root.begin
+        host_ns = self.end[1] - self.begin[1]
+        if self.clock in (HOST, HOST_CALLS):
+            ts_ns, dur_ns = self.begin[1] + offset, host_ns
+        else:
+            ts_ns = root.begin[1] + offset + clock.between(root.begin[0], self.begin[0])
+            dur_ns = clock.between(self.begin[0], self.end[0])
+        return {
+            "step": step,
+            "span_id": self.span_id,
+            "parent_id": self.parent.span_id if self.parent else None,
+            "depth": self.depth,
+            "name": self.name,
+            "class": self.kind,
+            "phase": self.phase,
+            "tid": self.tid,
+            "ts_ns": ts_ns,
+            "dur_ns": dur_ns,
+            "host_dur_ns": host_ns,
+            "input_shapes": self.shapes,
+            "input_dtypes": self.dtypes,
+            "clock": self.clock or clock.name,
+            "is_failed": self.is_failed,
+        }
+
+
+def _shape(tensor: torch.Tensor) -> list[Any] | None:
+    try:
+        return [n if isinstance(n, int) else str(n) for n in tensor.shape]
+    except Exception:  # whatever a kind of tensor raises that has no shape
+        return None

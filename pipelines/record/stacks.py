@@ -1,0 +1,263 @@
+"""`python -m pipelines.record.stacks`: where a Python program is, sampled; of all its threads, by a thread of its own.
+
+    python -m pipelines.record.stacks --hz 100 --out recordings/ -- train.py --epochs 3
+    torchrun --nproc-per-node 8 -m pipelines.record.stacks --out recordings/ -- -m mypackage.train
+
+or for a part of a program: `with StackSampler("recordings/", hz=100): …`. `tracelake ingest recordings/` takes the folder
+in, `tracelake flame` draws it.
+
+The thread asks for the interpreter's lock, so it sees threads where they let go of it: never inside of C code that holds it.
+A timer (`--timer`) sees the main thread only, and after the C code that it interrupted: `real` counts time (SIGALRM),
+`virtual` the program's own CPU time (SIGVTALRM), `prof` also the system's for it (SIGPROF).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from pipelines.record.folder import Recording, Row
+
+TIMERS = {
+    "real": (signal.ITIMER_REAL, signal.SIGALRM),
+    "virtual": (signal.ITIMER_VIRTUAL, signal.SIGVTALRM),
+    "prof": (signal.ITIMER_PROF, signal.SIGPROF),
+}
+THREAD = "thread"
+_LONG = 0.05  # seconds that stop() does not wait
+_DEEPEST = 300  # frames of a stack, from the innermost
+_RUNNERS = {__file__, "<frozen runpy>", runpy.__file__}
+
+Stack = tuple[tuple[CodeType, int], ...]
+"""Code and line, outermost first."""
+
+
+@dataclass(frozen=True)
+class StackCost:
+    """What sampling took: `cost_ns` of CPU time in `elapsed_ns`."""
+
+    n_samples: int
+    n_late: int
+    cost_ns: int
+    elapsed_ns: int
+    folder: Path
+
+    def __str__(self) -> str:
+        late = f", {self.n_late} passed over because the interpreter's lock came late" if self.n_late else ""
+        return (
+            f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late}; sampling used {self.cost_ns / 1e6:.1f} ms of "
+            f"CPU time, {100 * self.cost_ns / max(self.elapsed_ns, 1):.2f} % of a core"
+        )
+
+
+class StackSampler:
+    """Samples this process's Python stacks at `hz` from its making to `stop`. `timer`: thread, or one of TIMERS.
+
+    Raises ValueError for a rate that is none, and for a timer that cannot be had: outside of the main thread, or where
+    the program handles its signal; OSError for a folder that cannot be written.
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        hz: float = 100,
+        run_id: str | None = None,
+        rank: int | None = None,
+        timer: str = THREAD,
+        flush_seconds: float | None = None,
+    ) -> None:
+        if not 0 < hz <= 1000:
+            raise ValueError(f"{hz} samples a second: give more than 0 and at most 1000")
+        if timer != THREAD:
+            _check(timer)
+        self._timer, self._interval = timer, round(1e9 / hz)
+        self._taken: deque[tuple[int, int | None, str | None, Stack, int | None]] = (
+            deque()
+        )  # appended to in a signal, too
+        self._cpu: dict[int, int] = {}
+        self._n = self._late = self._cost = 0
+        self._is_busy = False
+        self._began = time.monotonic_ns()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        command = " ".join(sys.argv)
+        self._recording = Recording(
+            out,
+            "stacks",
+            run_id,
+            os.getpid(),
+            rank,
+            lambda: {"command": command, **self._told()},
+            flush_seconds,
+            self._rows,
+        )
+        if timer == THREAD:
+            self._thread = threading.Thread(target=self._run, name="stack-sampler", daemon=True)
+            self._thread.start()
+        else:
+            which, number = TIMERS[timer]
+            signal.signal(number, self._on_signal)
+            signal.setitimer(which, self._interval / 1e9, self._interval / 1e9)
+
+    def __enter__(self) -> StackSampler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> StackCost:
+        """Stop, write, and say what it cost. Raises OSError where it cannot be written."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+        else:
+            which, number = TIMERS[self._timer]
+            signal.setitimer(which, 0)
+            signal.signal(number, signal.SIG_DFL)
+        elapsed = time.monotonic_ns() - self._began
+        folder = self._recording.close(ended_ns=time.time_ns())
+        return StackCost(self._n, self._late, self._cost, elapsed, folder)
+
+    def _run(self) -> None:
+        own = {threading.get_ident(), self._recording.thread_ident}
+        threads: dict[int, tuple[int | None, str | None]] = {}
+        due, began = time.monotonic_ns(), time.thread_time_ns()
+        while not self._is_over(due):
+            frames, now = sys._current_frames(), time.time_ns()
+            if frames.keys() != threads.keys():
+                known = {thread.ident: (thread.native_id, thread.name) for thread in threading.enumerate()}
+                threads = {ident: known.get(ident, (None, None)) for ident in frames}  # not known: made by C code
+            for ident, frame in frames.items():
+                if ident not in own:
+                    tid, name = threads[ident]
+                    self._taken.append((now, tid, name, _stack(frame), self._used(tid)))
+            self._n += 1
+            due += self._interval
+            missed = max(0, time.monotonic_ns() - due) // self._interval
+            self._late += missed
+            due += missed * self._interval
+            self._cost = time.thread_time_ns() - began
+
+    def _is_over(self, due: int) -> bool:
+        """Wait until then, or until it is to stop."""
+        rest = max(0, due - time.monotonic_ns()) / 1e9
+        if rest > _LONG:
+            return self._stop.wait(rest)
+        time.sleep(rest)  # a fifth of what waiting for an event costs
+        return self._stop.is_set()
+
+    def _on_signal(self, _: int, frame: FrameType | None) -> None:
+        began = time.thread_time_ns()
+        if frame is not None and not self._is_busy:  # not where the timer goes off in here
+            self._is_busy = True
+            tid = threading.get_native_id()
+            self._taken.append((time.time_ns(), tid, threading.current_thread().name, _stack(frame), self._used(tid)))
+            self._n += 1
+            self._is_busy = False
+        self._cost += time.thread_time_ns() - began
+
+    def _used(self, tid: int | None) -> int | None:
+        """CPU time that a thread used since its last sample, ns; None at its first, and where the system does not tell."""
+        if tid is None or sys.platform != "linux":
+            return None
+        try:
+            now = time.clock_gettime_ns((~tid << 3) | 6)  # the clock of a thread's CPU time, as the kernel numbers it
+        except OSError:  # it has ended
+            return None
+        before, self._cpu[tid] = self._cpu.get(tid), now
+        return None if before is None else now - before
+
+    def _rows(self) -> dict[str, list[Row]]:
+        """What was taken since: a row a thread and stack."""
+        rows: dict[Any, Row] = {}
+        while self._taken:
+            at, tid, thread, stack, used = self._taken.popleft()
+            told = {"tid": tid, "thread": thread, "n_samples": 0, "first_ns": at, "cpu_ns": None}
+            row = rows.setdefault((tid, thread, stack), told)
+            row["n_samples"] += 1
+            row["last_ns"] = at
+            if used is not None:
+                row["cpu_ns"] = (row["cpu_ns"] or 0) + used
+        return {"stack_samples": [{**row, "frames": _frames(stack)} for (_, _, stack), row in rows.items()]}
+
+    def _told(self) -> Row:
+        return {
+            "source": self._timer,
+            "interval_ns": self._interval,
+            "n_samples": self._n,
+            "n_late": self._late,
+            "cost_ns": self._cost,
+        }
+
+
+def _check(timer: str) -> None:
+    if timer not in TIMERS:
+        raise ValueError(f"no timer {timer!r}: give {THREAD}, {', '.join(TIMERS)}")
+    if threading.current_thread() is not threading.main_thread():
+        raise ValueError(
+            f"timer {timer}: signals reach the main thread only; start it there, or use the timer {THREAD}"
+        )
+    number = TIMERS[timer][1]
+    if signal.getsignal(number) is not signal.SIG_DFL:
+        raise ValueError(f"timer {timer}: the program handles {number.name} itself; use the timer {THREAD}")
+
+
+def _stack(frame: FrameType | None) -> Stack:
+    found: list[tuple[CodeType, int]] = []
+    while frame is not None and len(found) < _DEEPEST:
+        found.append((frame.f_code, frame.f_lineno or 0))
+        frame = frame.f_back
+    while len(found) > 1 and found[-1][0].co_filename in _RUNNERS:  # what runs the program is no part of it
+        found.pop()
+    return tuple(found[::-1])
+
+
+def _frames(stack: Stack) -> str:
+    return json.dumps([f"{code.co_qualname} ({code.co_filename}:{line})" for code, line in stack])
+
+
+def main(given: list[str] | None = None) -> None:
+    """Run a program as `python` does, and sample it until it ends; its exit status is passed on."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.record.stacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--hz", type=float, default=100, help="samples a second (default 100)")
+    parser.add_argument("--out", required=True, help="folder that the recording's folder is made in")
+    parser.add_argument("--run-id", help="name that recordings of one run have in common")
+    parser.add_argument("--rank", type=int, help="rank of the process (default: the environment's RANK)")
+    parser.add_argument("--timer", default=THREAD, choices=(THREAD, *TIMERS), help="who samples (default: a thread)")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="-- and a script, or -m and a module, with arguments")
+    args = parser.parse_args(given)
+    program = args.program[1:] if args.program[:1] == ["--"] else args.program
+    is_module = program[:1] == ["-m"]
+    program = program[1:] if is_module else program
+    if not program:
+        parser.error("give a script, or -m and a module, after --")
+    sys.argv = program
+    try:
+        sampler = StackSampler(args.out, args.hz, args.run_id, args.rank, args.timer)
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    try:
+        if is_module:
+            sys.path.insert(0, "")
+            runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(program[0]).resolve().parent)
+            runpy.run_path(program[0], run_name="__main__")
+    finally:
+        cost = sampler.stop()
+        print(f"{cost}\nwritten: {cost.folder}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Recorders that are killed, still run, or cannot write: what is on disk comes in, and its state says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import RECORDING_TABLES
+from pipelines.lake.publish import publish
+from pipelines.record import folder as folders
+from pipelines.record.folder import Recording, is_alive
+from pipelines.record.host import read_proc
+
+TRAIN = """
+import sys, time, torch
+from pipelines.record.spans import record_spans
+torch.set_num_threads(1)
+net, data = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)), torch.randn(3, 4)
+spans = record_spans(net, sys.argv[1], 0.5, flush_seconds=0.05)
+while True:
+    with spans.step():
+        net(data).sum().backward()
+    time.sleep(0.003)
+"""
+
+
+def asked(lake: Lake, query: str) -> list[tuple]:
+    with lake.connect(RECORDING_TABLES) as con:
+        return con.execute(query).fetchall()
+
+
+def until(there: Any, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def parts(folder: Path, table: str) -> int:
+    return len(list(folder.rglob(f"{table}-*.parquet")))
+
+
+def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> None:
+    if not find_spec("torch"):
+        pytest.skip("needs torch")
+    lake = Lake(tmp_path / "lake")
+    loop = subprocess.Popen([sys.executable, "-c", TRAIN, str(tmp_path / "in")])
+    try:
+        until(lambda: parts(tmp_path, "span_samples") >= 2)
+        (row,) = ingest([tmp_path / "in"], lake).rows
+        assert row.status == "partial" and "still runs" in str(row.reason)
+        ((state, before, steps),) = asked(lake, "SELECT state, n_rows, n_sampled_steps FROM recordings")
+        assert state == "running" and before == row.n_events and steps > 1
+        had = parts(tmp_path, "span_samples")
+        until(lambda: parts(tmp_path, "span_samples") > had)
+    finally:
+        loop.send_signal(signal.SIGTERM)
+        assert loop.wait(30) == -signal.SIGTERM
+    (row,) = ingest([tmp_path / "in"], lake).rows
+    assert row.status == "partial" and "was killed" in str(row.reason)
+    # What came in before is replaced: no row is there twice.
+    query = """
+        SELECT r.state, r.ended_ns, r.seen_ns > r.started_ns, r.n_rows, (SELECT count(*) FROM span_samples) + (SELECT count(*) FROM span_sample_operators),
+            (SELECT count(*) FROM (SELECT DISTINCT step, span_id FROM span_samples)), (SELECT count(*) FROM span_samples)
+        FROM recordings r"""
+    ((state, ended, seen, n_rows, there, distinct, spans),) = asked(lake, query)
+    assert (state, ended, seen, n_rows) == ("killed", None, True, there) and distinct == spans and n_rows > before
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        query = (
+            "SELECT count(*) > 0, (SELECT count(*) FROM recordings) FROM span_sample_utilization WHERE flops_matrix > 0"
+        )
+        assert con.execute(query).fetchall() == [(True, 1)]
+    assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
+
+
+def test_a_killed_counter_recorder_leaves_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path / "lake")
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from pipelines.record import folder, counters; folder.FLUSH_SECONDS = 0.05; counters.main()",
+    ]
+    command += ["--pid", str(os.getpid()), "--hz", "100", "--out", str(tmp_path / "in")]
+    recorder = subprocess.Popen(command)
+    until(lambda: parts(tmp_path, "host_samples") >= 2)
+    recorder.kill()
+    until(lambda: read_proc(recorder.pid)["state"] == "Z")  # dead, and nobody has asked for its status
+    (row,) = ingest([tmp_path / "in"], lake).rows
+    recorder.wait()
+    assert row.status == "partial"
+    assert asked(lake, "SELECT state, kind, interval_ns FROM recordings") == [("killed", "counters", 10**7)]
+    assert asked(lake, "SELECT count(*) > 3 FROM host_samples") == [(True,)]
+
+
+def test_a_later_process_of_the_same_number_is_not_the_recorder() -> None:
+    began = read_proc(os.getpid())["start_ticks"]
+    assert is_alive(os.getpid(), began) and not is_alive(os.getpid(), began - 1)
+
+
+def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    open_one = Recording(tmp_path / "in", "counters", None, 1, None)
+    open_one.add("gpu_samples", [{"t_unix_ns": 1}])
+    open_one.flush()
+    monkeypatch.undo()
+    lake = Lake(tmp_path / "lake")
+    assert "still runs" in str(ingest([tmp_path / "in"], lake).rows[0].reason)
+    now = time.time_ns()
+    monkeypatch.setattr("pipelines.recordings.time.time_ns", lambda: now + 10**12)
+    assert "was killed" in str(ingest([tmp_path / "in"], lake).rows[0].reason)
+    monkeypatch.undo()
+    open_one.close()
+    assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["ok"]
+    assert asked(lake, "SELECT state, (SELECT count(*) FROM gpu_samples) FROM recordings") == [("complete", 1)]
+    assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
+
+
+def test_an_older_copy_of_a_recording_is_nothing_new(tmp_path: Path) -> None:
+    open_one = Recording(tmp_path / "b", "counters", None, 1, None)
+    open_one.add("gpu_samples", [{"t_unix_ns": 1}])
+    open_one.flush()
+    for older in ("a", "c"):  # folders come in in the order of their names
+        shutil.copytree(tmp_path / "b", tmp_path / older)
+    open_one.add("gpu_samples", [{"t_unix_ns": 2}])
+    open_one.flush()
+    lake = Lake(tmp_path / "lake")
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    assert [row.status for row in ingest(folders, lake).rows] == ["partial", "partial", "known"]
+    assert asked(lake, "SELECT n_rows, (SELECT count(*) FROM gpu_samples) FROM recordings") == [(2, 2)]
+    assert [row.status for row in ingest(folders, lake).rows] == ["known"] * 3
+
+
+def test_a_full_disk_stops_nobody_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "PART_ROWS", 2)
+    monkeypatch.setattr(folders, "_MOST_PENDING", 5)
+    open_one = Recording(tmp_path, "counters", None, 1, None, flush_seconds=0.01)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    write = pq.write_table
+    monkeypatch.setattr(folders.pq, "write_table", full)
+    for at in range(12):
+        open_one.add("gpu_samples", [{"t_unix_ns": at}])
+        time.sleep(0.005)
+    with pytest.raises(OSError, match="No space left"):
+        open_one.close()
+    monkeypatch.setattr(folders.pq, "write_table", write)
+    folder = open_one.close()  # there is room again
+    (told,) = pq.read_table(folder / "recordings.parquet").to_pylist()
+    kept = [
+        row["t_unix_ns"] for path in sorted(folder.glob("gpu_samples-*")) for row in pq.read_table(path).to_pylist()
+    ]
+    assert kept == list(range(12 - len(kept), 12)) and 0 < len(kept) <= 6
+    assert told["n_rows"] + told["n_lost"] == 12 and told["n_rows"] == len(kept) and told["state"] == "complete"
+
+
+def test_a_value_that_a_column_does_not_take_loses_its_rows_only(tmp_path: Path) -> None:
+    open_one = Recording(tmp_path, "counters", None, 1, None)
+    open_one.add("gpu_samples", [{"t_unix_ns": 10**30}])
+    open_one.flush()
+    open_one.add("gpu_samples", [{"t_unix_ns": 1}])
+    (told,) = pq.read_table(open_one.close() / "recordings.parquet").to_pylist()
+    assert (told["n_rows"], told["n_lost"]) == (1, 1)
+
+
+def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:
+    open_one = Recording(tmp_path, "counters", None, 1, None)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            open_one.add("gpu_samples", [{"t_unix_ns": 1}])
+            open_one.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    (told,) = pq.read_table(open_one.folder / "recordings.parquet").to_pylist()
+    assert told["state"] == "open" and parts(tmp_path, "gpu_samples") == 0
+    open_one.close()

@@ -1,0 +1,317 @@
+"""The span recorder never stops training: modules that take no hooks, outputs that cannot be described, copies that are
+made within a step; what is not measured is counted and named. And what the times are of, where the device is another.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.publish import publish
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from pipelines.record.clocks import HostClock  # noqa: E402
+from pipelines.record.spans import record_spans  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+]
+Step = Callable[[], Any]
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(x)
+
+
+class NoHooks(Inner):
+    def register_forward_hook(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("takes no hooks")
+
+
+class Unhashable(Inner):
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+class AllEqual(Inner):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class Doubling(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2
+
+
+class Returns(nn.Module):
+    """Returns what the function makes of its input."""
+
+    def __init__(self, made: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.made = made
+
+    def forward(self, x: Any) -> Any:
+        return self.made(x)
+
+
+class NoShape(torch.Tensor):
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError("no shape")
+
+
+def holds_itself(x: Any) -> Any:
+    found: list[Any] = [x]
+    found.append(found)
+    return found
+
+
+def train(net: Any) -> Step:
+    return lambda: net(torch.randn(2, 4)).sum().backward()
+
+
+def in_threads(net: Any) -> None:
+    threads = [threading.Thread(target=train(net)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def between(inner: Any) -> Any:
+    return nn.Sequential(nn.Linear(4, 4), inner, nn.Linear(4, 2))
+
+
+CASES: dict[str, Callable[[], tuple[Any, Step]]] = {
+    "script": lambda: (net := between(torch.jit.script(nn.Linear(4, 4))), train(net)),
+    "script_root": lambda: (net := torch.jit.script(between(nn.Linear(4, 4))), train(net)),
+    "traced": lambda: (net := between(torch.jit.trace(Inner(), torch.randn(2, 4))), train(net)),
+    "no_hooks": lambda: (net := between(NoHooks()), train(net)),
+    "unhashable": lambda: (net := between(Unhashable()), train(net)),
+    "all_equal": lambda: (net := nn.Sequential(AllEqual(), AllEqual()), train(net)),
+    "holds_itself": lambda: (net := Returns(holds_itself), lambda: net(torch.randn(2, requires_grad=True))[0].sum().backward()),
+    "bad_output": lambda: (net := Returns(lambda x: _BadMapping()), lambda: net(torch.randn(2))),
+    "nested": lambda: (net := Doubling(), lambda: net(torch.nested.nested_tensor([torch.randn(2), torch.randn(3)]))),
+    "jagged": lambda: (net := Doubling(), lambda: net(torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(3, 3)], layout=torch.jagged))),
+    "no_shape": lambda: (net := Returns(lambda x: x), lambda: net(torch.randn(2).as_subclass(NoShape))),
+    "copied": lambda: (net := between(Inner()), lambda: train(copy.deepcopy(net))()),
+    "saved": lambda: (net := between(Inner()), lambda: torch.save(net, io.BytesIO())),
+    "traced_within": lambda: (net := between(Inner()), lambda: torch.jit.trace(net, torch.randn(2, 4))),
+    "threads": lambda: (net := between(Inner()), lambda: in_threads(net)),
+    "whole_step_compiled": lambda: (net := between(Inner()), _compiled(net)),
+}  # fmt: skip
+
+
+class _BadMapping(dict):
+    def values(self) -> Any:
+        raise ValueError("no values")
+
+
+def _compiled(net: Any) -> Step:
+    loss = torch.compile(lambda x: net(x).sum(), backend="eager", fullgraph=True)
+    return lambda: loss(torch.randn(2, 4)).backward()
+
+
+def told(folder: Path) -> dict[str, Any]:
+    (row,) = pq.read_table(next(folder.rglob("recordings.parquet"))).to_pylist()
+    return row
+
+
+def rows(folder: Path) -> list[dict]:
+    return [row for path in sorted(folder.rglob("span_samples*")) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_goes_on(case: str, tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    net, step = CASES[case]()
+    step()  # without the recorder it works
+    with record_spans(net, tmp_path, 1) as spans:
+        for _ in range(3):
+            with spans.step():
+                step()
+    assert spans.n_sampled == 3
+    assert {row["step"] for row in rows(tmp_path)} == {0, 1, 2}
+    left = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in net._modules.values() if m is not None)
+    assert left == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "kind", "why"),
+    [
+        ("script", "1", "RecursiveScriptModule", "not supported on ScriptModules"),
+        ("script_root", "RecursiveScriptModule", "RecursiveScriptModule", "not supported on ScriptModules"),
+        ("no_hooks", "1", "NoHooks", "TypeError: takes no hooks"),
+        ("bad_output", "Returns", "Returns", "ValueError: no values"),
+    ],
+)
+def test_what_is_not_measured_is_counted_and_named(case: str, name: str, kind: str, why: str, tmp_path: Path) -> None:
+    net, step = CASES[case]()
+    with record_spans(net, tmp_path, 1) as spans, spans.step():
+        step()
+    (one,) = json.loads(told(tmp_path)["unhooked"])
+    assert (one["module"], one["class"]) == (name, kind) and why in one["why"]
+    measured = {row["name"] for row in rows(tmp_path)}
+    assert measured >= ({"step", "Sequential", "0", "2"} if isinstance(net, nn.Sequential) else {"step"}) - {name}
+    assert (name in measured) == (case == "bad_output")  # its forward was measured before its output failed
+
+
+def test_what_can_be_measured_is_not_named(tmp_path: Path) -> None:
+    net = between(Inner())
+    with record_spans(net, tmp_path, 1) as spans, spans.step():
+        train(net)()
+    assert (told(tmp_path)["n_unhooked"], told(tmp_path)["unhooked"]) == (0, "[]")
+
+
+def test_a_copy_made_within_a_step_has_no_part_of_the_recorder(tmp_path: Path) -> None:
+    net, kept = between(Inner()), []
+    with record_spans(net, tmp_path, 1, count_operators=False) as spans:
+        with spans.step():
+            kept.append(copy.deepcopy(net))
+            torch.save(net, file := io.BytesIO())
+            train(kept[0])()
+        assert b"pipelines" not in file.getvalue() and b"tracelake" not in file.getvalue()
+        file.seek(0)
+        kept.append(torch.load(file, weights_only=False))
+        with spans.step():
+            for one in kept:
+                train(one)()
+    assert {row["name"] for row in rows(tmp_path)} == {"step"}
+
+
+def test_an_error_of_the_loop_s_own_passes(tmp_path: Path) -> None:
+    net = between(NoHooks())
+    with record_spans(net, tmp_path, 1) as spans, pytest.raises(KeyError, match="mine"), spans.step():
+        raise KeyError("mine")
+
+
+def test_a_disk_that_takes_nothing_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = between(Inner())
+    spans = record_spans(net, tmp_path, 1, flush_seconds=0.01)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pipelines.record.folder.pq.write_table", full)
+    for _ in range(5):
+        with spans.step():
+            train(net)()
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        spans.close()
+
+
+def test_a_clock_that_must_not_be_asked_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while a CUDA graph is captured."""
+    net = between(Inner())
+    with record_spans(net, tmp_path, 1) as spans:
+        with spans.step():
+            monkeypatch.setattr(HostClock, "can_mark", lambda self: False)
+            net(torch.randn(2, 4))
+        monkeypatch.undo()
+        with spans.step():
+            net(torch.randn(2, 4))
+    assert [row["name"] for row in rows(tmp_path) if row["step"] == 0] == ["step"]
+    assert len([row for row in rows(tmp_path) if row["step"] == 1]) == 6
+
+
+class Clocked(HostClock):
+    """Times the device `meta`, as CUDA events do theirs."""
+
+    name = "cuda"
+    device = torch.device("meta")
+
+    def mark(self) -> Any:
+        return super().mark() * 2  # so that its times differ from the host's
+
+
+class Moves(nn.Module):
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+
+    def forward(self, x: Any) -> Any:
+        return x.to(self.device)
+
+
+def clocks(folder: Path) -> dict[tuple[str, str], str]:
+    return {(row["name"], row["phase"]): row["clock"] for row in rows(folder)}
+
+
+def test_work_on_a_device_that_no_clock_follows_has_the_time_of_the_host_s_calls(tmp_path: Path) -> None:
+    net = nn.Linear(64, 64)
+    spans = record_spans(net, tmp_path / "in", 1)
+    spans.unhooked["odd"] = {"module": "odd", "class": "Odd", "why": "for the table"}
+    net.to("meta")  # after the recorder was made
+    for _ in range(2):
+        with spans.step():
+            net(torch.randn(3, 64, device="meta")).sum().backward()
+    spans.close()
+    assert set(clocks(tmp_path / "in").values()) == {"host_calls"}
+    assert told(tmp_path / "in")["device"] == "meta"
+    lake = Lake(tmp_path / "lake")
+    ingest([tmp_path / "in"], lake)
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        query = """
+            SELECT DISTINCT not_modelled, not_measured, coalesce(mfu_wall, hfu_wall, tflops, gbps, bandwidth_utilization, roofline_utilization)
+            FROM span_sample_utilization"""
+        assert con.execute(query).fetchall() == [(None, "host_calls", None)]
+        assert con.execute("SELECT n_unhooked, unhooked ->> '$[0].module' FROM recordings").fetchall() == [(1, "odd")]
+        ask = "SELECT max(flops_matrix) FROM span_sample_utilization WHERE phase = 'forward'"
+        assert con.execute(ask).fetchall() == [(2 * 3 * 64 * 64,)]
+
+
+def test_on_the_device_of_the_clock_the_times_are_the_device_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.record.spans.HostClock", Clocked)
+    net = nn.Sequential(nn.Linear(4, 4, device="meta"), Moves("cpu"), nn.Linear(4, 4), Moves("meta"), nn.Linear(4, 4, device="meta"))  # fmt: skip
+    with record_spans(net, tmp_path, 1, count_operators=False) as spans, spans.step(), torch.no_grad():
+        # From meta nothing can be copied back: the module on the CPU has its own input.
+        net[0](x := torch.randn(2, 4, device="meta"))
+        net[2](torch.randn(2, 4))
+        net[3](torch.randn(2, 4))
+        net[4](x)
+    assert clocks(tmp_path) == {
+        ("step", "step"): "cuda",
+        ("0", "forward"): "cuda",
+        ("2", "forward"): "host",  # it is done when the call returns
+        ("3", "forward"): "cuda",  # from the CPU to the device
+        ("4", "forward"): "cuda",
+    }
+    for row in rows(tmp_path):
+        doubled = row["dur_ns"] / row["host_dur_ns"]
+        assert doubled == pytest.approx(1 if row["clock"] == "host" else 2, rel=0.5)
+
+
+def test_a_second_device_spoils_the_time_of_all_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(Clocked):
+        device = torch.device("cuda", 0)  # and nothing of the model is there
+
+    monkeypatch.setattr("pipelines.record.spans.HostClock", Other)
+    net = nn.Sequential(nn.Identity(), Moves("meta"), nn.Linear(4, 4, device="meta"))
+    with record_spans(net, tmp_path, 1, count_operators=False) as spans, spans.step():
+        net(torch.randn(2, 4))
+    found = clocks(tmp_path)
+    assert found["0", "forward"] == "host"
+    assert {found[name, "forward"] for name in ("Sequential", "1", "2")} == {"host_calls"}
+    assert found["step", "step"] == "host_calls"
