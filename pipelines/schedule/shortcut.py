@@ -106,6 +106,11 @@ class Shortcuts:
         self._recorded: dict[str, _Recorded] = {}
         self._promised: set[str] = set()  # a run that records is under way
 
+    @property
+    def recorded(self) -> set[str]:
+        """Tasks whose next run is a replay."""
+        return set(self._recorded)
+
     def enable(self, names: Iterable[str]) -> None:
         """The next run of each records, later ones replay."""
         self.enabled |= set(names)

@@ -86,7 +86,9 @@ def test_swp_25_no_engine_orders_two_iterations_across_streams() -> None:
     from pipelines.schedule import DataFlowPipeline, SWPipeline
 
     for engine in (lambda plan: SWPipeline(plan, "cpu"), lambda plan: DataFlowPipeline(plan, 5, "cpu")):
-        with pytest.warns(PlanWarning, match=r"share 'table', and nothing keeps 'EmbLookup' behind 'Backward'") as found:
+        with pytest.warns(
+            PlanWarning, match=r"share 'table', and nothing keeps 'EmbLookup' behind 'Backward'"
+        ) as found:
             engine(fused([]))
         assert len(found) == 1
 

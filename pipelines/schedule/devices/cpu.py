@@ -34,6 +34,7 @@ class _Lane:
     def _work(self) -> None:
         while (job := self.jobs.get()) is not None:
             job()
+            del job  # else the last one's engine, and its batch, would live as long as this thread
             self.finished += 1
             # Who waits adds itself first and looks at `finished` after: if it is not seen here, it has seen this job.
             if self.waiting:
@@ -89,9 +90,11 @@ class CpuStream:
         """Finish what was put and end the thread. False when it did not end: it is left behind, nobody waits for it."""
         with self._lock:
             lane, self._lane = self._lane, None
-        if lane is None or lane.thread is current_thread():
+        if lane is None:
             return True
         lane.jobs.put(None)
+        if lane.thread is current_thread():
+            return True
         lane.thread.join(timeout_s)
         if lane.thread.is_alive():
             lane.abandon()
