@@ -64,6 +64,7 @@ class CpuStream:
     def __init__(self, name: str | None = None) -> None:
         self.name = name
         self._lane: _Lane | None = None
+        self._before: _Lane | None = None
         self._lock = Lock()
 
     def __repr__(self) -> str:
@@ -73,7 +74,10 @@ class CpuStream:
         """Run `job` after all that was put before. `job` must not raise."""
         with self._lock:
             if self._lane is None:
-                self._lane = _Lane(self.name or "unnamed")
+                self._lane, before = _Lane(self.name or "unnamed"), self._before
+                if before is not None and before.thread.is_alive():  # another engine closed what this one still uses
+                    self._lane.launched += 1
+                    self._lane.jobs.put(partial(before.wait_for, before.launched))
             self._lane.launched += 1
             self._lane.jobs.put(job)
 
@@ -90,9 +94,10 @@ class CpuStream:
         """Finish what was put and end the thread. False when it did not end: it is left behind, nobody waits for it."""
         with self._lock:
             lane, self._lane = self._lane, None
-        if lane is None:
-            return True
-        lane.jobs.put(None)
+            if lane is None:
+                return True
+            self._before = lane
+            lane.jobs.put(None)
         if lane.thread is current_thread():
             return True
         lane.thread.join(timeout_s)
