@@ -89,7 +89,7 @@ def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
             problems.append(f"task {name!r} is in `schedule` twice, as object and as name: keep one of the two")
         checked.schedule[name] = settings
         _remember(ref, checked, problems)
-        if isinstance(ref, PipelineTask) and ref._met_namesake:
+        if isinstance(ref, PipelineTask) and ref._dropped_a_namesake:
             problems.append(_two_functions(name))
     checked.intra = _resolve_deps("intra_iter_deps", plan.intra_iter_deps, checked, problems)
     checked.inter = _resolve_deps("inter_iter_deps", plan.inter_iter_deps, checked, problems)
@@ -107,7 +107,10 @@ def _remember(ref: TaskRef, checked: CheckedPlan, problems: list[str]) -> None:
 
 
 def _two_functions(name: str) -> str:
-    return f"two different tasks are called {name!r}: names are identities, give one of them another name"
+    return (
+        f"two different tasks are called {name!r}: names are identities, and a dict keeps the first task with the second's "
+        "settings. Make the tasks anew, one of them with another name"
+    )
 
 
 def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems: list[str]) -> dict:
