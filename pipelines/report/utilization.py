@@ -105,12 +105,12 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 
 
 def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    waits = (
-        f"SELECT step, exposure_ratio, exposed_transfer_share, exposed_wait_ns FROM step_exposure WHERE capture_id = "
-        f"{quoted(subject.capture_id)} AND rank = {subject.shown['rank']}"
-        if subject.capture_id
-        else "SELECT NULL::BIGINT AS step, NULL AS exposure_ratio, NULL AS exposed_transfer_share, NULL AS exposed_wait_ns"
-    )
+    waits = "SELECT NULL AS step, NULL AS exposure_ratio, NULL AS exposed_transfer_share, NULL AS exposed_wait_ns"
+    if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks tell of this one's waiting
+        waits = (
+            "SELECT step, exposure_ratio, exposed_transfer_share, exposed_wait_ns FROM step_exposure "
+            f"WHERE capture_id = {quoted(subject.capture_id)} AND rank = {subject.shown['rank']}"
+        )
     rows = rows_of(
         con,
         "SELECT p.step, p.actual_ns, p.load_ns, p.comp_ns, p.save_ns, p.efficiency, p.dragging_stage, p.loader_stall_ns, "

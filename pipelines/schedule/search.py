@@ -6,6 +6,7 @@ engine = SWPipeline(found.best.plan)
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,6 +27,7 @@ from pipelines.schedule.validate import CheckedPlan, validate_plan
 _ITERATIONS = 48
 _ENUMERATED = 20_000
 _SIMULATED = 600
+_PATIENCE = 25
 _POLISHED = 100
 """How many more are looked at for less memory and fewer streams when the period cannot get shorter."""
 
@@ -95,8 +97,8 @@ def search(
     as for `simulate`.
 
     Up to 20000 assignments are considered all. Where there are more, `exhaustive` is False: a local search takes its
-    steps from greedy plans (starts.py), the most promising first, so that it is never worse than these; it looks only at
-    plans whose bound lets them be better, and simulates 600 at most. PlanError: the dependencies are wrong (a cycle, an
+    steps from greedy plans (starts.py), the most promising first, so that it is never worse than these, and then from
+    places near the best; it looks only at plans whose bound lets them be better, and simulates 600 at most. PlanError: the dependencies are wrong (a cycle, an
     unknown name).
     """
     names = list(tasks)
@@ -175,11 +177,28 @@ class _Judge:
             if self.fits(candidate):
                 shortest = min(shortest, candidate.prediction.period_ns)
         for start in sorted(begun, key=self._key):
-            at: Assignment | None = start
-            while at is not None and len(self.seen) < self.most:
-                at = self._step(at)
-            if self.most < _SIMULATED:  # as good as can be
+            if self._climb(start) and self.most < _SIMULATED:  # as good as can be
                 return
+        self._kick(random.Random(0))
+
+    def _climb(self, at: Assignment) -> bool:
+        """To the top. False: there was no room for it."""
+        while len(self.seen) < self.most:
+            above = self._step(at)
+            if above is None:
+                return True
+            at = above
+        return False
+
+    def _kick(self, rng: random.Random) -> None:
+        """A few steps at random away from the best, and up again, until that has helped nobody for a while."""
+        idle = 0
+        while idle < _PATIENCE and len(self.seen) < self.most:
+            best = at = min(self.seen, key=self._key)
+            for _ in range(rng.randint(2, 4)):
+                at = rng.choice(list(neighbours(self.space, at)) or [at])
+            self._climb(at)
+            idle = 0 if min(self.seen, key=self._key) != best else idle + 1
 
     def _key(self, choice: Assignment) -> tuple:
         """Smaller is better; of equal ones it does not matter which."""
