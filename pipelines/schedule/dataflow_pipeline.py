@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from threading import RLock
 from typing import Any
@@ -119,19 +118,24 @@ class DataFlowPipeline(_PipelineBase):
 
     def _fire(self, candidates: Iterable[Item]) -> None:
         """Fire what can be of these, and of what comes next in their lanes; needs `_fire_lock`."""
-        todo = deque(candidates)
-        while todo:
-            name, iter_idx = todo.popleft()
-            if self._try_fire_task(name, iter_idx):
-                lanes = [lane for lane in self._lanes[name] if lane.one_thread]
-                todo.extend(item for lane in lanes if (item := lane.next(self._periods)) is not None)
+        todo = list(candidates)
+        for item in todo:  # which grows
+            if self._try_fire_task(*item):
+                for lane in self._lanes[item[0]]:
+                    if lane.one_thread and (following := lane.next(self._periods)) is not None:
+                        todo.append(following)
 
     def _try_fire_task(self, task_name: str, iter_idx: int) -> bool:
         """Give the task to its thread if it may run; needs `_fire_lock`. The document's five conditions (SWP-55), and: it
         comes next in its lanes. For globally ordered tasks that is what keeps two of one thread from waiting for each
         other's turn."""
-        if (task_name, iter_idx) in self._fired or iter_idx not in self._contexts:
+        item = (task_name, iter_idx)
+        if iter_idx not in self._contexts or item in self._fired:
             return False
+        lanes, periods = self._lanes[task_name], self._periods
+        for lane in lanes:
+            if lane.next(periods) != item:
+                return False
         if self._task_pending[task_name] >= self.max_depth:
             self._held_back = True
             return False
@@ -142,14 +146,10 @@ class DataFlowPipeline(_PipelineBase):
         for dep in step.inter if iter_idx else ():
             if (dep, iter_idx - 1) not in done:
                 return False
-        lanes = self._lanes[task_name]
-        for lane in lanes:
-            if lane.next(self._periods) != (task_name, iter_idx):
-                return False
-        self._fired.add((task_name, iter_idx))
+        self._fired.add(item)
         self._task_pending[task_name] += 1
         if step.ordered:
-            self._numbers[task_name, iter_idx] = self._next_number
+            self._numbers[item] = self._next_number
             self._next_number += 1
         for lane in lanes:
             if lane.one_thread:
@@ -165,8 +165,8 @@ class DataFlowPipeline(_PipelineBase):
             for lane in self._lanes[name]:
                 if not lane.one_thread:
                     lane.advance()
-                    if (item := lane.next(self._periods)) is not None:
-                        ready.append(item)
+                    if (following := lane.next(self._periods)) is not None:
+                        ready.append(following)
             self._fire(ready)
 
     def _sequence_number(self, name: str, iter_idx: int) -> int:

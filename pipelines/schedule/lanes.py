@@ -72,21 +72,25 @@ class Lane:
         self._steps = list(stages.items())
         self._period = 0
         self._place = 0
+        self._next: Item | None = None  # once it is known: asked for often
 
     def next(self, periods: Periods) -> Item | None:
         """What comes next; None while that is not known, for an iteration may still begin that comes before."""
-        while True:
+        while self._next is None:
             name, stage = self._steps[self._place]
             begun_in = self._period - stage
             if begun_in >= periods.known:
                 return None
             iteration = periods.iterations.get(begun_in)
-            if iteration is not None:
-                return name, iteration
-            self.advance()
+            if iteration is None:
+                self.advance()
+            else:
+                self._next = name, iteration
+        return self._next
 
     def advance(self) -> None:
         """What came next is through."""
+        self._next = None
         self._place += 1
         if self._place == len(self._steps):
             self._place, self._period = 0, self._period + 1
