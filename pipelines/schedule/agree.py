@@ -70,7 +70,7 @@ class Agreement:
         import torch
         import torch.distributed as dist
 
-        same = {"run": self._runs, "iteration": iteration, "plan, engine, depth or shortcuts": self._plan}
+        same = {"run": self._runs, "iteration": iteration, "plan, order of submission or shortcuts": self._plan}
         answer = torch.tensor([status, *same.values(), *(-value for value in same.values())])
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
         found, lowest, highest = answer[0].item(), answer[1 : 1 + len(same)], -answer[1 + len(same) :]

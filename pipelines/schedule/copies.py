@@ -105,20 +105,23 @@ def _bare(kind: type) -> Any:
     try:
         return object.__new__(kind)
     except TypeError:  # a builtin type below it has one of its own
-        base = next(b for b in (OrderedDict, defaultdict, *_MUTABLE, kind) if issubclass(kind, b))
+        base: Any = next(b for b in (OrderedDict, defaultdict, *_MUTABLE, kind) if issubclass(kind, b))
         return base.__new__(kind)
 
 
 def _set_item(value: dict, key: Any, part: Any) -> None:
-    (OrderedDict if isinstance(value, OrderedDict) else dict).__setitem__(value, key, part)
+    base: Any = OrderedDict if isinstance(value, OrderedDict) else dict
+    base.__setitem__(value, key, part)
 
 
 def _filled(kind: type, parts: list[Any], maxlen: int | None) -> Any:
     value = _bare(kind)
     if isinstance(value, deque):
         deque.__init__(value, parts, maxlen)
+    elif isinstance(value, list):
+        list.extend(value, parts)
     else:
-        (list.extend if isinstance(value, list) else set.update)(value, parts)
+        set.update(value, parts)
     return value
 
 
@@ -129,7 +132,8 @@ def _frozen(kind: Any, parts: list[Any]) -> Any:
 
 
 def with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A restored value with each tensor changed, once where it is in several places. Changes containers in place."""
+    """A restored value with each tensor changed, once where it is in several places. Changes dicts, lists and objects in
+    place."""
     return _with_tensors(value, change, {})
 
 
@@ -157,8 +161,7 @@ def _parts_changed(value: Any, change: Callable[[Any], Any]) -> Any:
         if isinstance(value, list):
             list.__setitem__(value, slice(None), parts)
         elif isinstance(value, _MUTABLE):
-            value.clear()
-            (deque.extend if isinstance(value, deque) else set.update)(value, parts)
+            value = _filled(type(value), parts, getattr(value, "maxlen", None))
         else:
             value = _frozen(type(value), parts)
     for key, part in own.items():

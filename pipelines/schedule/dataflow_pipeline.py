@@ -169,6 +169,9 @@ class DataFlowPipeline(_PipelineBase):
                         ready.append(following)
             self._fire(ready)
 
+    def _order(self) -> list[tuple[str, int]]:
+        return list(self._lane_stages.items())
+
     def _sequence_number(self, name: str, iter_idx: int) -> int:
         return self._numbers.pop((name, iter_idx))
 

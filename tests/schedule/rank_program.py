@@ -144,6 +144,9 @@ def main(number: int, world: int, store: str) -> dict[str, Any]:
     for kind in ("fewer batches", "broken data"):
         join()
         found[kind] = ends_of_data(Rank(number), broken=kind == "broken data")
+    join()
+    rank = Rank(number)  # iterations in flight are each rank's own business
+    found["other depth"] = rank.go(DataFlowPipeline(rank.plan(), 3 + 2 * number, "cpu"), "", range(6))
     for kind in ("drains early", "other shortcuts"):
         join()
         found[kind] = out_of_step(Rank(number), kind)

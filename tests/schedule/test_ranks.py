@@ -72,6 +72,13 @@ def test_swp_39_after_a_data_error_of_one_rank_all_have_finished_the_same_iterat
 
 
 @gloo
+def test_ranks_may_hold_more_or_fewer_iterations_in_flight(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert (rank["other depth"]["error"], rank["other depth"]["right"]) == (None, True)
+        assert rank["other depth"]["retired"] == list(range(6))
+
+
+@gloo
 @pytest.mark.parametrize("kind, what", [("drains early", "the same run"), ("other shortcuts", "the same plan")])
 def test_ranks_that_do_not_do_the_same_are_told_before_they_mix_their_iterations(
     ranks: list[dict[str, Any]], kind: str, what: str

@@ -39,7 +39,7 @@ class Modes:
                 devices.append(mode.device)
             else:
                 foreign.append(type(mode).__name__)
-        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:  # pyright: ignore[reportAttributeAccessIssue]
             foreign.append("saved_tensors_hooks")
         return cls(
             grad=torch.is_grad_enabled(),
@@ -77,4 +77,4 @@ class Modes:
 
 def profiler_misses_threads() -> bool:
     """Whether a profiler of torch is on that records the calling thread only."""
-    return bool(torch.autograd._profiler_enabled())
+    return bool(torch.autograd._profiler_enabled())  # pyright: ignore[reportPrivateImportUsage]

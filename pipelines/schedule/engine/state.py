@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -155,11 +155,15 @@ class _EngineState:
             ) from lost
 
     def _begin_agreement(self) -> None:
-        """The ranks must run the same: with it they agree before each iteration."""
+        """A run begins, in which the ranks agree before each iteration. Their collectives must come in one order, so
+        the ordered tasks and what is replayed must be the same; how many iterations are in flight is each rank's own."""
         if self._agreement is not None:
-            shortcuts = sorted(self._shortcuts.enabled), sorted(self._shortcuts.recorded)
-            ordered = [(name, self.checked.stage(name)) for name in self._ordered]
-            self._agreement.begin((type(self).__name__, self._num_slots, ordered, shortcuts))
+            replayed = sorted(self._shortcuts.enabled), sorted(self._shortcuts.recorded)
+            self._agreement.begin(([(name, stage) for name, stage in self._order() if name in self._ordered], replayed))
+
+    def _order(self) -> Iterable[tuple[str, int]]:
+        """Tasks and their stages, in the order in which they are submitted in one period of a clock."""
+        raise NotImplementedError
 
     def _synchronize(self) -> None:
         self.device.synchronize(self._used_streams())
