@@ -16,8 +16,16 @@ from pipelines.models.materialize import materialize
 TASKS = ("Copy", "Forward")
 
 
-def write_run(folder: Path, run_id: str, engine: str, period_us: int, tasks_us: tuple[int, int] = (10, 30)) -> Path:
-    """A run of 20 iterations of Copy (stream copy) and Forward (stream main) that ends one every `period_us`."""
+def write_run(
+    folder: Path,
+    run_id: str,
+    engine: str,
+    period_us: int,
+    tasks_us: tuple[int, int] = (10, 30),
+    waits_us: int | None = None,
+) -> Path:
+    """A run of 20 iterations of Copy (stream copy) and Forward (stream main) that ends one every `period_us`. `waits_us`:
+    Copy is a collective, which waits so long in three of four iterations."""
     folder.mkdir(parents=True)
     with duckdb.connect() as con:
 
@@ -31,14 +39,16 @@ def write_run(folder: Path, run_id: str, engine: str, period_us: int, tasks_us: 
         )
         write(
             "schedule_plans",
-            "SELECT 'h1' AS plan_hash, 'p' AS plan, 'mlp' AS workload, * FROM (VALUES (0, 'Copy', 0, 'copy', NULL), "
-            "(1, 'Forward', 1, 'main', 'Copy')) AS t (position, task, stage, stream, depends_on)",
+            f"SELECT 'h1' AS plan_hash, 'p' AS plan, 'mlp' AS workload, task = 'Copy' AND {waits_us is not None} AS globally_ordered, "
+            "* FROM (VALUES (0, 'Copy', 0, 'copy', NULL), (1, 'Forward', 1, 'main', 'Copy')) "
+            "AS t (position, task, stage, stream, depends_on)",
         )
         copy_us, forward_us = tasks_us
         write(
             "schedule_task_timings",
             f"SELECT '{run_id}' AS run_id, t.task, i AS iteration, i * {period_us} * 1000 + t.begin_us * 1000 AS start_ns, "
-            f"i * {period_us} * 1000 + (t.begin_us + t.dur) * 1000 AS end_ns, t.begin_us * 100 AS stall_ns, t.cause AS stall_cause "
+            f"i * {period_us} * 1000 + (t.begin_us + t.dur + CASE WHEN t.task = 'Copy' AND i % 4 > 0 THEN {waits_us or 0} ELSE 0 END) "
+            "* 1000 AS end_ns, t.begin_us * 100 AS stall_ns, t.cause AS stall_cause "
             f"FROM range(20) AS r (i), (VALUES ('Copy', 0, {copy_us}, NULL), "
             f"('Forward', {copy_us}, {forward_us}, 'event: Copy i7')) AS t (task, begin_us, dur, cause)",
         )
@@ -106,6 +116,16 @@ def test_period_efficiency_and_speedup(lake: Lake) -> None:
         "SELECT run_id, period_ns, ideal_ns, work_ns, efficiency, predicted_period_ns FROM schedule_periods ORDER BY 1",
     ) == [("a", 40_000, 30_000, 40_000, 0.75, 31_000), ("b", 32_000, 30_000, 40_000, 30 / 32, 31_000)]
     assert asked(lake, "SELECT run_id, serial_run_id, speedup FROM schedule_speedups") == [("b", "a", 1.25)]
+
+
+def test_waiting_inside_a_collective_is_no_work_of_its_stream(tmp_path: Path) -> None:
+    """PRB-21: three of four times Copy waits 50 us for another rank, on the stream that would look busiest for it."""
+    for name, waits_us in (("computes", None), ("waits", 50)):
+        write_run(tmp_path / name / "run", name, "sw", 80, waits_us=waits_us)
+        lake = Lake(tmp_path / f"lake {name}")
+        ingest([tmp_path / name], lake)
+        found = asked(lake, "SELECT ideal_ns, work_ns, round(efficiency, 3) FROM schedule_periods")
+        assert found == [(30_000, 40_000, 0.375)]
 
 
 def test_bubbles_and_jitter(lake: Lake) -> None:

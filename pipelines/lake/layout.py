@@ -43,6 +43,7 @@ CAPTURE_TABLES = (
     "straggler_ranks",
     "straggler_groups",
     "step_ranks",
+    "step_exposure",
     "capture_critical_path",
     "capture_paths",
     "capture_metrics",

@@ -21,6 +21,7 @@ from pipelines.report.html import (
 )
 from pipelines.report.spans import utilization_figure
 from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.sqltext import quoted
 
 _STEPS, _MODULES, _OPS = 40, 12, 12
 _MFU = Column("mfu_busy", "MFU, GPU busy", share)
@@ -104,11 +105,19 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 
 
 def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    waits = "SELECT NULL AS step, NULL AS exposure_ratio, NULL AS exposed_transfer_share, NULL AS exposed_wait_ns"
+    if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks tell of this one's waiting
+        waits = (
+            "SELECT step, exposure_ratio, exposed_transfer_share, exposed_wait_ns FROM step_exposure "
+            f"WHERE capture_id = {quoted(subject.capture_id)} AND rank = {subject.shown['rank']}"
+        )
     rows = rows_of(
         con,
-        "SELECT step, actual_ns, load_ns, comp_ns, save_ns, efficiency, dragging_stage, loader_stall_ns, exposure_ratio, "
-        f"exposed_comm_share, bubble_upper, suspect FROM step_pipeline WHERE trace_id = {subject.shown_id} "
-        f"ORDER BY actual_ns DESC, step LIMIT {_STEPS}",
+        "SELECT p.step, p.actual_ns, p.load_ns, p.comp_ns, p.save_ns, p.efficiency, p.dragging_stage, p.loader_stall_ns, "
+        "coalesce(w.exposure_ratio, p.exposure_ratio) AS exposure_ratio, w.exposed_wait_ns, "
+        "coalesce(w.exposed_transfer_share, p.exposed_comm_share) AS exposed_comm_share, p.bubble_upper, p.suspect "
+        f"FROM step_pipeline AS p LEFT JOIN ({waits}) AS w ON w.step = p.step WHERE p.trace_id = {subject.shown_id} "
+        f"ORDER BY p.actual_ns DESC, p.step LIMIT {_STEPS}",
     )
     columns = [
         *(Column("step", "step", count), Column("actual_ns", "took", time), Column("load_ns", "loading", time)),
@@ -119,7 +128,7 @@ def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         ),
         *(Column("dragging_stage", "dragging", words), Column("loader_stall_ns", "loader stalls", time)),
         *(Column("exposure_ratio", "exposure", ratio), Column("exposed_comm_share", "communication exposed", share)),
-        Column("bubble_upper", "bubble, at most", share),
+        *(Column("exposed_wait_ns", "waiting for ranks", time), Column("bubble_upper", "bubble, at most", share)),
     ]
     return _titled("steps as pipelines", "step_pipeline", columns, rows, "there are no profiler steps")
 

@@ -29,10 +29,9 @@ class Space:
     max_streams: int
 
     def assignments(self) -> Iterator[Assignment]:
-        """All of them."""
-        streams = list(self.stream_choices())
+        """All of them, one by one: fifteen tasks have more ways to share streams than anybody can wait for."""
         for stages in self.stage_choices():
-            for choice in streams:
+            for choice in self.stream_choices():
                 yield Assignment(stages, choice)
 
     def stage_choices(self) -> Iterator[tuple[int, ...]]:

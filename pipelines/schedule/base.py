@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import difflib
 import time
+import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from pipelines.schedule.devices import Work
 from pipelines.schedule.engine.batches import _END
-from pipelines.schedule.engine.stopping import _StopOnError, _task_failed
+from pipelines.schedule.engine.modes import Modes
+from pipelines.schedule.engine.state import _Run
+from pipelines.schedule.engine.stopping import _left_behind, _StopOnError, _task_failed
 from pipelines.schedule.engine.submitting import _Submitting
+from pipelines.schedule.errors import PipelineError
 from pipelines.schedule.plan import IterContext, TaskRef, name_of
 
 __all__ = ["_END", "_PipelineBase"]
+
+OnRetire = Callable[[IterContext], None]
 
 
 class _PipelineBase(_Submitting):
@@ -29,24 +35,40 @@ class _PipelineBase(_Submitting):
     ranks that run the same plan; by default one is made when a task is globally ordered and torch.distributed runs.
 
     A failure (in a task, in the data, a time-out) is raised by the call that notices it, as PipelineError with `task`
-    and `iteration`; the threads have ended then, and after `drain()` the engine can be used again.
+    and `iteration`; the threads have ended then, and after `drain()` the engine can be used again. An error of the data is
+    raised when the iterations before it are through, on every rank. After any other failure on several ranks, which may
+    leave a collective that only some of them began, no run begins any more in these process groups: PipelineError.
+
+    `with pipe:` ends with drain(), after an exception with abort(). An engine that nobody holds any more ends its threads
+    when the tasks in flight are done.
+
+    Tasks run in the modes of the caller of fill_pipeline or run (no_grad, inference_mode, autocast, the default device);
+    what cannot be carried to another thread is a RuntimeWarning, once an engine.
     """
 
     # --- running
 
-    def fill_pipeline(self, data_iter: Iterable[Any]) -> Iterator[Any]:
+    def fill_pipeline(self, data_iter: Iterable[Any], on_retire: OnRetire | None = None) -> Iterator[Any]:
         """Start the threads and the first iterations; returns the iterator to give to progress() (SWP-38).
+
+        `on_retire` gets the context of each iteration that progress() or drain() finishes, in order and in the caller's
+        thread; on CUDA the caller's current stream is behind the iteration's work. What it raises stops the engine.
 
         Raises RuntimeError when the pipeline is filled already: drain() first.
         """
         if self._state in ("running", "failed"):
             raise RuntimeError("fill_pipeline was called on a pipeline that is filled: call drain() first")
+        self._check_in_step()
         data = iter(data_iter)
         self._reset_state()
+        self._run, self._on_retire = _Run(Modes.current()), on_retire
+        self._begin_agreement()
         self._start_workers()
         self._state = "running"
         with _StopOnError(self):
             self._do_fill(data)
+            if not self._contexts:
+                self._raise_data_error()
         return data
 
     def progress(self, data_iter: Iterator[Any] | None = None) -> int:
@@ -58,17 +80,29 @@ class _PipelineBase(_Submitting):
         self._check_started()
         if data_iter is not None and not hasattr(data_iter, "__next__"):
             raise TypeError("progress() takes the iterator that fill_pipeline returned, not what it was made from")
+        self._warn_of_modes()
         with _StopOnError(self):
             oldest = self._next_retire
             self._prepare(data_iter)
             if oldest not in self._contexts:
                 if data_iter is not None or self._exhausted:
                     self._finish()
+                    self._raise_data_error()
                 raise StopIteration
             self._await_iteration(oldest)
+            ctx = self._contexts[oldest]
             self._next_retire += 1
             self._do_retire(oldest, data_iter)
+            if self._on_retire is not None:
+                self._give(ctx, self._on_retire)
             return oldest
+
+    def _give(self, ctx: IterContext, on_retire: OnRetire) -> None:
+        self.device.keep_alive(vars(ctx), self.device.current_stream())
+        try:
+            on_retire(ctx)
+        except StopIteration as error:
+            raise RuntimeError("on_retire raised StopIteration, which would look like the end of the data") from error
 
     def _await_iteration(self, iter_idx: int) -> None:
         """Return when the iteration is submitted, and the caller is behind its work."""
@@ -83,15 +117,22 @@ class _PipelineBase(_Submitting):
                 raise self._late(iter_idx, [name])
         self._raise_failure()
 
-    def run(self, data_iter: Iterable[Any], verbose: bool = False, emit_nvtx: bool = False) -> float:
+    def run(
+        self,
+        data_iter: Iterable[Any],
+        verbose: bool = False,
+        emit_nvtx: bool = False,
+        on_retire: OnRetire | None = None,
+    ) -> float:
         """Run all of `data_iter`; returns seconds, the device's last work included (SWP-40).
 
         `emit_nvtx` wraps every submitting thread in torch.autograd.profiler.emit_nvtx(); it does nothing off CUDA.
+        `on_retire` as for fill_pipeline.
         """
         self._emit_nvtx = emit_nvtx
         try:
             start = self.device.clock()
-            data = self.fill_pipeline(data_iter)
+            data = self.fill_pipeline(data_iter, on_retire)
             done = 0
             while True:
                 try:
@@ -106,22 +147,41 @@ class _PipelineBase(_Submitting):
             _print_speed(type(self).__name__, done, elapsed)
         return elapsed
 
-    def run_serial(self, data_iter: Iterable[Any], verbose: bool = False, emit_nvtx: bool = False) -> float:
+    def run_serial(
+        self,
+        data_iter: Iterable[Any],
+        verbose: bool = False,
+        emit_nvtx: bool = False,
+        on_retire: OnRetire | None = None,
+    ) -> float:
         """The same without pipeline and threads, task after task on the default stream: the baseline (SWP-41)."""
         self._check_not_running("run_serial")
-        self._reset_state()
+        self._check_in_step()
         data, done = iter(data_iter), 0
+        self._reset_state()
+        self._begin_agreement()
         with self.device.open_thread(emit_nvtx):
             self._synchronize()
             start = self.device.clock()
-            while (batch := self._fetch(data)) is not _END:
-                self.run_one_serial_iter(batch, done)
+            while (batch := self._fetch_serially(data)) is not _END:
+                ctx = IterContext(batch, done)
+                self._run_serially(ctx)
+                if on_retire is not None:
+                    self._give(ctx, on_retire)
                 done += 1
             self._synchronize()
+            self._raise_data_error()
             elapsed = self.device.clock() - start
         if verbose:
             _print_speed(f"{type(self).__name__} (serial)", done, elapsed)
         return elapsed
+
+    def _fetch_serially(self, data_iter: Iterator[Any]) -> Any:
+        try:
+            return self._fetch(data_iter)
+        except BaseException as error:
+            self._lose_step(error)
+            raise
 
     def run_one_serial_iter(self, batch: Any, iter_idx: int = 0) -> None:
         """One iteration on the default stream, in topological order (SWP-42). Shortcuts count; nothing is in flight after.
@@ -129,16 +189,22 @@ class _PipelineBase(_Submitting):
         Does not synchronize the device.
         """
         self._check_not_running("run_one_serial_iter")
-        ctx = IterContext(batch, iter_idx)
+        self._check_in_step()
+        self._run_serially(IterContext(batch, iter_idx))
+
+    def _run_serially(self, ctx: IterContext) -> None:
         for name in self._serial_order:
             task, replay = self._tasks[name], self._shortcuts.will_replay(name)
+            work = Work(name, ctx.iter_idx, replay, "SWP_serial")
             try:
-                self.device.run_here(
-                    partial(self._exec_task, task, ctx, replay), Work(name, iter_idx, replay, "SWP_serial")
-                )
-            except Exception as error:
+                self.device.run_here(partial(self._exec_task, task, ctx, replay), work)
+            except BaseException as error:
                 self._shortcuts.forget_promises()
-                raise _task_failed(error, name, iter_idx) from error
+                failure = _task_failed(error, name, ctx.iter_idx) if isinstance(error, Exception) else error
+                self._lose_step(failure)
+                if failure is error:
+                    raise
+                raise failure from error
 
     def drain(self) -> None:
         """Finish what is in flight, end the threads, make the engine ready for fill_pipeline (SWP-45).
@@ -157,6 +223,32 @@ class _PipelineBase(_Submitting):
         finally:
             self._stop_workers()
             self._reset_state()
+
+    def abort(self) -> None:
+        """Stop at once: what has not begun is not run, iterations in flight are dropped. Then the engine is as new.
+
+        Tasks that are running are waited for, `join_timeout_s` at most; RuntimeWarning: some did not end, and can not be
+        ended from outside. On several ranks, with iterations in flight, no other run can follow (see the class).
+        """
+        try:
+            if self._state == "running":
+                aborted = PipelineError("abort() was called", None, self._next_retire)
+                self._fail(self._run, aborted, None, None)
+                if self._contexts:
+                    self._lose_step(aborted)
+                if left := self._stop_workers():
+                    warnings.warn(_left_behind(left), RuntimeWarning, stacklevel=2)
+        finally:
+            self._reset_state()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.drain()
+        else:
+            self.abort()
 
     # --- shortcuts
 

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipelines.schedule.validate import CheckedPlan
+from pipelines.schedule.checked import CheckedPlan
 
 ORDERS = ("ready_first", "stage_descending")
 

@@ -5,12 +5,12 @@ Rules and names: SWPipeline API Reference, data classes (SWP-1 to SWP-8).
 
 from __future__ import annotations
 
-import dis
 import sys
-import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
+
+from pipelines.schedule.namesakes import builds_a_dict
 
 DEFAULT_STREAM = "default"
 
@@ -71,10 +71,7 @@ class PipelineTask:
     shared_writes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # A dict with two tasks of one name keeps the first task and the second's settings, and says nothing: the plan
-        # never sees the second. A list of pairs would keep both, but `schedule` is documented as a dict. So the only
-        # trace is the comparison that the dict makes, and the validator asks for it.
-        self._met_namesake = False
+        self._dropped_a_namesake = False  # see namesakes.py
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -82,22 +79,9 @@ class PipelineTask:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PipelineTask):
             return NotImplemented
-        if self.name == other.name and self.fn != other.fn and not _is_comparison(sys._getframe(1)):
-            self._met_namesake = other._met_namesake = True
+        if self.name == other.name and self.fn != other.fn and builds_a_dict(sys._getframe(1), self):
+            self._dropped_a_namesake = True  # a dict compares the key that it has, `self`, with the one to be put in
         return self.name == other.name
-
-
-_COMPARISONS = {dis.opmap["COMPARE_OP"], dis.opmap["CONTAINS_OP"]}
-# Its own instruction up to Python 3.13, then a case of BINARY_OP, as the union of two dicts is.
-_LOOKUP = next(
-    (i.opcode, i.arg or 0) for i in dis.get_instructions(compile("a[b]", "", "eval")) if i.opname.startswith("BINARY")
-)
-
-
-def _is_comparison(caller: types.FrameType) -> bool:
-    """Whether the caller wrote `==`, `!=`, `in` or `schedule[task]`: asked by hand, and no dict was built."""
-    code, at = caller.f_code.co_code, caller.f_lasti
-    return code[at] in _COMPARISONS or (code[at], code[at + 1]) == _LOOKUP
 
 
 TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias used at run time by callers that check types)

@@ -152,6 +152,9 @@ class RecordingDevice(Device):
     def keep_alive(self, values: dict[str, Any], stream: Any) -> None:
         self.inner.keep_alive(values, stream)
 
+    def current_stream(self) -> Any:
+        return self.inner.current_stream()
+
     def open_thread(self, profile: bool) -> AbstractContextManager:
         return self.inner.open_thread(profile)
 

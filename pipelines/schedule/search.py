@@ -6,9 +6,11 @@ engine = SWPipeline(found.best.plan)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from typing import Any
 
 from pipelines.schedule.assignments import Assignment, Space, neighbours
@@ -19,11 +21,15 @@ from pipelines.schedule.plan import PipelinePlan, TaskRef, TaskSchedule, name_of
 from pipelines.schedule.predict import Prediction, prediction_of
 from pipelines.schedule.simulated import simulate
 from pipelines.schedule.simulator import stream_labels
+from pipelines.schedule.starts import starts
 from pipelines.schedule.validate import CheckedPlan, validate_plan
 
 _ITERATIONS = 48
 _ENUMERATED = 20_000
 _SIMULATED = 600
+_PATIENCE = 25
+_POLISHED = 100
+"""How many more are looked at for less memory and fewer streams when the period cannot get shorter."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,10 @@ class Found:
     exhaustive: bool
     """Every legal assignment was considered: there is no better one than the first. False: a local search."""
     simulated: int
-    """How many plans were simulated; the others cannot be better, by a bound on their period."""
+    """How many plans were simulated; the others cannot be better, by a bound on their period, or were not looked at."""
+    least_period_ns: float = 0.0
+    """No legal assignment has a shorter period, whatever it takes of memory: a first candidate that reaches it cannot be
+    beaten, found exhaustively or not."""
 
     @property
     def best(self) -> Candidate:
@@ -87,8 +96,10 @@ def search(
     tasks that share a GPU's compute units get streams of their own that gain nothing. `order`, `submit_ns`, `retire`:
     as for `simulate`.
 
-    Up to 20000 assignments are considered all; where there are more, a local search takes its steps from a few plain
-    starts, and `exhaustive` is False. PlanError: the dependencies are wrong (a cycle, an unknown name).
+    Up to 20000 assignments are considered all. Where there are more, `exhaustive` is False: a local search takes its
+    steps from greedy plans (starts.py), the most promising first, so that it is never worse than these, and then from
+    places near the best; it looks only at plans whose bound lets them be better, and simulates 600 at most. PlanError: the dependencies are wrong (a cycle, an
+    unknown name).
     """
     names = list(tasks)
     base = PipelinePlan({ref: TaskSchedule() for ref in names}, list(deps), list(inter_deps), None)
@@ -101,9 +112,9 @@ def search(
     if exhaustive:
         judge.all_of(choices, keep)
     else:
-        judge.climb(_starts(space))
+        judge.climb(starts(space, judge.durations, judge.rest))
     best = sorted(judge.fitting(), key=lambda candidate: candidate.rank)[:keep]
-    return Found(best, exhaustive, len(judge.seen))
+    return Found(best, exhaustive, len(judge.seen), judge.least())
 
 
 def _space(checked: CheckedPlan, resources: Mapping[Any, str] | None, max_depth: int, max_streams: int | None) -> Space:
@@ -115,15 +126,6 @@ def _space(checked: CheckedPlan, resources: Mapping[Any, str] | None, max_depth:
     keys = [("resource", where[name]) if name in where else ("task", name) for name in names]
     units = [numbers.setdefault(key, len(numbers)) for key in keys]
     return Space(names, checked.intra, checked.inter, units, max_depth, max_streams or len(names))
-
-
-def _starts(space: Space) -> Iterator[Assignment]:
-    """Serial; a stage and a stream for each step of the longest chain, as far as allowed."""
-    yield Assignment((0,) * len(space.names), (0,) * len(space.names))
-    own = tuple(min(unit, space.max_streams - 1) for unit in space.units)
-    yield Assignment((0,) * len(space.names), own)
-    for stages in islice(space.stage_choices(), 0, 2000, 50):
-        yield Assignment(stages, own)
 
 
 class _Judge:
@@ -143,7 +145,9 @@ class _Judge:
         self.durations = {name: row[0] for name, row in drawn(checked.names, durations, 1, 0).items()}
         self.memory, self.limit, self.simulation = memory, limit, simulation
         self.rest = self._rest()
+        self.turn = self._turn()
         self.seen: dict[Assignment, Candidate] = {}
+        self.most = _SIMULATED
 
     def fits(self, candidate: Candidate) -> bool:
         return self.limit is None or candidate.peak_memory <= self.limit
@@ -162,26 +166,68 @@ class _Judge:
                 periods = sorted([*periods, candidate.prediction.period_ns])[:keep]
 
     def climb(self, starts: Iterable[Assignment]) -> None:
-        """From each start to the best neighbour, as long as that is better."""
-        for start in starts:
-            at = start
-            while at is not None and len(self.seen) < _SIMULATED:
-                at = self._step(at)
+        """Look at all starts that can be the best; then from each, the best first, to a better neighbour as long as there
+        is one."""
+        begun, shortest = [], inf
+        for bound, start in sorted(((self.bound(start), start) for start in starts), key=lambda pair: pair[0]):
+            if bound > shortest:
+                break
+            candidate = self.candidate(start)
+            begun.append(start)
+            if self.fits(candidate):
+                shortest = min(shortest, candidate.prediction.period_ns)
+        for start in sorted(begun, key=self._key):
+            if self._climb(start) and self.most < _SIMULATED:  # as good as can be
+                return
+        self._kick(random.Random(0))
+
+    def _climb(self, at: Assignment) -> bool:
+        """To the top. False: there was no room for it."""
+        while len(self.seen) < self.most:
+            above = self._step(at)
+            if above is None:
+                return True
+            at = above
+        return False
+
+    def _kick(self, rng: random.Random) -> None:
+        """A few steps at random away from the best, and up again, until that has helped nobody for a while."""
+        idle = 0
+        while idle < _PATIENCE and len(self.seen) < self.most:
+            best = at = min(self.seen, key=self._key)
+            for _ in range(rng.randint(2, 4)):
+                at = rng.choice(list(neighbours(self.space, at)) or [at])
+            self._climb(at)
+            idle = 0 if min(self.seen, key=self._key) != best else idle + 1
+
+    def _key(self, choice: Assignment) -> tuple:
+        """Smaller is better; of equal ones it does not matter which."""
+        candidate = self.candidate(choice)
+        worth = candidate.rank[:4]
+        return (False, *worth) if self.fits(candidate) else (True, candidate.peak_memory, *worth)
 
     def _step(self, at: Assignment) -> Assignment | None:
-        def key(choice: Assignment) -> tuple:
-            candidate = self.candidate(choice)
-            return (not self.fits(candidate), candidate.rank)
-
-        best = min(neighbours(self.space, at), key=key, default=at)
-        return best if key(best) < key(at) else None
+        """The first better neighbour, in the order of what their bounds promise."""
+        here = self._key(at)
+        period = None if here[0] else self.candidate(at).prediction.period_ns
+        near = [(self.bound(choice), choice) for choice in neighbours(self.space, at)]
+        for bound, choice in sorted(near, key=lambda pair: pair[0]):
+            if period is not None and bound > period:
+                return None
+            if choice not in self.seen and len(self.seen) >= self.most:
+                return None
+            if self._key(choice) < here:
+                return choice
+        return None
 
     def candidate(self, choice: Assignment) -> Candidate:
         if choice not in self.seen:
             plan = self._plan(choice)
             timeline = simulate(plan, self.durations, iterations=_ITERATIONS, **self.simulation)
             prediction = prediction_of(timeline, stream_labels(validate_plan(plan)))
-            self.seen[choice] = Candidate(plan, prediction, peak_in_flight(timeline, self.memory))
+            self.seen[choice] = found = Candidate(plan, prediction, peak_in_flight(timeline, self.memory))
+            if self.fits(found) and prediction.period_ns <= self.least():  # what is left is memory and streams
+                self.most = min(self.most, len(self.seen) + _POLISHED)
         return self.seen[choice]
 
     def _plan(self, choice: Assignment) -> PipelinePlan:
@@ -193,16 +239,17 @@ class _Judge:
         return replace(self.base, schedule=schedule)
 
     def bound(self, choice: Assignment) -> float:
-        """No period can be shorter: the busiest stream, and for each stage what follows the wait for a place.
+        """No period can be shorter: the busiest stream, the longest way round by a dependency on the iteration before, and
+        for each stage what follows the wait for a place.
 
         A task of stage s of iteration i is submitted when iteration i + s - depth is retired, so a chain from it to the
-        iteration's end takes at most depth - s periods. Where progress() does not wait for the device only the first
-        holds.
+        iteration's end takes at most depth - s periods. Where progress() does not wait for the device that does not
+        hold.
         """
         loads: dict[int, int] = {}
         for name, stream in zip(self.space.names, choice.streams, strict=True):
             loads[stream] = loads.get(stream, 0) + self.durations[name]
-        bounds: list[float] = list(loads.values())
+        bounds: list[float] = [self.turn, *loads.values()]
         if self.simulation["retire"] == "finished":
             stage = dict(zip(self.space.names, choice.stages, strict=True))
             depth = max(choice.stages) + 1
@@ -217,3 +264,25 @@ class _Judge:
             for dep in self.space.intra[name]:
                 rest[dep] = max(rest[dep], rest[name])
         return rest
+
+    def _turn(self) -> int:
+        """Longest chain from a task to one of the iteration before that it waits for, both included, ns."""
+        longest = 0
+        for task in self.space.names:
+            ends = {task: self.durations[task]}
+            for name in self.space.names:
+                known = [ends[dep] for dep in self.space.intra[name] if dep in ends]
+                if known:
+                    ends[name] = max(known) + self.durations[name]
+            longest = max([longest, *(ends[dep] for dep in self.space.inter[task] if dep in ends)])
+        return longest
+
+    def least(self) -> float:
+        """What no assignment's period can be below."""
+        loads: dict[int, int] = {}
+        for name, unit in zip(self.space.names, self.space.units, strict=True):
+            loads[unit] = loads.get(unit, 0) + self.durations[name]
+        shares = [sum(loads.values()) / self.space.max_streams, *loads.values(), self.turn]
+        if self.simulation["retire"] == "finished":
+            shares.append(max(self.rest.values()) / self.space.max_depth)
+        return max(shares)

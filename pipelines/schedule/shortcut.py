@@ -2,72 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from pipelines.schedule.devices.tensors import OPAQUE, attributes, walk_tensors
+from pipelines.schedule.copies import _CACHE_TAG, _cache_val, _restore_val, with_tensors
+from pipelines.schedule.devices.tensors import walk_tensors
 from pipelines.schedule.plan import IterContext, PipelineTask
 
-_CACHE_TAG = object()  # what begins a cached value; no user value can hold it
+__all__ = ["_CACHE_TAG", "Shortcuts", "_GraftGrad", "_cache_val", "_restore_val"]
 
 Path = tuple[Any, ...]
-
-
-def _cache_val(value: Any) -> Any:
-    """A copy of `value` that owns its tensors: each is detached and cloned, and whether it required grad is kept.
-
-    Looks into dicts, lists, tuples (named ones too) and objects whose attributes hold tensors. Everything else is kept
-    as it is. Tags: t tensor, d dict, l list, u tuple, o object.
-    """
-    return _cache(value, set())
-
-
-def _cache(value: Any, above: set[int]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return (_CACHE_TAG, "t", value.detach().clone(), value.requires_grad)
-    if id(value) in above or not _holds_tensors(value):  # an object inside itself is kept as it is
-        return value
-    above = above | {id(value)}
-    if isinstance(value, dict):
-        parts = {key: _cache(part, above) for key, part in value.items()}
-        return (_CACHE_TAG, "d", OrderedDict(parts) if isinstance(value, OrderedDict) else parts)
-    if isinstance(value, list):
-        return (_CACHE_TAG, "l", [_cache(part, above) for part in value])
-    if isinstance(value, tuple):
-        return (_CACHE_TAG, "u", type(value), [_cache(part, above) for part in value])
-    return (_CACHE_TAG, "o", type(value), {key: _cache(part, above) for key, part in attributes(value).items()})
-
-
-def _holds_tensors(value: Any) -> bool:
-    """Containers always count, so that a later change of the original does not reach the copy."""
-    if isinstance(value, dict | list | tuple):
-        return True
-    return not isinstance(value, OPAQUE) and any(True for _ in walk_tensors(attributes(value)))
-
-
-def _restore_val(cached: Any) -> Any:
-    """The value again, with fresh leaf tensors each time, so no graph is walked twice. Tensor memory is shared with the
-    cache (no copy): a task that writes into a replayed tensor in place changes every later replay."""
-    if not (isinstance(cached, tuple) and cached and cached[0] is _CACHE_TAG):
-        return cached
-    tag, content = cached[1], cached[2]
-    if tag == "t":
-        return content.detach().requires_grad_(cached[3])
-    if tag == "d":
-        return type(content)((key, _restore_val(part)) for key, part in content.items())
-    if tag == "l":
-        return [_restore_val(part) for part in content]
-    if tag == "u":
-        parts = [_restore_val(part) for part in cached[3]]
-        return content(*parts) if hasattr(content, "_fields") else content(parts)
-    restored = content.__new__(content)
-    for key, part in cached[3].items():
-        object.__setattr__(restored, key, _restore_val(part))
-    return restored
 
 
 class _GraftGrad(torch.autograd.Function):
@@ -105,6 +52,11 @@ class Shortcuts:
         self.enabled: set[str] = set()
         self._recorded: dict[str, _Recorded] = {}
         self._promised: set[str] = set()  # a run that records is under way
+
+    @property
+    def recorded(self) -> set[str]:
+        """Tasks whose next run is a replay."""
+        return set(self._recorded)
 
     def enable(self, names: Iterable[str]) -> None:
         """The next run of each records, later ones replay."""
@@ -174,19 +126,7 @@ def _grafted(value: Any, zeros: list[torch.Tensor], used: list[torch.Tensor]) ->
     """`value` with every tensor that requires grad tied to what its task had used."""
     if not used:
         return value
-    if isinstance(value, torch.Tensor):
-        return _GraftGrad.apply(value, zeros, *used) if value.requires_grad else value
-    if isinstance(value, dict):
-        return type(value)((k, _grafted(v, zeros, used)) for k, v in value.items())
-    if isinstance(value, list):
-        return [_grafted(v, zeros, used) for v in value]
-    if isinstance(value, tuple):
-        parts = [_grafted(v, zeros, used) for v in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if _holds_tensors(value):
-        for key, part in attributes(value).items():
-            object.__setattr__(value, key, _grafted(part, zeros, used))
-    return value
+    return with_tensors(value, lambda t: _GraftGrad.apply(t, zeros, *used) if t.requires_grad else t)  # type: ignore[no-any-return]
 
 
 def _origin(tensor: torch.Tensor) -> Any:

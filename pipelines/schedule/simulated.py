@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.schedule.durations import Duration, Jitter, Spikes, drawn
+from pipelines.schedule.lanes import ORDERS as LANE_ORDERS
 from pipelines.schedule.order import enqueue_order, serial_order
 from pipelines.schedule.plan import PipelinePlan
 from pipelines.schedule.simulated_device import SimulatedDevice
@@ -35,7 +36,7 @@ def simulate(
     iterations: int = 100,
     engine: str = "SWPipeline",
     max_depth: int | None = None,
-    order: str | Sequence[str] = "ready_first",
+    order: str | Sequence[str] | None = None,
     submit_ns: int | Mapping[Any, int] = 0,
     retire: str = "finished",
     seed: int = 0,
@@ -44,7 +45,8 @@ def simulate(
 
     `durations`: task or name → ns, or a distribution, drawn with `seed`. `submit_ns`: what one submission takes of its
     host thread, for all tasks or by task. `max_depth`: iterations in flight, for DataFlowPipeline only (default: the
-    plan's depth). `order`: SWPipeline's submission order by its name, or the names themselves, unchecked.
+    plan's depth). `order`: that of the engine by its name (None: the engine's default), or for SWPipeline the names
+    themselves in their order of submission, unchecked.
 
     `retire` says what progress() waits for: that the iteration is "finished" (as on `cpu`, in the document's drawings,
     and on CUDA where the training loop reads its loss every step), or only "submitted" (as on CUDA otherwise: the host
@@ -72,8 +74,9 @@ def _checked(plan: PipelinePlan | CheckedPlan, engine: str) -> CheckedPlan:
     return plan if isinstance(plan, CheckedPlan) else validate_plan(plan, clocked=engine == "SWPipeline")
 
 
-def _simulation(work: Work, engine: str, order: str | Sequence[str], max_depth: int | None) -> Simulation:
+def _simulation(work: Work, engine: str, order: str | Sequence[str] | None, max_depth: int | None) -> Simulation:
     if engine == "SWPipeline":
+        order = "ready_first" if order is None else order
         names = enqueue_order(work.plan, order) if isinstance(order, str) else list(order)
         if sorted(names) != sorted(work.plan.names):
             raise ValueError(f"order={names}: name every task of the plan once")
@@ -83,7 +86,10 @@ def _simulation(work: Work, engine: str, order: str | Sequence[str], max_depth: 
     depth = work.plan.depth if max_depth is None else max_depth
     if depth < 1:
         raise ValueError(f"max_depth={depth}: at least one iteration must be in flight")
-    return DataFlowSimulation(work, serial_order(work.plan), depth)
+    order = "stages" if order is None else order
+    if order not in LANE_ORDERS:
+        raise ValueError(f"order={order!r}: DataFlowPipeline has {', '.join(map(repr, LANE_ORDERS))}")
+    return DataFlowSimulation(work, depth, order)
 
 
 def _submission(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[str, int]:

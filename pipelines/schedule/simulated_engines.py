@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
+from pipelines.schedule.lanes import Item, Periods, lane_order, lanes_of
+from pipelines.schedule.order import serial_order
 from pipelines.schedule.plan import DEFAULT_STREAM
 from pipelines.schedule.simulator import Simulation, Wait, Work
 from pipelines.schedule.timeline import RETIRE, SUBMIT
@@ -38,65 +41,76 @@ class ClockedSimulation(Simulation):
 
 
 class DataFlowSimulation(Simulation):
-    """DataFlowPipeline: a task fires when its dependencies were submitted and its iteration is in flight (SWP-55).
+    """DataFlowPipeline: a task fires when its dependencies were submitted, its iteration is in flight (SWP-55), and it
+    comes next in its lanes.
 
     At most `max_depth` iterations are in flight, so the document's second condition (fewer than `max_depth` pending
     submissions of the task) never decides anything that the third (the context exists) does not; `peak_pending` lets a
-    test see that (trap T10). Globally ordered tasks fire iteration by iteration, in the order of the plan's serial run:
-    fired as they become ready, one could wait for its turn before one that it keeps from being submitted.
+    test see that (trap T10).
     """
 
     engine = "DataFlowPipeline"
 
-    def __init__(self, work: Work, order: Sequence[str], max_depth: int) -> None:
+    def __init__(self, work: Work, max_depth: int, order: str) -> None:
         super().__init__(work)
-        self._order, self._max_depth = order, max_depth
+        self._order, self._max_depth = serial_order(self.plan), max_depth
         self._created = 0
-        self._fired: set[tuple[str, int]] = set()
-        self._done: set[tuple[str, int]] = set()
+        self._fired: set[Item] = set()
+        self._done: set[Item] = set()
         self.peak_pending = 0
-        self._ordered = [task for task in order if self.plan.schedule[task].globally_ordered]
-        self._then_same = {t: [u for u in work.plan.names if t in work.plan.intra[u]] for t in order}
-        self._then_next = {t: [u for u in work.plan.names if t in work.plan.inter[u]] for t in order}
+        self._periods = Periods()
+        self._lanes = lanes_of(self.plan, lane_order(self.plan, max_depth, order), order)
+        self._then_same = {t: [u for u in work.plan.names if t in work.plan.intra[u]] for t in work.plan.names}
+        self._then_next = {t: [u for u in work.plan.names if t in work.plan.inter[u]] for t in work.plan.names}
 
     def _main(self) -> Thread:
         self._advance(0, ())
         for iteration in range(self.work.iterations):
             yield from self._retire(iteration)
+            self._periods.end(iteration)
             self._advance(iteration + 1, [(self.host.now, RETIRE, "", iteration)])
         self._stop()
 
     def _advance(self, oldest: int, asked: Sequence[Wait]) -> None:
         """New iterations up to the limit; each fires what it can at once (the burst, SWP-57)."""
         while self._created < min(oldest + self._max_depth, self.work.iterations):
+            self._periods.begin(self._created)
             self._created += 1
             self.peak_pending = max(self.peak_pending, self._created - oldest)
-            for task in self._order:
-                self._try_fire(task, self._created - 1, asked)
+            self._fire([(task, self._created - 1) for task in self._order], asked)
+        if oldest < self._created == self.work.iterations:
+            self._periods.let_pass(self._created - 1, self._max_depth)
+            self._fire([(task, i) for i in range(oldest, self._created) for task in self._order], asked)
 
     def _after(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
         self._done.add((task, iteration))
-        asked = lengthening(asked)[-_KEPT_WAITS:]
-        for follower in self._then_same[task]:
-            self._try_fire(follower, iteration, asked)
-        for follower in self._then_next[task]:
-            self._try_fire(follower, iteration + 1, asked)
+        ready = [(follower, iteration) for follower in self._then_same[task]]
+        ready += [(follower, iteration + 1) for follower in self._then_next[task]]
+        for lane in self._lanes[task]:
+            if not lane.one_thread:
+                lane.advance()
+                ready += [item] if (item := lane.next(self._periods)) else []
+        self._fire(ready, lengthening(asked)[-_KEPT_WAITS:])
 
-    def _try_fire(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
-        if iteration >= self._created or (task, iteration) in self._fired or not self._is_next(task, iteration):
-            return
-        if not self._done.issuperset(self._dependencies(task, iteration)):
-            return
-        self._fired.add((task, iteration))
-        self._put(task, iteration, asked)
-        if self.plan.schedule[task].globally_ordered:
-            later, place = divmod(self._turns, len(self._ordered))
-            self._try_fire(self._ordered[place], later, asked)
+    def _fire(self, candidates: Sequence[Item], asked: Sequence[Wait]) -> None:
+        todo = deque(candidates)
+        while todo:
+            task, iteration = todo.popleft()
+            if self._can_fire(task, iteration):
+                self._fired.add((task, iteration))
+                self._put(task, iteration, asked)
+                for lane in self._lanes[task]:
+                    if lane.one_thread:
+                        lane.advance()
+                        todo += [item] if (item := lane.next(self._periods)) else []
 
-    def _is_next(self, task: str, iteration: int) -> bool:
-        if not self.plan.schedule[task].globally_ordered:
-            return True
-        return self._turns == iteration * len(self._ordered) + self._ordered.index(task)
+    def _can_fire(self, task: str, iteration: int) -> bool:
+        return (
+            iteration < self._created
+            and (task, iteration) not in self._fired
+            and self._done.issuperset(self._dependencies(task, iteration))
+            and all(lane.next(self._periods) == (task, iteration) for lane in self._lanes[task])
+        )
 
 
 class SerialSimulation(Simulation):

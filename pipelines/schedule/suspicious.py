@@ -5,23 +5,30 @@ Tasks that say nothing of what they use are warned about only where their names 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pipelines.schedule.checked import CheckedPlan, ancestors
 
+Before = Callable[[str, str, int], bool]
+"""(earlier, later, n): whether the engine submits `earlier` of an iteration before `later` of the n-th after it, because
+they share a stream."""
 
-def suspicious(checked: CheckedPlan, clocked: bool) -> list[str]:
+
+def suspicious(checked: CheckedPlan, clocked: bool, before: Before) -> list[str]:
     """What is legal but probably not meant (SWP-25)."""
-    before = ancestors(checked.intra)
+    above = ancestors(checked.intra)
     found = []
     names = checked.names
     for i, a in enumerate(names):
         for b in names[i + 1 :]:
-            if a in before[b] or b in before[a]:
+            if a in above[b] or b in above[a]:
                 continue
-            found += _race(checked, a, b, clocked)
-            if clocked and checked.stage(a) == checked.stage(b) and checked.stream(a) == checked.stream(b):
-                found += _order_by_name(checked, a, b)
+            in_order = before(a, b, 0) or before(b, a, 0)
+            race = [] if in_order else _race(checked, a, b)
+            found += race
+            one_place = checked.stage(a) == checked.stage(b) and checked.stream(a) == checked.stream(b)
+            if one_place and not race and (in_order or clocked):
+                found += _order_without_reason(checked, a, b, in_order)
     if clocked:
         found += [
             f"no task is in stage {stage}, so the pipeline is a period longer than it has to be: renumber the stages"
@@ -54,51 +61,61 @@ def _conflict(
     return sorted(used_by_both & {*writes, *other_writes})
 
 
-def _race(checked: CheckedPlan, a: str, b: str, clocked: bool) -> list[str]:
-    """Nothing orders the two within an iteration. By the clock, one stream does."""
-    used, one_stream = _overlap(checked, a, b), checked.stream(a) == checked.stream(b)
-    if not used or (clocked and one_stream):
+def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
+    """Nothing orders the two within an iteration."""
+    used = _overlap(checked, a, b)
+    if not used:
         return []
-    where = "have no clock that orders them" if one_stream else "are on different streams"
+    where = "are on different streams"
+    if checked.stream(a) == checked.stream(b):
+        one_thread = checked.schedule[a].thread_group == checked.schedule[b].thread_group
+        where = "have no clock that orders them" if one_thread else "are submitted by different threads"
     return [
         f"tasks {a!r} and {b!r} {where}, both use {', '.join(used)}, and neither depends on the other: a race. "
         "Add the dependency to intra_iter_deps"
     ]
 
 
-def _order_by_name(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    """The same stage and stream: only their names decide which comes first. On two streams they are meant to overlap."""
+def _order_without_reason(checked: CheckedPlan, a: str, b: str, in_order: bool) -> list[str]:
+    """The same stage and stream: only names, or chance, decide which comes first. On two streams they are meant to
+    overlap."""
     declared = [
         bool(t.reads or t.writes or t.shared_reads or t.shared_writes) for n in (a, b) if (t := checked.tasks.get(n))
     ]
     if declared == [True, True] and not _overlap(checked, a, b):
         return []
+    order = "is decided by their names" if in_order else "is left to chance: two threads submit them"
     return [
         f"tasks {a!r} and {b!r} share stage {checked.stage(a)} and a stream without a dependency between them: their "
-        "order is decided by their names. Add one to intra_iter_deps if one of them needs the other"
+        f"order {order}. Add one to intra_iter_deps if one of them needs the other"
     ]
 
 
-def unordered_state(checked: CheckedPlan) -> list[str]:
-    """A warning for each dependency that data flow lacks to use declared state as a serial run does.
+def unordered_state(checked: CheckedPlan, before: Before) -> list[str]:
+    """A warning for each dependency that is lacking to use declared state as a serial run does.
 
-    By the clock, what is later on a stream was submitted later: OptimizerStep(i-1) is before ZeroGrad(i) although nobody
-    said so. Data flow knows dependencies only. There X(i) is before Y(i+1) when Y depends on X (X(i) is before X(i+1): a
-    task becomes ready iteration after iteration, and has one thread and one stream), or when some (A, B) of
+    On one stream the engine may keep an order without a dependency (`before`): by the clock OptimizerStep(i-1) is before
+    ZeroGrad(i) although nobody said so. Apart from that X(i) is before Y(i+1) when Y depends on X (X(i) is before X(i+1):
+    a task becomes ready iteration after iteration, and has one thread and one stream), or when some (A, B) of
     inter_iter_deps has X before B and A before Y.
 
     Only `shared_reads` and `shared_writes` count: whether an old value would be wrong is for the user to say. Of
     dependencies that imply one another only the strongest is named. What nothing orders within an iteration is a race.
     """
-    upto = {name: found | {name} for name, found in ancestors(checked.intra).items()}
+    names = checked.names
+    first = {
+        name: (*deps, *(a for a in names if a != name and before(a, name, 0))) for name, deps in checked.intra.items()
+    }
+    upto = {name: found | {name} for name, found in ancestors(first).items()}
     kept = [(task, dep) for task, deps in checked.inter.items() for dep in deps]
+    kept += [(b, a) for a in names for b in names if a != b and before(a, b, 1)]
 
     def implied(later: str, earlier: str, by: Iterable[tuple[str, str]]) -> bool:
         return any(task in upto[later] and earlier in upto[dep] for task, dep in by)
 
     lacking = {
         (later, earlier)
-        for earlier in checked.names
+        for earlier in names
         for later in upto[earlier] - {earlier}
         if _shared_conflict(checked, later, earlier) and not implied(later, earlier, kept)
     }
@@ -108,6 +125,6 @@ def unordered_state(checked: CheckedPlan) -> list[str]:
 def _warning(checked: CheckedPlan, later: str, earlier: str) -> str:
     state = ", ".join(map(repr, _shared_conflict(checked, later, earlier)))
     return (
-        f"tasks {earlier!r} and {later!r} share {state}, and without a clock nothing keeps {later!r} behind {earlier!r} of "
-        f"the iteration before: add ({later!r}, {earlier!r}) to inter_iter_deps"
+        f"tasks {earlier!r} and {later!r} share {state}, and nothing keeps {later!r} behind {earlier!r} of the iteration "
+        f"before: add ({later!r}, {earlier!r}) to inter_iter_deps"
     )

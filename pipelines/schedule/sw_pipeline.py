@@ -83,6 +83,9 @@ class SWPipeline(_PipelineBase):
                 self._work_queues[name].put((iter_idx, name))
         self._began.pop(period - self.depth, None)
 
+    def _order(self) -> list[tuple[str, int]]:
+        return [(name, self._stages[name]) for name in self._enqueue_order]
+
     def _sequence_number(self, name: str, iter_idx: int) -> int:
         return self._numbers.pop((name, iter_idx))
 

@@ -13,36 +13,69 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipelines.schedule.checked import CheckedPlan
+from pipelines.schedule.corollaries import clock_problems, stage_problems
 from pipelines.schedule.errors import PlanError
+from pipelines.schedule.lanes import lane_order
 from pipelines.schedule.plan import PipelinePlan, PipelineTask, TaskRef, TaskSchedule, name_of
-from pipelines.schedule.suspicious import suspicious, unordered_state
+from pipelines.schedule.suspicious import Before, suspicious, unordered_state
 
 __all__ = ["CheckedPlan", "find_cycle", "validate_plan"]
 
 
 def validate_plan(
-    plan: PipelinePlan, *, clocked: bool = True, needs_functions: bool = False, max_depth: int | None = None
+    plan: PipelinePlan,
+    *,
+    clocked: bool = True,
+    needs_functions: bool = False,
+    max_depth: int | None = None,
+    order: str = "dependencies",
 ) -> CheckedPlan:
     """Resolve and check a plan. Raises PlanError (a ValueError) that lists every fault found and its remedy.
 
     `clocked` = stages count (SWPipeline); a data-flow engine ignores them, and with them corollaries 1 and 3.
-    `needs_functions` = every task must come with something to call. `max_depth` = DataFlowPipeline's, if known: with 1
-    no iteration overtakes another, and what is suspicious for that alone is not warned about.
+    `needs_functions` = every task must come with something to call. `max_depth` and `order` = DataFlowPipeline's. With a
+    `max_depth` of 1 no iteration overtakes another, and what is suspicious for that alone is not warned about; by
+    default the plan is looked at as if its dependencies alone gave an order.
     """
     problems: list[str] = []
     checked = _resolve(plan, problems)
-    problems += _check_settings(checked, clocked)
+    problems += _check_settings(checked)
+    if clocked:
+        problems += stage_problems(checked)
     if needs_functions:
         problems += _check_functions(checked)
     problems += _check_cycles(checked)
     if clocked and not problems:
-        problems += _check_corollary_1(checked) + _check_corollary_3(checked) + _check_depth(plan, checked)
+        problems += clock_problems(checked) + _check_depth(plan, checked)
     if problems:
         raise PlanError(problems)
-    checked.warnings += suspicious(checked, clocked)
-    if not clocked and max_depth != 1:
-        checked.warnings += unordered_state(checked)
+    if not clocked and order == "stages" and (ignored := clock_problems(checked)):
+        checked.warnings.append(
+            "no clock could run these stages, so each stream takes one iteration after the other, in the order of a serial "
+            'run. Correct them, or pass order="dependencies" if the dependencies are all that counts: '
+            + "; ".join(ignored)
+        )
+    before = _first_on_stream(checked, clocked, max_depth, order)
+    checked.warnings += suspicious(checked, clocked, before)
+    if (checked.depth if clocked else max_depth) != 1:
+        checked.warnings += unordered_state(checked, before)
     return checked
+
+
+def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None, order: str) -> Before:
+    """Whether the engine keeps a task behind another of the same stream without a dependency: see suspicious.Before."""
+    if not clocked and order == "dependencies":
+        return lambda earlier, later, iterations: False
+    stages = lane_order(checked, checked.depth if clocked or max_depth is None else max_depth)
+    places = {name: place for place, name in enumerate(stages)}
+
+    def before(earlier: str, later: str, iterations: int) -> bool:
+        a, b = checked.schedule[earlier], checked.schedule[later]
+        if checked.stream(earlier) != checked.stream(later) or (clocked and a.thread_group != b.thread_group):
+            return False
+        return (stages[earlier], places[earlier]) < (stages[later] + iterations, places[later])
+
+    return before
 
 
 def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
@@ -56,7 +89,7 @@ def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
             problems.append(f"task {name!r} is in `schedule` twice, as object and as name: keep one of the two")
         checked.schedule[name] = settings
         _remember(ref, checked, problems)
-        if isinstance(ref, PipelineTask) and ref._met_namesake:
+        if isinstance(ref, PipelineTask) and ref._dropped_a_namesake:
             problems.append(_two_functions(name))
     checked.intra = _resolve_deps("intra_iter_deps", plan.intra_iter_deps, checked, problems)
     checked.inter = _resolve_deps("inter_iter_deps", plan.inter_iter_deps, checked, problems)
@@ -74,7 +107,10 @@ def _remember(ref: TaskRef, checked: CheckedPlan, problems: list[str]) -> None:
 
 
 def _two_functions(name: str) -> str:
-    return f"two different tasks are called {name!r}: names are identities, give one of them another name"
+    return (
+        f"two different tasks are called {name!r}: names are identities, and a dict keeps the first task with the second's "
+        "settings. Make the tasks anew, one of them with another name"
+    )
 
 
 def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems: list[str]) -> dict:
@@ -106,7 +142,7 @@ def _unknown(kind: str, task: str, dep: str, name: str, checked: CheckedPlan) ->
     return f"{kind}: ({task!r}, {dep!r}) names task {name!r}, which is not in `schedule`: {hint}"
 
 
-def _check_settings(checked: CheckedPlan, clocked: bool) -> list[str]:
+def _check_settings(checked: CheckedPlan) -> list[str]:
     problems = []
     for name, s in checked.schedule.items():
         if not isinstance(s, TaskSchedule):
@@ -114,8 +150,6 @@ def _check_settings(checked: CheckedPlan, clocked: bool) -> list[str]:
             continue
         if not name:
             problems.append("a task has an empty name: give it one")
-        if clocked and (not isinstance(s.stage, int) or isinstance(s.stage, bool) or s.stage < 0):
-            problems.append(f"task {name!r} has stage {s.stage!r}: a stage is a whole number from 0")
         if not isinstance(s.thread_group, str) or not s.thread_group:
             problems.append(f"task {name!r} has thread_group {s.thread_group!r}: a group is a name")
     return problems
@@ -172,42 +206,6 @@ def find_cycle(deps: dict[str, tuple[str, ...]]) -> list[str] | None:
                 on_path.add(dep)
                 todo.append(iter(deps.get(dep, ())))
     return None
-
-
-def _check_corollary_1(checked: CheckedPlan) -> list[str]:
-    """SWP-17: what a task waits for in its own iteration must not be in a later stage.
-
-    The document's own P/Q/R examples of ready-first break this rule (R of stage 0 depends on Q of stage 1), so they are
-    refused (trap T4); with (R, Q) in inter_iter_deps they are legal.
-    """
-    problems = []
-    for task, deps in checked.intra.items():
-        for dep in deps:
-            mine, theirs = checked.stage(task), checked.stage(dep)
-            if theirs > mine:
-                problems.append(
-                    f"corollary 1: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the same iteration, "
-                    f"which is submitted {theirs - mine} period(s) later: a deadlock. Move {dep!r} to stage {mine} or "
-                    f"lower, or {task!r} to stage {theirs} or higher, or use inter_iter_deps if {task!r} needs the "
-                    f"{dep!r} of the iteration before"
-                )
-    return problems
-
-
-def _check_corollary_3(checked: CheckedPlan) -> list[str]:
-    """SWP-19: what a task waits for in the iteration before may be at most one stage later."""
-    problems = []
-    for task, deps in checked.inter.items():
-        for dep in deps:
-            mine, theirs = checked.stage(task), checked.stage(dep)
-            k = theirs - mine
-            if k > 1:
-                problems.append(
-                    f"corollary 3: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the iteration "
-                    f"before, k = {theirs} - {mine} = {k} > 1: that is submitted {k - 1} period(s) later, a deadlock in "
-                    f"any order. Move {dep!r} to stage {mine + 1} or lower, or {task!r} to stage {theirs - 1} or higher"
-                )
-    return problems
 
 
 def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:

@@ -45,7 +45,7 @@ stretches AS (
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- The profiler step.
-    sum(CASE WHEN s.compute > 0 OR s.comm > 0 THEN s.dur_ns ELSE 0 END) AS kernels_ns,  -- With kernels launched in the step, ns.
+    sum(CASE WHEN s.compute > 0 THEN s.dur_ns ELSE 0 END) AS compute_ns,  -- With computing kernels launched in the step, ns.
     sum(CASE WHEN s.comm > 0 THEN s.dur_ns ELSE 0 END) AS comm_ns,  -- With communication launched in the step, ns.
     sum(CASE WHEN s.comm > 0 AND s.compute > 0 THEN s.dur_ns ELSE 0 END) AS overlapped_ns,  -- With both, ns.
     sum(CASE WHEN s.htod > 0 THEN s.dur_ns ELSE 0 END) AS htod_ns,  -- With copies to the device launched in the step, ns.

@@ -37,7 +37,7 @@ SELECT
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,  -- In the data loader, ns; NULL where the trace's steps have none.
     CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.stall_ns, 0) END AS stall_ns,  -- In it while no GPU work ran, ns; NULL where the trace's steps have none.
     CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.htod_ns, 0) END AS htod_ns,  -- Copies to the device, ns; NULL without GPU work.
-    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.kernels_ns, 0) END AS comp_ns,  -- Kernels, ns; NULL without GPU work.
+    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.compute_ns, 0) END AS comp_ns,  -- Computing kernels, ns; NULL without GPU work.
     CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.save_ns, 0) END AS save_ns,  -- Copies to the host and annotations that save, ns; NULL without GPU work.
     i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modelled operators.
     coalesce(c.n_comm, 0) AS n_comm,  -- Communication kernels.

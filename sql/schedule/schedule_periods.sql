@@ -1,5 +1,5 @@
 -- One row: a run with its measured period, the work of its busiest stream, and what a simulation predicts.
--- How: the period is the mean distance between the ends of iterations in the middle half of the run; the ideal is the longest sum of median task times on one stream (PRB-20, PRB-21).
+-- How: the period is the mean distance between the ends of iterations in the middle half of the run; the ideal is the longest sum of median task times on one stream (PRB-20, PRB-21). Of a globally ordered task, a collective, the shortest time counts: what it takes longer, it waits for other ranks.
 WITH timed AS (
     -- By the device where it has events of its own, else by the host.
     SELECT
@@ -33,14 +33,12 @@ ranked AS (
     FROM timed
     WHERE begin_ns IS NOT NULL AND finish_ns IS NOT NULL
 ),
-medians AS (
-    SELECT run_id, task, task_ns FROM ranked WHERE place = (n + 1) // 2
-),
 streams AS (
     SELECT r.run_id, p.stream, sum(m.task_ns) AS busy_ns
     FROM schedule_runs AS r
     JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash
-    JOIN medians AS m ON m.run_id = r.run_id AND m.task = p.task
+    JOIN ranked AS m
+        ON m.run_id = r.run_id AND m.task = p.task AND m.place = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END
     GROUP BY r.run_id, p.stream
 ),
 ideal AS (

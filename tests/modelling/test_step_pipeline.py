@@ -119,7 +119,7 @@ def test_a_step_of_a_pipeline_s_rank() -> None:
     us = 1000
     assert rows_of(events, "step_pipeline", columns) == [
         (
-            *(100 * us, 25 * us, 15 * us, 4 * us, 25 * us, 65 * us, 2 * us, near(0.65), "comp"),
+            *(100 * us, 25 * us, 15 * us, 4 * us, 25 * us, 45 * us, 2 * us, near(0.45), "comp"),
             # 140 to 190 with a gap of 10 in which only the transfer ran
             *(30 * us, 10 * us, near(10 / 50), 40 * us, 10 * us, None, None, False),
         )

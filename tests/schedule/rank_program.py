@@ -1,10 +1,14 @@
-"""One rank of test_ranks.py: python -m tests.schedule.rank_program RANK WORLD STORE KIND BATCHES -> one JSON line."""
+"""One rank of test_ranks.py: python -m tests.schedule.rank_program RANK WORLD STORE -> one JSON object, kind → what came."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import torch
@@ -20,62 +24,140 @@ from pipelines.schedule import (
     TaskSchedule,
 )
 
+NAMES = ("SWPipeline", "DataFlowPipeline", "serial")
 
-def plan(order: list[str]) -> PipelinePlan:
-    """Two collectives on two streams and two threads, and a dense task that has none."""
 
-    def collective(name: str, sign: int) -> PipelineTask:
+class Rank:
+    """The plan's tasks on this rank: two collectives on two streams and two threads, and a dense task between them."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.order: list[str] = []
+        self.sums: list[float] = []
+        self.dense_fails_in: int | None = None
+
+    def collective(self, name: str, sign: int) -> PipelineTask:
         def fn(ctx: IterContext) -> None:
             value = torch.tensor([float(sign * (ctx.iter_idx + 1))])
             dist.all_reduce(value)
-            order.append(f"{name}{ctx.iter_idx}")
-            # A collective that met another one's partner has another sum.
-            assert value.item() == sign * (ctx.iter_idx + 1) * dist.get_world_size(), (name, value.item())
+            self.order.append(f"{name}{ctx.iter_idx}")
+            self.sums.append(value.item() / sign)
 
         return PipelineTask(name, fn)
 
-    dist_task, dense, reduce = (
-        collective("dist", 1),
-        PipelineTask("dense", lambda ctx: None),
-        collective("reduce", -1000),
-    )
-    return PipelinePlan(
-        schedule={
-            dist_task: TaskSchedule(stage=0, stream="data_dist", thread_group="io", globally_ordered=True),
-            dense: TaskSchedule(stage=1),
-            reduce: TaskSchedule(stage=1, globally_ordered=True),
-        },
-        intra_iter_deps=[(dense, dist_task), (reduce, dense)],
-    )
+    def dense(self, ctx: IterContext) -> None:
+        if ctx.iter_idx == self.dense_fails_in:
+            raise ValueError("no such row")
 
+    def plan(self) -> PipelinePlan:
+        first, dense, reduce = (
+            self.collective("dist", 1),
+            PipelineTask("dense", self.dense),
+            self.collective("reduce", -1),
+        )
+        return PipelinePlan(
+            schedule={
+                first: TaskSchedule(stage=0, stream="data_dist", thread_group="io", globally_ordered=True),
+                dense: TaskSchedule(stage=1),
+                reduce: TaskSchedule(stage=1, globally_ordered=True),
+            },
+            intra_iter_deps=[(dense, first), (reduce, dense)],
+        )
 
-def data(kind: str, batches: int) -> Any:
-    yield from range(batches)
-    if kind == "broken data":
-        raise OSError("disk")
+    def engine(self, name: str) -> Any:
+        return DataFlowPipeline(self.plan(), 3, "cpu") if name == "DataFlowPipeline" else SWPipeline(self.plan(), "cpu")
 
-
-def main(rank: int, world: int, store: str, kind: str, batches: int) -> dict[str, Any]:
-    limit = timedelta(seconds=60)
-    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world, timeout=limit)
-    found: dict[str, Any] = {}
-    for name in ("SWPipeline", "DataFlowPipeline", "serial"):
-        order: list[str] = []
-        pipe = DataFlowPipeline(plan(order), 3, "cpu") if name == "DataFlowPipeline" else SWPipeline(plan(order), "cpu")
-        error = None
+    def go(self, pipe: Any, name: str, data: Any) -> dict[str, Any]:
+        """One run, drained, and what it left."""
+        self.order, self.sums, error, retired = [], [], None, []
         try:
-            (pipe.run_serial if name == "serial" else pipe.run)(data(kind if rank == 1 else "", batches))
+            (pipe.run_serial if name == "serial" else pipe.run)(
+                data, on_retire=lambda ctx: retired.append(ctx.iter_idx)
+            )
         except PipelineError as raised:
             error = str(raised)
         pipe.drain()
-        found[name] = {"order": order, "leftover": pipe.leftover, "error": error}
-        dist.barrier()
-        if error:
-            break  # the collectives in flight may have met on one rank only
-    dist.destroy_process_group()
+        leftover, pipe.leftover = pipe.leftover, []
+        right = sorted(self.sums) == sorted(2.0 * (i + 1) for i in retired for _ in range(2))
+        return {"order": self.order, "leftover": leftover, "error": error, "retired": retired, "right": right}
+
+
+def data(batches: int, *, broken: bool) -> Iterator[int]:
+    yield from range(batches)
+    if broken:
+        raise OSError("disk")
+
+
+def ends_of_data(rank: Rank, *, broken: bool) -> dict[str, Any]:
+    """Rank 1 has fewer batches. Each engine runs twice in the same process group, the second time over five good ones."""
+    found: dict[str, Any] = {}
+    for name in NAMES:
+        pipe = rank.engine(name)
+        batches = data(4, broken=broken) if rank.rank else range(7)
+        found[name] = rank.go(pipe, name, batches)
+        found[f"{name} again"] = rank.go(pipe, name, range(5))
+    return found
+
+
+def stopped_inside(rank: Rank, name: str, anew: Callable[[], None]) -> dict[str, Any]:
+    """A task fails on rank 1 alone. What follows: another run, another engine, and new process groups."""
+    pipe = rank.engine(name)
+    pipe._agreement._timeout_s, pipe.join_timeout_s = 2.0, 0.5
+    rank.dense_fails_in = 2 if rank.rank == 1 else None
+    first = rank.go(pipe, name, range(8))
+    rank.dense_fails_in, refused = None, []
+    for again in (pipe.run, pipe.run_serial, lambda data: pipe.run_one_serial_iter(0), rank.engine(name).run):
+        try:
+            again(range(5))
+        except PipelineError as raised:
+            refused.append(str(raised))
+    anew()
+    return {"first": first, "refused": refused, "anew": rank.go(pipe, name, range(5))}
+
+
+def out_of_step(rank: Rank, kind: str) -> dict[str, Any]:
+    """Rank 1 begins another run in the midst of the first, or replays what the other runs."""
+    # With order="stages" a drain on one rank waits for the other's next batch, as by the clock, until the time is up.
+    pipe = DataFlowPipeline(rank.plan(), 3, "cpu", order="dependencies")
+    if kind == "other shortcuts" and rank.rank == 1:
+        pipe.enable_shortcut("dist")
+    elif kind == "drains early" and rank.rank == 1:
+        source = pipe.fill_pipeline(range(8))
+        pipe.progress(source)
+        pipe.drain()
+    return {"first": rank.go(pipe, "DataFlowPipeline", range(8)), "second": rank.go(pipe, "DataFlowPipeline", [])}
+
+
+def main(number: int, world: int, store: str) -> dict[str, Any]:
+    groups = count()
+
+    def join(seconds: float = 60) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        where, limit = f"file://{store}{next(groups)}", timedelta(seconds=seconds)
+        dist.init_process_group("gloo", where, rank=number, world_size=world, timeout=limit)
+
+    def own_threads() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name.startswith(("pipeline ", "cpu stream "))]
+
+    found: dict[str, Any] = {}
+    for kind in ("fewer batches", "broken data"):
+        join()
+        found[kind] = ends_of_data(Rank(number), broken=kind == "broken data")
+    join()
+    rank = Rank(number)  # iterations in flight are each rank's own business
+    found["other depth"] = rank.go(DataFlowPipeline(rank.plan(), 3 + 2 * number, "cpu"), "", range(6))
+    for kind in ("drains early", "other shortcuts"):
+        join()
+        found[kind] = out_of_step(Rank(number), kind)
+    found["threads"] = own_threads()
+    for name in NAMES[:2]:
+        join(seconds=3)
+        found[f"stopped inside {name}"] = stopped_inside(Rank(number), name, join)
     return found
 
 
 if __name__ == "__main__":
-    rank, world, store, kind, batches = sys.argv[1:]
-    print(json.dumps(main(int(rank), int(world), store, kind, int(batches))))
+    number, world, store = sys.argv[1:]
+    print(json.dumps(main(int(number), int(world), store)), flush=True)
+    os._exit(0)  # a thread that sits in a collective cannot be ended, and would hold up the process group's end

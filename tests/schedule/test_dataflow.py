@@ -49,7 +49,7 @@ class Held:
 
 def held(max_depth: int = 2) -> tuple[DataFlowPipeline, Held]:
     plan = plan_of({"a": 0, "b": 0, "c": 0}, [("c", "a"), ("c", "b")], [("b", "c")])
-    pipe = DataFlowPipeline(plan, max_depth, "cpu")
+    pipe = DataFlowPipeline(plan, max_depth, "cpu", order="dependencies")
     return pipe, Held(pipe)
 
 
@@ -86,7 +86,7 @@ def test_swp_56_done_means_submitted_not_run() -> None:
 
 def test_swp_57_a_completed_task_fires_its_followers_of_this_and_the_next_iteration() -> None:
     plan = plan_of({"a": 0, "b": 0, "c": 0}, [("b", "a")], [("c", "a")])
-    pipe = DataFlowPipeline(plan, 2, "cpu")
+    pipe = DataFlowPipeline(plan, 2, "cpu", order="dependencies")
     queue = Held(pipe)
     pipe._try_advance(iter(range(2)))
     assert queue.fired == [(0, "a"), (0, "c"), (1, "a")]

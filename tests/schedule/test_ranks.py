@@ -18,42 +18,86 @@ gloo = pytest.mark.skipif(
 )
 
 
-def run_ranks(tmp_path: Path, kind: str, batches: list[int]) -> list[dict[str, Any]]:
-    """What each rank printed. A rank that hangs fails the test after two minutes."""
+ENGINES = ("SWPipeline", "DataFlowPipeline", "serial")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two ranks saw, by kind. A rank that hangs fails the tests after three minutes."""
+    store = tmp_path_factory.mktemp("ranks") / "store"
     program = [sys.executable, "-m", "tests.schedule.rank_program"]
-    ranks = [
+    running = [
         subprocess.Popen(
-            [*program, str(rank), str(len(batches)), str(tmp_path / "store"), kind, str(n)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            [*program, str(rank), "2", str(store)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        for rank, n in enumerate(batches)
+        for rank in range(2)
     ]
     try:
-        outputs = [rank.communicate(timeout=120) for rank in ranks]
+        outputs = [rank.communicate(timeout=180) for rank in running]
     finally:
-        for rank in ranks:
+        for rank in running:
             rank.kill()
-    for rank, (_, err) in zip(ranks, outputs, strict=True):
+    for rank, (_, err) in zip(running, outputs, strict=True):
         assert rank.returncode == 0, err
     return [json.loads(out) for out, _ in outputs]
 
 
 @gloo
-def test_swp_67_a_rank_with_fewer_batches_ends_all_ranks(tmp_path: Path) -> None:
-    long, short = run_ranks(tmp_path, "uneven", [7, 4])
-    for name in ("SWPipeline", "DataFlowPipeline", "serial"):
+def test_swp_67_a_rank_with_fewer_batches_ends_all_ranks(ranks: list[dict[str, Any]]) -> None:
+    long, short = (rank["fewer batches"] for rank in ranks)
+    for name in ENGINES:
         assert long[name]["order"] == short[name]["order"]
         assert sorted(long[name]["order"]) == sorted(f"{t}{i}" for t in ("dist", "reduce") for i in range(4))
         assert long[name]["leftover"] == [4]  # taken when the other rank had none; kept, not lost
         assert short[name]["leftover"] == []
         assert long[name]["error"] is None
+        assert long[f"{name} again"]["right"] and short[f"{name} again"]["right"]
 
 
 @gloo
-def test_swp_39_a_rank_whose_data_breaks_stops_all_ranks(tmp_path: Path) -> None:
-    whole, broken = run_ranks(tmp_path, "broken data", [7, 4])
-    assert broken["SWPipeline"]["error"] == "the data iterator failed when asked for iteration 4: OSError: disk"
-    assert whole["SWPipeline"]["error"] == "the data iterator of another rank failed at iteration 4"
+def test_swp_39_after_a_data_error_of_one_rank_all_have_finished_the_same_iterations(
+    ranks: list[dict[str, Any]],
+) -> None:
+    """The error comes when all that the ranks began is through, so the next run meets the right partners."""
+    whole, broken = (rank["broken data"] for rank in ranks)
+    for name in ENGINES:
+        assert broken[name]["error"] == "the data iterator failed when asked for iteration 4: OSError: disk"
+        assert whole[name]["error"] == "the data iterator of another rank failed at iteration 4"
+        assert whole[name]["leftover"] == [4] and broken[name]["leftover"] == []
+        for rank in (whole, broken):
+            assert rank[name]["retired"] == [0, 1, 2, 3] and rank[name]["right"]
+            assert sorted(rank[name]["order"]) == sorted(f"{t}{i}" for t in ("dist", "reduce") for i in range(4))
+            again = rank[f"{name} again"]
+            assert (again["error"], again["retired"], again["right"]) == (None, [0, 1, 2, 3, 4], True)
+
+
+@gloo
+def test_ranks_may_hold_more_or_fewer_iterations_in_flight(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert (rank["other depth"]["error"], rank["other depth"]["right"]) == (None, True)
+        assert rank["other depth"]["retired"] == list(range(6))
+
+
+@gloo
+@pytest.mark.parametrize("kind, what", [("drains early", "the same run"), ("other shortcuts", "the same plan")])
+def test_ranks_that_do_not_do_the_same_are_told_before_they_mix_their_iterations(
+    ranks: list[dict[str, Any]], kind: str, what: str
+) -> None:
+    for rank in ranks:
+        assert what in rank[kind]["first"]["error"]
+        assert "may be out of step" in rank[kind]["second"]["error"]
+        assert rank["threads"] == []
+
+
+@gloo
+@pytest.mark.parametrize("name", ENGINES[:2])
+def test_swp_39_a_rank_that_was_stopped_inside_a_run_begins_no_other(ranks: list[dict[str, Any]], name: str) -> None:
+    """Rank 0 sits in a collective that rank 1 will never begin: whatever rank 1 began next would be taken for it."""
+    waits, fails = (rank[f"stopped inside {name}"] for rank in ranks)
+    assert fails["first"]["error"] == "task 'dense' failed in iteration 2: ValueError: no such row"
+    assert waits["first"]["error"] is not None
+    for rank in (waits, fails):
+        assert len(rank["refused"]) == 4  # the engine, in each way to run it, and another one
+        assert all("the collectives of the ranks may be out of step" in text for text in rank["refused"])
+        assert rank["first"]["retired"] == list(range(len(rank["first"]["retired"])))
+        assert (rank["anew"]["error"], rank["anew"]["right"], rank["anew"]["retired"]) == (None, True, [0, 1, 2, 3, 4])

@@ -57,7 +57,8 @@ def test_swp_70_the_dependency_that_is_named_is_the_one_whose_lack_trains_wrongl
     """The default stream of the simulated engine, whose times are the engine's: what runs between ZeroGrad and its step."""
 
     def order(inter: list[tuple[str, str]]) -> list[str]:
-        timeline = simulate(fused(inter), FUSED_NS, iterations=3, engine="DataFlowPipeline", max_depth=3)
+        flow = {"engine": "DataFlowPipeline", "max_depth": 3, "order": "dependencies"}
+        timeline = simulate(fused(inter), FUSED_NS, iterations=3, **flow)
         spans = sorted((s.start_ns, i, f"{s.task}{s.iteration}") for i, s in enumerate(timeline.spans))
         return [name for *_, name in spans if name[:-1] in MISSING]
 
@@ -65,17 +66,41 @@ def test_swp_70_the_dependency_that_is_named_is_the_one_whose_lack_trains_wrongl
     assert order([*FUSED_INTER, MISSING]) == [f"{name}{i}" for i in range(3) for name in MISSING]
 
 
-def test_swp_54_the_engine_warns_and_a_clocked_one_does_not() -> None:
+def test_swp_54_the_engine_warns_where_it_keeps_no_order_on_streams() -> None:
     pytest.importorskip("torch", reason="the engines need torch")
     from pipelines.schedule import DataFlowPipeline, SWPipeline
 
     with pytest.warns(PlanWarning, match=r"nothing keeps 'ZeroGrad' behind 'OptimizerStep'"):
-        DataFlowPipeline(fused(FUSED_INTER), 2, "cpu")
+        DataFlowPipeline(fused(FUSED_INTER), 2, "cpu", order="dependencies")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SWPipeline(fused(FUSED_INTER), "cpu")
-        DataFlowPipeline(fused(FUSED_INTER), 1, "cpu")
-        DataFlowPipeline(fused([*FUSED_INTER, MISSING]), 2, "cpu")
+        DataFlowPipeline(fused(FUSED_INTER), 5, "cpu")
+        DataFlowPipeline(fused(FUSED_INTER), 1, "cpu", order="dependencies")
+        DataFlowPipeline(fused([*FUSED_INTER, MISSING]), 2, "cpu", order="dependencies")
+
+
+def test_swp_25_no_engine_orders_two_iterations_across_streams() -> None:
+    """By the clock too EmbLookup(i+1) runs beside Backward(i) on another stream, and takes rows before their update."""
+    pytest.importorskip("torch", reason="the engines need torch")
+    from pipelines.schedule import DataFlowPipeline, SWPipeline
+
+    for engine in (lambda plan: SWPipeline(plan, "cpu"), lambda plan: DataFlowPipeline(plan, 5, "cpu")):
+        with pytest.warns(
+            PlanWarning, match=r"share 'table', and nothing keeps 'EmbLookup' behind 'Backward'"
+        ) as found:
+            engine(fused([]))
+        assert len(found) == 1
+
+
+def test_swp_25_two_threads_of_one_stream_keep_no_order() -> None:
+    make, use = (PipelineTask(n, print, writes=("x",)) for n in ("make", "use"))
+    plan = PipelinePlan({make: TaskSchedule(thread_group="a"), use: TaskSchedule(1, thread_group="b")}, [])
+    (warning,) = validate_plan(plan).warnings
+    assert "are submitted by different threads, both use ctx.x" in warning
+    silent = {PipelineTask(n, print): TaskSchedule(thread_group=n) for n in ("make", "use")}
+    (warning,) = validate_plan(PipelinePlan(silent, [])).warnings
+    assert "their order is left to chance" in warning
 
 
 def test_swp_25_without_a_clock_one_stream_orders_nothing_within_an_iteration() -> None:

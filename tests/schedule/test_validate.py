@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -136,14 +137,85 @@ def test_swp_37_names_are_unique_and_known() -> None:
         lambda a, b: dict([(a, TaskSchedule()), (b, TaskSchedule())]),
         lambda a, b: dict.fromkeys([a, b], TaskSchedule()),
         lambda a, b: {a: TaskSchedule()} | {b: TaskSchedule()},
+        lambda a, b: updated({a: TaskSchedule()}, {b: TaskSchedule()}),
+        lambda a, b: united({a: TaskSchedule()}, {b: TaskSchedule()}),
+        lambda a, b: written({a: TaskSchedule()}, b, TaskSchedule()),
+        lambda a, b: OrderedDict([(a, TaskSchedule()), (b, TaskSchedule())]),
     ],
-    ids=["literal", "comprehension", "unpacked", "dict", "fromkeys", "union"],
+    ids=["literal", "comprehension", "unpacked", "dict", "fromkeys", "union", "update", "|=", "written", "ordered"],
 )
 def test_swp_37_a_task_that_a_dict_dropped_for_its_name_is_noticed(write: Any) -> None:
     first, second = PipelineTask("a", nothing), PipelineTask("a", print)
     schedule = write(first, second)
     assert len(schedule) == 1
     refused(PipelinePlan(schedule, []), "two different tasks", "'a'")
+
+
+def updated(schedule: dict, other: dict) -> dict:
+    schedule.update(other)
+    return schedule
+
+
+def united(schedule: dict, other: dict) -> dict:
+    schedule |= other
+    return schedule
+
+
+def written(schedule: dict, task: PipelineTask, settings: TaskSchedule) -> dict:
+    schedule[task] = settings
+    return schedule
+
+
+def popped(tasks: dict, task: PipelineTask) -> Any:
+    return dict(tasks).pop(task)
+
+
+def removed(tasks: dict, task: PipelineTask) -> None:
+    copy = {**tasks}
+    del copy[task]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda tasks, b: tasks.get(b),
+        lambda tasks, b: tasks[b],
+        lambda tasks, b: b in tasks,
+        lambda tasks, b: tasks.setdefault(b, 7),
+        popped,
+        removed,
+        lambda tasks, b: [*tasks].index(b),
+        lambda tasks, b: [*tasks].count(b),
+        lambda tasks, b: {*tasks, b},
+        lambda tasks, b: set(tasks) | {b},
+        lambda tasks, b: set(tasks).union([b]),
+        lambda tasks, b: set(tasks).update([b]),
+        lambda tasks, b: {t for t in (*tasks, b)},
+        lambda tasks, b: set([*tasks, b]),
+        lambda tasks, b: frozenset(tasks) | {b},
+        lambda tasks, b: tasks.keys() | {b},
+        lambda tasks, b: tasks.keys() & {b},
+        lambda tasks, b: set(tasks) - {b},
+        lambda tasks, b: set(tasks) == {b},
+        lambda tasks, b: tasks == {b: 0},
+        lambda tasks, b: sorted([*tasks, b], key=lambda task: task.name)[0] == b,
+    ],
+    ids=str,
+)
+def test_two_tasks_of_one_name_that_a_dict_or_a_set_compares_are_no_duplicate(look: Any) -> None:
+    """Plans are built by functions, and twice: the tasks of one are looked up among those of the other."""
+    first, second = PipelineTask("a", nothing), PipelineTask("a", print)
+    plans = [PipelinePlan({task: TaskSchedule()}, []) for task in (first, second)]
+    look(plans[0].schedule, second)
+    look(plans[1].schedule, first)
+    for task, plan in zip((first, second), plans, strict=True):
+        assert validate_plan(plan).tasks == {"a": task}
+
+
+def test_the_task_that_a_refused_dict_dropped_may_have_a_plan_of_its_own() -> None:
+    first, second = PipelineTask("a", nothing), PipelineTask("a", print)
+    refused(PipelinePlan({first: TaskSchedule(), second: TaskSchedule()}, []), "two different tasks")
+    assert validate_plan(PipelinePlan({second: TaskSchedule()}, [])).tasks["a"] is second
 
 
 def test_swp_3_comparing_tasks_by_hand_leaves_a_later_plan_alone() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,37 +11,69 @@ import pytest
 torch = pytest.importorskip("torch", reason="the workloads need torch")
 
 from pipelines.schedule import DataFlowPipeline, IterContext, SWPipeline  # noqa: E402
+from pipelines.schedule.plan import name_of  # noqa: E402
 from pipelines.schedule.planfile import load_plan, plan_names  # noqa: E402
 from pipelines.schedule.workloads import SIZES, WORKLOADS, build  # noqa: E402
 
-ENGINES = ("serial", "sw", "stage_descending", "dataflow 1", "dataflow 5")
+ENGINES = ("sw", "stage_descending", *(f"dataflow {depth}" for depth in range(1, 7)))
+IMPLIED = {"ZeroGrad": "OptimizerStep", "Forward": "OptimizerStep", "WaitBatch": "InputDistWait"}
+"""Dependencies of the bundled plans that the document leaves to the stages."""
 
 
 def trained(
-    name: str, engine: str, seed: int = 0, iterations: int = 12, size: str = "tiny"
+    name: str,
+    engine: str,
+    seed: int = 0,
+    iterations: int = 12,
+    size: str = "tiny",
+    device: str = "cpu",
+    as_documented: bool = False,
 ) -> tuple[list[float], dict]:
     """Losses and weights after a run."""
     file = load_plan(name)
     work = build(file.workload, size, "cpu", seed)
     plan = file.plan({task.name: task for task in work.tasks()})
+    if as_documented:
+        plan.inter_iter_deps = [(a, b) for a, b in plan.inter_iter_deps if IMPLIED.get(name_of(a)) != name_of(b)]
     if engine.startswith("dataflow"):
-        DataFlowPipeline(plan, int(engine.split()[1]), "cpu").run(work.batches(iterations))
+        DataFlowPipeline(plan, int(engine.split()[1]), device).run(work.batches(iterations))
     elif engine == "serial":
-        SWPipeline(plan, "cpu").run_serial(work.batches(iterations))
+        SWPipeline(plan, device).run_serial(work.batches(iterations))
     else:
-        SWPipeline(plan, "cpu", order="ready_first" if engine == "sw" else engine).run(work.batches(iterations))
+        SWPipeline(plan, device, order="ready_first" if engine == "sw" else engine).run(work.batches(iterations))
     return [loss.item() for loss in work.losses], {key: value.clone() for key, value in work.weights().items()}
 
 
+@pytest.mark.parametrize("as_documented", [False, True], ids=["bundled", "as_documented"])
 @pytest.mark.parametrize("name", plan_names())
-def test_every_engine_trains_the_same_to_the_last_bit(name: str) -> None:
+def test_every_engine_trains_the_same_to_the_last_bit(name: str, as_documented: bool) -> None:
     losses, weights = trained(name, "serial")
     assert len(losses) == 12 and len(set(losses)) == 12
-    for engine in ENGINES[1:]:
-        other, others = trained(name, engine)
-        assert other == losses, engine
-        assert [key for key in weights if not torch.equal(weights[key], others[key])] == [], engine
+    for engine in ENGINES:
+        for device in ("cpu", "simulated"):
+            other, others = trained(name, engine, device=device, as_documented=as_documented)
+            assert other == losses, (engine, device)
+            assert [key for key in weights if not torch.equal(weights[key], others[key])] == [], (engine, device)
     assert trained(name, "serial", seed=1)[0] != losses
+
+
+def test_without_the_order_of_the_streams_the_documents_plan_trains_wrongly() -> None:
+    """Else the test above could not fail. The first copy waits until all iterations have begun, so chance has no part."""
+    file = load_plan("fused_sparse_dist")
+    work = build(file.workload, "tiny", "cpu", 0)
+    tasks = {task.name: task for task in work.tasks()}
+    begun, copy = threading.Event(), tasks["H2D"].fn
+    tasks["H2D"] = replace(tasks["H2D"], fn=lambda ctx: begun.wait(20) and copy(ctx))
+    plan = file.plan(tasks)
+    plan.inter_iter_deps = [(a, b) for a, b in plan.inter_iter_deps if IMPLIED.get(name_of(a)) != name_of(b)]
+    pipe = DataFlowPipeline(plan, 12, "simulated", order="dependencies")
+    data = pipe.fill_pipeline(work.batches(12))
+    begun.set()
+    while len(work.losses) < 12:
+        pipe.progress(data)
+    pipe.drain()
+    losses, _ = trained("fused_sparse_dist", "serial")
+    assert sum(a.item() != b for a, b in zip(work.losses, losses, strict=True)) > 6
 
 
 @pytest.mark.parametrize("name", plan_names())

@@ -89,6 +89,10 @@ class Device(ABC):
     def keep_alive(self, values: dict[str, Any], stream: Any) -> None:  # noqa: B027
         """Memory of tensors in `values` must not be reused before the stream's present and next work is done."""
 
+    def current_stream(self) -> Any:
+        """The stream of work that the caller launches itself; None where it does that without one."""
+        return None
+
     def open_thread(self, profile: bool) -> AbstractContextManager:
         """Entered by each thread that submits work. `profile` = run(emit_nvtx=True)."""
         return nullcontext()

@@ -34,6 +34,7 @@ class _Lane:
     def _work(self) -> None:
         while (job := self.jobs.get()) is not None:
             job()
+            del job  # else the last one's engine, and its batch, would live as long as this thread
             self.finished += 1
             # Who waits adds itself first and looks at `finished` after: if it is not seen here, it has seen this job.
             if self.waiting:
@@ -63,6 +64,7 @@ class CpuStream:
     def __init__(self, name: str | None = None) -> None:
         self.name = name
         self._lane: _Lane | None = None
+        self._before: _Lane | None = None
         self._lock = Lock()
 
     def __repr__(self) -> str:
@@ -72,7 +74,10 @@ class CpuStream:
         """Run `job` after all that was put before. `job` must not raise."""
         with self._lock:
             if self._lane is None:
-                self._lane = _Lane(self.name or "unnamed")
+                self._lane, before = _Lane(self.name or "unnamed"), self._before
+                if before is not None and before.thread.is_alive():  # another engine closed what this one still uses
+                    self._lane.launched += 1
+                    self._lane.jobs.put(partial(before.wait_for, before.launched))
             self._lane.launched += 1
             self._lane.jobs.put(job)
 
@@ -89,9 +94,12 @@ class CpuStream:
         """Finish what was put and end the thread. False when it did not end: it is left behind, nobody waits for it."""
         with self._lock:
             lane, self._lane = self._lane, None
-        if lane is None or lane.thread is current_thread():
+            if lane is None:
+                return True
+            self._before = lane
+            lane.jobs.put(None)
+        if lane.thread is current_thread():
             return True
-        lane.jobs.put(None)
         lane.thread.join(timeout_s)
         if lane.thread.is_alive():
             lane.abandon()

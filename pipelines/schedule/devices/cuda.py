@@ -83,6 +83,9 @@ class CudaDevice(Device):
         for tensor in cuda_tensors(values):
             tensor.record_stream(stream)
 
+    def current_stream(self) -> torch.cuda.Stream:
+        return torch.cuda.current_stream(self.index)
+
     def open_thread(self, profile: bool) -> AbstractContextManager:
         stack = ExitStack()
         stack.enter_context(torch.cuda.device(self.index))

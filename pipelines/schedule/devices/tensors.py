@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,28 +13,41 @@ import torch
 # Not looked into: their tensors are the model's, which outlive the iteration.
 OPAQUE = (torch.nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType, torch.optim.Optimizer)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
+_PLAIN_TYPES = frozenset(_PLAIN)
+_CONTAINERS = (list, tuple, set, frozenset, deque)
+_WITHOUT_ATTRIBUTES = frozenset((dict, *_CONTAINERS))
+_LONG = 1_000
+_LOOKED_AT = 64
 
 
 def children(value: Any) -> Iterator[tuple[Any, Any]]:
-    """(key or attribute or position, part) of a container or an object with attributes; nothing for a leaf."""
+    """(key or attribute or position, part) of a container or an object with attributes; nothing for a leaf, and for what
+    holds only plain values."""
     if isinstance(value, _PLAIN + OPAQUE):
         return
     if isinstance(value, dict):
-        yield from list(value.items())
-    elif isinstance(value, list | tuple | set | frozenset | deque):
+        if not _PLAIN_TYPES.issuperset(map(type, value.values())):
+            yield from list(value.items())
+    elif isinstance(value, _CONTAINERS) and not _PLAIN_TYPES.issuperset(map(type, value)):
         yield from enumerate(list(value))
-    else:
+    if type(value) not in _WITHOUT_ATTRIBUTES:
         yield from attributes(value).items()
 
 
 def attributes(value: Any) -> dict[str, Any]:
     """The object's own attributes, those in `__slots__` too; empty for what has none."""
-    slots = [n for cls in type(value).__mro__ for n in _names(vars(cls).get("__slots__", ())) if hasattr(value, n)]
-    return {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+    found = getattr(value, "__dict__", None)
+    slots = _slots(type(value))
+    if not slots:
+        return found if type(found) is dict else {}
+    return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **(found or {})}
 
 
-def _names(slots: Any) -> list[str]:
-    return [n for n in ([slots] if isinstance(slots, str) else slots) if n not in ("__dict__", "__weakref__")]
+@lru_cache(maxsize=4096)
+def _slots(kind: type) -> tuple[str, ...]:
+    given = [vars(cls).get("__slots__", ()) for cls in kind.__mro__]
+    names = [name for slots in given for name in ([slots] if isinstance(slots, str) else slots)]
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
@@ -44,19 +58,46 @@ def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torc
         path, value = todo.pop()
         if isinstance(value, torch.Tensor):
             yield path, value
-        elif id(value) not in seen:
+        elif type(value) not in _PLAIN_TYPES and id(value) not in seen:
             seen.add(id(value))
             todo += [((*path, key), part) for key, part in children(value)]
 
 
 def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """Every tensor in CUDA memory, gradients of leaves included; of a sparse one those that hold its memory."""
-    for _, tensor in walk_tensors(values):
-        if tensor.is_cuda:
-            yield from memory_of(tensor)
-        grad = tensor.grad if tensor.is_leaf else None
-        if grad is not None and grad.is_cuda:
-            yield from memory_of(grad)
+    """Every tensor in CUDA memory, gradients of leaves included; of a sparse one those that hold its memory.
+
+    Asked for at each submission, so it must be cheap: in a list or tuple of more than 1000 elements it looks at 64, and
+    where these are plain values (numbers, strings, bytes) it takes the rest to be so too.
+    """
+    seen: set[int] = set()
+    todo = list(values.values())
+    while todo:
+        value = todo.pop()
+        if isinstance(value, torch.Tensor):
+            yield from _in_cuda_memory(value)
+        elif type(value) not in _PLAIN_TYPES and id(value) not in seen:
+            seen.add(id(value))
+            if not (isinstance(value, list | tuple) and len(value) > _LONG and _looks_plain(value)):
+                todo += [part for _, part in children(value) if type(part) not in _PLAIN_TYPES]
+
+
+def _looks_plain(value: Sequence[Any]) -> bool:
+    """None is not plain here: it stands in places that are to be filled."""
+    kinds = {*map(type, value[:: len(value) // _LOOKED_AT]), type(value[-1])}
+    return all(map(_is_plain, kinds)) and not attributes(value)
+
+
+@lru_cache(maxsize=4096)
+def _is_plain(kind: type) -> bool:
+    return kind is not type(None) and (issubclass(kind, _PLAIN) or kind.__module__ == "numpy")
+
+
+def _in_cuda_memory(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    if tensor.is_cuda:
+        yield from memory_of(tensor)
+    grad = tensor.grad if tensor.is_leaf else None
+    if grad is not None and grad.is_cuda:
+        yield from memory_of(grad)
 
 
 def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:

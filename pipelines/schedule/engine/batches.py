@@ -17,7 +17,11 @@ class _Batches(_Stopping):
     """Taking batches, and opening an iteration for each."""
 
     def _fetch(self, data_iter: Iterator[Any]) -> Any:
-        """The next batch, or _END; on several ranks _END as soon as one of them has none."""
+        """The next batch, or _END; on several ranks _END as soon as one of them has none.
+
+        An error of the data, here or on another rank, ends the data too. It is kept in `_data_error` and raised when the
+        iterations that all ranks began are through: else one rank would leave collectives that another has begun.
+        """
         if self._exhausted:
             return _END
         batch, status, error = _END, AT_END, None
@@ -27,29 +31,46 @@ class _Batches(_Stopping):
             pass
         except Exception as raised:
             status, error = FAILED, raised
-        least = self._agree(status)
+        try:
+            least = self._agree(status)
+        except PipelineError as disagreed:
+            self._keep(batch)
+            if error is not None:
+                disagreed.add_note(f"besides, the data iterator failed when asked for it: {_short(error)}")
+            raise
+        if least == HAS_BATCH:
+            self._next_iter += 1
+            return batch
+        self._exhausted = True
+        self._keep(batch)
         if error is not None:
-            raise self._data_failed("the data iterator failed when asked for", f": {_short(error)}") from error
-        if least == FAILED:
-            raise self._data_failed("the data iterator of another rank failed at")
-        if least == AT_END:
-            self._exhausted = True
-            self.leftover += [batch] if status == HAS_BATCH else []
-            return _END
-        self._next_iter += 1
-        return batch
+            self._data_error = self._data_failed("the data iterator failed when asked for", f": {_short(error)}")
+            self._data_error.__cause__ = error
+        elif least == FAILED:
+            self._data_error = self._data_failed("the data iterator of another rank failed at")
+        return _END
 
     def _agree(self, status: int) -> int:
         if self._agreement is None:
             return status
         try:
-            return self._agreement.least(status)
+            return self._agreement.least(status, self._next_iter)
         except Exception as error:
             why = f" has data: {_short(error)}"
             raise self._data_failed("the ranks could not agree whether", why) from error
 
+    def _keep(self, batch: Any) -> None:
+        """What was taken and no iteration was begun for."""
+        if batch is not _END:
+            self.leftover.append(batch)
+
     def _data_failed(self, what: str, why: str = "") -> PipelineError:
         return PipelineError(f"{what} iteration {self._next_iter}{why}", None, self._next_iter)
+
+    def _raise_data_error(self) -> None:
+        """When what all ranks began is through."""
+        if self._data_error is not None:
+            raise self._data_error
 
     def _open_iteration(self, batch: Any) -> int:
         """Give the batch just fetched a context and a slot; returns its index."""

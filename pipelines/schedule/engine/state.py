@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -10,6 +12,7 @@ from typing import Any
 
 from pipelines.schedule.agree import Agreement
 from pipelines.schedule.devices import resolve_device
+from pipelines.schedule.engine.modes import Modes, profiler_misses_threads
 from pipelines.schedule.errors import PipelineError, PlanWarning
 from pipelines.schedule.order import serial_order
 from pipelines.schedule.plan import IterContext, PipelinePlan, PipelineTask
@@ -18,14 +21,19 @@ from pipelines.schedule.shortcut import Shortcuts
 from pipelines.schedule.slots import Slots
 from pipelines.schedule.validate import CheckedPlan
 
+ABANDONED = object()
+"""What a thread finds in its queue when nobody has its engine any more."""
+
 
 class _Run:
     """From a fill to its end. A thread that a stop had to leave behind keeps its run, which has failed, and so can
     never disturb a later one."""
 
-    def __init__(self) -> None:
+    def __init__(self, modes: Modes | None = None) -> None:
         self.failure: PipelineError | None = None
         self.inside: dict[str, int] = {}  # task -> iteration whose function is running now
+        self.modes = modes or Modes()  # of the caller of fill_pipeline, which tasks run in
+        self.usual = self.modes.are_usual
 
 
 @dataclass(slots=True)
@@ -55,7 +63,7 @@ class _EngineState:
         self.plan = plan
         self.checked = checked
         self.device = resolve_device(device)
-        self.leftover: list[Any] = []  # batches taken when another rank had none
+        self.leftover: list[Any] = []  # batches taken for an iteration that another rank could not begin
         self._tasks: dict[str, PipelineTask] = {name: checked.tasks[name] for name in checked.schedule}
         self._streams = {name: self.device.stream(s.stream) for name, s in checked.schedule.items()}
         self._steps = {
@@ -75,6 +83,8 @@ class _EngineState:
         self._failing = Lock()
         self._threads: list[Thread] = []
         self._queues: dict[str, SimpleQueue] = {}  # thread group -> what its thread is to submit
+        weakref.finalize(self, _abandon, self._queues).atexit = False
+        self._warned: set[str] = set()
         self._emit_nvtx = False
         self._reset_state()
 
@@ -85,6 +95,8 @@ class _EngineState:
         self._next_iter = 0  # the next batch's index
         self._next_retire = 0
         self._exhausted = False
+        self._on_retire: Callable[[IterContext], None] | None = None
+        self._data_error: PipelineError | None = None  # to be raised when all that has begun is through
         self._last_ordered: Any = None
         self._sequencer.timeout_s = self.signal_timeout_s
         self._sequencer.reset()
@@ -112,11 +124,58 @@ class _EngineState:
         if self._state == "running":
             raise RuntimeError(f"{what} was called with iterations in flight: call drain() first")
 
+    def _warn_of_modes(self) -> None:
+        """Once: what the caller has switched on, and tasks will not run in."""
+        run, now = self._run.modes, Modes.current()
+        if now.foreign:
+            names = ", ".join(now.foreign)
+            self._warn(
+                "foreign", f"{names} hold(s) in the calling thread only, and tasks run in others: switch it inside"
+            )
+        if now != run:
+            self._warn("modes", f"tasks run in the modes of fill_pipeline ({run}), not in those of progress ({now})")
+        if profiler_misses_threads():
+            threads = "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
+            self._warn("profiler", f"the profiler does not see tasks, which run in other threads: give it {threads}")
+
+    def _warn(self, what: str, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+    def _check_in_step(self) -> None:
+        lost = self._agreement.lost if self._agreement is not None else None
+        if lost is not None:
+            raise PipelineError(
+                f"the collectives of the ranks may be out of step, for a run was stopped inside ({lost}): another one could "
+                "mix the values of different iterations, and nobody would notice. Begin anew on all ranks with "
+                "torch.distributed.destroy_process_group() and init_process_group(), or in new processes",
+                getattr(lost, "task", None),
+                getattr(lost, "iteration", None),
+            ) from lost
+
+    def _begin_agreement(self) -> None:
+        """A run begins, in which the ranks agree before each iteration. Their collectives must come in one order, so
+        the ordered tasks and what is replayed must be the same; how many iterations are in flight is each rank's own."""
+        if self._agreement is not None:
+            replayed = sorted(self._shortcuts.enabled), sorted(self._shortcuts.recorded)
+            self._agreement.begin(([(name, stage) for name, stage in self._order() if name in self._ordered], replayed))
+
+    def _order(self) -> Iterable[tuple[str, int]]:
+        """Tasks and their stages, in the order in which they are submitted in one period of a clock."""
+        raise NotImplementedError
+
     def _synchronize(self) -> None:
         self.device.synchronize(self._used_streams())
 
     def _used_streams(self) -> list[Any]:
         return list({id(s): s for s in self._streams.values()}.values())
+
+
+def _abandon(queues: dict[str, SimpleQueue]) -> None:
+    """Nobody has the engine any more: let its threads end. Runs wherever Python collects it, so it must not wait."""
+    for queue in queues.values():
+        queue.put(ABANDONED)
 
 
 def _without_followers(plan: CheckedPlan) -> list[str]:

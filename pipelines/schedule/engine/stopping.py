@@ -55,12 +55,17 @@ class _Stopping(_EngineState):
     def _stop_after(self, error: BaseException) -> None:
         """End the threads after a failure, and say which could not be ended."""
         self._fail(self._run, error, None, None)
+        self._lose_step(error)
         left = self._stop_workers()
         self._state = "failed"
-        if left:  # a thread that comes back later writes into signals nobody uses any more
-            self._make_signals()
-        if left and hasattr(error, "add_note"):
-            error.add_note(f"still inside a task, and cannot be ended from outside: {', '.join(left)}")
+        if left:
+            error.add_note(_left_behind(left))
+
+    def _lose_step(self, error: BaseException) -> None:
+        """After an error inside a run: other ranks may have begun collectives that this one never will. Not after an error
+        of the data, which all ranks have agreed on and for which they finished what they had begun."""
+        if self._agreement is not None and error is not self._data_error:
+            self._agreement.give_up(error)
 
     def _stop_workers(self) -> list[str]:
         """End all threads; returns those that did not end."""
@@ -71,7 +76,10 @@ class _Stopping(_EngineState):
             thread.join(max(0.0, end - time.monotonic()))
         left = [f"thread {t.name!r}" for t in self._threads if t.is_alive()]
         self._threads = []
-        return left + self.device.close(self._used_streams(), max(0.1, end - time.monotonic()))
+        left += self.device.close(self._used_streams(), max(0.1, end - time.monotonic()))
+        if left:  # a thread that comes back later writes into signals nobody uses any more
+            self._make_signals()
+        return left
 
 
 class _StopOnError:
@@ -91,6 +99,10 @@ class _StopOnError:
 def _task_failed(error: BaseException, name: str | None, iter_idx: int | None) -> PipelineError:
     where = f"task {name!r} failed in iteration {iter_idx}" if name else "the pipeline was interrupted"
     return PipelineError(f"{where}: {_short(error)}", name, iter_idx)
+
+
+def _left_behind(threads: list[str]) -> str:
+    return f"still inside a task, and cannot be ended from outside: {', '.join(threads)}"
 
 
 def _short(error: BaseException) -> str:

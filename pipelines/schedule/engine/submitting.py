@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
+from weakref import ReferenceType
 
 from pipelines.schedule.devices import Work
 from pipelines.schedule.engine.batches import _Batches
-from pipelines.schedule.engine.state import _Run
+from pipelines.schedule.engine.state import ABANDONED, _Run
 from pipelines.schedule.errors import PipelineTimeout
 from pipelines.schedule.plan import IterContext, PipelineTask
 from pipelines.schedule.slots import Slot
@@ -29,25 +31,18 @@ class _Submitting(_Batches, ABC):
 
     def _start_workers(self) -> None:
         groups = dict.fromkeys(s.thread_group for s in self.checked.schedule.values())
-        self._queues = {group: SimpleQueue() for group in groups}
+        self._queues.clear()
+        self._queues.update({group: SimpleQueue() for group in groups})
         self._work_queues = {n: self._queues[s.thread_group] for n, s in self.checked.schedule.items()}
+        opened = partial(self.device.open_thread, self._emit_nvtx)
+        closed = partial(self.device.close, self._used_streams(), self.join_timeout_s)
+        mine = weakref.ref(self), weakref.ref(self._run)
         self._threads = [
-            Thread(target=self._work, args=(self._run, self._queues[g]), name=f"pipeline {g}", daemon=True)
+            Thread(target=_serve, args=(*mine, self._queues[g], opened, closed), name=f"pipeline {g}", daemon=True)
             for g in groups
         ]
         for thread in self._threads:
             thread.start()
-
-    def _work(self, run: _Run, queue: SimpleQueue) -> None:
-        name, iter_idx = None, None
-        try:
-            with self.device.open_thread(self._emit_nvtx):
-                while (item := queue.get()) is not None:
-                    iter_idx, name = item
-                    if run.failure is None:
-                        self._submit_task(run, iter_idx, name)
-        except BaseException as error:
-            self._fail(run, error, name, iter_idx)
 
     def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
         """Wait for what the task needs (thread and stream), launch it, let go who waits for it (SWP-9)."""
@@ -120,7 +115,40 @@ class _Submitting(_Batches, ABC):
             return
         run.inside[task.name] = ctx.iter_idx
         try:
-            self._exec_task(task, ctx, replay)
+            if run.usual:
+                self._exec_task(task, ctx, replay)
+            else:
+                with run.modes.around():
+                    self._exec_task(task, ctx, replay)
         except BaseException as error:
             self._fail(run, error, task.name, ctx.iter_idx)
         del run.inside[task.name]
+
+
+def _serve(
+    engine: ReferenceType[_Submitting],
+    wanted: ReferenceType[_Run],
+    queue: SimpleQueue,
+    opened: Callable[[], Any],
+    closed: Callable[[], Any],
+) -> None:
+    """What a thread of an engine does until it finds None in its queue. It keeps neither the engine nor its run: one that
+    nobody has any more, with all that it holds, can go, and says so with ABANDONED."""
+    name, iter_idx = None, None
+    try:
+        with opened():
+            while (item := queue.get()) is not None:
+                pipe, run = engine(), wanted()
+                if item is ABANDONED or pipe is None:
+                    closed()
+                    return
+                if run is None:  # left behind in a task while the engine began another
+                    return
+                iter_idx, name = item
+                if run.failure is None:
+                    pipe._submit_task(run, iter_idx, name)
+                del pipe, run
+    except BaseException as error:
+        pipe, run = engine(), wanted()
+        if pipe is not None and run is not None:
+            pipe._fail(run, error, name, iter_idx)

@@ -1,0 +1,80 @@
+"""What torch keeps by thread and a training loop switches around its steps: no_grad, autocast and their like.
+
+Tasks run in threads of the engine. They run as the caller of fill_pipeline would run them; what cannot be carried over is
+named, so that nobody trains in another mode without noticing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The calling thread's modes. `autocast`: device type and dtype of each that is on."""
+
+    grad: bool = True
+    inference: bool = False
+    autocast: tuple[tuple[str, torch.dtype], ...] = ()
+    autocast_cache: bool = True
+    default_device: torch.device | None = None
+    foreign: tuple[str, ...] = ()
+    """What holds in the caller's thread only."""
+
+    @classmethod
+    def current(cls) -> Modes:
+        """Those of the calling thread."""
+        found = [(kind, torch.get_autocast_dtype(kind)) for kind in _AUTOCAST if torch.is_autocast_enabled(kind)]
+        devices, foreign = [], [type(mode).__name__ for mode in _get_current_dispatch_mode_stack()]
+        for mode in torch.overrides._get_current_function_mode_stack():
+            if isinstance(mode, DeviceContext):
+                devices.append(mode.device)
+            else:
+                foreign.append(type(mode).__name__)
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:  # pyright: ignore[reportAttributeAccessIssue]
+            foreign.append("saved_tensors_hooks")
+        return cls(
+            grad=torch.is_grad_enabled(),
+            inference=torch.is_inference_mode_enabled(),
+            autocast=tuple(found),
+            autocast_cache=torch.is_autocast_cache_enabled(),
+            default_device=devices[-1] if devices else None,
+            foreign=tuple(foreign),
+        )
+
+    @property
+    def are_usual(self) -> bool:
+        """A new thread has them anyway."""
+        return self == Modes(foreign=self.foreign)
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Switches the calling thread, a new one, to these modes. What is foreign stays out."""
+        with ExitStack() as stack:
+            if self.inference:
+                stack.enter_context(torch.inference_mode())
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            for kind, dtype in self.autocast:
+                stack.enter_context(torch.autocast(kind, dtype, cache_enabled=self.autocast_cache))
+            if self.default_device is not None:
+                stack.enter_context(torch.device(self.default_device))
+            yield
+
+    def __str__(self) -> str:
+        parts = [f"autocast({kind!r}, {dtype})" for kind, dtype in self.autocast]
+        parts += ["inference_mode"] if self.inference else [] if self.grad else ["no_grad"]
+        parts += [f"device {self.default_device}"] if self.default_device is not None else []
+        return ", ".join(parts + list(self.foreign)) or "none"
+
+
+def profiler_misses_threads() -> bool:
+    """Whether a profiler of torch is on that records the calling thread only."""
+    return bool(torch.autograd._profiler_enabled())  # pyright: ignore[reportPrivateImportUsage]

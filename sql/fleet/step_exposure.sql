@@ -1,0 +1,101 @@
+-- One row: a rank in a profiler step of a capture: its communication without the waiting for other ranks, and what of it nothing hid.
+-- How: a sweep over the communication launched in the step on each device. A matched collective would take the shortest duration of all ranks from its start on; what it takes beyond that is waiting, which is neither work nor communication.
+-- check: unique(capture_id, step, rank)
+WITH ranks AS (
+    SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out IS NULL
+),
+matched AS (
+    SELECT r.capture_id, r.trace_id, r.event_id, r.wait_ns
+    FROM collective_ranks AS r
+    JOIN collectives AS u ON u.capture_id = r.capture_id AND u.collective_id = r.collective_id
+    WHERE u.refused IS NULL
+),
+launched AS (
+    SELECT
+        r.capture_id, r.rank, r.trace_id, k.device, k.step, k.ts_ns, greatest(k.end_ns, k.ts_ns) AS end_ns, m.wait_ns
+    FROM ranks AS r
+    JOIN collective_kernels AS k ON k.trace_id = r.trace_id AND k.step IS NOT NULL
+    LEFT JOIN matched AS m ON m.capture_id = r.capture_id AND m.trace_id = k.trace_id AND m.event_id = k.event_id
+),
+counted AS (
+    SELECT
+        capture_id, rank, trace_id, device, step, min(ts_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS n, count(wait_ns) AS n_matched
+    FROM launched
+    GROUP BY capture_id, rank, trace_id, device, step
+),
+stretches AS (
+    SELECT capture_id, rank, device, step, 'transfer' AS what, ts_ns AS start_ns, end_ns - coalesce(wait_ns, 0) AS end_ns FROM launched
+    UNION ALL
+    SELECT capture_id, rank, device, step, 'wait', end_ns - wait_ns, end_ns FROM launched WHERE wait_ns > 0
+    UNION ALL
+    SELECT c.capture_id, c.rank, c.device, c.step, 'compute', greatest(i.start_ns, c.first_ns), least(i.end_ns, c.last_ns)
+    FROM counted AS c
+    JOIN merged_intervals AS i
+        ON i.trace_id = c.trace_id AND i.device = c.device AND i.scope = 'COMPUTATION'
+            AND i.start_ns < c.last_ns AND i.end_ns > c.first_ns
+),
+changes AS (
+    SELECT capture_id, rank, device, step, what, start_ns AS at_ns, 1 AS change FROM stretches
+    UNION ALL
+    SELECT capture_id, rank, device, step, what, end_ns, -1 FROM stretches
+),
+summed AS (
+    SELECT
+        capture_id, rank, device, step, at_ns,
+        sum(CASE WHEN what = 'transfer' THEN change ELSE 0 END) AS transfer,
+        sum(CASE WHEN what = 'wait' THEN change ELSE 0 END) AS wait,
+        sum(CASE WHEN what = 'compute' THEN change ELSE 0 END) AS compute
+    FROM changes
+    GROUP BY capture_id, rank, device, step, at_ns
+),
+open_at AS (
+    SELECT
+        capture_id, rank, device, step, lead(at_ns) OVER (PARTITION BY capture_id, rank, device, step ORDER BY at_ns) - at_ns AS dur_ns,
+        sum(transfer) OVER sofar AS transfer, sum(wait) OVER sofar AS wait, sum(compute) OVER sofar AS compute
+    FROM summed
+    WINDOW sofar AS (
+        PARTITION BY capture_id, rank, device, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
+),
+divided AS (
+    SELECT
+        capture_id, rank, step,
+        sum(CASE WHEN transfer > 0 THEN dur_ns ELSE 0 END) AS transfer_ns,
+        sum(CASE WHEN transfer > 0 AND compute = 0 THEN dur_ns ELSE 0 END) AS exposed_ns,
+        sum(CASE WHEN wait > 0 AND transfer = 0 THEN dur_ns ELSE 0 END) AS wait_ns,
+        sum(CASE WHEN wait > 0 AND transfer = 0 AND compute = 0 THEN dur_ns ELSE 0 END) AS exposed_wait_ns
+    FROM open_at
+    GROUP BY capture_id, rank, step
+),
+totals AS (
+    SELECT capture_id, rank, step, sum(n) AS n, sum(n_matched) AS n_matched FROM counted GROUP BY capture_id, rank, step
+),
+measured AS (
+    SELECT
+        r.capture_id, r.rank, p.step, p.actual_ns, p.efficiency, p.dragging_stage, p.ideal_ns, p.comm_ideal_ns, p.comp_ideal_ns,
+        coalesce(t.n, 0) AS n, coalesce(t.n_matched, 0) AS n_matched,
+        CASE WHEN t.n = t.n_matched THEN d.transfer_ns END AS transfer_ns,
+        CASE WHEN t.n = t.n_matched THEN d.exposed_ns END AS exposed_ns,
+        CASE WHEN t.n = t.n_matched THEN d.wait_ns END AS wait_ns,
+        CASE WHEN t.n = t.n_matched THEN d.exposed_wait_ns END AS exposed_wait_ns
+    FROM ranks AS r
+    JOIN step_pipeline AS p ON p.trace_id = r.trace_id
+    LEFT JOIN totals AS t ON t.capture_id = r.capture_id AND t.rank = r.rank AND t.step = p.step
+    LEFT JOIN divided AS d ON d.capture_id = r.capture_id AND d.rank = r.rank AND d.step = p.step
+)
+SELECT
+    capture_id,  -- The capture.
+    step,  -- The profiler step.
+    rank,  -- The rank.
+    actual_ns,  -- T_actual: the step's duration on the rank's CPU, ns.
+    efficiency,  -- The longest of loading, computing and saving over T_actual, as in step_pipeline: neither waiting nor communication counts.
+    dragging_stage,  -- load, comp or save: the longest.
+    CAST(n AS BIGINT) AS n_comm,  -- Communication kernels launched in the step.
+    CAST(n_matched AS BIGINT) AS n_matched,  -- Those whose waiting is known: collectives that all ranks of their lane have.
+    CAST(transfer_ns AS BIGINT) AS transfer_ns,  -- Time that communication would take if nobody were late, ns; NULL without communication, or where the waiting of one is not known.
+    CAST(exposed_ns AS BIGINT) AS exposed_transfer_ns,  -- Of that, without computation at the same time, ns; NULL likewise.
+    CAST(wait_ns AS BIGINT) AS wait_ns,  -- Time in which communication only waits for other ranks, ns; NULL likewise.
+    CAST(exposed_wait_ns AS BIGINT) AS exposed_wait_ns,  -- Of that, without computation at the same time, ns: what other ranks cost this one; NULL likewise.
+    CAST(exposed_ns AS DOUBLE) / nullif(transfer_ns, 0) AS exposed_transfer_share,  -- Share of communication that nothing hid, without waiting, 0 to 1; NULL likewise.
+    CASE WHEN comm_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL THEN (actual_ns - exposed_wait_ns - ideal_ns) / comm_ideal_ns END AS exposure_ratio  -- (T_actual - waiting - T_ideal) / T_c2c, as in step_pipeline but for the waiting; NULL likewise, and without ideal times.
+FROM measured

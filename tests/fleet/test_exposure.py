@@ -1,0 +1,140 @@
+"""Waiting for another rank is neither work nor communication: efficiency and exposure of ranks beside a straggler (PRB-20 to
+PRB-22)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.fleet.materialize import materialize
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.synthetic import Capture, CaptureSpec, write_capture
+from tests.conftest import SHARED
+from tests.harness import call, kernel, x
+
+Rows = Callable[[str, str], list[tuple]]
+
+TABLES = ["step_exposure", "step_pipeline", "capture_ranks"]
+BASE_NS = 1_790_000_000 * 10**9
+STEP, TRANSFER, COMPUTE, BEFORE = 1000, 100, 100, 20
+
+
+def rank_trace(late: int, steps: int) -> dict[str, Any]:
+    """Steps of 1000 us. The rank sleeps `late` us, then computes for 100; 20 us into that its AllReduce begins, and ends
+    when the one that is 700 us late has had its 100 us. Gaps between steps differ, so that collectives can be matched."""
+    events: list[dict[str, Any]] = []
+    for number in range(steps):
+        start, ids = number * STEP + 37 * number**2, 10 * number + 1
+        begins, ends = start + late, start + 700 + BEFORE + TRANSFER
+        events += [
+            x("user_annotation", f"ProfilerStep#{number}", start, STEP),
+            call("cudaLaunchKernel", begins, 1, ids),
+            kernel("gemm", begins, COMPUTE, ids),
+            call("cudaLaunchKernel", begins + 2, 1, ids + 1),
+            kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", begins + BEFORE, ends - begins - BEFORE, ids + 1, 9),
+        ]
+    info = {"rank": int(late > 0), "world_size": 2}
+    return {"distributedInfo": info, "baseTimeNanoseconds": BASE_NS, "traceEvents": events}
+
+
+def written(folder: Path, steps: int) -> list[Path]:
+    """Rank 1 sleeps 700 us in every step, and rank 0 waits as long in its AllReduce."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, late in ((0, 0), (1, 700)):
+        (folder / f"rank{rank}.json").write_text(json.dumps(rank_trace(late, steps)))
+    return sorted(folder.glob("rank*.json"))
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    """Two ranks, whose second computes four times as long."""
+    spec = CaptureSpec(ranks=2, steps=4, straggler=1, straggler_slowdown=4.0, seed=3)
+    return write_capture(spec, tmp_path_factory.mktemp("slow"))
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
+    """Columns of step_exposure e and step_pipeline p of a job, by step and rank: of one lake with all jobs."""
+    folder = tmp_path_factory.mktemp("exposure")
+    lake = Lake(folder / "lake")
+    torchrec = sorted((SHARED / "traces" / "ranks" / "torchrec_4").glob("*.json.gz"))
+    files = {"late": written(folder / "late", 6), "short": written(folder / "short", 3), "slow": slow.paths}
+    for job, paths in {**files, "torchrec": torchrec}.items():
+        if paths:
+            ingest(paths, lake, job=job)
+    materialize(lake, TABLES)
+
+    def found(job: str, columns: str) -> list[tuple]:
+        with lake.connect([*TABLES, "captures"]) as con:
+            return con.execute(
+                f"SELECT {columns} FROM step_exposure AS e JOIN captures AS j USING (capture_id) "
+                "JOIN capture_ranks AS c USING (capture_id, rank) JOIN step_pipeline AS p ON p.trace_id = c.trace_id "
+                f"AND p.step = e.step WHERE j.job = '{job}' ORDER BY e.step, e.rank"
+            ).fetchall()
+
+    return found
+
+
+def test_who_waits_and_who_is_waited_for_have_the_same_efficiency_and_exposure(rows: Rows) -> None:
+    us = 1000
+    found = rows(
+        "late",
+        "e.rank, p.efficiency, p.comp_ns, e.efficiency, e.transfer_ns, e.exposed_transfer_ns, e.exposed_transfer_share, "
+        "e.wait_ns, e.exposed_wait_ns, e.n_comm, e.n_matched, p.comm_ns, p.exposed_comm_share",
+    )
+    same = (0.1, COMPUTE * us, 0.1, TRANSFER * us, BEFORE * us, 0.2)
+    # Measured on one rank alone, nothing hides 720 of the 800 us in the collective.
+    waits = (0, *same, 700 * us, 700 * us, 1, 1, 800 * us, 0.9)
+    late = (1, *same, 0, 0, 1, 1, TRANSFER * us, 0.2)
+    assert found == [pytest.approx(row) for _ in range(6) for row in (waits, late)]
+
+
+def test_exposure_without_waiting_is_not_told_where_no_rank_is_matched(rows: Rows) -> None:
+    """Fewer than five collectives are not matched: then nobody knows what was waiting."""
+    columns = (
+        "e.n_comm, e.n_matched, e.transfer_ns, e.wait_ns, e.exposed_transfer_share, e.exposure_ratio, e.efficiency"
+    )
+    assert rows("short", columns) == [(1, 0, None, None, None, None, 0.1)] * 6
+
+
+def test_beside_a_slow_rank_the_others_do_not_read_as_busy(rows: Rows, slow: Capture) -> None:
+    found = rows(
+        "slow",
+        "e.rank, e.efficiency, e.exposed_transfer_share, p.exposed_comm_share, e.wait_ns, e.transfer_ns + e.wait_ns, p.comm_ns",
+    )
+    for (rank, efficiency, exposed, measured, *_), straggler in zip(found[::2], found[1::2], strict=True):
+        assert (rank, straggler[0]) == (0, 1)
+        assert efficiency < 0.35 < 0.8 < straggler[1]  # it computes a quarter of what the straggler does
+        assert exposed < 0.6 < 0.9 < measured
+        assert exposed == pytest.approx(straggler[2], abs=0.2)
+        assert straggler[2] == pytest.approx(straggler[3])
+    for rank in range(2):
+        waited = sum(row[4] for row in found if row[0] == rank)
+        assert waited == pytest.approx(slow.ranks[rank].truth.collective_wait_ns, rel=0.02, abs=20_000)
+    assert [row[5] for row in found] == [row[6] for row in found]  # nothing of the communication is lost
+
+
+def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, rows: Rows) -> None:
+    """Rank 2 is late; the three others waited in NCCL, and once read 0.98 to 1.03 beside its 0.92 to 0.94."""
+    found = rows(
+        "torchrec",
+        "e.step, e.rank, e.efficiency, e.transfer_ns, e.wait_ns, e.exposed_transfer_ns + e.exposed_wait_ns, p.comm_ns, "
+        "p.comm_ns - p.comm_overlapped_ns, e.exposed_transfer_share",
+    )
+    assert [row[:2] for row in found] == [(step, rank) for step in (4, 5, 6) for rank in range(4)]
+    for step in (4, 5, 6):
+        of_step = {row[1]: row for row in found if row[0] == step}
+        straggler = of_step.pop(2)
+        assert max(row[4] for row in of_step.values()) > 30 * straggler[4]  # they wait, it does not
+        for row in of_step.values():
+            assert row[2] == pytest.approx(straggler[2], rel=0.05) and row[2] < 0.8
+            assert row[3] == straggler[3]  # one and the same collective
+            assert row[8] < 0.3
+    for _, _, _, transfer, wait, exposed, communication, not_hidden, _ in found:
+        assert transfer + wait == communication
+        assert 0.95 * not_hidden < exposed <= not_hidden  # kernels of other steps hide some of it, too
