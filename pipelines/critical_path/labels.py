@@ -21,15 +21,21 @@ CPU = "CPU"
 EVENTS = """
     SELECT
         c.event_id, c.ts_ns, c.dur_ns, e.name, e.cat, e.pid, e.tid, c.thread_id, c.device, e.stream, c.stream_key, c.is_blocking,
-        CASE WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER') ELSE 'CPU' END AS class
+        CASE WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER') WHEN c.is_operator THEN 'CPU' END AS class
     FROM critical_path_windows AS t
     JOIN _clip AS c ON c.window_no = t.window_no
     JOIN events AS e ON e.trace_id = t.trace_id AND e.event_id = c.event_id
     LEFT JOIN _kernel_class AS k ON k.profile = t.profile AND k.cat = e.cat AND k.name = e.name
-    WHERE {of} AND (c.is_operator OR c.side = 'gpu')
+    WHERE {of} AND (
+        c.is_operator OR c.side = 'gpu'
+        OR c.event_id IN (SELECT o.attributed_event_id FROM _edges AS o WHERE o.window_no = t.window_no)
+    )
     ORDER BY c.event_id
 """
-"""The events of the graph of a window, one row an event in order of event_id; `of` is a condition on the window `t`."""
+"""The events of the graph of a window, one row an event in order of event_id; `of` is a condition on the window `t`.
+
+`class` is NULL for what is no node, but the time of an edge (HTA attributes some to annotations).
+"""
 
 RULES = """
     SELECT b.edge_type, b.side, b.class, b.bound_by, b.rule_rank
@@ -71,7 +77,8 @@ def labels(
     n = len(classes) + 2
     pairs, of_edge = np.unique(kind * n + owner, return_inverse=True)
     sides = [("*", "*"), ("cpu", "*"), *(("gpu", name) for name in classes)]
-    found = [_label(rules, kinds[pair // n], *sides[pair % n]) for pair in pairs.tolist()]
+    wanted: list[int] = pairs.tolist()
+    found = [_label(rules, kinds[pair // n], *sides[pair % n]) for pair in wanted]
     distinct = sorted(set(found))
     place = np.array([distinct.index(label) for label in found], dtype=np.int64)
     return distinct, place[of_edge] if len(place) else np.arange(0)

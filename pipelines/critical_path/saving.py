@@ -26,6 +26,7 @@ SOURCES = (
     "critical_path_edges",
     "critical_path",
     "critical_path_summary",
+    "_edges",
     "_clip",
     "_kernel_class",
     "_refused_windows",

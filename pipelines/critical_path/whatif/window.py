@@ -189,7 +189,7 @@ def _window(
         raise NoGraph(refused)
     if not edges.num_rows:
         raise NoGraph("the window has no edges: nothing of a critical path happens in it")
-    events, classes, of_class = _events(of_graph)
+    events, classes, of_class = _events(of_graph.filter(of_graph["class"].is_valid()))
     src, dst = int_column(edges, "src_node_id"), int_column(edges, "dst_node_id")
     path = int_column(edges, "path_weight_ns")
     attributed = int_column(edges, "attributed_event_id")
