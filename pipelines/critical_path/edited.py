@@ -33,6 +33,7 @@ _NO_TIME = ("DEPENDENCY", "SYNC_DEPENDENCY")
 _LARGEST_NS = 2**62
 _ENDS = ("src_node_id", "dst_node_id")
 _EDITED = ("edge_type", "path_weight_ns", "attributed_event_id")
+_KEPT = ("edge_id", "weight_ns")
 
 
 def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> SavedPath:
@@ -115,7 +116,7 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
     import pyarrow as pa
 
     table = saved.edges
-    old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED)}
+    old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED, *_KEPT)}
     places = {pair: i for i, pair in enumerate(zip(*(old[name] for name in _ENDS), strict=True))}
     same, changed, added, total = [], [], [], 0
     for src, dst, data in _listed(graph):
@@ -128,7 +129,9 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
         elif now == was:
             same.append(place)
         else:
-            changed.append({**table.slice(place, 1).to_pylist()[0], **_row(src, dst, now, was)})
+            changed.append(_row(src, dst, now) | {"edge_id": old["edge_id"][place]})
+            if was and now[1] == was[1]:  # what was measured stays where the weight does
+                changed[-1]["weight_ns"] = old["weight_ns"][place]
     if total >= _LARGEST_NS:
         raise ValueError("the weights are so large that times leave 64 bits")
     next_id = max([_NEW_EDGES, *(row + 1 for row in int_column(table, "edge_id")[-1:].tolist())])
@@ -144,10 +147,10 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
     return pa.concat_tables([kept, new]).sort_by("edge_id"), counts
 
 
-def _row(src: int, dst: int, now: tuple[str, int, int | None], was: tuple | None = None) -> dict[str, Any]:
-    """A row of table `edges`. What was measured stays where the weight does."""
+def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]:
+    """A row of table `edges` but for its number."""
     kind, ns, event = now
-    row = {
+    return {
         "src_node_id": int(src),
         "dst_node_id": int(dst),
         "src_event_id": int(src) // 2,
@@ -155,10 +158,10 @@ def _row(src: int, dst: int, now: tuple[str, int, int | None], was: tuple | None
         "dst_event_id": int(dst) // 2,
         "dst_is_start": dst % 2 == 0,
         "edge_type": kind,
+        "weight_ns": ns,
         "path_weight_ns": ns,
         "attributed_event_id": event,
     }
-    return row if was and was[1] == ns else {**row, "weight_ns": ns}
 
 
 def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:

@@ -26,10 +26,9 @@ EVENTS = """
     JOIN _clip AS c ON c.window_no = t.window_no
     JOIN events AS e ON e.trace_id = t.trace_id AND e.event_id = c.event_id
     LEFT JOIN _kernel_class AS k ON k.profile = t.profile AND k.cat = e.cat AND k.name = e.name
-    WHERE {of} AND (
-        c.is_operator OR c.side = 'gpu'
-        OR c.event_id IN (SELECT o.attributed_event_id FROM _edges AS o WHERE o.window_no = t.window_no)
-    )
+    LEFT JOIN (SELECT DISTINCT window_no, attributed_event_id FROM _edges) AS o
+        ON o.window_no = c.window_no AND o.attributed_event_id = c.event_id
+    WHERE {of} AND (c.is_operator OR c.side = 'gpu' OR o.attributed_event_id IS NOT NULL)
     ORDER BY c.event_id
 """
 """The events of the graph of a window, one row an event in order of event_id; `of` is a condition on the window `t`.
