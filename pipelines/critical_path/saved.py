@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -41,6 +41,13 @@ class NotASavedPath(ValueError):
 
 class OlderSavedPath(NotASavedPath):
     """The file was saved by an older tracelake, without the events of its graph."""
+
+
+@dataclass(frozen=True)
+class EditedAnswer(PathAnswer):
+    """The answer of a graph that is not the trace's any more; `edited` counts what was added, removed and changed."""
+
+    edited: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +89,10 @@ class SavedPath:
             {"event_id": event, "name": name, "edge_type": kind, "duration_us": ns / 1000, "bound_by": bound_by}
             for event, name, kind, ns, bound_by in zip(*columns, strict=True)
         ]
-        known = {field.name for field in fields(PathAnswer)}  # a newer tracelake may say more
-        return PathAnswer(**{name: value for name, value in self.meta["answer"].items() if name in known}, path=path)
+        known = {one.name for one in fields(PathAnswer)}  # a newer tracelake may say more
+        said = {name: value for name, value in self.meta["answer"].items() if name in known}
+        edited = self.meta.get("edited", {})
+        return EditedAnswer(**said, path=path, edited=edited) if any(edited.values()) else PathAnswer(**said, path=path)
 
     def graph(self) -> ArrayGraph:
         """The graph over node ids, weights in ns as used on the path: `networkx.dag_longest_path` gives the path."""

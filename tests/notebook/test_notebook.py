@@ -120,6 +120,7 @@ def test_an_edited_graph_is_drawn_saved_and_asked(
     restored = restore_cpgraph(cp_graph.save(tmp_path / "edited"))
     assert restored.answer == cp_graph.answer and repr(restored) == repr(cp_graph) != repr(path)
     assert "1 edges added" in repr(restored)
+    assert printed("critical-path", tmp_path / "edited.zip")["edited"]["edges added"] == 1
     assert restored.slack().to_pylist() == cp_graph.slack().to_pylist() != path.slack().to_pylist()
     assert cp_graph.what_if(remove=["cpu"]).before.length_us == cp_graph.answer.length_us
     unsaved = path.with_graph(path.copy())
