@@ -39,11 +39,11 @@ _KEPT = ("edge_id", "weight_ns")
 def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> SavedPath:
     """The path of an edited graph; `saved` is the path it was made from.
 
-    `unit`, ns or us, is what the weights are in (None: `graph.graph["weight_unit"]`). An edge that was added has a `weight`, and may
-    have a `type` (HTA's text or its name; without one it is a dependency) and `event_id`, the event whose time it is
-    (without one as HTA attributes: of an operator's edge the event that starts or ends there). A node that was added is a
-    number that no event of the trace has, and may have `name` and `ts_ns`. A graph with a cycle has no path: `cycle` in
-    the meta of what this returns says where.
+    `unit`, ns or us, is what the weights are in (None: `graph.graph["weight_unit"]`). An edge that was added has a
+    `weight`, and may have a `type` (HTA's text or its name; without one it is a dependency, which may go without weight)
+    and `event_id`, the event whose time it is (without one as HTA attributes: of an operator's edge the event that starts
+    or ends there). A node that was added is a number that no event of the trace has, and may have `name` and `ts_ns`. A
+    graph with a cycle has no path: `cycle` in the meta of what this returns says where.
 
     Raises ValueError with the edge or node that cannot be taken, and for the graph of a window that its profile refuses;
     OlderSavedPath where `saved` has no events.
@@ -80,6 +80,9 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
             )
     kept = np.fromiter((node in graph for node in old.tolist()), dtype=bool, count=len(old))
     rows = [_new_node(int(node), graph.nodes[node]) for node in sorted(added)]
+    names = {row["event_id"]: row["name"] for row in reversed(rows) if row["name"]}
+    for row in rows:  # both ends are of one event
+        row["name"] = names.get(row["event_id"])
     nodes = pa.concat_tables(
         [saved.nodes.filter(pa.array(kept)), pa.Table.from_pylist(rows, schema=saved.nodes.schema)]
     )

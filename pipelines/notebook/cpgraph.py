@@ -164,6 +164,10 @@ class LazyGraph(nx.DiGraph):
         for (src, dst), kind, measured, used, event in zip(self._ends(), *columns, strict=True):
             edge = CPEdge(src, dst, us(measured), CPEdgeType[kind])
             made[src][dst].update(weight=us(used), object=edge, type=edge.type.value, event_id=event)
+        self._take(made)
+
+    def _take(self, made: nx.DiGraph) -> None:
+        """Have the dictionaries of another graph."""
         for name in ("_node", "_adj", "_succ", "_pred"):
             self.__dict__[name] = made.__dict__[name]
 

@@ -79,6 +79,14 @@ class CriticalPath(AskedGraph):
         self.t_full, self._made_of = t_full, saved
         self.hold(saved)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> CriticalPath:
+        """Another path of the same trace, edits included, to be edited by itself."""
+        twin = CriticalPath.of(self._made_of, self.t_full)
+        twin.hold(self.saved)
+        if self.is_filled:
+            twin._take(self.copy())
+        return twin
+
     def critical_path(self) -> bool:
         """Find the longest path of the graph as it is now, after edits; whether there is one.
 

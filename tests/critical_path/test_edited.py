@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -202,9 +203,21 @@ def test_time_of_an_event_that_was_added(tiny: CriticalPath, tmp_path: Path) -> 
     assert again.answer.nodes == 2 * 6 + 2 and "2 nodes added" in repr(again)
     node = again.node_list[2 * n]
     assert (node.ev_idx, node.ts, node.is_start) == (n, 12, True)
+    [of_event] = [row for row in again.slack().to_pylist() if row["event_id"] == n]
+    assert (of_event["name"], of_event["slack_ns"]) == ("fused", 0)
     assert again.what_if({"fused": 0.5}).after.length_us == again.answer.length_us - 1000.5 / 2
     with pytest.raises(ValueError, match="nodes were added"):
         again.redraw(again.what_if({"fused": 0.5}), tmp_path)
+
+
+def test_a_deep_copy_is_edited_by_itself(tiny: CriticalPath) -> None:
+    """Before and after the dictionaries are made, and with edits that were not searched yet."""
+    early, length = copy.deepcopy(tiny), tiny.answer.length_us
+    tiny.edges[0, 2]["weight"] += 3
+    late = copy.deepcopy(tiny)
+    tiny.edges[0, 2]["weight"] += 3
+    found = [(path.critical_path(), path.answer.length_us - length) for path in (early, late, tiny)]
+    assert found == [(True, 0), (True, 3), (True, 6)] and type(late) is CriticalPath
 
 
 def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> None:
