@@ -82,7 +82,7 @@ OVERLAPPING = [
 @pytest.mark.parametrize(
     ("trace", "profile"),
     [
-        ("critical_path/simple_add", "hta"),
+        ("ranks/sampled_128/rank0", "hta"),  # with time that is an annotation's
         ("single/mi250_minitoy", "default"),
         ("ranks/dlrm_8/worker3", "default"),
         (OVERLAPPING, "hta"),
@@ -92,8 +92,11 @@ def test_the_window_is_the_traces(shared: Path, trace: str | list[dict], profile
     con, trace_id = connect(shared / "traces" / f"{trace}.json.gz" if isinstance(trace, str) else trace)
     request = WindowRequest(trace_id, profile=profile)
     critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
-    restored = of_saved(restore_path(tmp_path / "a.zip"))
+    saved = restore_path(tmp_path / "a.zip")
+    restored = of_saved(saved)
     same(restored, load(con, load_catalog(), request))
+    assert restored.events.event_id.tolist() == sorted(set(saved.nodes["event_id"].to_pylist()))
+    assert ((restored.attributed >= 0) & (restored.owner < 0)).any() == (trace == "ranks/sampled_128/rank0")
     assert len(restored.edge_id) > 100 or (restored.duration < restored.graph.weight).any()
 
 
