@@ -80,12 +80,6 @@ class NodeList:
         return CPNode(node, node // 2, 0 if ts_ns is None else us(ts_ns), node % 2 == 0, node // 2 in self._blocking)
 
 
-_VIEWS = (
-    *("adj", "succ", "pred", "nodes", "edges", "out_edges", "in_edges"),
-    *("degree", "out_degree", "in_degree"),
-)
-
-
 def us(ns: int) -> float:
     """Microseconds, whole where they are: HTA's unit."""
     return ns // 1000 if ns % 1000 == 0 else ns / 1000
@@ -100,10 +94,7 @@ def _lazy(name: str) -> Any:
         return graph.__dict__[name]
 
     def put(graph: LazyGraph, value: Any) -> None:
-        for known in ("_adj", "_succ") if name in ("_adj", "_succ") else (name,):
-            graph.__dict__[known] = value
-        for view in _VIEWS:  # networkx keeps them
-            graph.__dict__.pop(view, None)
+        graph.__dict__[name] = value
 
     return property(get, put)
 

@@ -23,7 +23,7 @@ from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from pipelines.notebook import CPEdge, CPEdgeType, CriticalPath
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.critical_path.whatif.test_of_saved import older
+from tests.critical_path.whatif.test_of_saved import OVERLAPPING, older
 from tests.harness import call, connect, kernel, op
 
 PROFILES = pytest.mark.parametrize("profile", ["default", "hta"])
@@ -208,6 +208,22 @@ def test_time_of_an_event_that_was_added(tiny: CriticalPath, tmp_path: Path) -> 
     assert again.what_if({"fused": 0.5}).after.length_us == again.answer.length_us - 1000.5 / 2
     with pytest.raises(ValueError, match="nodes were added"):
         again.redraw(again.what_if({"fused": 0.5}), tmp_path)
+
+
+def test_what_was_measured_stays_where_the_weight_does(tmp_path: Path) -> None:
+    """A gap that is negative weighs 0 on HTA's path and keeps its measured value, also as another type of edge."""
+    con, trace_id = connect(OVERLAPPING)
+    request = WindowRequest(trace_id, profile="hta")
+    critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
+    path = path_of(tmp_path / "a.zip")
+    [gap] = [ends for *ends, kind in path.edges(data="type") if kind == "critical_path_kernel_kernel_delay"]
+    path.edges[gap].update(type="critical_path_dependency", event_id=None)
+    path.critical_path()
+    [row] = [row for row in path.saved.edges.to_pylist() if [row["src_node_id"], row["dst_node_id"]] == gap]
+    assert (row["edge_type"], row["weight_ns"], row["path_weight_ns"]) == ("DEPENDENCY", -20_000, 0)
+    path.edges[gap]["weight"] = 1
+    path.critical_path()
+    assert path.saved.edges["weight_ns"].to_pylist().count(1000) == 1
 
 
 def test_a_deep_copy_is_edited_by_itself(tiny: CriticalPath) -> None:
