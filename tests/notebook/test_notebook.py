@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -232,8 +233,13 @@ def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, 
 def test_redrawn_trace(path: CriticalPath, tmp_path: Path) -> None:
     compared = path.what_if({"communication": 0.5})
     drawn = events_of(path.redraw(compared, tmp_path))
-    track = [e["dur"] for e in drawn if e["ph"] == "X" and e.get("cat") == "critical_path"]
-    assert sum(track) == pytest.approx(compared.after.length_us, abs=0.01)
+    track = [e for e in drawn if e["ph"] == "X" and e.get("cat") == "critical_path"]
+    assert sum(e["dur"] for e in track) == pytest.approx(compared.after.length_us, abs=0.01)
+    times: Counter[str] = Counter()
+    for e in track:
+        times[e["args"]["bound_by"]] += e["args"].get("weight", e["dur"])
+    shares = {label: 100 * us / compared.after.length_us for label, us in times.items()}
+    assert shares == pytest.approx({label: percent for label, percent in compared.after.summary.items() if percent})
 
 
 def test_show_critical_path(path: CriticalPath, capsys: pytest.CaptureFixture) -> None:
