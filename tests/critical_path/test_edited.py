@@ -112,7 +112,7 @@ def check(path: CriticalPath, graph: nx.DiGraph) -> None:
         assert compared.before.summary == pytest.approx(path.answer.summary)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory: Any, data: st.DataObject) -> None:
     """Weights, edges and nodes changed, added and removed at random, without a cycle."""
@@ -154,11 +154,17 @@ def small() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> CriticalPath:
+@pytest.fixture(scope="module")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     con, trace_id = connect(small())
-    critical_path(con, load_catalog(), WindowRequest(trace_id), save_to=tmp_path / "a.zip")
-    return path_of(tmp_path / "a.zip")
+    file = tmp_path_factory.mktemp("tiny") / "a.zip"
+    critical_path(con, load_catalog(), WindowRequest(trace_id), save_to=file)
+    return file
+
+
+@pytest.fixture
+def tiny(tiny_file: Path) -> CriticalPath:
+    return path_of(tiny_file)
 
 
 def steps(path: CriticalPath) -> list[tuple]:
