@@ -81,21 +81,15 @@ def _materialize(lake: Any) -> None:
 
 
 def _show(lake: Any, overlay_folder: Path) -> None:
-    from pipelines.cli.path import _rows, breakdown_table
+    from pipelines.breakdown import rows_of
+    from pipelines.cli.path import breakdown_table
     from pipelines.cli.query import open_analyst
     from pipelines.cli.schedule import compared_table
 
     con = open_analyst(lake.root, [])
-    out.print(
-        breakdown_table(
-            _rows(
-                con,
-                "SELECT t.rank, t.path, b.* FROM temporal_breakdown b JOIN traces t USING (trace_id) ORDER BY t.path",
-            )
-        )
-    )
-    out.print(_paths_table(_rows(con, _PATHS)))
-    out.print(_quality_table(_rows(con, _QUALITY)))
+    out.print(breakdown_table(rows_of(con)))
+    out.print(_paths_table(rows_of(con, _PATHS)))
+    out.print(_quality_table(rows_of(con, _QUALITY)))
     overlays = sorted((lake.root / "overlays").rglob("overlaid_critical_path_*"))
     if overlays:
         out.print(

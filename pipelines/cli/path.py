@@ -75,43 +75,73 @@ def _find(con: Any, trace: str, folder: Path) -> str:
 
 def breakdown(
     trace: Annotated[str | None, typer.Argument(help="A trace file, id or beginning of an id; all without it.")] = None,
+    profile: ProfileOption = "default",
+    settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """How the GPU's time divides into computing, other work and nothing, a row a trace and device.
 
+    `--profile hta` counts the rows that HTA counts, by its classes: waits are GPU work, the last profiler step is left
+    out, and all devices are one.
+
     Example: `tracelake breakdown rank0.json.gz`
     """
+    from pipelines.breakdown import as_document, rows_of
     from pipelines.cli.query import open_analyst
-    from pipelines.critical_path.windows import WindowRequest, request_windows
-    from pipelines.models.catalog import load_catalog
-    from pipelines.models.run import run_models
 
-    query = (
-        "SELECT t.rank, t.path, b.* FROM temporal_breakdown b JOIN traces t USING (trace_id) ORDER BY t.path, b.device"
-    )
-    if trace is None:
-        rows = _rows(open_analyst(lake, ["temporal_breakdown"]), query)
+    overrides = _overrides(profile, settings)
+    if trace is None and profile == "default":
+        rows = rows_of(open_analyst(lake, ["temporal_breakdown"]))
     else:
-        with opened(trace, lake) as (con, trace_id):
-            request_windows(con, [WindowRequest(trace_id)])
-            run_models(con, load_catalog(), ["temporal_breakdown"])
-            rows = _rows(con, query)
+        rows = [row for one in _asked(trace, lake) for row in _breakdown(one, lake, profile, overrides)]
     if json:
-        print_json(rows)
+        print_json([{**row, "profile": profile, "temporal_breakdown": as_document(row)} for row in rows])
     else:
-        out.print(breakdown_table(rows))
+        out.print(breakdown_table(rows, profile))
 
 
-def _rows(con: Any, query: str) -> list[dict[str, Any]]:
-    cursor = con.execute(query)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str], str]:
+    """The switches that `breakdown --set` gives. Exits for what changes nothing in a breakdown."""
+    from pipelines.critical_path.switches import switch_overrides
+    from pipelines.critical_path.windows import PROFILES
+
+    if profile not in PROFILES:
+        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+    given = [(name, value) for name, _, value in (text.partition("=") for text in settings or [])]
+    if given and (profile != "hta" or {name for name, _ in given} != {"drop_last_step"}):
+        raise fail(
+            "--set changes nothing in a breakdown but with --profile hta", "Give --set drop_last_step=false there."
+        )
+    try:
+        return switch_overrides(profile, given)
+    except ValueError as error:
+        raise fail(str(error)) from None
 
 
-def breakdown_table(rows: list[dict[str, Any]]) -> Table:
+def _asked(trace: str | None, folder: Path) -> list[str]:
+    """The trace that was asked for, or all of the lake, by file. Exits where there is no lake."""
+    if trace is not None:
+        return [trace]
+    from pipelines.cli.query import open_analyst
+
+    with open_analyst(folder, []) as con:
+        return [
+            trace_id for (trace_id,) in con.execute("SELECT trace_id FROM traces ORDER BY path, trace_id").fetchall()
+        ]
+
+
+def _breakdown(trace: str, lake: Path, profile: str, overrides: dict[tuple[str, str], str]) -> list[dict[str, Any]]:
+    from pipelines.breakdown import trace_breakdown
+
+    with opened(trace, lake) as (con, trace_id):
+        return trace_breakdown(con, trace_id, profile, overrides)
+
+
+def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Table:
     """Temporal breakdown for people: percent of the span, times in readable units."""
-    table = Table(title="temporal breakdown of the GPU", title_justify="left")
+    counted = "" if profile == "default" else f", as profile {profile} counts it"
+    table = Table(title=f"temporal breakdown of the GPU{counted}", title_justify="left")
     for name in ("trace", "rank", "device", "span", "compute %", "non-compute %", "idle %", "communication", "exposed"):
         table.add_column(name, justify="left" if name == "trace" else "right", overflow="fold")
     for row in rows:

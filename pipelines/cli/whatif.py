@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,20 +13,24 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.path import AnnotationOption, InstanceOption, ProfileOption, TraceArgument, opened
+from pipelines.cli.path import AnnotationOption, InstanceOption, ProfileOption, opened
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, human_us, out, print_json, progress
 
 if TYPE_CHECKING:
     from pipelines.critical_path.whatif.compare import Comparison
     from pipelines.critical_path.whatif.scenario import Scenario
     from pipelines.critical_path.whatif.sensitivity import Family
+    from pipelines.critical_path.whatif.window import Window
+    from pipelines.critical_path.windows import WindowRequest
 
 _SHOWN = 15
 _NAME = 60
 
 
 def what_if(
-    trace: TraceArgument,
+    trace: Annotated[
+        str, typer.Argument(help="A trace file, a trace id or its unique beginning, or a saved path.", metavar="TRACE")
+    ],
     scale: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,19 +61,20 @@ def what_if(
     """The critical path if kernels, classes, streams or delays took another time, beside the path as it is.
 
     The graph stays as it is, only times change: work made much slower may queue where the trace shows no queue, which
-    the new length does not count (a re-drawn trace does).
+    the new length does not count (a re-drawn trace does). A saved path (`critical-path --save`) is answered from its
+    file, without the trace.
 
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
     """
     from pipelines.critical_path.graph import GraphHasCycle
+    from pipelines.critical_path.saved import NotASavedPath
     from pipelines.critical_path.whatif.compare import what_if as compare
     from pipelines.critical_path.whatif.redraw import write_redrawn
     from pipelines.critical_path.whatif.scenario import ScenarioError
     from pipelines.critical_path.whatif.sensitivity import rank_families
     from pipelines.critical_path.whatif.targets import NothingMatches
-    from pipelines.critical_path.whatif.window import NoGraph, load
+    from pipelines.critical_path.whatif.window import NoGraph
     from pipelines.critical_path.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
-    from pipelines.models.catalog import load_catalog
 
     if profile not in PROFILES:
         raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
@@ -74,24 +82,23 @@ def what_if(
         first, last = parse_instance(instance, annotation)
         scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
         _check(scenarios, sensitivity, redraw)
+        _check_saved(trace, bool(annotation or instance or profile != "default"), redraw)
     except ValueError as error:
-        raise fail(str(error)) from None
-    with opened(trace, lake, with_arguments=redraw is not None) as (con, trace_id):
-        request = WindowRequest(trace_id, "full" if not annotation else "asked", profile, annotation, first, last)
-        try:
-            with progress(None, "computing") as advance:
-                window = load(con, load_catalog(), request, on_model=lambda name: advance(1, f"computing {name}"))
-                families = rank_families(window, with_cpu=True) if sensitivity else []
-                drawn, shown = None, []
-                for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
-                    if redraw:
-                        source = Path(trace) if Path(trace).is_file() else None
-                        drawn = write_redrawn(con, answer.after, source, redraw)
-                    shown.append(_as_json(answer, scenarios) if json else comparison_tables(trace, answer))
-        except (WindowNotFound, NothingMatches) as error:
-            raise fail(escape(error.args[0])) from None
-        except (NoGraph, ScenarioError, GraphHasCycle) as error:
-            raise fail(escape(str(error))) from None
+        raise fail(escape(str(error))) from None
+    request = WindowRequest("", "full" if not annotation else "asked", profile, annotation, first, last)
+    try:
+        with _window(trace, lake, request, with_arguments=redraw is not None) as (con, window):
+            families = rank_families(window, with_cpu=True) if sensitivity else []
+            drawn, shown = None, []
+            for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
+                if redraw:
+                    source = Path(trace) if Path(trace).is_file() else None
+                    drawn = write_redrawn(con, answer.after, source, redraw)
+                shown.append(_as_json(answer, scenarios) if json else comparison_tables(trace, answer))
+    except (WindowNotFound, NothingMatches) as error:
+        raise fail(escape(error.args[0])) from None
+    except (NoGraph, NotASavedPath, ScenarioError, GraphHasCycle, OSError) as error:
+        raise fail(escape(str(error))) from None
     if drawn:  # on stderr: stdout is for the answer
         err.print(f"open in https://ui.perfetto.dev: [bold]{escape(str(drawn))}[/]", soft_wrap=True)
     if sensitivity:
@@ -102,6 +109,40 @@ def what_if(
     else:
         for table in chain.from_iterable(shown):
             out.print(table)
+
+
+@contextmanager
+def _window(trace: str, lake: Path, request: WindowRequest, *, with_arguments: bool) -> Iterator[tuple[Any, Window]]:
+    """The window with the connection that holds its trace; of a saved path without one (None)."""
+    from pipelines.critical_path.saved import OlderSavedPath, looks_saved, restore_path
+    from pipelines.critical_path.whatif.window import load, of_saved
+    from pipelines.models.catalog import load_catalog
+
+    if looks_saved(Path(trace)):
+        try:
+            yield None, of_saved(restore_path(Path(trace)))
+        except OlderSavedPath as error:
+            raise OlderSavedPath(f"{trace}: {error}") from None
+        return
+    with opened(trace, lake, with_arguments=with_arguments) as (con, trace_id):
+        with progress(None, "computing") as advance:
+            asked = replace(request, trace_id=trace_id)
+            window = load(con, load_catalog(), asked, on_model=lambda name: advance(1, f"computing {name}"))
+        yield con, window
+
+
+def _check_saved(trace: str, has_window: bool, redraw: Path | None) -> None:
+    """Refuse what a saved path cannot be asked, with ValueError."""
+    from pipelines.critical_path.saved import looks_saved
+
+    if not looks_saved(Path(trace)):
+        return
+    if has_window:
+        raise ValueError(f"{trace} is a saved path: its window and profile are what they were. Give the trace.")
+    if redraw:
+        raise ValueError(
+            f"--redraw draws the whole trace, and the saved path {trace} holds only its graph. Give the trace."
+        )
 
 
 def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_overlap: bool) -> list[Scenario]:

@@ -68,7 +68,7 @@ def critical_path(
     """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
 
     `edges_file` receives one row an edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
-    receives the path with its graph (`saved.py`, whose errors it raises); `alternatives` says how many other paths to
+    receives the path with its graph (`saving.py`, whose errors it raises); `alternatives` says how many other paths to
     find. Raises WindowNotFound when nothing opens the window, NothingJoined where data dependencies are asked for (the
     switch `dependencies`) and no execution trace was joined (`load_execution`).
     """
@@ -78,7 +78,7 @@ def critical_path(
     if edges_file or with_edges:
         targets.append("critical_path_edges")
     if save_to:
-        from pipelines.critical_path.saved import SOURCES, check_target, save_path
+        from pipelines.critical_path.saving import SOURCES, check_target, save_path
 
         check_target(save_to)
         targets += SOURCES

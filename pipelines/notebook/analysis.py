@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import duckdb
 
 from pipelines.critical_path.dependencies import MODES, SWITCH
 from pipelines.critical_path.overlay import write_overlay
 from pipelines.critical_path.switches import switch_overrides
 from pipelines.critical_path.windows import PROFILES, WindowRequest, parse_instance
-from pipelines.execution import load_execution
 from pipelines.execution.beside import execution_trace_beside
 from pipelines.lake.store import Lake
-from pipelines.models.materialize import MEMORY_LIMIT
 from pipelines.notebook import tables
-from pipelines.notebook.path import CriticalPath, compute
-from pipelines.notebook.sources import Files, Trace, find, of_lake, take_in
-from pipelines.sqltext import quoted
+from pipelines.notebook.path import CriticalPath, Found, compute
+from pipelines.notebook.sources import Files, RankTrace
+from pipelines.notebook.trace import Trace
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -36,6 +29,9 @@ class TraceAnalysis:
     `close()`, the end of a `with` block, or the end of the process removes. `TraceAnalysis(lake="/data/lake")` reads
     none; `job` is one job of it (of files: what to call theirs).
 
+    `include_last_profiler_step` and `profile` are about critical paths: None leaves the last step to the profile (`hta`
+    leaves it out, `default` takes it in); `hta` gives HTA's numbers (`pipelines.notebook.hta` has it as its default).
+
     Raises ValueError where nothing is given, FileNotFoundError for a folder or a lake that is none, TraceRejected for a
     file that is no trace (in a folder: a warning).
     """
@@ -44,25 +40,25 @@ class TraceAnalysis:
         self,
         trace_files: Files | None = None,
         trace_dir: str | Path | None = None,
+        include_last_profiler_step: bool | None = None,
         *,
         lake: Lake | str | Path | None = None,
         job: str | None = None,
+        profile: str = "default",
     ) -> None:
-        if trace_files is None and trace_dir is None and lake is None:
-            raise ValueError("give trace_files, trace_dir or lake")
-        self.scratch = Path(tempfile.mkdtemp(prefix="tracelake-"))
-        # Not with the object: tables that were asked of it still read the temporary lake.
-        atexit.register(self.close)
-        given = self.scratch / "lake" if lake is None else lake
-        self.lake = given if isinstance(given, Lake) else Lake(given)
+        self.t = Trace(trace_files, trace_dir, lake=lake, job=job, profile=profile)
         try:
-            if trace_files is None and trace_dir is None:
-                self.traces: list[Trace] = of_lake(self.lake, job)
-            else:
-                self.traces = take_in(self.lake, trace_files, trace_dir, job)
+            self.t.load_traces(include_last_profiler_step)
         except BaseException:
             self.close()
             raise
+
+    @classmethod
+    def of(cls, t: Trace) -> TraceAnalysis:
+        """Ask about traces that were loaded."""
+        analysis = cls.__new__(cls)
+        analysis.t = t
+        return analysis
 
     def __enter__(self) -> TraceAnalysis:
         return self
@@ -72,24 +68,26 @@ class TraceAnalysis:
 
     def close(self) -> None:
         """Remove the temporary files; a lake that was given stays."""
-        atexit.unregister(self.close)
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.t.close()
 
-    def find(self, rank: int | str | None) -> Trace:
+    @property
+    def lake(self) -> Lake:
+        """The lake that holds the traces."""
+        return self.t.lake
+
+    @property
+    def traces(self) -> list[RankTrace]:
+        """The traces, by rank."""
+        return self.t.traces
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of temporary files."""
+        return self.t.scratch
+
+    def find(self, rank: int | str | None) -> RankTrace:
         """The trace of a rank or of the beginning of a trace id; None where there is one only. Raises TraceNotFound."""
-        return find(self.traces, rank)
-
-    def connect(self, trace_id: str, execution_trace: Path | None = None) -> duckdb.DuckDBPyConnection:
-        """A private connection with views `events`, `traces` and `findings` of one trace, joined to its execution trace
-        where one is given. The caller closes it. Raises TraceRejected for what is no execution trace."""
-        con = duckdb.connect()
-        con.execute(f"SET temp_directory = {quoted(self.scratch)}")
-        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        con.execute("SET preserve_insertion_order = false")
-        self.lake.create_views(con, ["events", "findings"], trace_id)
-        if execution_trace:
-            load_execution(con, execution_trace, trace_id)
-        return con
+        return self.t.find(rank)
 
     def critical_path_analysis(
         self,
@@ -97,22 +95,23 @@ class TraceAnalysis:
         annotation: str = "",
         instance_id: int | tuple[int, int] | str | None = None,
         *,
-        profile: str = "default",
+        profile: str | None = None,
         switches: Mapping[str, Any] | None = None,
         dependencies: str = "serial",
         execution_trace: str | Path | None = None,
-    ) -> CriticalPath:
-        """The critical path of a rank (or trace id), of the whole trace or under an annotation; also as HTA's pair:
-        `graph, success = …`.
+    ) -> Found:
+        """The critical path of a rank (or trace id), of the whole trace or under an annotation: HTA's pair
+        `cp_graph, success = …`, which can be asked as the graph, too.
 
         `instance_id`: None is the first instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth; without an
-        annotation it says nothing, as in HTA. Profile `hta` gives HTA 0.6.1's graph; `switches` sets single ones
+        annotation it says nothing, as in HTA. `profile` is the analysis's where none is given: `hta` gives HTA 0.6.1's graph; `switches` sets single ones
         (docs/differences-from-hta.md). With `dependencies="data"` operators follow their tensors (docs/data-dependencies.md)
         as `execution_trace` tells, or the one that lies beside the trace.
 
         Raises TraceNotFound, WindowNotFound (the message lists the annotations there are), NoExecutionTrace, NothingJoined,
         TraceRejected for what is no execution trace, and ValueError for an instance, profile or switch that is none.
         """
+        profile = self.t.profile if profile is None else profile
         for what, given, known in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
             if given not in known:
                 raise ValueError(f"no {what} {given!r}; there are: {', '.join(known)}")
@@ -122,38 +121,44 @@ class TraceAnalysis:
             instance_id = (instance_id, instance_id)
         text = instance_id if instance_id is None or isinstance(instance_id, str) else ":".join(map(str, instance_id))
         first, last = parse_instance(text)
-        overrides = switch_overrides(profile, ((name, str(value).lower()) for name, value in (switches or {}).items()))
+        asked = {**self.t.switches(), **(switches or {})}
+        overrides = switch_overrides(profile, ((name, str(value).lower()) for name, value in asked.items()))
         trace = self.find(rank)
         request = WindowRequest(trace.trace_id, "asked" if annotation else "full", profile, annotation, first, last)
         if dependencies == "serial":
-            return compute(self, request, overrides)
+            return Found(compute(self.t, request, overrides))
         overrides[profile, SWITCH] = dependencies
-        file = Path(execution_trace) if execution_trace else execution_trace_beside(Path(trace.path), trace.rank)
-        return compute(self, request, overrides, file)
+        given = Path(execution_trace).expanduser() if execution_trace else None
+        file = given or execution_trace_beside(Path(trace.path), trace.rank)
+        return Found(compute(self.t, request, overrides, file))
 
     def overlay_critical_path_analysis(
         self,
         rank: int | str | None,
-        critical_path_graph: CriticalPath,
+        critical_path_graph: CriticalPath | Found,
         output_dir: str | Path,
         only_show_critical_events: bool = True,
         show_all_edges: bool = False,
     ) -> str:
         """Write the rank's trace with the path marked, for Perfetto or chrome://tracing, and return the file's path.
 
-        As in HTA, `show_all_edges` shows where all events are. Raises ValueError for the path of another trace.
+        The folder is made. As in HTA, `show_all_edges` shows where all events are. Of an edited graph the new path is drawn,
+        at the times of the trace; steps of nodes that were added have no place there, and a warning counts them. Raises
+        ValueError for the path of another trace.
         """
+        path: CriticalPath = critical_path_graph[0] if isinstance(critical_path_graph, Found) else critical_path_graph
         trace = self.find(rank)
-        critical_path_graph.check_is_of(trace)
-        with self.connect(trace.trace_id) as con:
+        path.check_is_of(trace)
+        path.warn_of_added_nodes()
+        with self.t.connect(trace.trace_id) as con:
             for name in ("critical_path", "critical_path_edges"):
-                con.register(name, critical_path_graph.arrow(name))
+                con.register(name, path.arrow(name))
             written = write_overlay(
                 con,
                 trace.trace_id,
                 None,
-                Path(output_dir),
-                window_id=critical_path_graph.window_id,
+                Path(output_dir).expanduser(),
+                window_id=path.window_id,
                 only_critical=only_show_critical_events,
                 all_edges=show_all_edges,
             )

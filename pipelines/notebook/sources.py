@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipelines.critical_path.overlay import PREFIX as OVERLAY
 from pipelines.execution.beside import looks_like_execution_trace
-from pipelines.ingest import ingest
+from pipelines.ingest import expand, ingest
 from pipelines.lake.store import Lake
 from pipelines.traces import TraceRejected
 
@@ -19,8 +20,12 @@ class TraceNotFound(LookupError):
     """No trace is meant, or several are; the message lists those there are."""
 
 
+class TraceFilesInvalid(TraceRejected, ValueError):
+    """A file that was given is not there; a ValueError, too, as in HTA."""
+
+
 @dataclass(frozen=True)
-class Trace:
+class RankTrace:
     """A trace of the lake. `rank` is the one it was given with, else what the file says, else None."""
 
     trace_id: str
@@ -31,17 +36,18 @@ class Trace:
         return f"{'no rank' if self.rank is None else f'rank {self.rank}'}: {self.trace_id} ({Path(self.path).name})"
 
 
-def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[Trace]:
+def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[RankTrace]:
     """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it holds already stays.
 
     Raises TraceRejected for a given file that is no trace, FileNotFoundError for a folder that is none. In a folder
     files that are no traces get a warning (but execution traces); where it has no others, the first of them is raised.
+    Overlays that were written beside their traces are passed over: they are those traces once more.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
         if not Path(folder or "").is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
-        given = [Path(folder or "")]
+        given = [file for file in expand([folder or ""]) if not file.name.startswith(OVERLAY)]
     elif isinstance(files, str | Path):
         given = [Path(files)]
     else:
@@ -55,7 +61,7 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     for rejection in rejections:
         # Execution traces lie beside profiler traces: they are read where they are asked for.
         if not looks_like_execution_trace(Path(rejection.path)):
-            warnings.warn(f"left out: {rejection}", stacklevel=4)
+            warnings.warn(f"left out: {rejection}", stacklevel=5)
     if not found:
         raise TraceNotFound(f"there are no trace files in {folder or 'the files given'}")
     if wrong := [str(file) for _, file in by_rank if str(file) not in found]:
@@ -64,24 +70,24 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     return sorted(ranked or {trace.trace_id: trace for trace in found.values()}.values(), key=_order)
 
 
-def of_lake(lake: Lake, job: str | None = None) -> list[Trace]:
+def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
     """The traces of a lake, of one job or of all, by rank. Raises FileNotFoundError where the lake has none."""
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     with lake.connect(["traces"]) as con:
         rows = con.execute("SELECT trace_id, rank, path, job FROM traces").fetchall()
-    traces = [Trace(trace_id, rank, path) for trace_id, rank, path, of in rows if job is None or of == job]
+    traces = [RankTrace(trace_id, rank, path) for trace_id, rank, path, of in rows if job is None or of == job]
     if not traces:
         jobs = sorted({str(of) for *_, of in rows})
         raise TraceNotFound(f"no trace of job {job!r} in the lake {lake.root}; its jobs: {', '.join(jobs)}")
     return sorted(traces, key=_order)
 
 
-def _order(trace: Trace) -> tuple:
+def _order(trace: RankTrace) -> tuple:
     return trace.rank is None, trace.rank or 0, trace.path
 
 
-def find(traces: list[Trace], rank: int | str | None) -> Trace:
+def find(traces: list[RankTrace], rank: int | str | None) -> RankTrace:
     """The trace of a rank, or whose id begins with a text; None is the only trace there is. Raises TraceNotFound.
 
     A trace that does not know its rank is rank 0 where it is the only one (as in HTA).

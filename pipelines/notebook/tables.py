@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pipelines.lake.store import Lake
-from pipelines.notebook.sources import Trace
+from pipelines.notebook.sources import RankTrace
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Tables that are computed with are Any: what a column can do depends on its type in the lake, which no checker knows.
 
 
-def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[Trace]) -> list[ir.Table]:
+def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> list[ir.Table]:
     """Tables of one backend. Those that know traces have only the rows of `traces`."""
     from pipelines.lake.ibis_tables import open_tables
 
@@ -24,7 +24,7 @@ def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[Trace]) -> list
     return [table.semi_join(mine, "trace_id") if "trace_id" in table.columns else table for table in found]
 
 
-def with_rank(lake: Lake, name: str, traces: Iterable[Trace]) -> ir.Table:
+def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:
     """A table's rows of `traces`, the rank as its first column."""
     from pipelines.lake.ibis_tables import open_tables
 
@@ -32,7 +32,7 @@ def with_rank(lake: Lake, name: str, traces: Iterable[Trace]) -> ir.Table:
     return joined.relocate("rank", before="trace_id")
 
 
-def _ranks(traces: Iterable[Trace]) -> ir.Table:
+def _ranks(traces: Iterable[RankTrace]) -> ir.Table:
     import ibis
     import pyarrow as pa
 

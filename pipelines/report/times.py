@@ -24,6 +24,7 @@ _BOUNDS = {
     "gpu_compute_bound": "compute",
     "gpu_communication_bound": "communication",
     "gpu_memory_bound": "memory",
+    "gpu_other_bound": "other",
     "cpu_bound": "cpu",
     "gpu_kernel_launch_overhead": "launch",
     "gpu_kernel_kernel_overhead": "gap",

@@ -3,7 +3,7 @@
 WITH names AS (
     SELECT DISTINCT e.cat, e.name
     FROM events AS e
-    JOIN category_sides AS s ON s.cat = e.cat
+    LEFT JOIN category_sides AS s ON s.cat = e.cat
     WHERE s.side IN ('gpu', 'sync') OR e.stream IS NOT NULL
 ),
 fitting AS (
@@ -17,7 +17,7 @@ SELECT
     profile,  -- hta or default.
     cat,  -- Canonical category.
     name,  -- Name of the GPU work.
-    class,  -- COMPUTATION, COMMUNICATION, MEMORY, SYNCHRONIZATION or OTHER.
+    class,  -- COMPUTATION, COMMUNICATION, MEMORY, SYNCHRONIZATION or OTHER; RUNTIME for a call with a stream argument.
     rule_id  -- Rule that decided.
 FROM fitting
 WHERE choice = 1

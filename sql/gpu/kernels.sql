@@ -1,11 +1,11 @@
 -- One row: a piece of GPU work: a kernel, a copy or a memset.
--- How: GPU events with the class of their name and the call that launched them.
+-- How: GPU events with the class of their name, by our rules and by HTA's, and the call that launched them.
 -- check: unique(trace_id, event_id)
 SELECT
     e.trace_id,  -- The trace.
     e.event_id,  -- Position in traceEvents.
     e.name,  -- Name of the kernel or copy.
-    c.class,  -- COMPUTATION, COMMUNICATION, MEMORY, SYNCHRONIZATION or OTHER.
+    c.class,  -- COMPUTATION, COMMUNICATION, MEMORY or OTHER.
     c.rule_id,  -- Rule of kernel_classes that decided.
     coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device,  -- Device it ran on.
     e.stream,  -- Stream on the device.
@@ -16,10 +16,13 @@ SELECT
     e.graph_node,  -- Node of the CUDA or HIP graph; NULL outside graphs.
     e.correlation,  -- Correlation id.
     e.cat,  -- kernel, gpu_memcpy or gpu_memset.
-    e.bytes  -- Bytes copied or set; NULL for kernels.
+    e.bytes,  -- Bytes copied or set; NULL for kernels.
+    h.class AS hta_class,  -- Class in HTA 0.6.1: COMPUTATION, COMMUNICATION, MEMORY or OTHER.
+    h.rule_id AS hta_rule_id  -- Rule of kernel_classes that decided that.
 FROM events AS e
 JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
 LEFT JOIN _kernel_class AS c ON c.profile = 'default' AND c.cat = e.cat AND c.name = e.name
+LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = e.cat AND h.name = e.name
 LEFT JOIN _profiles AS p ON p.trace_id = e.trace_id AND p.profile = 'default'
 LEFT JOIN _links AS l ON l.view_no = p.view_no AND l.gpu_event_id = e.event_id
 WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL

@@ -192,3 +192,4 @@ def test_damage_is_found_wherever_it_is(
         expected = restore_path(file)
         assert restored.meta == expected.meta and restored.edges.equals(expected.edges)
         assert restored.nodes.equals(expected.nodes) and restored.path.equals(expected.path)
+        assert restored.events is not None and restored.events.equals(expected.graph_events)

@@ -41,7 +41,7 @@ def test_breakdown_and_summary_of_a_path(shared: Path, case: str) -> None:
     assert success is expected["success"] is True
     assert cp_graph.answer.length_us == expected["critical_path"]["length"]
     assert (cp_graph.answer.nodes, cp_graph.answer.edges) == (expected["n_nodes"], expected["n_edges"])
-    assert cp_graph.summary() == pytest.approx(expected["summary_pct"], abs=1e-9)
+    assert dict(cp_graph.summary()) == pytest.approx(expected["summary_pct"], abs=1e-9)
     breakdown = cp_graph.get_critical_path_breakdown()
     assert [name for name in breakdown.column_names if name != "index"] == expected["breakdown_columns"]
     ours = breakdown.to_pylist()

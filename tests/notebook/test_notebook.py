@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pipelines.cli.app import app
 from pipelines.critical_path.whatif.scenario import ScenarioError
 from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.notebook import (
+    CPGraph,
     CriticalPath,
     NotASavedPath,
     TraceAnalysis,
@@ -85,7 +87,7 @@ def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) 
     steps = path.table("critical_path").order_by("seq").to_pyarrow().to_pylist()
     chosen = [2 * s["src_event_id"] + (not s["src_is_start"]) for s in steps]
     last = 2 * steps[-1]["dst_event_id"] + (not steps[-1]["dst_is_start"])
-    assert nx.dag_longest_path(graph) == nx.dag_longest_path(path.graph) == [*chosen, last]
+    assert nx.dag_longest_path(graph) == nx.dag_longest_path(path.arrays) == [*chosen, last] == path.critical_path_nodes
     assert (len(graph), graph.number_of_edges()) == (path.answer.nodes, path.answer.edges)
     assert {data["name"] for _, data in graph.nodes(data=True)} >= {s["name"] for s in steps if s["name"]}
     kernels = analysis.table("kernels").to_pyarrow().to_pylist()
@@ -97,6 +99,69 @@ def test_the_digraph_can_be_edited(analysis: TraceAnalysis, path: CriticalPath) 
     assert changed > 0
     compared = path.what_if(remove=["class:COMMUNICATION"])
     assert nx.dag_longest_path_length(graph) == round(1000 * compared.after.length_us) < 1000 * path.answer.length_us
+
+
+def test_an_edited_graph_is_drawn_saved_and_asked(
+    analysis: TraceAnalysis, path: CriticalPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HTA-37, HTA-71: given back in each way it has the same path, whose new edge is an arrow in the picture."""
+    cp_graph, _ = analysis.critical_path_analysis(rank=0, **WINDOW)
+    order = list(nx.topological_sort(cp_graph))
+    first, last = next(n for n in order if n % 2 == 0), order[-1]
+    cp_graph.add_edge(first, last, weight=10**6)
+    copied, plain = cp_graph.copy(), cp_graph.to_networkx()
+    plain.add_edge(first, last, weight=10**9)  # in ns
+    assert cp_graph.critical_path() and cp_graph.answer.length_us >= 10**6
+    for graph in (copied, plain, cp_graph):
+        assert CPGraph(None, analysis.t, 0, G=graph).answer == path.with_graph(graph).answer == cp_graph.answer
+    drawn = events_of(analysis.overlay_critical_path_analysis(0, cp_graph, tmp_path))
+    arrows = [event for event in drawn if event.get("cat") == "critical_path" and event["ph"] == "s"]
+    assert 10**6 in [arrow["args"]["weight"] for arrow in arrows]
+    assert sum(e["dur"] for e in drawn if e["ph"] == "X" and e.get("cat") == "critical_path") >= 10**6
+    restored = restore_cpgraph(cp_graph.save(tmp_path / "edited"))
+    assert restored.answer == cp_graph.answer and repr(restored) == repr(cp_graph) != repr(path)
+    assert "1 edges added" in repr(restored)
+    assert printed("critical-path", tmp_path / "edited.zip")["edited"]["edges added"] == 1
+    assert restored.slack().to_pylist() == cp_graph.slack().to_pylist() != path.slack().to_pylist()
+    assert cp_graph.what_if(remove=["cpu"]).before.length_us == cp_graph.answer.length_us
+    unsaved = path.with_graph(path.copy())
+    unsaved.add_edge(first, last, weight=10**6)
+    assert restore_cpgraph(unsaved.save(tmp_path / "b")).answer == cp_graph.answer  # save takes the edits in
+    n = cp_graph.saved.meta["trace"]["n_events"]
+    cp_graph.add_edge(last, 2 * n, weight=5)
+    assert cp_graph.critical_path()
+    with pytest.warns(UserWarning, match="1 edges of the path are not drawn"):
+        analysis.overlay_critical_path_analysis(0, cp_graph, tmp_path)
+    with pytest.raises(ValueError, match="does not say what it was made from"):
+        CPGraph(None, analysis, 0, G=nx.DiGraph([(0, 1)]))
+    for graph in (copied, cp_graph):
+        with pytest.raises(ValueError, match="not of rank 1"):
+            CPGraph(None, analysis, 1, G=graph)
+
+
+def test_networkxs_own_ways_with_a_graph(path: CriticalPath) -> None:
+    """Copies, views and reversals are ordinary graphs; asking the graph's answer costs no dictionaries."""
+    graph = restore_cpgraph(path.save(path.t_full.scratch / "again"))
+    assert graph.answer == path.answer and graph.critical_path() and not graph.is_filled
+    assert graph.number_of_nodes() == path.answer.nodes == len(graph) and graph.is_filled
+    nodes = path.critical_path_nodes[:50]
+    for made in (
+        graph.copy(),
+        graph.reverse(),
+        graph.subgraph(nodes).copy(),
+        nx.DiGraph(graph),
+        graph.__class__(graph),
+    ):
+        assert type(made) is nx.DiGraph and made.graph == graph.graph
+    assert (
+        nx.is_directed_acyclic_graph(graph) and nodes[0] in graph and nx.descendants(graph, nodes[0]) >= set(nodes[1:])
+    )
+    assert json.loads(json.dumps(graph.graph))["path_of"]["trace_id"] == path.trace_id
+    first = next(iter(graph.edges))
+    graph.edges[first]["weight"] = 12345
+    assert graph[first[0]][first[1]]["weight"] == graph.pred[first[1]][first[0]]["weight"] == 12345
+    graph.clear()
+    assert len(graph.edges) == len(graph.nodes) == 0 and not graph.critical_path()
 
 
 def test_slack_is_what_an_event_may_take_longer(path: CriticalPath) -> None:
@@ -130,10 +195,13 @@ def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_pat
     assert restored.get_critical_path_breakdown() == path.get_critical_path_breakdown()
     assert nx.utils.graphs_equal(restored.to_networkx(), path.to_networkx())
     assert (restored.slack(), restored.alternatives(2)) == (path.slack(), path.alternatives(2))
-    with pytest.raises(ValueError, match="needs the trace"):
-        restored.what_if(remove=["communication"])
+    compared = restored.what_if(remove=["cpu"])
+    assert compared.as_json() == path.what_if(remove=["cpu"]).as_json()
+    assert restored.sensitivity() == path.sensitivity()
+    with pytest.raises(ValueError, match="a drawing of the trace needs the trace"):
+        restored.redraw(compared, tmp_path)
     again = restore_cpgraph(name, analysis, rank=0)
-    assert again.what_if(remove=["cpu"]).as_json() == path.what_if(remove=["cpu"]).as_json()
+    assert events_of(again.redraw(compared, tmp_path)) == events_of(path.redraw(compared, tmp_path / "b"))
     with pytest.raises(ValueError, match="not of rank 1"):
         restore_cpgraph(name, analysis, rank=1)
     Path(name).write_bytes(b"no zip")
@@ -165,8 +233,13 @@ def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, 
 def test_redrawn_trace(path: CriticalPath, tmp_path: Path) -> None:
     compared = path.what_if({"communication": 0.5})
     drawn = events_of(path.redraw(compared, tmp_path))
-    track = [e["dur"] for e in drawn if e["ph"] == "X" and e.get("cat") == "critical_path"]
-    assert sum(track) == pytest.approx(compared.after.length_us, abs=0.01)
+    track = [e for e in drawn if e["ph"] == "X" and e.get("cat") == "critical_path"]
+    assert sum(e["dur"] for e in track) == pytest.approx(compared.after.length_us, abs=0.01)
+    times: Counter[str] = Counter()
+    for e in track:
+        times[e["args"]["bound_by"]] += e["args"].get("weight", e["dur"])
+    shares = {label: 100 * us / compared.after.length_us for label, us in times.items()}
+    assert shares == pytest.approx({label: percent for label, percent in compared.after.summary.items() if percent})
 
 
 def test_show_critical_path(path: CriticalPath, capsys: pytest.CaptureFixture) -> None:
@@ -214,9 +287,12 @@ def test_operators_follow_their_data(shared: Path, tmp_path: Path) -> None:
         assert given.answer == found.answer
         compared = found.what_if(remove=["cpu"])
         assert compared.before.length_us == found.answer.length_us > compared.after.length_us
-        restored = restore_cpgraph(found.save(tmp_path / "a"), analysis)
+        restored = restore_cpgraph(found.save(tmp_path / "a"))
+        assert restored.what_if(remove=["cpu"]).as_json() == compared.as_json()
+        graph = restored.to_networkx()
+        nx.set_edge_attributes(graph, 0, "weight")
+        assert CPGraph(None, analysis, 0, G=graph).answer.length_us == 0
         for wrong, said in (
-            (lambda: restored.what_if(remove=["cpu"]), "needs the execution trace"),
             (lambda: analysis.critical_path_analysis(0, dependencies="flow"), "serial, data"),
             (lambda: analysis.critical_path_analysis(0, execution_trace=beside), 'dependencies="data"'),
         ):
@@ -229,8 +305,9 @@ def test_a_trace_without_a_path(tmp_path: Path) -> None:
     with TraceAnalysis(tmp_path / "a.json") as analysis:
         cp_graph, success = analysis.critical_path_analysis(rank=0)  # its only trace has no rank: it is rank 0
         assert not success and "no path" in repr(cp_graph)
-        assert cp_graph.summary() == {} and cp_graph.alternatives() == []
-        assert cp_graph.get_critical_path_breakdown().num_rows == cp_graph.slack().num_rows == len(cp_graph.graph) == 0
+        assert dict(cp_graph.summary()) == {} and cp_graph.alternatives() == []
+        assert not cp_graph.critical_path() and cp_graph.critical_path_nodes == []
+        assert cp_graph.get_critical_path_breakdown().num_rows == cp_graph.slack().num_rows == len(cp_graph.arrays) == 0
         assert cp_graph.table("critical_path_summary").count().to_pyarrow().as_py() == 0
 
 

@@ -10,20 +10,6 @@ from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 
-# HTA's GPU row is one with a stream argument: waits (cuda_sync) and Triton's host operators too. It has one device. Where
-# it drops the last profiler step it keeps the GPU rows that share a correlation with a CPU row that it keeps (2.5, 2.9).
-_COUNTED = """
-CREATE OR REPLACE TABLE counted AS
-SELECT
-    e.trace_id, e.event_id, e.name, c.class, c.rule_id, CAST(0 AS BIGINT) AS device, e.stream, l.ts_ns, l.ts_ns + l.dur_ns AS end_ns,
-    l.dur_ns, k.launch_event_id, e.graph_node, e.correlation, e.cat, e.bytes
-FROM _loaded_events AS l
-JOIN events AS e ON e.event_id = l.event_id
-JOIN _kernel_class AS c ON c.profile = 'hta' AND c.cat = e.cat AND c.name = e.name
-LEFT JOIN _links AS k ON k.view_no = l.view_no AND k.gpu_event_id = l.event_id
-LEFT JOIN _loaded_events AS call ON call.view_no = k.view_no AND call.event_id = k.launch_event_id
-WHERE coalesce(e.stream, -1) <> -1 AND (NOT l.sorts_first OR call.event_id IS NOT NULL)
-"""
 _REASONS = """
 SELECT
     CASE
@@ -31,7 +17,7 @@ SELECT
         WHEN k.event_id IS NULL THEN h.cat
         ELSE 'class'
     END AS reason, count(*)
-FROM counted AS h
+FROM _hta_kernels AS h
 FULL JOIN kernels AS k ON k.event_id = h.event_id
 WHERE h.event_id IS NULL OR k.event_id IS NULL OR h.class <> k.class
 GROUP BY reason
@@ -75,9 +61,8 @@ def count_like_hta(
     (own_row,) = con.execute(f"SELECT {own} FROM temporal_breakdown").fetchall()
     overrides = {("hta", "drop_last_step"): str(drop_last_step).lower()}
     request_windows(con, [WindowRequest(trace_id, "full", "hta")], overrides)
-    run_models(con, catalog, ["_loaded_events", "_links", "_kernel_class", "_queue"])
-    con.execute(_COUNTED)
+    run_models(con, catalog, ["_hta_kernels", "_queue"])
     reasons = Counter(dict(con.execute(_REASONS).fetchall()))
-    con.execute("CREATE OR REPLACE TABLE kernels AS FROM counted")
+    con.execute("CREATE OR REPLACE TABLE kernels AS FROM _hta_kernels")
     run_models(con, catalog, ["merged_intervals", "_class_overlap", "temporal_breakdown"], have=frozenset({"kernels"}))
     return reasons, own_row

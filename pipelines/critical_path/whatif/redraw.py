@@ -33,25 +33,27 @@ _NEW_PATH = f"""
     CREATE OR REPLACE TABLE {_SCHEMA}.critical_path AS
     SELECT
         {{trace_id}} AS trace_id, {{window_id}} AS window_id, r.seq,
-        b.src_node_id // 2 AS src_event_id, b.src_node_id % 2 = 0 AS src_is_start,
-        b.dst_node_id // 2 AS dst_event_id, b.dst_node_id % 2 = 0 AS dst_is_start,
-        t.edge_type, r.weight_ns, r.weight_ns AS path_weight_ns, b.attributed_event_id,
-        coalesce(b.attributed_event_id, b.dst_node_id // 2) AS event_id,
-        CASE WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' THEN e.name END AS name,
-        b.bound_by
-    FROM rows AS r
-    JOIN _path_bounds AS b ON b.edge_id = r.edge_id
-    JOIN edge_types AS t ON t.edge_code = b.edge_code
-    LEFT JOIN {{events}} AS e
-        ON e.trace_id = {{trace_id}} AND e.event_id = coalesce(b.attributed_event_id, b.dst_node_id // 2)
+        r.src_node_id // 2 AS src_event_id, r.src_node_id % 2 = 0 AS src_is_start,
+        r.dst_node_id // 2 AS dst_event_id, r.dst_node_id % 2 = 0 AS dst_is_start,
+        r.edge_type, r.weight_ns, r.weight_ns AS path_weight_ns, r.attributed_event_id, r.event_id,
+        CASE WHEN r.attributed_event_id IS NOT NULL OR r.edge_type = 'KERNEL_LAUNCH_DELAY' THEN e.name END AS name,
+        r.bound_by
+    FROM (
+        SELECT
+            * REPLACE (nullif(attributed_event_id, -1) AS attributed_event_id),
+            CASE WHEN attributed_event_id = -1 THEN dst_node_id // 2 ELSE attributed_event_id END AS event_id,
+            {{kinds}}[kind + 1] AS edge_type, {{bounds}}[bound + 1] AS bound_by
+        FROM path_rows
+    ) AS r
+    LEFT JOIN {{events}} AS e ON e.trace_id = {{trace_id}} AND e.event_id = r.event_id
 """
 
 
 def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath | None, out_dir: FilePath) -> FilePath:
     """Write `overlaid_critical_path_what_if_<name of source>` into `out_dir` for Perfetto and return its path.
 
-    `con` is the connection in which `load` made the path's window. Every event is kept, at the time that `times.py`
-    gives it; those on the new path have `args.critical = 1`. Raises GraphHasCycle.
+    `con` holds `events` and `traces` of the path's trace. Every event is kept, at the time that `times.py` gives it;
+    those on the new path have `args.critical = 1`. Raises GraphHasCycle.
     """
     of = path.window
     stored = con.execute("SELECT path FROM traces WHERE trace_id = ?", [of.trace_id]).fetchall()
@@ -62,18 +64,16 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
         "trace_id": quoted(of.trace_id),
         "window_id": quoted(of.window_id),
         "events": f"{here}.events",
+        "kinds": _texts(of.kinds),
+        "bounds": _texts(of.bounds),
     }
     rows = moved_events(con, path)
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
     con.execute(f"CREATE OR REPLACE TABLE {_SCHEMA}.moved AS SELECT event_id, ts_ns, dur_ns FROM rows")
-    rows = {
-        "seq": np.arange(1, len(path.edges) + 1),
-        "edge_id": of.edge_id[path.edges],
-        "weight_ns": path.weights.path[path.edges],
-    }
+    path_rows = _path_rows(path)
     con.execute(_NEW_PATH.format(**values))
     con.execute(_MOVED_EVENTS.format(**values))
-    del rows
+    del rows, path_rows
     try:
         con.execute(f"SET search_path = '{_SCHEMA},{schema}'")
         return write_overlay(
@@ -82,6 +82,24 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
     finally:
         con.execute(f"SET search_path = '{schema}'")
         con.execute(f"DROP SCHEMA {_SCHEMA} CASCADE")
+
+
+def _texts(values: list[str]) -> str:
+    return f"[{', '.join(map(quoted, values))}]"
+
+
+def _path_rows(path: Path) -> dict[str, Ints]:
+    """The edges of the new path, in order. Arrays, because DuckDB imports pandas to read an Arrow table."""
+    of, on = path.window, path.edges
+    return {
+        "seq": np.arange(1, len(on) + 1),
+        "src_node_id": of.graph.node_ids[of.graph.src[on]],
+        "dst_node_id": of.graph.node_ids[of.graph.dst[on]],
+        "weight_ns": path.weights.path[on],
+        "attributed_event_id": of.attributed[on],
+        "kind": of.kind[on],
+        "bound": of.bound[on],
+    }
 
 
 def moved_events(con: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Ints]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.critical_path.labels import CPU
 from pipelines.critical_path.whatif.compare import Path, Weights
 from pipelines.critical_path.whatif.scenario import Scenario
-from pipelines.critical_path.whatif.window import CPU, Window
+from pipelines.critical_path.whatif.window import Window
 
 CUTS = (10, 50, 100)
 """By how many percent each family is made faster."""

@@ -1,43 +1,44 @@
-"""A window's graph with all that a scenario may ask of an edge, as arrays: read once, then every scenario is arithmetic."""
+"""A window's graph with all that a scenario may ask of an edge, as arrays: read once, then every scenario is arithmetic.
+
+It is made of two tables, the edges and the events of the graph, which the models give (`load`) or a saved path holds
+(`of_saved`): then nothing is computed again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.critical_path.graph import ArrayGraph, Ints
+from pipelines.critical_path.labels import CPU, EVENTS, RULES, int_column, labels, owners, text_codes
+from pipelines.critical_path.overlay import HTA_TYPES
+from pipelines.critical_path.saved import SavedPath
 from pipelines.critical_path.whatif.forest import Forest
 from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
+from pipelines.sqltext import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OWN_TIME = "OPERATOR_KERNEL"
 """Type of the edges that are an event's own time; the others are delays between events, or order only."""
-CPU = "CPU"
-"""The class of CPU operators and calls, beside the classes of kernels."""
 
-# What `_path_bounds` and the queries here read; the first call makes it, the second adds the path "all edges".
-_SOURCES = ("_edges", "critical_path_windows", "_profiles", "_clip", "_kernel_class", "bound_by", "kernel_classes",
-            "edge_types", "_refused_windows")  # fmt: skip
-_ALL_EDGES = """
-    CREATE OR REPLACE TABLE longest_path AS
-    SELECT w.trace_id, w.window_id, e.edge_id AS seq, e.edge_id FROM _edges AS e JOIN critical_path_windows AS w USING (window_no)
-"""
-_EVENTS = """
-    CREATE OR REPLACE TABLE _what_if_events AS
-    SELECT
-        c.event_id, c.ts_ns, c.dur_ns, e.name, c.thread_id, c.device, e.stream, c.stream_key,
-        CASE WHEN c.side = 'gpu' THEN coalesce(k.class, 'OTHER') ELSE 'CPU' END AS class
-    FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = c.event_id
-    LEFT JOIN _kernel_class AS k ON k.profile = w.profile AND k.cat = e.cat AND k.name = e.name
-    WHERE c.is_operator OR c.side = 'gpu'
+_SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "bound_by", "edge_types", "_profiles",
+            "_refused_windows")  # fmt: skip
+_EDGES = """
+    SELECT e.edge_id, e.src_node_id, e.dst_node_id, y.edge_type, e.weight_ns, e.path_weight_ns, e.attributed_event_id
+    FROM _edges AS e
+    JOIN critical_path_windows AS t ON t.window_no = e.window_no
+    JOIN edge_types AS y ON y.edge_code = e.edge_code
+    WHERE {of} ORDER BY e.edge_id
 """
 
 
@@ -59,7 +60,7 @@ class Events:
     stream: Ints
     thread: Ints
     families: list[tuple[str, str]]  # (class, name)
-    streams: list[tuple[int, int]]  # (device, stream as the trace numbers it)
+    streams: list[tuple[int, int | None]]  # (device, stream as the trace numbers it)
 
     def name(self, event: int) -> str:
         """Name of the event at that place."""
@@ -72,7 +73,8 @@ class Window:
 
     `graph.weight` is the weight on the path, `duration` the weight in the summary (they differ in profile hta);
     `kind` counts in `kinds` (edge types), `bound` in `bounds`; `owner` is the place in `events` of the event whose time
-    the edge is, or -1; `src_event`, `dst_event` are the places of the events at its ends.
+    the edge is, or -1, and `attributed` that event's id, or -1; `src_event`, `dst_event` are the places of the events at
+    its ends.
     """
 
     trace_id: str
@@ -84,6 +86,7 @@ class Window:
     kind: Ints
     bound: Ints
     owner: Ints
+    attributed: Ints
     src_event: Ints
     dst_event: Ints
     kinds: list[str]
@@ -135,79 +138,125 @@ def load(
     run_models(con, catalog, _SOURCES, on_model=on_model)
     if not con.execute("SELECT 1 FROM critical_path_windows").fetchall():
         raise explain_missing(con, request)
-    if refused := con.execute("SELECT reason FROM _refused_windows").fetchall():
-        raise NoGraph(f"profile {request.profile} refuses the window: {refused[0][0]}")
-    # The rules of what an edge is bound by are those of the path: here they are asked of every edge.
-    con.execute(_ALL_EDGES)
-    run_models(con, catalog, ["_path_bounds"], have=frozenset({*_SOURCES, "longest_path"}))
-    con.execute("DROP TABLE longest_path")
-    con.execute(_EVENTS)
-    events = _events(con)
-    rank = con.execute("SELECT rank FROM traces WHERE trace_id = ?", [request.trace_id]).fetchall()
-    return _window(con, request, rank[0][0] if rank else None, events)
-
-
-def _events(con: duckdb.DuckDBPyConnection) -> Events:
-    con.execute(
-        "CREATE OR REPLACE TABLE _families AS SELECT row_number() OVER (ORDER BY class, name) - 1 AS family, class, name "
-        "FROM _what_if_events GROUP BY class, name"
-    )
-    con.execute(
-        "CREATE OR REPLACE TABLE _streams AS SELECT row_number() OVER (ORDER BY stream_key) - 1 AS number, stream_key, "
-        "min(device) AS device, min(stream) AS stream FROM _what_if_events WHERE class <> 'CPU' GROUP BY stream_key"
-    )
-    rows = con.execute(
-        "SELECT e.event_id, e.ts_ns, e.dur_ns, f.family, CASE WHEN e.class = 'CPU' THEN -1 ELSE s.number END AS number, "
-        "CASE WHEN e.class = 'CPU' THEN e.thread_id ELSE -1 END AS thread "
-        "FROM _what_if_events AS e JOIN _families AS f USING (class, name) "
-        "LEFT JOIN _streams AS s ON s.stream_key IS NOT DISTINCT FROM e.stream_key ORDER BY e.event_id"
-    ).fetchnumpy()
-    families = con.execute("SELECT class, name FROM _families ORDER BY family").fetchall()
-    streams = con.execute("SELECT device, stream FROM _streams ORDER BY number").fetchall()
-    return Events(
-        _ints(rows["event_id"]),
-        _ints(rows["ts_ns"]),
-        _ints(rows["dur_ns"]),
-        _ints(rows["family"]),
-        _ints(rows["number"]),
-        _ints(rows["thread"]),
-        families,
-        streams,
-    )
-
-
-def _window(con: duckdb.DuckDBPyConnection, request: WindowRequest, rank: int | None, events: Events) -> Window:
-    bounds = [label for (label,) in con.execute("SELECT DISTINCT bound_by FROM _path_bounds ORDER BY 1").fetchall()]
-    kinds = con.execute("SELECT edge_code, edge_type FROM edge_types ORDER BY edge_code").fetchall()
-    labels = "CASE bound_by " + " ".join(f"WHEN '{label}' THEN {i}" for i, label in enumerate(bounds)) + " END"
-    codes = "CASE edge_code " + " ".join(f"WHEN {code} THEN {i}" for i, (code, _) in enumerate(kinds)) + " END"
-    if not bounds:
-        raise NoGraph("the window has no edges: nothing of a critical path happens in it")
-    rows = con.execute(
-        f"SELECT edge_id, src_node_id, dst_node_id, {codes} AS kind, {labels} AS bound, path_weight_ns, duration_ns, "
-        "coalesce(attributed_event_id, -1) AS owner FROM _path_bounds ORDER BY edge_id"
-    ).fetchnumpy()
-    edge = {name: _ints(column) for name, column in rows.items()}
-    path, duration = edge["path_weight_ns"], edge["duration_ns"]
-    place = np.full(int(max(events.event_id[-1], edge["owner"].max())) + 2, -1, dtype=np.int64)
-    place[events.event_id] = np.arange(len(events.event_id))
-    return Window(
+    refused = con.execute("SELECT reason FROM _refused_windows").fetchall()
+    of = f"t.trace_id = {quoted(request.trace_id)} AND t.window_id = {quoted(request.window_id)}"
+    edges, events, rules = (con.execute(q.format(of=of)).to_arrow_table() for q in (_EDGES, EVENTS, RULES))
+    rank = con.execute(f"SELECT rank FROM traces WHERE trace_id = {quoted(request.trace_id)}").fetchall()
+    ((measured,),) = con.execute("SELECT summary_of_measured FROM _profiles").fetchall()
+    return _window(
         request.trace_id,
         request.window_id,
+        rank[0][0] if rank else None,
+        edges,
+        events,
+        rules.to_pylist(),
+        measured=measured,
+        refused=f"profile {request.profile} refuses the window: {refused[0][0]}" if refused else "",
+    )
+
+
+def of_saved(saved: SavedPath) -> Window:
+    """The window of a saved path, from the file alone.
+
+    Raises OlderSavedPath for a file without the graph's events, and NoGraph as `load`.
+    """
+    meta = saved.meta
+    refused = meta.get("refused")
+    return _window(
+        meta["trace"]["trace_id"],
+        meta["window"]["window_id"],
+        meta["trace"]["rank"],
+        saved.edges,
+        saved.graph_events,
+        meta["rules"],
+        measured=meta["switches"]["summary_weight"] == "measured",
+        refused=f"profile {meta['profile']} refuses the window: {refused}" if refused else "",
+    )
+
+
+def _window(
+    trace_id: str,
+    window_id: str,
+    rank: int | None,
+    edges: pa.Table,
+    of_graph: pa.Table,
+    rules: list[dict[str, Any]],
+    *,
+    measured: bool,
+    refused: str,
+) -> Window:
+    if refused:
+        raise NoGraph(refused)
+    if not edges.num_rows:
+        raise NoGraph("the window has no edges: nothing of a critical path happens in it")
+    events, classes, of_class = _events(of_graph.filter(of_graph["class"].is_valid()))
+    src, dst = int_column(edges, "src_node_id"), int_column(edges, "dst_node_id")
+    path = int_column(edges, "path_weight_ns")
+    attributed = int_column(edges, "attributed_event_id")
+    owner = _place(events.event_id, attributed)
+    names, code = text_codes(edges, "edge_type")
+    kinds = [*HTA_TYPES, *sorted(set(names) - set(HTA_TYPES))]
+    kind = np.array([kinds.index(name) for name in names])[code]
+    bounds, bound = labels(rules, kinds, classes, kind, owners(owner, attributed, of_class))
+    return Window(
+        trace_id,
+        window_id,
         rank,
-        ArrayGraph.from_edges(edge["src_node_id"], edge["dst_node_id"], path),
-        edge["edge_id"],
-        path if np.array_equal(path, duration) else duration,
-        edge["kind"],
-        edge["bound"],
-        place[edge["owner"]],
-        place[edge["src_node_id"] // 2],
-        place[edge["dst_node_id"] // 2],
-        [kind for _, kind in kinds],
+        ArrayGraph.from_edges(src, dst, path),
+        int_column(edges, "edge_id"),
+        int_column(edges, "weight_ns") if measured else path,
+        kind,
+        bound,
+        owner,
+        attributed,
+        _place(events.event_id, src // 2),
+        _place(events.event_id, dst // 2),
+        kinds,
         bounds,
         events,
     )
 
 
-def _ints(column: Any) -> Ints:
-    return np.asarray(column).astype(np.int64)
+def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
+    """The events, the classes of GPU work among them, and for each event its place in these (-1: the CPU)."""
+    found, of_class = text_codes(table, "class")
+    names, of_name = text_codes(table, "name")
+    pairs, family = np.unique(of_class * len(names) + of_name, return_inverse=True)
+    families = [(found[pair // len(names)], names[pair % len(names)]) for pair in pairs.tolist()]
+    order = sorted(range(len(families)), key=families.__getitem__)
+    turn = np.empty(len(order), dtype=np.int64)
+    turn[order] = np.arange(len(order))
+    classes = sorted(set(found) - {CPU})
+    gpu_class = np.array([classes.index(name) if name != CPU else -1 for name in found], dtype=np.int64)[of_class]
+    streams, stream = _streams(table, gpu_class >= 0)
+    events = Events(
+        int_column(table, "event_id"),
+        int_column(table, "ts_ns"),
+        int_column(table, "dur_ns"),
+        turn[family],
+        stream,
+        np.where(gpu_class < 0, int_column(table, "thread_id"), -1),
+        [families[i] for i in order],
+        streams,
+    )
+    return events, classes, gpu_class
+
+
+def _streams(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[list[tuple[int, int | None]], Ints]:
+    """The streams by device and number, in order of their key, and for each event its place among them (-1: the CPU)."""
+    last = np.iinfo(np.int64).max
+    keys = int_column(table, "stream_key", last)
+    known, of_work = np.unique(keys[on_gpu], return_inverse=True)
+    lowest = np.full((2, len(known)), last)
+    for i, name in enumerate(("device", "stream")):
+        np.minimum.at(lowest[i], of_work, int_column(table, name, last)[on_gpu])
+    stream = np.full(len(keys), -1)
+    stream[on_gpu] = of_work
+    devices, numbers = lowest.tolist()
+    return [(d, None if n == last else n) for d, n in zip(devices, numbers, strict=True)], stream
+
+
+def _place(ids: Ints, wanted: Ints) -> Ints:
+    """Where each number stands among ascending ids; -1 where it is none of them."""
+    place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[place] == wanted, place, -1)

@@ -1,0 +1,27 @@
+-- One row: what HTA counts as GPU work: an event with a stream argument, waits and host operators of Triton included, in the columns of `kernels`.
+-- How: events as profile hta loads them, with its classes; HTA has one device, and of a trace whose last profiler step it drops it keeps the GPU rows whose call it keeps (HTA 2.5, 2.9).
+SELECT
+    p.trace_id,  -- The trace.
+    l.event_id,  -- Position in traceEvents.
+    e.name,  -- Name.
+    c.class,  -- Class in HTA 0.6.1.
+    c.rule_id,  -- Rule of kernel_classes that decided.
+    min(l.device) OVER (PARTITION BY p.trace_id) AS device,  -- The lowest device of the trace: HTA takes all for one.
+    e.stream,  -- Stream.
+    l.ts_ns,  -- Start, ns.
+    l.ts_ns + l.dur_ns AS end_ns,  -- End, ns.
+    l.dur_ns,  -- Duration, ns.
+    k.launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
+    e.graph_node,  -- Node of the CUDA or HIP graph; NULL outside graphs.
+    e.correlation,  -- Correlation id.
+    e.cat,  -- Category.
+    e.bytes,  -- Bytes copied or set; NULL for kernels.
+    c.class AS hta_class,  -- Class in HTA 0.6.1.
+    c.rule_id AS hta_rule_id  -- Rule of kernel_classes that decided that.
+FROM _loaded_events AS l
+JOIN _profiles AS p ON p.view_no = l.view_no AND p.profile = 'hta'
+JOIN events AS e ON e.trace_id = p.trace_id AND e.event_id = l.event_id
+JOIN _kernel_class AS c ON c.profile = 'hta' AND c.cat = e.cat AND c.name = e.name
+LEFT JOIN _links AS k ON k.view_no = l.view_no AND k.gpu_event_id = l.event_id
+LEFT JOIN _loaded_events AS call ON call.view_no = k.view_no AND call.event_id = k.launch_event_id
+WHERE coalesce(e.stream, -1) <> -1 AND (NOT l.sorts_first OR call.event_id IS NOT NULL)

@@ -1,0 +1,33 @@
+-- One row: a kind of event of a trace, its category and name, with its class: RUNTIME for runtime and driver calls, SYNCHRONIZATION for waits, for GPU work the class that it has in kernels, OTHER for the rest (TB-12).
+-- How: events with a duration by category and name; of the rules of rules/kernel_classes.csv that fit, the lowest rule_order wins. Join it to events on trace_id, cat and name; kernels itself holds no calls and no waits.
+-- check: unique(trace_id, cat, name)
+WITH kinds AS (
+    SELECT e.trace_id, e.cat, e.name, count(*) AS n_events, sum(e.dur_ns) AS sum_ns
+    FROM events AS e
+    WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL
+    GROUP BY e.trace_id, e.cat, e.name
+),
+names AS (
+    SELECT DISTINCT cat, name FROM kinds
+),
+fitting AS (
+    SELECT n.cat, n.name, r.class, r.rule_id
+    FROM names AS n
+    JOIN kernel_classes AS r
+        ON r.profile = 'default'
+            AND regexp_matches(coalesce(n.cat, ''), r.cat_pattern) AND regexp_matches(coalesce(n.name, ''), r.name_pattern)
+    QUALIFY row_number() OVER (PARTITION BY n.cat, n.name ORDER BY r.rule_order) = 1
+)
+SELECT
+    k.trace_id,  -- The trace.
+    k.cat,  -- Canonical category; NULL where the events have none.
+    k.name,  -- Name of the events.
+    f.class,  -- COMPUTATION, COMMUNICATION, MEMORY, RUNTIME, SYNCHRONIZATION or OTHER.
+    f.rule_id,  -- Rule of kernel_classes that decided.
+    h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for what HTA takes for the CPU's.
+    h.rule_id AS hta_rule_id,  -- Rule of kernel_classes that decided that.
+    k.n_events,  -- How many events.
+    CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events count each.
+FROM kinds AS k
+JOIN fitting AS f ON f.cat IS NOT DISTINCT FROM k.cat AND f.name IS NOT DISTINCT FROM k.name
+LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = k.cat AND h.name = k.name

@@ -1,0 +1,314 @@
+"""Graphs that were edited, given back: networkx's longest path, what-if's numbers, and errors that name the edge."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.edited import give_back
+from pipelines.critical_path.saved import SavedPath, restore_path
+from pipelines.critical_path.saving import write_saved
+from pipelines.critical_path.whatif.compare import what_if
+from pipelines.critical_path.whatif.scenario import of_options
+from pipelines.critical_path.whatif.window import of_saved
+from pipelines.critical_path.windows import WindowRequest
+from pipelines.models.catalog import load_catalog
+from pipelines.notebook import CPEdge, CPEdgeType, CriticalPath
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.critical_path.whatif.test_of_saved import OVERLAPPING, older
+from tests.harness import call, connect, kernel, op
+
+PROFILES = pytest.mark.parametrize("profile", ["default", "hta"])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A saved path of a small trace in each profile."""
+    folder = tmp_path_factory.mktemp("edited")
+    trace = write_capture(CaptureSpec(ranks=2, steps=2, straggler=1, seed=5), folder).ranks[0].path
+    con, trace_id = connect(trace)
+    saved = {}
+    for profile in ("default", "hta"):
+        saved[profile] = folder / f"{profile}.zip"
+        request = WindowRequest(trace_id, profile=profile)
+        assert critical_path(con, load_catalog(), request, save_to=saved[profile]).success
+    return saved
+
+
+def path_of(file: Path) -> CriticalPath:
+    return CriticalPath.of(restore_path(file))
+
+
+def same_path(one: SavedPath, other: SavedPath) -> None:
+    assert one.edges.equals(other.edges) and one.path.equals(other.path) and one.nodes.equals(other.nodes)
+    assert one.graph_events.equals(other.graph_events)
+    assert one.answer == other.answer and one.meta["summary"] == other.meta["summary"]
+
+
+@PROFILES
+def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str) -> None:
+    """In place, as a copy, in ns and in us: edge by edge, and the path with its labels and names."""
+    path = path_of(files[profile])
+    before = path.saved
+    assert path.critical_path() and path.saved is before  # nothing can have been edited yet
+    assert len(path.nodes) == path.answer.nodes
+    assert path.critical_path() and path.saved is not before
+    same_path(path.saved, before)
+    assert path.saved.title == before.title
+    for graph in (path.to_networkx(), path.copy(), nx.DiGraph(path), path):
+        same_path(path.with_graph(graph).saved, before)
+
+
+@PROFILES
+def test_weights_that_were_scaled_give_what_a_scenario_gives(files: dict[str, Path], profile: str) -> None:
+    """HTA's way to ask what if is to edit the graph: the same length, summary and steps."""
+    path = path_of(files[profile])
+    window = of_saved(path.saved)
+    [compared] = what_if(window, [of_options(["class:COMMUNICATION=0.5"], ["launch_overhead"], False)])
+    communication = {row["event_id"] for row in path.saved.graph_events.to_pylist() if row["class"] == "COMMUNICATION"}
+    for *_, edge in path.edges(data=True):
+        if edge["type"] == "critical_path_kernel_launch_delay":
+            edge["weight"] = 0
+        elif edge["type"] == "critical_path_operator" and edge["event_id"] in communication:
+            edge["weight"] *= 0.5
+    before = path.answer
+    assert path.answer is before  # until the path is searched again
+    assert path.critical_path()
+    assert path.answer.length_us == compared.after.length_us < before.length_us
+    assert path.answer.summary == pytest.approx(compared.after.summary)
+    assert path.saved.edges["edge_id"].to_pylist() == window.edge_id.tolist()
+    on_path = window.edge_id[compared.after.edges].tolist()
+    assert path.saved.path["edge_id"].to_pylist() == on_path
+    assert "edges changed" in path.saved.title and path.saved.title in repr(path)
+    assert path.saved.meta["edited"]["edges added"] == path.saved.meta["edited"]["edges removed"] == 0
+
+
+def check(path: CriticalPath, graph: nx.DiGraph) -> None:
+    """What holds of any path: networkx's length, steps that follow each other, sums that are whole."""
+    length = round(path.answer.length_us * 1000)
+    assert length == nx.dag_longest_path_length(graph)
+    nodes = path.critical_path_nodes
+    assert sum(graph.edges[pair]["weight"] for pair in nx.utils.pairwise(nodes)) == length
+    rows = path.get_critical_path_breakdown().to_pylist()
+    assert len(rows) == len(path.critical_path_edges_set) == max(len(nodes) - 1, 0)
+    assert sum(row["duration"] for row in rows) == pytest.approx(length / 1000)
+    assert path.saved.path["seq"].to_pylist() == list(range(1, len(rows) + 1))
+    if length:
+        assert sum(dict(path.answer.summary).values()) == pytest.approx(100)
+    seq = {row["edge_id"]: row["seq"] for row in path.saved.edges.to_pylist() if row["seq"]}
+    assert seq == {row["edge_id"]: row["seq"] for row in path.saved.path.to_pylist()}
+    assert (path.answer.nodes, path.answer.edges) == (len(graph), graph.number_of_edges())
+    if graph.number_of_edges():
+        [compared] = what_if(of_saved(path.saved), [of_options(["cpu=1"], [], False)])
+        assert compared.before.length_us == path.answer.length_us
+        assert compared.before.summary == pytest.approx(path.answer.summary)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory: Any, data: st.DataObject) -> None:
+    """Weights, edges and nodes changed, added and removed at random, without a cycle."""
+    profile = data.draw(st.sampled_from(["default", "hta"]))
+    path = path_of(files[profile])
+    graph = path.to_networkx()
+    edges, order = list(graph.edges), list(nx.topological_sort(graph))
+    n_events = path.saved.meta["trace"]["n_events"]
+    pick = data.draw(st.randoms(use_true_random=False))
+    for u, v in pick.sample(edges, pick.randrange(20)):
+        graph.edges[u, v]["weight"] = pick.choice([0, 1, 1000, 10**9, pick.randrange(10**7)])
+    graph.remove_edges_from(pick.sample(edges, pick.randrange(5)))
+    graph.remove_nodes_from(pick.sample(order, pick.randrange(3)))
+    for number in range(pick.randrange(3)):
+        graph.add_node(2 * n_events + number, name="fused", ts_ns=5)
+        order.insert(pick.randrange(len(order)), 2 * n_events + number)
+    for _ in range(pick.randrange(10)):
+        first, second = sorted(pick.sample(range(len(order)), 2))
+        kind = pick.choice(list(CPEdgeType))
+        if order[first] in graph and order[second] in graph:
+            graph.add_edge(order[first], order[second], weight=pick.randrange(10**6), type=kind.value)
+    given_back = path.with_graph(graph)
+    check(given_back, graph)
+    target = tmp_path_factory.getbasetemp() / "given_back.zip"
+    write_saved(given_back.saved, target)
+    same_path(restore_path(target), given_back.saved)
+    same_path(path.saved, restore_path(files[profile]))  # it was not touched
+
+
+def small() -> list[dict[str, Any]]:
+    """Two operators that launch a kernel each, on two streams; the events are numbered as they are listed."""
+    return [
+        op("first", 0, 10),
+        call("cudaLaunchKernel", 2, 2, 1),
+        kernel("gemm", 20, 30, 1),
+        op("second", 60, 5),
+        call("cudaLaunchKernel", 61, 2, 2),
+        kernel("ncclDevKernel_AllReduce", 70, 100, 2, stream=20),
+    ]
+
+
+@pytest.fixture(scope="module")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    con, trace_id = connect(small())
+    file = tmp_path_factory.mktemp("tiny") / "a.zip"
+    critical_path(con, load_catalog(), WindowRequest(trace_id), save_to=file)
+    return file
+
+
+@pytest.fixture
+def tiny(tiny_file: Path) -> CriticalPath:
+    return path_of(tiny_file)
+
+
+def steps(path: CriticalPath) -> list[tuple]:
+    rows = path.get_critical_path_breakdown().to_pylist()
+    return [
+        (row["type"].removeprefix("critical_path_"), row["s_name"], row["duration"], row["bound_by"]) for row in rows
+    ]
+
+
+def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
+    """The collective waits for the first kernel: as a dependency, with time, with a type, as HTA's object."""
+    before = tiny.saved
+    assert ("operator", "gemm", 30.0, "gpu_compute_bound") not in steps(tiny)
+    tiny.add_edge(2 * 2 + 1, 2 * 5, weight=0)
+    tiny.add_edge(0, 2, weight=500, object=CPEdge(0, 2, 500, CPEdgeType.OPERATOR_KERNEL))
+    assert tiny.critical_path() is True
+    found = steps(tiny)
+    assert ("operator", "first", 500.0, "cpu_bound") in found
+    assert ("operator", "gemm", 30.0, "gpu_compute_bound") in found and ("dependency", None, 0.0, "dependency") in found
+    assert found[-1] == ("operator", "ncclDevKernel_AllReduce", 100.0, "gpu_communication_bound")
+    assert tiny.saved.meta["edited"] == {
+        "edges added": 1, "edges removed": 0, "edges changed": 1, "nodes added": 0, "nodes removed": 0
+    }  # fmt: skip
+    assert tiny.answer.length_us == sum(step[2] for step in found) == nx.dag_longest_path_length(tiny)
+    tiny.remove_edge(5, 10)
+    tiny.edges[0, 2].update(weight=2, object=CPEdge(0, 2, 2))
+    assert tiny.critical_path() and "edited" not in tiny.saved.title
+    same_path(tiny.saved, before)
+
+
+def test_time_of_an_event_that_was_added(tiny: CriticalPath, tmp_path: Path) -> None:
+    """A new operator between the two: two nodes, its own time, and what it is bound by."""
+    n = tiny.saved.meta["trace"]["n_events"]
+    tiny.add_node(2 * n, name="fused", ts_ns=12_000)
+    tiny.add_edge(1, 2 * n, weight=0)
+    tiny.add_edge(2 * n, 2 * n + 1, weight=1000.5, type="critical_path_operator")
+    tiny.add_edge(2 * n + 1, 2 * 3, weight=7.25)
+    tiny.critical_path()
+    assert ("operator", "fused", 1000.5, "cpu_bound") in steps(tiny)
+    assert ("dependency", None, 7.25, "dependency") in steps(tiny)
+    again = path_of(Path(tiny.save(tmp_path / "edited")))
+    assert again.answer.nodes == 2 * 6 + 2 and "2 nodes added" in repr(again)
+    node = again.node_list[2 * n]
+    assert (node.ev_idx, node.ts, node.is_start) == (n, 12, True)
+    [of_event] = [row for row in again.slack().to_pylist() if row["event_id"] == n]
+    assert (of_event["name"], of_event["slack_ns"]) == ("fused", 0)
+    assert again.what_if({"fused": 0.5}).after.length_us == again.answer.length_us - 1000.5 / 2
+    with pytest.raises(ValueError, match="nodes were added"):
+        again.redraw(again.what_if({"fused": 0.5}), tmp_path)
+
+
+def test_what_was_measured_stays_where_the_weight_does(tmp_path: Path) -> None:
+    """A gap that is negative weighs 0 on HTA's path and keeps its measured value, also as another type of edge."""
+    con, trace_id = connect(OVERLAPPING)
+    request = WindowRequest(trace_id, profile="hta")
+    critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
+    path = path_of(tmp_path / "a.zip")
+    [gap] = [ends for *ends, kind in path.edges(data="type") if kind == "critical_path_kernel_kernel_delay"]
+    path.edges[gap].update(type="critical_path_dependency", event_id=None)
+    path.critical_path()
+    [row] = [row for row in path.saved.edges.to_pylist() if [row["src_node_id"], row["dst_node_id"]] == gap]
+    assert (row["edge_type"], row["weight_ns"], row["path_weight_ns"]) == ("DEPENDENCY", -20_000, 0)
+    path.edges[gap]["weight"] = 1
+    path.critical_path()
+    assert path.saved.edges["weight_ns"].to_pylist().count(1000) == 1
+
+
+def test_a_deep_copy_is_edited_by_itself(tiny: CriticalPath) -> None:
+    """Before and after the dictionaries are made, and with edits that were not searched yet."""
+    early, length = copy.deepcopy(tiny), tiny.answer.length_us
+    tiny.edges[0, 2]["weight"] += 3
+    late = copy.deepcopy(tiny)
+    tiny.edges[0, 2]["weight"] += 3
+    found = [(path.critical_path(), path.answer.length_us - length) for path in (early, late, tiny)]
+    assert found == [(True, 0), (True, 3), (True, 6)] and type(late) is CriticalPath
+
+
+def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> None:
+    tiny.add_edge(11, 0, weight=0)
+    with pytest.warns(UserWarning, match="no critical path: .*cycle"):
+        assert tiny.critical_path() is False
+    assert tiny.critical_path_nodes == [] and not tiny.success and tiny.get_critical_path_breakdown().num_rows == 0
+    tiny.remove_edge(11, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tiny.critical_path() is True
+    tiny.clear_edges()
+    assert tiny.critical_path() is False and tiny.answer.edges == 0
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda g: g.add_edge(1, 10, weight="much"), r"edge \(1, 10\): weight is 'much', not a number"),
+        (lambda g: g.add_edge(1, 10, weight=float("nan")), r"edge \(1, 10\): weight is nan"),
+        (lambda g: g.add_edge(1, 10, weight=True), r"edge \(1, 10\): weight is True"),
+        (lambda g: g.add_edge(1, 10, weight=-3), r"edge \(1, 10\): weight -3 is negative"),
+        (lambda g: g.add_edge(1, 10, weight=10.0**19), "leave 64 bits"),
+        (
+            lambda g: g.add_edge(1, 10, weight=1, type="fast"),
+            r"edge \(1, 10\): no type 'fast'; there are: critical_path",
+        ),
+        (lambda g: g.add_edge(1, 10, weight=1, event_id=77), r"edge \(1, 10\): event_id 77 is no event of the graph"),
+        (lambda g: g.add_edge(1, 10, weight=1, type="OPERATOR_KERNEL", event_id=None), "give its event_id"),
+        (lambda g: g.add_edge(1, 10, type="critical_path_operator"), r"edge \(1, 10\): weight is None"),
+        (lambda g: g.add_node("fused"), "node 'fused' is none of the graph; new ones are numbers from 12 on"),
+        (lambda g: g.add_node(7.5), r"node 7\.5"),
+        (lambda g: g.add_node(10**12), "node 1000000000000"),
+        (lambda g: g.add_node(12, ts_ns="now"), "ts_ns is 'now'"),
+    ],
+)
+def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str) -> None:
+    """The path stays what it was."""
+    before, nodes = tiny.saved, tiny.critical_path_nodes
+    edit(tiny)
+    with pytest.raises(ValueError, match=said):
+        tiny.critical_path()
+    assert tiny.saved is before and tiny.critical_path_nodes == nodes
+
+
+def test_a_graph_says_what_its_weights_are_in(tiny: CriticalPath) -> None:
+    """Copies say it; of others it is asked."""
+    graph = nx.DiGraph(tiny.edges)
+    with pytest.raises(ValueError, match="say whether the weights are ns or us"):
+        tiny.with_graph(graph)
+    for name, ns in (("ns", 1), ("us", 1000)):
+        graph.graph["weight_unit"] = name
+        nx.set_edge_attributes(graph, 7, "weight")
+        steps = len(nx.dag_longest_path(graph)) - 1
+        assert tiny.with_graph(graph).answer.length_us == 7 * steps * ns / 1000
+    tiny.add_edge(1, 10)  # a dependency has no time
+    assert tiny.critical_path() and tiny.saved.edges["path_weight_ns"].to_pylist()[-1] == 0
+
+
+def test_an_older_file_shows_its_path_and_takes_no_edits(files: dict[str, Path], tmp_path: Path) -> None:
+    path = path_of(older(files["default"], tmp_path / "old.zip"))
+    assert len(path.nodes) == path.answer.nodes and path.critical_path()
+    assert path.save(tmp_path / "again") == str(tmp_path / "again.zip")
+    path.edges[next(iter(path.edges))]["weight"] += 5
+    with pytest.raises(ValueError, match="an older tracelake saved the path"):
+        path.critical_path()
+
+
+def test_a_window_that_its_profile_refuses_is_not_edited(tiny: CriticalPath) -> None:
+    tiny.saved.meta["refused"] = "a kernel waits for an event of its own stream"
+    with pytest.raises(ValueError, match="refuses this graph: a kernel waits"):
+        give_back(tiny.saved, tiny)

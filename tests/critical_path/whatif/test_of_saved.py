@@ -1,0 +1,165 @@
+"""A saved path answers scenarios as its trace does, without it; what needs the trace says so."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.saved import OlderSavedPath, digest, restore_path
+from pipelines.critical_path.whatif.window import NoGraph, load, of_saved
+from pipelines.critical_path.windows import WindowRequest
+from pipelines.models.catalog import load_catalog
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.harness import call, connect, kernel, sync, x
+
+WINDOW = ("--annotation", "ProfilerStep", "--instance", "1:2")
+SCENARIOS = (
+    ("--scale", "class:COMMUNICATION=0.5", "--remove", "launch_overhead"),
+    ("--perfect-overlap", "--scale", "stream:20=3"),
+    ("--sensitivity",),
+)
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def answer(*words: object) -> Any:
+    done = run(*words, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = CaptureSpec(ranks=2, steps=3, straggler=1, seed=5)
+    return write_capture(spec, tmp_path_factory.mktemp("capture")).ranks[0].path
+
+
+@pytest.fixture(scope="module")
+def saved(trace: Path) -> Path:
+    """The path of two steps of the trace, which is gone when a test asks the file."""
+    file = trace.with_name("saved.zip")
+    assert run("critical-path", trace, *WINDOW, "--save", file).exit_code == 0
+    return file
+
+
+def test_scenarios_are_answered_as_from_the_trace(trace: Path, saved: Path) -> None:
+    """Through the command line, with the trace gone."""
+    expected = [answer("what-if", trace, *WINDOW, *words) for words in SCENARIOS]
+    away = trace.rename(trace.with_name("elsewhere"))
+    assert [answer("what-if", saved, *words) for words in SCENARIOS] == expected
+    away.rename(trace)
+    assert expected[0]["after"] != expected[0]["before"]
+    shown = run("what-if", saved, *SCENARIOS[0])
+    assert "saved.zip: " in shown.stdout and shown.exit_code == 0
+
+
+def same(one: Any, other: Any) -> None:
+    """Two windows in every array."""
+    for field in fields(one):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if hasattr(a, "__dataclass_fields__"):
+            same(a, b)
+        else:
+            assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b, field.name
+
+
+# Work that begins before the work before it ended: HTA's summary counts the negative gap, its path does not.
+OVERLAPPING = [
+    call("cudaLaunchKernel", 0, 2, 1),
+    call("cudaLaunchKernel", 3, 2, 2),
+    kernel("first", 10, 50, 1),
+    kernel("second", 40, 50, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("trace", "profile"),
+    [
+        ("ranks/sampled_128/rank0", "hta"),  # with time that is an annotation's
+        ("single/mi250_minitoy", "default"),
+        (OVERLAPPING, "hta"),
+    ],
+)
+def test_the_window_is_the_traces(shared: Path, trace: str | list[dict], profile: str, tmp_path: Path) -> None:
+    con, trace_id = connect(shared / "traces" / f"{trace}.json.gz" if isinstance(trace, str) else trace)
+    request = WindowRequest(trace_id, profile=profile)
+    critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
+    saved = restore_path(tmp_path / "a.zip")
+    restored = of_saved(saved)
+    same(restored, load(con, load_catalog(), request))
+    assert restored.events.event_id.tolist() == sorted(set(saved.nodes["event_id"].to_pylist()))
+    assert ((restored.attributed >= 0) & (restored.owner < 0)).any() == (trace == "ranks/sampled_128/rank0")
+    assert len(restored.edge_id) > 100 or (restored.duration < restored.graph.weight).any()
+
+
+def test_what_needs_the_trace_says_so(saved: Path, tmp_path: Path) -> None:
+    for words, said in (
+        (("--remove", "cpu", "--redraw", tmp_path / "drawn"), "--redraw draws the whole trace"),
+        (("--remove", "cpu", *WINDOW), "its window and profile are what they were"),
+        (("--remove", "cpu", "--profile", "hta"), "its window and profile are what they were"),
+        (("--remove", "nothing of this"), "There are: class:COMMUNICATION"),
+        ((), "nothing to change"),
+    ):
+        done = run("what-if", saved, *words)
+        assert done.exit_code == 1 and said in done.stderr, words
+    assert not (tmp_path / "drawn").exists()
+    (tmp_path / "cut.zip").write_bytes(saved.read_bytes()[:1000])
+    done = run("what-if", tmp_path / "cut.zip", "--remove", "cpu")
+    assert done.exit_code == 1 and "cut.zip is damaged" in done.stderr
+
+
+def older(saved: Path, target: Path) -> Path:
+    """The file as an older tracelake wrote it: without the events of the graph and the rules."""
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(target, "w") as new:
+        parts = {name: old.read(name) for name in old.namelist() if name != "events.parquet"}
+        meta = json.loads(parts.pop("meta.json"))
+        for name in ("rules", "refused", "sha256"):
+            del meta[name]
+        del meta["parts"]["events.parquet"], meta["trace"]["n_events"]
+        new.writestr("meta.json", json.dumps({**meta, "sha256": digest(meta)}))
+        for name, content in parts.items():
+            new.writestr(name, content)
+    return target
+
+
+def test_an_older_file_is_read_and_says_what_it_lacks(saved: Path, tmp_path: Path) -> None:
+    old = older(saved, tmp_path / "old.zip")
+    assert answer("critical-path", old) == answer("critical-path", saved)
+    done = run("what-if", old, "--remove", "cpu")
+    assert done.exit_code == 1 and "old.zip: an older tracelake saved the path" in done.stderr
+    with pytest.raises(OlderSavedPath, match="--save FILE"):
+        of_saved(restore_path(old))
+
+
+def test_graphs_without_a_path(tmp_path: Path) -> None:
+    """An empty one, and one that profile hta refuses: as from the trace."""
+    own_stream = [
+        call("cudaLaunchKernel", 0, 2, 1),
+        kernel("a", 10, 20, 1),
+        call("cudaEventRecord", 3, 1, 2),
+        call("cudaStreamWaitEvent", 5, 1, 3),
+        sync("Stream Wait Event", 5, 1, 3, 7, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2),
+        call("cudaLaunchKernel", 7, 2, 4),
+        kernel("b", 40, 20, 4),
+    ]
+    for number, (events, said) in enumerate((([x("other", "neither", 0, 1)], "no edges"), (own_stream, "refuses"))):
+        con, trace_id = connect(events)
+        request = WindowRequest(trace_id, profile="hta")
+        file = tmp_path / f"{number}.zip"
+        assert not critical_path(con, load_catalog(), request, save_to=file).success
+        with pytest.raises(NoGraph, match=said) as ours:
+            of_saved(restore_path(file))
+        with pytest.raises(NoGraph) as theirs:
+            load(con, load_catalog(), request)
+        assert str(ours.value) == str(theirs.value)
