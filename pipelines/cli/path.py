@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, progress
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json, progress
 
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, a trace id or its unique beginning.", metavar="TRACE")
@@ -127,9 +127,16 @@ def critical_path(
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     profile: ProfileOption = "default",
-    edges: Annotated[Path | None, typer.Option(help="Write one row an edge to this Parquet file.")] = None,
+    edges: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=local, help="Write one row an edge to this Parquet file.")
+    ] = None,
     save: Annotated[
-        Path | None, typer.Option(help="Write the path and its graph to this file, to be given instead of TRACE.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=local,
+            help="Write the path and its graph to this file, to be given instead of TRACE.",
+        ),
     ] = None,
     alternatives: Annotated[
         int, typer.Option(help="How many of the next longest paths to show that differ in a kernel or operator.", min=0)
@@ -141,7 +148,12 @@ def critical_path(
         ),
     ] = "serial",
     execution_trace: Annotated[
-        Path | None, typer.Option(help="The execution trace (PyTorch, Chakra) where it does not lie beside TRACE.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=local,
+            help="The execution trace (PyTorch, Chakra) where it does not lie beside TRACE.",
+        ),
     ] = None,
     settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
@@ -293,7 +305,7 @@ def _most_of(events: list[dict[str, Any]], shown: int = 3) -> str:
 
 def overlay(
     trace: TraceArgument,
-    out_dir: Annotated[Path, typer.Option(help="Folder for the new trace.")] = Path("."),
+    out_dir: Annotated[Path, typer.Option(metavar="DIR", parser=local, help="Folder for the new trace.")] = Path("."),
     all_events: Annotated[bool, typer.Option(help="Keep all events and mark the critical ones.")] = False,
     all_edges: Annotated[bool, typer.Option(help="Draw every edge of the graph, not only those of the path.")] = False,
     profile: ProfileOption = "default",

@@ -56,10 +56,12 @@ PART_ROWS = 20_000
 class Recording:
     """An open recording: rows go in from any thread, parts are written as they fill; `close` makes it whole.
 
-    A recording that was killed has no `recordings.parquet`, and readers pass it over.
+    A recording that was killed has no `recordings.parquet`, and readers pass it over. Raises ValueError for a URL.
     """
 
     def __init__(self, out: str | Path, kind: str, run_id: str | None, pid: int, rank: int | None) -> None:
+        if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a folder of that name would be made
+            raise ValueError(f"{out} is no folder of this machine; record there and copy it")
         host = socket.gethostname()
         now = datetime.now(UTC)
         name = re.sub(r"[^\w.-]", "_", f"{now:%Y%m%dT%H%M%S%f}-{kind}-{host}-{pid}")
