@@ -33,6 +33,14 @@ def inbox_files() -> dict[Path, str]:
     return states
 
 
+def without_files() -> str:
+    """Why the watched folder has no files."""
+    folder = os.environ.get(INBOX)
+    if not folder:
+        return f"{INBOX} is not set: it names the folder to watch"
+    return f"{INBOX}={folder} holds no files" if Path(folder).is_dir() else f"{INBOX}={folder} is no folder here"
+
+
 def batch_hash(states: dict[Path, str]) -> str:
     """A name for a set of files in a state: the same set gives the same name."""
     lines = "\n".join(f"{path}\t{state}" for path, state in sorted(states.items()))

@@ -6,7 +6,7 @@ import time
 import dagster as dg
 
 from assets.common import today
-from assets.traces import INBOX, batch_hash, inbox_files
+from assets.traces import INBOX, batch_hash, inbox_files, without_files
 from dagster_project.jobs import ingest_and_analyse
 
 QUIET_SECONDS = 5.0
@@ -22,7 +22,7 @@ def new_trace_files(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg
     quiet = {path: state for path, state in states.items() if int(state.split(":")[1]) < before}
     new = {path: state for path, state in quiet.items() if requested.get(str(path)) != state}
     if not new:
-        return dg.SkipReason(f"no new files in {INBOX}" if states else f"{INBOX} names no folder with files")
+        return dg.SkipReason(f"no new files in {INBOX}" if states else without_files())
     kept = {path: state for path, state in requested.items() if path in {str(p) for p in states}}
     files = [str(path) for path in sorted(new)]
     run = dg.RunRequest(

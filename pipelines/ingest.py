@@ -43,8 +43,8 @@ _LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
 
 _STAGED = {
-    "_staged_traces": "trace_id VARCHAR, batch_id VARCHAR, path VARCHAR, capture_id VARCHAR, job VARCHAR, rank BIGINT, "
-    "world_size BIGINT, host VARCHAR, device_name VARCHAR, device_count BIGINT, n_events BIGINT, first_ts_ns BIGINT, "
+    "_staged_traces": "trace_id VARCHAR, batch_id VARCHAR, path VARCHAR, capture_id VARCHAR, group_id VARCHAR, "
+    "job VARCHAR, rank BIGINT, world_size BIGINT, host VARCHAR, device_name VARCHAR, device_count BIGINT, n_events BIGINT, first_ts_ns BIGINT, "
     "last_ts_ns BIGINT, format VARCHAR, unpacked_bytes BIGINT, status VARCHAR, ingested_at TIMESTAMP, metadata VARCHAR",
     "_staged_findings": 'trace_id VARCHAR, batch_id VARCHAR, "check" VARCHAR, severity VARCHAR, n BIGINT, '
     "detail VARCHAR",
@@ -223,7 +223,7 @@ class _OpenBatch:
         origin = describe_origin(path, trace.metadata, self.job)
         if isinstance(trace, KnownTrace):
             return TraceRow(str(path), "known", trace.trace_id, origin["rank"], seconds=seconds)
-        insert_trace(self.rows, trace, self.batch.batch_id, origin)
+        insert_trace(self.rows, trace, self.batch.batch_id, origin, None)
         self.known.add(trace.trace_id)
         self.parts.append(self.folder / f"{trace.trace_id}.parquet")
         self.bytes += trace.unpacked_bytes
@@ -285,10 +285,11 @@ def insert_trace(
     trace: ReadTrace,
     batch_id: str,
     origin: dict[str, Any],
+    capture_id: str | None,
 ) -> None:
-    """Add a trace and its findings to `_staged_traces` and `_staged_findings`."""
+    """Add a trace and its findings to `_staged_traces` and `_staged_findings`; `capture_id` None: not known yet."""
     metadata = json.dumps(trace.metadata, default=str)
-    values = [trace.trace_id, batch_id, _name(Path(trace.path)), *origin.values(), trace.n_events]
+    values = [trace.trace_id, batch_id, _name(Path(trace.path)), capture_id, *origin.values(), trace.n_events]
     values += [trace.first_ts_ns, trace.last_ts_ns, trace.format, trace.unpacked_bytes, trace.status]
     con.execute(f"INSERT INTO _staged_traces VALUES {row([*values, datetime.now(UTC), metadata])}")
     for f in trace.findings:
@@ -322,7 +323,8 @@ def load_trace(
     catalog = load_catalog()
     for name, columns in _STAGED.items():
         con.execute(f"CREATE OR REPLACE TABLE {name} ({columns})")
-    insert_trace(con, trace, "", describe_origin(Path(path), trace.metadata, None))
+    origin = describe_origin(Path(path), trace.metadata, None)
+    insert_trace(con, trace, "", origin, origin["group_id"])  # alone it is a capture, which has the group's name
     for table in ("traces", "findings"):
         con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")
     return trace

@@ -6,17 +6,20 @@ Memory does not grow with the file: about 0.4 GB at most, measured by tests/trac
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from pipelines.lake.parquet import write_tables
+from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import create_rules
 from pipelines.sqltext import quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LEAN = "CASE WHEN ph = 'M' THEN args END AS args, CAST(NULL AS VARCHAR) AS extra"
 
@@ -47,8 +50,9 @@ def load_events(
         query = catalog.models["events"].sql
         if lean:
             query = f"SELECT * REPLACE ({_LEAN}) FROM (\n{query}\n)"
-        write_tables(reader.tables(con, query), part, "none" if lean else "zstd")
-        return _finished(con, catalog, reader, part)
+        compression = "none" if lean else "zstd"
+        write_tables(reader.tables(con, query), part, compression)
+        return _finished(con, catalog, reader, part, compression)
 
 
 def _prepare(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, batch_id: str) -> None:
@@ -61,13 +65,16 @@ def _prepare(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceRead
     con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, batch_id, reader.base_ns])}")
 
 
-def _finished(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path) -> ReadTrace:
+def _finished(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path, compression: str
+) -> ReadTrace:
     con.execute("RESET threads")  # nothing else runs any more
+    con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")  # all begin events are sorted together
     con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
     counts = _counts(con, catalog)
     shift = base_of(reader.metadata) - reader.base_ns
     if counts.get("n_begins") or shift:
-        _complete(con, catalog, part, shift)
+        _complete(con, catalog, part, shift, compression)
         counts = _counts(con, catalog)
     if counts and not counts["n_readable"]:
         raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
@@ -98,14 +105,28 @@ def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
     return next((dict(zip(names, values, strict=True)) for values in found.fetchall()), {})
 
 
-def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int) -> None:
+def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int, compression: str) -> None:
     """Write the part again, with the durations of begin events and the base that stands behind the array."""
-    con.execute(f"CREATE TABLE _begin_end AS {catalog.models['_begin_end'].sql}")
+    durations = f"SELECT event_id, dur_ns FROM (\n{catalog.models['_begin_end'].sql}\n) ORDER BY event_id"
+    con.execute(f"CREATE TABLE _begin_end AS {durations}")
     completed = part.with_suffix(".completed")
-    con.execute(
-        f"COPY (SELECT e.* REPLACE (e.ts_ns + {shift} AS ts_ns, coalesce(e.dur_ns, b.dur_ns) AS dur_ns, "
-        f"e.ts_ns + {shift} + coalesce(e.dur_ns, b.dur_ns) AS end_ns) FROM events AS e "
-        f"LEFT JOIN _begin_end AS b USING (trace_id, event_id) ORDER BY e.event_id) "
-        f"TO {quoted(completed)} (FORMAT parquet, COMPRESSION zstd)"
-    )
+    write_tables(_completed(con, part, shift), completed, compression)
     os.replace(completed, part)
+
+
+def _completed(con: duckdb.DuckDBPyConnection, part: Path, shift: int) -> Iterator[pa.Table]:
+    """The row groups one after another: sorting the whole file would take memory that grows with it."""
+    first = 0
+    for group in row_groups(part):
+        con.register("_row_group", group)
+        durations = f"SELECT * FROM _begin_end WHERE event_id >= {first} AND event_id < {first + group.num_rows}"
+        first += group.num_rows
+        times = con.sql(
+            f"SELECT e.ts_ns + {shift} AS ts_ns, coalesce(e.dur_ns, b.dur_ns) AS dur_ns, "
+            f"e.ts_ns + {shift} + coalesce(e.dur_ns, b.dur_ns) AS end_ns "
+            f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id) ORDER BY e.event_id"
+        ).to_arrow_table()
+        for name in times.schema.names:
+            group = group.set_column(group.schema.get_field_index(name), name, times.column(name))
+        yield group
+        con.unregister("_row_group")

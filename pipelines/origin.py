@@ -15,21 +15,26 @@ _JOB_KEYS = ("job", "job_name", "mast_job_name", "tw_job")
 _HOST_KEYS = ("host_name", "hostname", "host")
 
 
-def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> dict[str, Any]:
-    """capture_id, job, rank, world_size, host, device_name, device_count; None where nothing says so.
+class WrongRankPattern(ValueError):
+    """The environment's pattern for ranks cannot be used; the message says why."""
 
-    `capture_id` is the same for the ranks of one job found in one folder. The pattern for ranks in file names is
-    RANK_PATTERN or the environment's TRACELAKE_RANK_PATTERN; its first group that matches is the rank.
+
+def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> dict[str, Any]:
+    """group_id, job, rank, world_size, host, device_name, device_count; None where nothing says so.
+
+    `group_id` is the same for the traces of one job found in one folder: they make one capture, or several where ranks
+    come again (pipelines/fleet/captures.py). The pattern for ranks in file names is
+    RANK_PATTERN or the environment's TRACELAKE_RANK_PATTERN; its first group that matches is the rank. Raises WrongRankPattern.
     """
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
     devices = metadata.get("deviceProperties")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     job = job or next((str(metadata[key]) for key in _JOB_KEYS if metadata.get(key)), None)
-    capture = hashlib.sha256(f"{job or ''}\0{path.absolute().parent}".encode()).hexdigest()[:16]
+    group = hashlib.sha256(f"{job or ''}\0{path.absolute().parent}".encode()).hexdigest()[:16]
     rank = _whole(spread.get("rank"))
     return {
-        "capture_id": capture,
+        "group_id": group,
         "job": job,
         "rank": rank_from_name(path.name) if rank is None else rank,
         "world_size": _whole(spread.get("world_size")),
@@ -37,6 +42,17 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
         "device_name": str(devices[0]["name"]) if devices and devices[0].get("name") else None,
         "device_count": len(devices) or None,
     }
+
+
+def _pattern() -> re.Pattern[str]:
+    given = os.environ.get("TRACELAKE_RANK_PATTERN", RANK_PATTERN)
+    try:
+        pattern = re.compile(given, re.IGNORECASE)
+    except re.error as error:
+        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} is no regular expression: {error}") from None
+    if not pattern.groups:
+        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} has no group; put the rank into one, as in rank(\\d+)")
+    return pattern
 
 
 def _whole(value: Any) -> int | None:
@@ -47,7 +63,10 @@ def _whole(value: Any) -> int | None:
 
 
 def rank_from_name(name: str) -> int | None:
-    """The rank that a file's name says, by RANK_PATTERN or the environment's; None where it says none."""
-    match = re.search(os.environ.get("TRACELAKE_RANK_PATTERN", RANK_PATTERN), name, re.IGNORECASE)
+    """The rank that a file's name says, by RANK_PATTERN or the environment's; None where it says none.
+
+    Raises WrongRankPattern.
+    """
+    match = _pattern().search(name)
     found = next((group for group in match.groups() if group), None) if match else None
     return _whole(found)

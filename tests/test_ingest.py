@@ -139,7 +139,7 @@ def test_metadata_says_more_than_names(tmp_path: Path, monkeypatch: pytest.Monke
         "mast_job_name": "train",
     }
     origin = describe_origin(tmp_path / "rank0.json", metadata, None)
-    del origin["capture_id"]
+    del origin["group_id"]
     expected = {"job": "train", "rank": 34, "world_size": 300, "host": "node7", "device_name": "H100"}
     assert origin == {**expected, "device_count": 2}
     assert describe_origin(tmp_path / "x.json", metadata, "mine")["job"] == "mine"
@@ -149,13 +149,13 @@ def test_metadata_says_more_than_names(tmp_path: Path, monkeypatch: pytest.Monke
     assert describe_origin(tmp_path / "rank3.gpu5.json", {}, None)["rank"] == 5
 
 
-def test_ranks_of_one_folder_and_job_are_one_capture(tmp_path: Path) -> None:
-    def capture_id(path: str, job: str | None = None) -> str:
-        return describe_origin(tmp_path / path, {}, job)["capture_id"]
+def test_ranks_of_one_folder_and_job_are_one_group(tmp_path: Path) -> None:
+    def group_id(path: str, job: str | None = None) -> str:
+        return describe_origin(tmp_path / path, {}, job)["group_id"]
 
-    assert capture_id("a/rank0.json") == capture_id("a/rank1.json")
-    assert capture_id("a/rank0.json") != capture_id("b/rank0.json")
-    assert capture_id("a/rank0.json", "job") != capture_id("a/rank0.json")
+    assert group_id("a/rank0.json") == group_id("a/rank1.json")
+    assert group_id("a/rank0.json") != group_id("b/rank0.json")
+    assert group_id("a/rank0.json", "job") != group_id("a/rank0.json")
 
 
 def test_metadata_is_kept_as_json(tmp_path: Path) -> None:

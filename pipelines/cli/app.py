@@ -21,9 +21,11 @@ from pipelines.cli import (
     stragglers,
     whatif,
 )
+from pipelines.cli.commands import Command, Commands
 
 app = typer.Typer(
     name="tracelake",
+    cls=Commands,
     help="A columnar lakehouse for PyTorch/Kineto GPU traces: every question is SQL.",
     no_args_is_help=True,
     add_completion=False,
@@ -31,26 +33,30 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.command("ingest")(ingest.ingest)
-app.command("sql")(query.sql)
-app.command("tables")(query.tables)
-app.command("compare")(compare.compare)
-app.command("breakdown")(path.breakdown)
-app.command("critical-path")(path.critical_path)
-app.command("overlay")(path.overlay)
-app.command("what-if")(whatif.what_if)
-app.command("capture-path")(capture_path.capture_path)
-app.command("stragglers")(stragglers.stragglers)
-app.command("straggler-what-if")(straggler.straggler_what_if)
-app.command("report")(report.report)
-app.command("gantt")(schedule.gantt)
-app.command("flight-recorder")(flight_recorder.flight_recorder)
-app.command("flame")(flame.flame)
-app.command("materialize")(query.materialize)
-app.command("regressions")(regressions.regressions)
-app.command("retention")(retention.retention)
-app.command("demo")(demo.demo)
-app.command("ui")(demo.ui)
+_COMMANDS = {
+    "ingest": ingest.ingest,
+    "sql": query.sql,
+    "tables": query.tables,
+    "compare": compare.compare,
+    "breakdown": path.breakdown,
+    "critical-path": path.critical_path,
+    "overlay": path.overlay,
+    "what-if": whatif.what_if,
+    "capture-path": capture_path.capture_path,
+    "stragglers": stragglers.stragglers,
+    "straggler-what-if": straggler.straggler_what_if,
+    "report": report.report,
+    "gantt": schedule.gantt,
+    "flight-recorder": flight_recorder.flight_recorder,
+    "flame": flame.flame,
+    "materialize": query.materialize,
+    "regressions": regressions.regressions,
+    "retention": retention.retention,
+    "demo": demo.demo,
+    "ui": demo.ui,
+}
+for _name, _function in _COMMANDS.items():
+    app.command(_name, cls=Command)(_function)
 
 
 if __name__ == "__main__":

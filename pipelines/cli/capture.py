@@ -22,11 +22,15 @@ def opened_capture(
 
     `given` is an id in the lake, or files, folders and globs, of which a lake of its own is made; `roles`: a table of
     roles for that; `only`: compute nothing for other captures and traces than those whose ids begin so. Exits where
-    there is nothing to open.
+    there is nothing to open. Raises RolesError.
     """
     from pipelines.cli.query import open_analyst
-    from pipelines.fleet.roles import ROLES
+    from pipelines.fleet.roles import ROLES, read_roles
 
+    if roles and not roles.is_file():
+        raise fail(f"{roles}: there is no such file")
+    if roles:
+        read_roles(roles)  # refuses it by its own name
     if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
         con = open_analyst(lake, list(tables), given[0] if only else "")
         try:

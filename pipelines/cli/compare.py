@@ -1,20 +1,26 @@
-"""`tracelake compare`: two captures or traces side by side."""
+"""`tracelake compare`: two captures or traces side by side, of files, of a lake, or one of each."""
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from pipelines.cli.capture import opened_capture
+from pipelines.cli.path import opened
 from pipelines.cli.query import open_analyst
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json
+
+_TABLES = ("profiler_steps", "ops_by_shape")
 
 
 def compare(
-    control: Annotated[str, typer.Argument(help="A capture or trace: its id, or the beginning of it.")],
+    control: Annotated[str, typer.Argument(help="A trace file, the folder of a capture, or an id in the lake.")],
     test: Annotated[str, typer.Argument(help="What is compared with it.")],
     lake: LakeOption = DEFAULT_LAKE,
     rank: Annotated[str, typer.Option(help="Of captures: a rank, `first` (the lowest) or `all`.")] = "first",
@@ -27,18 +33,16 @@ def compare(
 
     As HTA's trace diff: counts and summed durations, test less control; `change` is of counts.
 
-    Example: `tracelake compare 3f2a 91bc --rank all --step all --by-name`
+    Example: `tracelake compare before.json.gz after.json.gz --step all`
     """
-    from pipelines.fleet.compare import TABLES, CompareError
-    from pipelines.fleet.compare import compare as differences
+    import duckdb
 
-    con = open_analyst(lake, [table for table in TABLES if table != "traces"])
-    try:
-        rows = differences(con, control, test, _choice(rank, "rank"), _choice(step, "step"), not by_name)
-    except CompareError as error:
-        raise fail(
-            str(error), "`tracelake sql 'SELECT * FROM capture_ranks'` lists captures and their traces."
-        ) from None
+    from pipelines.fleet.compare import compare_sides
+
+    ranks, steps = _choice(rank, "rank"), _choice(step, "step")
+    with duckdb.connect() as con:
+        sides = [_side(con, given, lake, ranks, steps) for given in (control, test)]
+        rows = compare_sides(con, *sides, by_shape=not by_name)
     if json:
         print_json([asdict(row) for row in rows])
         return
@@ -49,6 +53,64 @@ def compare(
         counts = ", ".join(f"{changes[kind]} {kind}" for kind in _CHANGES)
         out.print(f"[bold]{device}[/]: {counts}; {total} in all", highlight=False)
         out.print(_table(found[: limit or None]))
+
+
+def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) -> dict[str, int | None]:
+    """The traces of a side with the step of each; their rows of ops_by_shape are in `con` afterwards."""
+    from pipelines.fleet.compare import CompareError, side_of
+    from pipelines.fleet.path.answer import NoCapture, find_capture
+    from pipelines.models.catalog import load_catalog
+    from pipelines.sqltext import row
+
+    is_file = _exists(given)
+    lists = "`tracelake sql 'SELECT * FROM capture_ranks'` lists captures and their traces."
+    with ExitStack() as stack:
+        try:
+            if not is_file:
+                own, name = open_analyst(lake, ["capture_ranks", *_TABLES]), given
+            elif Path(given).is_file():
+                own, name = stack.enter_context(opened(given, lake))
+                _compute(own, name)
+            else:
+                own, _ = stack.enter_context(opened_capture([given], lake, ("captures", "capture_ranks", *_TABLES)))
+                name = find_capture(own, "")
+            side = side_of(own, name, ranks, steps)
+        except (CompareError, NoCapture) as error:
+            told = f"{given}: {error}" if is_file else str(error)
+            raise fail(told, "Give a trace file, or the folder of one capture." if is_file else lists) from None
+        columns = ", ".join(column.name for column in load_catalog().models["ops_by_shape"].columns)
+        rows = own.sql(f"SELECT {columns} FROM ops_by_shape WHERE trace_id IN {row(side)}").to_arrow_table()
+    con.register("given", rows)
+    con.execute("CREATE TABLE IF NOT EXISTS ops_by_shape AS SELECT * FROM given LIMIT 0")
+    # Both sides may be one trace.
+    con.execute(
+        "INSERT INTO ops_by_shape SELECT * FROM given WHERE trace_id NOT IN (SELECT trace_id FROM ops_by_shape)"
+    )
+    con.unregister("given")
+    return side
+
+
+def _exists(given: str) -> bool:
+    """Whether it is a file, folder or glob and no id. Exits where it can only be one that is not there."""
+    from pipelines.ingest import expand
+
+    path = local(given)
+    if path.exists() or any(found.exists() for found in expand([given])):
+        return True
+    if set(given) <= set("0123456789abcdef"):
+        return False
+    raise fail(f"{given}: there is no such file, and it begins no id: these are hexadecimal numbers")
+
+
+def _compute(con: Any, trace_id: str) -> None:
+    """The tables of a trace that was read, without a lake."""
+    from pipelines.critical_path.windows import WindowRequest, request_windows
+    from pipelines.models.catalog import load_catalog
+    from pipelines.models.run import run_models
+
+    request_windows(con, [WindowRequest(trace_id)])
+    run_models(con, load_catalog(), _TABLES)
+    con.execute("CREATE TABLE capture_ranks (capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out VARCHAR)")
 
 
 _CHANGES = ("added", "deleted", "increased", "decreased", "unchanged")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, err, fail, human_us, out, progress
+from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, err, fail, human_us, local, out, progress
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEMO_PLAN = "fused_sparse_dist"
@@ -21,7 +21,9 @@ def demo(
     traces: Annotated[
         list[str] | None, typer.Argument(help="Real traces; without them a synthetic capture is made.")
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where the demo's lake and capture go.")] = Path("demo"),
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", parser=local, help="Where the demo's lake and capture go.")
+    ] = Path("demo"),
 ) -> None:
     """Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.
 

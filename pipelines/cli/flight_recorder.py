@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.shared import JsonOption, err, fail, out, print_json
+from pipelines.cli.shared import JsonOption, err, fail, local, out, print_json
 
 if TYPE_CHECKING:
     from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
@@ -32,7 +32,10 @@ _MATCHED = "no mismatch: every collective that all rings still hold is completed
 
 
 def flight_recorder(
-    files: Annotated[list[Path], typer.Argument(help="Dumps of all ranks (JSON or pickle), or their folder.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Dumps of all ranks (JSON or pickle), or their folder.", parser=local, metavar="FILE..."),
+    ],
     json: JsonOption = False,
 ) -> None:
     """Compare the Flight Recorder dumps of a job's ranks: which rank did the job hang on, and in which collective.
@@ -54,7 +57,7 @@ def flight_recorder(
             paths += dumps
         verdict = judge([read_dump(path) for path in paths])
     except (DumpError, OSError) as error:
-        raise fail(escape(str(error))) from None
+        raise fail(str(error)) from None
     if json:
         print_json(as_json(verdict))
     else:

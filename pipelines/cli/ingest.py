@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from pipelines.cli.query import warn_of_prices
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, out, print_json, progress
 
 
@@ -34,6 +35,7 @@ def ingest(
     with progress(size, "reading") as advance:
         report = ingest_files(files, Lake(lake), job, on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
     publish(Lake(lake))
+    warn_of_prices(lake)
     if json:
         print_json([asdict(row) for row in report.rows])
     else:

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, progress
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json, progress
 
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, a trace id or its unique beginning.", metavar="TRACE")
@@ -24,7 +24,12 @@ DependenciesOption = Annotated[
     typer.Option(help="Operators of a thread wait for each other (serial) or for their data, by an execution trace."),
 ]
 ExecutionTraceOption = Annotated[
-    Path | None, typer.Option(help="The execution trace (PyTorch, Chakra) where it does not lie beside TRACE.")
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        parser=local,
+        help="The execution trace (PyTorch, Chakra) where it does not lie beside TRACE.",
+    ),
 ]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
 
@@ -164,9 +169,16 @@ def critical_path(
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     profile: ProfileOption = "default",
-    edges: Annotated[Path | None, typer.Option(help="Write one row an edge to this Parquet file.")] = None,
+    edges: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=local, help="Write one row an edge to this Parquet file.")
+    ] = None,
     save: Annotated[
-        Path | None, typer.Option(help="Write the path and its graph to this file, to be given instead of TRACE.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=local,
+            help="Write the path and its graph to this file, to be given instead of TRACE.",
+        ),
     ] = None,
     alternatives: Annotated[
         int, typer.Option(help="How many of the next longest paths to show that differ in a kernel or operator.", min=0)
@@ -244,7 +256,7 @@ class AskedPath:
             self.first, self.last = parse_instance(instance, annotation)
             self.overrides = switch_overrides(profile, (tuple(s.partition("=")[::2]) for s in settings or []))
         except ValueError as error:
-            raise fail(escape(str(error))) from None
+            raise fail(str(error)) from None
         if self.by_data:
             self.overrides[profile, SWITCH] = dependencies
         self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
@@ -360,7 +372,7 @@ def _most_of(events: list[dict[str, Any]], shown: int = 3) -> str:
 
 def overlay(
     trace: TraceArgument,
-    out_dir: Annotated[Path, typer.Option(help="Folder for the new trace.")] = Path("."),
+    out_dir: Annotated[Path, typer.Option(metavar="DIR", parser=local, help="Folder for the new trace.")] = Path("."),
     all_events: Annotated[bool, typer.Option(help="Keep all events and mark the critical ones.")] = False,
     all_edges: Annotated[
         bool, typer.Option(help="Draw every edge of the graph, not only those of the path; needs --all-events.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, out, print_json, progress
@@ -53,10 +54,16 @@ def sql(
 
 
 def tables_in(query: str) -> list[str]:
-    """The catalog's model tables that a query reads, itself or through views; none where it cannot be parsed."""
+    """The tables that a query reads, itself or through views, and that must be brought up to date or may be refused.
+
+    None where it cannot be parsed.
+    """
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
+    from pipelines.lake.layout import MARK
+    from pipelines.lake.prices import PRICE_TABLE
+    from pipelines.lake.store import TOLD_BY
     from pipelines.models.catalog import load_catalog
 
     catalog = load_catalog()
@@ -66,7 +73,9 @@ def tables_in(query: str) -> list[str]:
         return []  # DuckDB says better what is wrong with it
     views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
-    return [name for name in (*catalog.materialized, *catalog.of_captures) if name in found | read]
+    if MARK in found and "capture_id" in query.lower():  # which tables of captures tell
+        read.update(TOLD_BY)
+    return [name for name in (*catalog.materialized, *catalog.of_captures, PRICE_TABLE) if name in found | read]
 
 
 def _read_by_view(catalog: Any, name: str) -> set[str]:
@@ -80,13 +89,14 @@ def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
     """The analysts' file opened read-only, with the named model tables up to date. Exits where there is no lake.
 
     `of`: the beginning of the ids of traces or captures that are enough; of others the tables are left as they are.
+    Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read.
     """
     import duckdb
 
     from pipelines.fleet.materialize import materialize, part_of, stale_captures
-    from pipelines.fleet.roles import RolesError
     from pipelines.lake import Lake
     from pipelines.lake.layout import ANALYST, CAPTURE_MARK
+    from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
     from pipelines.lake.publish import is_published, publish
     from pipelines.models.catalog import load_catalog
     from pipelines.models.materialize import stale
@@ -95,21 +105,21 @@ def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
     if not lake.exists:
         raise fail(f"no traces in the lake {lake.root}", f"Put some in: tracelake ingest FILES --lake {folder}")
     catalog = load_catalog()
-    of_captures = [name for name in tables if name in catalog.of_captures]
-    of_traces = [name for name in tables if name not in of_captures]
-    try:
-        part = part_of(lake, of) if of else None
-        if part and not part.captures and not part.batches:  # nothing begins so: what there is is all that can be told
-            part, of_captures, of_traces, tables = None, [CAPTURE_MARK], [], [CAPTURE_MARK]
-        batches = part.batches if part else lake.batches()
-        is_stale = any(stale(lake, catalog, of_traces, batch) for batch in batches)
-        is_stale = is_stale or stale_captures(lake, catalog, of_captures, part)
-        if is_stale:
-            with progress(None, "computing tables") as advance:
-                materialize(lake, tables, on_step=lambda text: advance(1, f"computing {text}"), part=part)
-    except RolesError as error:
-        raise fail(str(error)) from None
-    if not is_stale and not is_published(lake, tables):
+    if PRICE_TABLE in tables:
+        read_prices(lake.root / PRICES)  # refuses those that cannot be read
+    of_captures = [name for name in catalog.of_captures if name in tables]
+    of_traces = [name for name in catalog.materialized if name in tables]
+    part = part_of(lake, of) if of else None
+    if part and not part.captures and not part.batches:  # nothing begins so: what there is is all that can be told
+        part, of_captures, of_traces = None, [CAPTURE_MARK], []
+    batches = part.batches if part else lake.batches()
+    is_stale = any(stale(lake, catalog, of_traces, batch) for batch in batches)
+    is_stale = is_stale or stale_captures(lake, catalog, of_captures, part)
+    stored = [*of_traces, *of_captures]
+    if is_stale:
+        with progress(None, "computing tables") as advance:
+            materialize(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
+    elif not is_published(lake, stored):
         publish(lake, catalog)
     return duckdb.connect(str(lake.root / ANALYST), read_only=True)
 
@@ -178,6 +188,17 @@ def tables(
     _show(("column", "type", "meaning"), [(c.name, types.get(c.name, ""), c.doc) for c in model.columns], json)
 
 
+def warn_of_prices(lake: Path) -> None:
+    """Say on stderr that prices.csv cannot be read: without it most is computed, but no price."""
+    from pipelines.lake.prices import PRICES, read_prices
+    from pipelines.models.errors import CatalogError
+
+    try:
+        read_prices(lake / PRICES)
+    except CatalogError as error:
+        err.print(f"[yellow]no prices:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+
+
 def _show(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: bool) -> None:
     if json:
         print_json([dict(zip(headings, row, strict=True)) for row in rows])
@@ -201,16 +222,10 @@ def materialize(
     Example: `tracelake materialize kernels temporal_breakdown`
     """
     from pipelines.fleet.materialize import materialize as bring_up_to_date
-    from pipelines.fleet.roles import RolesError
     from pipelines.lake import Lake
-    from pipelines.models.catalog import CatalogError
 
-    try:
-        with progress(None, "computing tables") as advance:
-            done = bring_up_to_date(
-                Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}")
-            )
-    except (CatalogError, RolesError) as error:
-        raise fail(str(error)) from None
+    with progress(None, "computing tables") as advance:
+        done = bring_up_to_date(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))
+    warn_of_prices(lake)
     rows = [(d.table, d.batch.batch_id, f"{d.n_rows:,}", f"{d.seconds:.2f}") for d in done]
     _show(("table", "batch", "rows", "seconds"), rows, json)

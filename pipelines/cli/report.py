@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.capture import opened_capture
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_json
 
 
 def report(
@@ -19,7 +19,9 @@ def report(
             metavar="CAPTURE|TRACE",
         ),
     ],
-    to: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    to: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The page to write.")] = Path(
+        "report.html"
+    ),
     rank: Annotated[
         int | None, typer.Option(help="Whose spans and path are taken apart; else the straggler's, or the first.")
     ] = None,
@@ -30,10 +32,11 @@ def report(
 
     Example: `tracelake report /fleet/job42/ --out job42.html`
     """
+    from pipelines.lake.prices import PRICE_TABLE
     from pipelines.report.page import page
     from pipelines.report.subject import CAPTURE_TABLES, TABLES, NothingFound, find_subject
 
-    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES), only=True) as (con, beginning):
+    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as (con, beginning):
         try:
             html = page(con, find_subject(con, beginning, rank))
         except NothingFound as error:

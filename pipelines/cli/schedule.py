@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, fail, human_us, out
+from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, fail, human_us, local, out
 
 ENGINES = ("serial", "sw", "dataflow")
 _COMPARED = """
@@ -26,7 +26,9 @@ _COMPARED = """
 
 def gantt(
     run: Annotated[str, typer.Argument(help="A run's id or its unique beginning: SELECT run_id FROM schedule_runs.")],
-    out_file: Annotated[Path, typer.Option("--out", help="The SVG to write.")] = Path("schedule.svg"),
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The SVG to write.")] = Path(
+        "schedule.svg"
+    ),
     iterations: Annotated[int, typer.Option(help="How many iterations to draw, from the middle of the run.")] = 8,
     lake: LakeOption = DEFAULT_LAKE,
 ) -> None:

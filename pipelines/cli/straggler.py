@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from pipelines.cli.shared import JsonOption, fail, out, print_json
+from pipelines.cli.shared import JsonOption, fail, local, out, print_json
 
 if TYPE_CHECKING:
     from pipelines.fleet.straggler import WhatIf
@@ -18,11 +18,20 @@ _SHOWN = 12
 
 
 def straggler_what_if(
-    file: Annotated[Path, typer.Argument(help="Op-level trace of a job (Parquet).", metavar="FILE.parquet")],
+    file: Annotated[
+        Path, typer.Argument(help="Op-level trace of a job (Parquet).", metavar="FILE.parquet", parser=local)
+    ],
     meta: Annotated[
-        Path | None, typer.Option(help="Its sizes (YAML); by default X.yaml or meta-X.yaml beside trace-X.parquet.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml",
+            parser=local,
+            help="Its sizes (YAML); by default X.yaml or meta-X.yaml beside trace-X.parquet.",
+        ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw scores of stages by dp ranks as SVG.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=local, help="Draw scores of stages by dp ranks as SVG.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """What a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipelines.cli.capture import opened_capture
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json
 
 if TYPE_CHECKING:
     from pipelines.fleet.stragglers import Row, Stragglers
@@ -23,13 +23,15 @@ def stragglers(
     capture: Annotated[
         list[str], typer.Argument(help="A folder or the files of one capture, or the id of one in the lake.")
     ],
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw ranks by steps as SVG.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", parser=local, help="Draw ranks by steps as SVG.")] = None,
     metric: Annotated[
         str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")
     ] = "caused_wait",
     roles: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.csv", help="For files: groups of ranks, columns rank, role, group (and job)."),
+        typer.Option(
+            metavar="FILE.csv", parser=local, help="For files: groups of ranks, columns rank, role, group (and job)."
+        ),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,

@@ -14,7 +14,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipelines.cli.path import AnnotationOption, InstanceOption, ProfileOption, opened
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, human_us, out, print_json, progress
+from pipelines.cli.shared import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    err,
+    fail,
+    human_us,
+    local,
+    out,
+    print_json,
+    progress,
+)
 
 if TYPE_CHECKING:
     from pipelines.critical_path.whatif.compare import Comparison
@@ -44,13 +55,19 @@ def what_if(
         bool, typer.Option("--perfect-overlap", help="Hide communication behind as much computation as there is.")
     ] = False,
     scenario: Annotated[
-        Path | None, typer.Option(help="Scenarios from a TOML file: name, scale, remove, perfect_overlap.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml", parser=local, help="Scenarios from a TOML file: name, scale, remove, perfect_overlap."
+        ),
     ] = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Rank kernels and operators by what making them faster would gain.")
     ] = False,
     redraw: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the trace with every event at its new time, for Perfetto.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", parser=local, help="Write the trace with every event at its new time, for Perfetto."
+        ),
     ] = None,
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
@@ -84,7 +101,7 @@ def what_if(
         _check(scenarios, sensitivity, redraw)
         _check_saved(trace, bool(annotation or instance or profile != "default"), redraw)
     except ValueError as error:
-        raise fail(escape(str(error))) from None
+        raise fail(str(error)) from None
     request = WindowRequest("", "full" if not annotation else "asked", profile, annotation, first, last)
     try:
         with _window(trace, lake, request, with_arguments=redraw is not None) as (con, window):
@@ -96,9 +113,9 @@ def what_if(
                     drawn = write_redrawn(con, answer.after, source, redraw)
                 shown.append(_as_json(answer, scenarios) if json else comparison_tables(trace, answer))
     except (WindowNotFound, NothingMatches) as error:
-        raise fail(escape(error.args[0])) from None
+        raise fail(error.args[0]) from None
     except (NoGraph, NotASavedPath, ScenarioError, GraphHasCycle, OSError) as error:
-        raise fail(escape(str(error))) from None
+        raise fail(str(error)) from None
     if drawn:  # on stderr: stdout is for the answer
         err.print(f"open in https://ui.perfetto.dev: [bold]{escape(str(drawn))}[/]", soft_wrap=True)
     if sensitivity:

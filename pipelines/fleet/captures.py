@@ -1,9 +1,10 @@
 """Traces → captures: the ranks of one job that were profiled together.
 
-Traces of one job in one folder belong together (`traces.capture_id`). A folder may hold several captures of a job, an
+Traces of one job in one folder are a group (`traces.group_id`). A folder may hold several captures of a job, an
 inbox does: where a rank comes more than once, the traces are walked through by start, and a new capture begins with a
 trace that no other one overlaps in time, or whose rank is there already at another time. A capture is named by the
-trace of it that was ingested first, so that its id stays when late ranks come.
+trace of it that was ingested first, so that its id stays when late ranks come; the one with the group's first trace has
+the group's id.
 """
 
 from __future__ import annotations

@@ -48,13 +48,27 @@ def compare(
     `ranks`, `steps`: a number, `first` (the lowest of each side, as HTA does) or `all`; of traces without steps all is
     compared. `con` has TABLES. Raises CompareError.
     """
+    sides = (side_of(con, name, ranks, steps) for name in (control, test))
+    return compare_sides(con, *sides, by_shape=by_shape)
+
+
+Side = dict[str, int | None]
+"""The traces of a side, and the step of each that is compared; None for all of the trace."""
+
+
+def side_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = FIRST, steps: int | str = FIRST) -> Side:
+    """The side that an id or its beginning names; `con` has TABLES but ops_by_shape. Raises CompareError."""
+    return {trace_id: _step(con, trace_id, steps) for trace_id in _traces(con, name, ranks)}
+
+
+def compare_sides(con: duckdb.DuckDBPyConnection, control: Side, test: Side, by_shape: bool = True) -> list[Difference]:
+    """Compare two sides by ops_by_shape in `con`; the largest change of time comes first."""
     con.execute(
         "CREATE OR REPLACE TEMP TABLE compared "
         "(side VARCHAR, trace_id VARCHAR, step BIGINT, every_step BOOLEAN, by_shape BOOLEAN)"
     )
-    for side, name in (("control", control), ("test", test)):
-        for trace_id in _traces(con, name, ranks):
-            step = _step(con, trace_id, steps)
+    for side, traces in (("control", control), ("test", test)):
+        for trace_id, step in traces.items():
             con.execute(f"INSERT INTO compared VALUES {row([side, trace_id, step, step is None, by_shape])}")
     query = f"SELECT * FROM ({load_catalog().models['_comparison'].sql}) ORDER BY abs(diff_ns) DESC, device, cat, name, input_dims, input_types"
     return [Difference(*found) for found in con.execute(query).fetchall()]

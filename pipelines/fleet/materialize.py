@@ -10,19 +10,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
 
 from pipelines.fleet.captures import Capture
 from pipelines.fleet.fits import create_fits
+from pipelines.fleet.roles import RolesError, need_roles
 from pipelines.fleet.stage import lake_captures, stage_captures
-from pipelines.lake.layout import CAPTURE_MARK, Batch, table_file, table_files
+from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
 from pipelines.lake.publish import publish
-from pipelines.lake.store import VERSION_KEY, Lake
+from pipelines.lake.store import TOLD_BY, VERSION_KEY, Lake
 from pipelines.models.catalog import GIVEN_FROM, Catalog, load_catalog
 from pipelines.models.materialize import MEMORY_LIMIT, Materialized, stale
 from pipelines.models.materialize import materialize as materialize_traces
@@ -50,8 +52,8 @@ class Part:
 
 
 def part_of(lake: Lake, beginning: str) -> Part:
-    """The captures and traces whose ids begin so. Raises RolesError for a roles.csv that cannot be read."""
-    captures = lake_captures(lake)
+    """The captures and traces whose ids begin so."""
+    captures = lake_captures(lake, with_roles=False)
     names = frozenset(name for name in {*captures, *known_captures(lake)} if name.startswith(beginning))
     members = [(name, member.trace) for name, capture in captures.items() for member in capture.members]
     batches = {t.batch_id for name, t in members if name in names or t.trace_id.startswith(beginning)}
@@ -94,13 +96,12 @@ def materialize_captures(
     """Bring tables of captures up to date, of a part or all, first the tables of traces that they read, and publish.
 
     Captures that share a batch of such tables with one of the part are computed with it: their rows are in one file.
+    Raises RolesError where a table needs a roles.csv that cannot be read.
     """
     catalog = load_catalog()
-    asked = [name for name in catalog.of_captures if name in {CAPTURE_MARK, *tables}]
+    asked = [name for name in catalog.of_captures if name in {*TOLD_BY, *tables}]
     say = on_step or (lambda _: None)
-    captures = lake_captures(lake)
-    known = known_captures(lake)
-    all_changed = _changed(captures, known)
+    captures, known, all_changed = _state(lake, catalog, asked)
     batches = _batches(known, all_changed, part)
     # One that changed and lies in such a file, too, would lose its old rows there: it is brought up to date with them.
     beside = {name for name, found in known.items() if found.batch in batches}
@@ -129,8 +130,7 @@ def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Pa
     """Some table of captures is missing, of another version, or lacks traces that are in the lake (or its part)."""
     if not tables:
         return False
-    known = known_captures(lake)
-    changed = _changed(lake_captures(lake), known)
+    _, known, changed = _state(lake, catalog, tables)
     if any(part is None or name in part.captures for name in changed):
         return True
     return any(stale(lake, catalog, tables, batch) for batch in _batches(known, changed, part))
@@ -173,9 +173,45 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
     return {capture_id: _Known(Batch(batch_id), content, is_gone) for capture_id, batch_id, content, is_gone in rows}
 
 
-def _changed(captures: dict[str, Capture], known: dict[str, _Known]) -> list[str]:
-    """Captures that are new, have other traces than before, or are no more."""
-    content = {name: capture.content for name, capture in captures.items()}
+def _state(
+    lake: Lake, catalog: Catalog, tables: Iterable[str]
+) -> tuple[dict[str, Capture], dict[str, _Known], list[str]]:
+    """The captures as they are, as they are known, and which of them changed.
+
+    Tables that tell nothing of roles can be had while roles.csv cannot be read: then roles count as they were.
+    """
+    known = known_captures(lake)
+    try:
+        captures = lake_captures(lake)
+        return captures, known, _changed(captures, known)
+    except RolesError:
+        if need_roles(catalog, tables):
+            raise
+    captures, before = lake_captures(lake, with_roles=False), _known_ranks(lake)
+    same = {
+        name: known[name].content
+        for name, capture in captures.items()
+        if before.get(name) == {(m.trace.trace_id, m.rank, m.left_out) for m in capture.members}
+    }
+    return captures, known, _changed(captures, known, same)
+
+
+def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]]]:
+    """By capture_id its traces and the parts they take, as computed last."""
+    found: dict[str, set] = {}
+    with lake.connect([CAPTURE_RANKS]) as con:
+        if con.execute("SELECT 1 FROM duckdb_views() WHERE view_name = ?", [CAPTURE_RANKS]).fetchall():
+            query = f"SELECT capture_id, trace_id, rank, left_out FROM {CAPTURE_RANKS}"
+            for capture_id, *part in con.execute(query).fetchall():
+                found.setdefault(capture_id, set()).add(tuple(part))
+    return found
+
+
+def _changed(
+    captures: dict[str, Capture], known: dict[str, _Known], as_before: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
+    """Captures that are new, have other traces than before, or are no more; `as_before`: the contents of some."""
+    content = {name: capture.content for name, capture in captures.items()} | dict(as_before)
     before = {name: found.content for name, found in known.items() if not found.is_gone}
     return sorted(name for name in {*content, *before} if content.get(name) != before.get(name))
 
@@ -220,9 +256,11 @@ def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[s
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
         rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
-        cut = "SEMI JOIN _staged_capture_ranks USING (trace_id, batch_id)"
+        cut = f"{rows} SEMI JOIN _staged_capture_ranks USING (trace_id, batch_id)"
+        if table == MARK:  # in the file a trace does not know its capture: these here do
+            cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _staged_capture_ranks AS r USING (trace_id, batch_id)"
         if files:
-            con.execute(f"CREATE VIEW {table} AS {rows} {cut}")
+            con.execute(f"CREATE VIEW {table} AS {cut}")
 
 
 def _put(

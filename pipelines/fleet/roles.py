@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import csv
+from collections.abc import Iterable
 from pathlib import Path
 
 from pipelines.fleet.captures import Role
+from pipelines.lake.told import Row, WrongTable, read_told
+from pipelines.models.catalog import Catalog
 
 ROLES = "roles.csv"
 _NEEDED = ("rank", "role", "group")
+_STAGED = "_staged_capture_roles"
 
 
 class RolesError(Exception):
@@ -17,21 +20,22 @@ class RolesError(Exception):
 
 def read_roles(path: Path) -> list[Role]:
     """The rows of a table of roles; none where there is no file. Raises RolesError."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in _NEEDED if name not in (rows.fieldnames or ())]
-        if missing:
-            raise RolesError(f"{path}:1: no column {missing[0]!r}; write a header `rank,role,group` (and `job`)")
-        return [_role(path, number, row) for number, row in enumerate(rows, 2)]
+    try:
+        return [_role(path, line, row) for line, row in read_told(path, (*_NEEDED, "job"), _NEEDED)]
+    except WrongTable as error:
+        raise RolesError(str(error)) from None
 
 
-def _role(path: Path, line: int, row: dict[str, str | None]) -> Role:
-    values = {name: (row.get(name) or "").strip() for name in ("job", *_NEEDED)}
-    empty = [name for name in _NEEDED if not values[name]]
-    if empty:
-        raise RolesError(f"{path}:{line}: {empty[0]!r} is empty; every row has a rank, a role (dp, tp, pp) and a group")
-    if not values["rank"].isdecimal():
-        raise RolesError(f"{path}:{line}: rank {values['rank']!r} is no whole number")
-    return Role(values["job"] or None, int(values["rank"]), values["role"], values["group"])
+def need_roles(catalog: Catalog, tables: Iterable[str]) -> bool:
+    """Some of the tables cannot be computed without what the user tells of ranks."""
+    return any(_STAGED in catalog.models[name].dependencies for name in catalog.closure(tables))
+
+
+def _role(path: Path, line: int, row: Row) -> Role:
+    rank, role, group = (row[name] for name in _NEEDED)
+    if rank is None or role is None or group is None:
+        empty = next(name for name in _NEEDED if row[name] is None)
+        raise RolesError(f"{path}:{line}: {empty!r} is empty; every row has a rank, a role (dp, tp, pp) and a group")
+    if not rank.isdecimal():
+        raise RolesError(f"{path}:{line}: rank {rank!r} is no whole number")
+    return Role(row["job"], int(rank), role, group)

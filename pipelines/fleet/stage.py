@@ -22,13 +22,16 @@ _STAGED = {
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS = 500
-_TRACE = "trace_id, batch_id, path, capture_id, job, rank, world_size, first_ts_ns, last_ts_ns, n_events"
+_TRACE = "trace_id, batch_id, path, group_id, job, rank, world_size, first_ts_ns, last_ts_ns, n_events"
 
 
-def lake_captures(lake: Lake) -> dict[str, Capture]:
-    """The captures that a lake's traces make, by capture_id. Raises RolesError for a roles.csv that cannot be read."""
-    found = find_captures(read_traces(lake), read_roles(lake.root / ROLES))
-    return {capture.capture_id: capture for capture in found}
+def lake_captures(lake: Lake, with_roles: bool = True) -> dict[str, Capture]:
+    """The captures that a lake's traces make, by capture_id. Raises RolesError for a roles.csv that cannot be read.
+
+    `with_roles`: False where nothing that is asked for tells what the user tells of ranks.
+    """
+    roles = read_roles(lake.root / ROLES) if with_roles else ()
+    return {capture.capture_id: capture for capture in find_captures(read_traces(lake), roles)}
 
 
 def read_traces(lake: Lake) -> list[RankTrace]:

@@ -30,24 +30,13 @@ RECORDING_TABLES = (
     "span_sample_operators",
 )
 # Tables of captures are computed after ingestion, for a capture anew when late ranks come: its newest batch counts.
+# Which these are is told by the folder and the headers of its files: a new file needs no line here.
 CAPTURE_MARK = "captures"
-CAPTURE_TABLES = (
-    CAPTURE_MARK,
-    "capture_ranks",
-    "capture_quality",
-    "collective_lanes",
-    "collectives",
-    "collective_ranks",
-    "clock_offsets",
-    "capture_roles",
-    "straggler_ranks",
-    "straggler_groups",
-    "step_ranks",
-    "step_exposure",
-    "capture_critical_path",
-    "capture_paths",
-    "capture_metrics",
-    "capture_losses",
+CAPTURE_RANKS = "capture_ranks"
+_CAPTURE_SQL = Path(__file__).resolve().parents[2] / "sql" / "fleet"
+_VIEW = re.compile(r"^-- scope: lake$", re.MULTILINE)
+CAPTURE_TABLES = tuple(
+    path.stem for path in sorted(_CAPTURE_SQL.glob("[!_]*.sql")) if not _VIEW.search(path.read_text(encoding="utf-8"))
 )
 KEYS = {
     MARK: "trace_id",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,14 +40,15 @@ def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "z
 
 def join_files(parts: Iterable[Path], target: Path) -> None:
     """Write the row groups of several files into one, in the files' order, one row group in memory at a time."""
+    write_tables(chain.from_iterable(map(row_groups, parts)), target)
+
+
+def row_groups(path: Path) -> Iterator[pa.Table]:
+    """The row groups of a file in their order; an empty table where it has none."""
     from pyarrow import parquet
 
-    def row_groups() -> Iterable[pa.Table]:
-        for part in parts:
-            with parquet.ParquetFile(part) as file:
-                for number in range(file.num_row_groups):
-                    yield file.read_row_group(number)
-                if not file.num_row_groups:
-                    yield file.schema_arrow.empty_table()
-
-    write_tables(row_groups(), target)
+    with parquet.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number)
+        if not file.num_row_groups:
+            yield file.schema_arrow.empty_table()

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
 import duckdb
 
+from pipelines.lake.told import Row, WrongTable, read_told
 from pipelines.models.errors import CatalogError
-from pipelines.sqltext import row
+from pipelines.sqltext import quoted, row
 
 PRICES = "prices.csv"
+PRICE_TABLE = "job_prices"
 COLUMNS = ("job", "team", "price_per_gpu_hour", "currency")
 
 
 def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Add the rows of `prices.csv` in a folder to the table job_prices. Raises CatalogError."""
-    if prices := read_prices(folder / PRICES):
-        con.execute(f"INSERT INTO job_prices VALUES {', '.join(map(row, prices))}")
+    """Add the rows of `prices.csv` in a folder to the table job_prices.
+
+    Where it cannot be read, the table has no rows and its comment says why: most queries need no prices, and those
+    that do are refused by `read_prices`.
+    """
+    try:
+        prices = read_prices(folder / PRICES)
+    except CatalogError as error:
+        con.execute(f"COMMENT ON TABLE {PRICE_TABLE} IS {quoted(f'No rows, because of {error}')}")
+        return
+    if prices:
+        con.execute(f"INSERT INTO {PRICE_TABLE} VALUES {', '.join(map(row, prices))}")
 
 
 def read_prices(path: Path) -> list[tuple[str | None, ...]]:
@@ -26,29 +36,27 @@ def read_prices(path: Path) -> list[tuple[str | None, ...]]:
 
     Raises CatalogError with file, line and the way out.
     """
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        if "job" not in (reader.fieldnames or ()):
-            raise CatalogError(f"{path}:1: no column 'job'; write a header `{','.join(COLUMNS)}`")
-        rows = [_row(path, number, given) for number, given in enumerate(reader, 2)]
-    for number, (job, *_) in enumerate(rows, 2):
-        if job in {earlier for earlier, *_ in rows[: number - 2]}:
-            raise CatalogError(f"{path}:{number}: job {job!r} stands there twice; keep one of its rows")
-    return rows
+    try:
+        rows = read_told(path, COLUMNS, needed=("job",))
+    except WrongTable as error:
+        raise CatalogError(str(error)) from None
+    seen: set[str | None] = set()
+    for line, given in rows:
+        _check(path, line, given)
+        if given["job"] in seen:
+            raise CatalogError(f"{path}:{line}: job {given['job']!r} stands there twice; keep one of its rows")
+        seen.add(given["job"])
+    return [tuple(given[name] for name in COLUMNS) for _, given in rows]
 
 
-def _row(path: Path, line: int, given: dict[str, str | None]) -> tuple[str | None, ...]:
-    values = tuple((given.get(name) or "").strip() or None for name in COLUMNS)
-    job, _, price, currency = values
-    if job is None:
+def _check(path: Path, line: int, given: Row) -> None:
+    price = given["price_per_gpu_hour"]
+    if given["job"] is None:
         raise CatalogError(f"{path}:{line}: 'job' is empty; every row has the name of a job")
     if price is not None and not _is_price(price):
         raise CatalogError(f"{path}:{line}: price {price!r} is no number of at least 0; write it as 2.50")
-    if price is not None and currency is None:
+    if price is not None and given["currency"] is None:
         raise CatalogError(f"{path}:{line}: a price without currency; write one, such as EUR")
-    return values
 
 
 def _is_price(text: str) -> bool:

@@ -16,7 +16,8 @@ import duckdb
 
 from pipelines.lake.layout import ANALYST, ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, PUBLISHED, REJECTS, mark_of
 from pipelines.lake.prices import PRICES, add_prices
-from pipelines.lake.store import Lake, committed_rows
+from pipelines.lake.store import TOLD_BY, Lake, committed_rows, trace_rows
+from pipelines.lake.told import content_of
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model, load_catalog
 from pipelines.models.run import run_models
@@ -31,9 +32,10 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     """Write `<lake>/analyst.duckdb` anew and return its path. Tables without rows yet are empty, with their types.
 
     It shows what is committed at this moment, and the user's prices (prices.py); large tables are views that hold
-    absolute paths, so it stays where it is.
+    absolute paths, so it stays where it is. Raises CatalogError for a model whose SQL DuckDB refuses.
     """
     catalog = catalog or load_catalog()
+    column_types(catalog)  # refuses models that DuckDB refuses, before anything is made of them
     target = lake.root / ANALYST
     with lake.publish_lock(), tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
@@ -42,7 +44,7 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
         with duckdb.connect(str(built)) as con:
             con.execute("BEGIN")  # one flush to disk instead of one a statement
             for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
-                _publish_table(con, catalog, catalog.models[table], files[table])
+                _publish_table(con, catalog, catalog.models[table], files)
             add_prices(con, lake.root)
             con.execute("COMMIT")
         with built.open("rb+") as file:
@@ -65,7 +67,7 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
         told = json.loads((lake.root / PUBLISHED).read_text())
     except (OSError, ValueError):  # never published, or by an older version
         return False
-    now = _state(lake, load_catalog(), _listed(lake, {*KEYS, REJECTS, *tables}))
+    now = _state(lake, load_catalog(), _listed(lake, {*KEYS, *TOLD_BY, REJECTS, *tables}))
     return (lake.root / ANALYST).exists() and now.items() <= told.items()
 
 
@@ -76,9 +78,8 @@ def _listed(lake: Lake, tables: Iterable[str]) -> dict[str, list[Path]]:
 
 def _state(lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> dict[str, str]:
     """A hash for each table over its files, and one over all else that is in the analysts' file."""
-    prices = lake.root / PRICES
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
-    rest = digest_of([duckdb.__version__, prices.read_bytes() if prices.exists() else b"", *models])
+    rest = digest_of([duckdb.__version__, content_of(lake.root / PRICES), *models])
     # A table that is computed anew keeps its file's name: views show it, and tables that were copied do not.
     hashes = {table: digest_of(f"{p.name}:{p.stat().st_mtime_ns}" for p in paths) for table, paths in files.items()}
     return {**hashes, "": rest}
@@ -108,21 +109,23 @@ def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     return types
 
 
-def _publish_table(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, files: list[Path]) -> None:
+def _publish_table(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, files: dict[str, list[Path]]
+) -> None:
     kind = "TABLE"
     if model.kind == "rules":
         run_models(con, catalog, [model.name])
     elif model.kind == "view":
         kind = "VIEW"
         con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
-    elif not files:
+    elif not files[model.name]:
         types = column_types(catalog)[model.name]
         con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
     else:
         is_small = model.name in _SMALL or model.layer == "summary" or mark_of(model.name) not in (MARK, CAPTURE_MARK)
         is_small |= mark_of(model.name) == CAPTURE_MARK and model.name not in _LARGE
         kind = "TABLE" if is_small else "VIEW"
-        rows = committed_rows(model.name, files)
+        rows = trace_rows(files) if model.name == MARK else committed_rows(model.name, files[model.name])
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
             # Files of an older version lack columns, which views over the table and the report ask for.
             columns = ", ".join(

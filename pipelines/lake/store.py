@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import duckdb
 from pipelines.lake.layout import (
     ANALYST_TEMP,
     CAPTURE_MARK,
+    CAPTURE_RANKS,
     KEYS,
     MARK,
     RECORDING_MARK,
@@ -28,6 +29,7 @@ from pipelines.lake.layout import (
     table_file,
     table_files,
 )
+from pipelines.paths import UnusablePath, local_path
 from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
@@ -38,7 +40,12 @@ class Lake:
     """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state."""
 
     def __init__(self, root: str | Path) -> None:
-        self.root = Path(root).absolute()
+        """Nothing is made yet. Raises UnusablePath for a URL, a file and a link that leads nowhere."""
+        self.root = local_path(root).absolute()
+        if self.root.exists() and not self.root.is_dir():
+            raise UnusablePath(f"{root}: is a file; a lake is a folder")
+        if self.root.is_symlink() and not self.root.exists():
+            raise UnusablePath(f"{root}: is a link to {self.root.readlink()}, which is not there; mount or make it")
 
     @property
     def exists(self) -> bool:
@@ -163,10 +170,13 @@ class Lake:
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
         asked = list(tables)
         marks = {MARK, *(mark_of(table) for table in asked)}
-        for table in (*marks, *(t for t in asked if t not in marks)):
-            if files := self.committed_files(table, batches):
+        order = (*marks, *(t for t in asked if t not in marks))
+        files = {table: self.committed_files(table, batches) for table in (*order, *TOLD_BY)}
+        for table in order:
+            if files[table]:
+                rows = trace_rows(files) if table == MARK else committed_rows(table, files[table])
                 only_here = "" if table == REJECTS or mark_of(table) != MARK else only
-                con.execute(f"CREATE OR REPLACE VIEW {table} AS {committed_rows(table, files)}{only_here}")
+                con.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}){only_here}")
 
     def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
         """An in-memory connection with views of the tables, as of now. The caller closes it."""
@@ -175,8 +185,10 @@ class Lake:
         return con
 
 
-def committed_rows(table: str, files: Iterable[Path]) -> str:
+def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
     """The SELECT of a table's committed rows; it reads the table's mark (`traces`), which must be there before.
+
+    `mark_rows`: what to read instead of the mark's table. Of `traces` these are the rows as they lie: see trace_rows.
 
     Files of an older version of a model may lack columns: they read as NULL until they are computed anew.
     """
@@ -187,7 +199,34 @@ def committed_rows(table: str, files: Iterable[Path]) -> str:
         return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
     if table == RECORDING_MARK:  # one that still ran when it came in may have come in again
         return f"{rows} QUALIFY row_number() OVER (PARTITION BY recording_id ORDER BY batch_id DESC) = 1"
-    return rows if table in (*KEYS, REJECTS) else f"{rows} SEMI JOIN {mark} USING ({KEYS[mark]}, batch_id)"
+    if table in (*KEYS, REJECTS):
+        return rows
+    return f"{rows} SEMI JOIN {mark_rows or mark} AS mark USING ({KEYS[mark]}, batch_id)"
+
+
+TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that tell which capture a trace is in
+_NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS group_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
+_GROUP = "coalesce(t.group_id, t.capture_id)"  # files of an older version call the group capture_id
+
+
+def trace_rows(files: Mapping[str, list[Path]]) -> str:
+    """The SELECT of the committed traces, each with the capture that it is in; `files` of `traces` and TOLD_BY.
+
+    The capture is known once tables of captures were computed with the trace. Before, it is what its group is called
+    where no capture has that name yet, for a group's first capture will have it; else NULL.
+    """
+    captures, members = (files[table] for table in TOLD_BY)
+    named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
+    ranks = committed_rows(CAPTURE_RANKS, members, f"({named})") if captures and members else _NO_ROWS
+    # A trace that changed its capture is in the old one, too, until that is computed anew: the newest batch counts.
+    newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
+    captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {_GROUP} END)"
+    return (
+        f"SELECT t.* REPLACE ({captured} AS capture_id, {_GROUP} AS group_id) "
+        f"FROM ({committed_rows(MARK, files[MARK])} UNION ALL BY NAME {_NO_ROWS}) AS t "
+        f"LEFT JOIN ({newest}) AS m ON m.trace_id = t.trace_id "
+        f"LEFT JOIN ({named}) AS c ON c.capture_id = {_GROUP}"
+    )
 
 
 def _flush_names(folder: Path) -> None:

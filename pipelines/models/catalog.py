@@ -16,13 +16,14 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from pipelines.models.errors import CatalogError
-from pipelines.models.sqlfile import Column, ParsedFile, parse_files
+from pipelines.models.sqlfile import SCOPE_LAKE, Column, ParsedFile, parse_files
 
 SQL_DIR = Path(__file__).resolve().parents[2] / "sql"
 LAYERS = (
     *("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary"),
     *("modelling", "fleet", "schedule"),
 )
+CAPTURE_LAYER = "fleet"  # its tables are about the ranks of a capture together
 
 # Tables that the caller provides and that are no files: what a trace file was staged to, and what is asked for.
 GIVEN = {
@@ -78,19 +79,6 @@ GIVEN_FROM = {
     **{name: _STAGED_CAPTURES for name in GIVEN if name.startswith("_staged_capture")},
     **dict.fromkeys(("_fitted_lanes", "_fitted_kernels", "_fitted_clocks"), _FITS),
 }
-
-# The ranks of a capture may have come in several batches, so what is about all of them is no table of a batch.
-_ACROSS_BATCHES = (
-    "kernel_criticality",
-    "persistent_stragglers",
-    "regression_samples",
-    "capture_costs",
-    "flight_recorder_matches",
-    "host_rates",
-    "net_rates",
-    "span_sample_work",
-    "span_sample_utilization",
-)
 
 
 @dataclass(frozen=True)
@@ -291,12 +279,12 @@ class Catalog:
     @cached_property
     def materialized(self) -> list[str]:
         """The tables of traces that are computed after ingestion and written to the lake."""
-        return [name for name in self._computed if self.models[name].layer != "fleet"]
+        return [name for name in self._computed if self.models[name].layer != CAPTURE_LAYER]
 
     @cached_property
     def of_captures(self) -> list[str]:
         """The tables of captures: computed when a capture's traces are in the lake, by pipelines/fleet/materialize.py."""
-        return [name for name in self._computed if self.models[name].layer == "fleet"]
+        return [name for name in self._computed if self.models[name].layer == CAPTURE_LAYER]
 
     @cached_property
     def _computed(self) -> list[str]:
@@ -346,6 +334,8 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
         models[model.name] = model
     for model in models.values():
         _check_dependencies(model, models)
+        if folder == SQL_DIR or model.layer == CAPTURE_LAYER:  # other folders are of no lake
+            _check_scope(model)
     reads = {model.name: [d for d in model.dependencies if d in models] for model in models.values()}
     try:
         order = list(TopologicalSorter(reads).static_order())
@@ -386,14 +376,25 @@ def _sql_model(path: Path, parsed: ParsedFile) -> Model:
         columns=parsed.columns,
         dependencies=parsed.dependencies,
         checks=parsed.checks,
-        kind=_kind(layer, path.stem),
+        kind=_kind(layer, path.stem, parsed),
     )
 
 
-def _kind(layer: str, name: str) -> str:
+def _kind(layer: str, name: str, parsed: ParsedFile) -> str:
     if layer == "ingest" and not name.startswith("_"):
         return "lake"
-    return "view" if layer == "schedule" or name in _ACROSS_BATCHES else "sql"
+    return "view" if layer == "schedule" or parsed.scope == SCOPE_LAKE else "sql"
+
+
+def _check_scope(model: Model) -> None:
+    """What is stored is stored by trace or, in the folder of captures, by capture: rows without its id belong to none."""
+    key, of = ("capture_id", "captures") if model.layer == CAPTURE_LAYER else ("trace_id", "traces")
+    if model.kind not in ("sql", "python") or model.private or key in {column.name for column in model.columns}:
+        return
+    raise CatalogError(
+        f"{model.path}:1: a table of sql/{model.layer}/ is stored by {of} and has no column {key!r}; add it, or write "
+        f"`-- scope: {SCOPE_LAKE}` in the header of what is a view over the whole lake"
+    )
 
 
 def _rules(folder: Path) -> list[Model]:

@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 from pipelines.critical_path.windows import request_windows, usual_windows
-from pipelines.lake.layout import Batch, table_file
+from pipelines.lake.layout import MARK, Batch, table_file
 from pipelines.lake.publish import publish
 from pipelines.lake.store import VERSION_KEY, Lake
 from pipelines.models.catalog import Catalog, load_catalog
@@ -138,7 +138,8 @@ def _batch_views(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, trace
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
     for table in _LAKE_TABLES:
         path = quoted(table_file(lake.root, table, batch))
-        rows = f"SELECT * FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
+        columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch tells which capture a trace is in
+        rows = f"SELECT {columns} FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
         con.execute(f"CREATE VIEW {table} AS {rows}")
 
 

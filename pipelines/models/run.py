@@ -10,6 +10,7 @@ from importlib import import_module
 import duckdb
 
 from pipelines.models.catalog import PYTHON_MODELS, Catalog, Model
+from pipelines.models.errors import CatalogError
 from pipelines.sqltext import quoted
 
 
@@ -33,7 +34,7 @@ def run_models(
 
     `have` are tables or views that are there already, beside the lake tables (`events`, `traces`, `findings`) and what
     `request_windows` makes. An intermediate table is dropped after its last reader. `on_model(name)` is called before
-    each model.
+    each model. Raises CatalogError for a model whose SQL DuckDB refuses.
     """
     wanted = set(targets)
     present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
@@ -70,7 +71,14 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model) -> int:
         module, function = PYTHON_MODELS[model.name][1].split(":")
         getattr(import_module(module), function)(con)
     else:
-        con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {model.sql}")
+        try:
+            con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {model.sql}")
+        except (
+            duckdb.BinderException,
+            duckdb.CatalogException,
+            duckdb.ParserException,
+        ) as error:  # no fault of the data
+            raise CatalogError(f"{model.path}: DuckDB refuses it: {str(error).strip()}") from None
     return con.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]
 
 
@@ -81,4 +89,8 @@ def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
     label for edges without time; a field with nothing in it is NULL.
     """
     dialect = "header = true, comment = '#', delim = ',', quote = '\"', escape = '\"', allow_quoted_nulls = false"
-    con.execute(f"CREATE OR REPLACE TABLE {model.name} AS SELECT * FROM read_csv({quoted(model.path)}, {dialect})")
+    rows = f"SELECT * FROM read_csv({quoted(model.path)}, {dialect})"
+    try:
+        con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {rows}")
+    except duckdb.InvalidInputException as error:
+        raise CatalogError(f"{model.path}: {str(error).strip()}") from None

@@ -14,7 +14,8 @@ from typing import Any
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
 
-_ONE_ROW = "One row: "
+_ONE_ROW, _CHECK, _SCOPE = "One row: ", "check: ", "scope: "
+SCOPE_LAKE = "lake"  # a view over the whole lake, asked anew each time
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class ParsedFile:
     columns: tuple[Column, ...]
     dependencies: tuple[str, ...]
     checks: tuple[str, ...]
+    scope: str | None = None  # of its rows: None is that of the folder
 
 
 def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
@@ -55,9 +57,12 @@ def parse_file(path: Path, text: str) -> ParsedFile:
     header = _header(path, text)
     query = _query(path, text)
     columns = _columns(path, query)
-    checks = tuple(line.removeprefix("check: ") for line in header if line.startswith("check: "))
-    doc = " ".join(line for line in header if not line.startswith("check: "))
-    return ParsedFile(text, doc, columns, _tables(query), checks)
+    checks = tuple(line.removeprefix(_CHECK) for line in header if line.startswith(_CHECK))
+    scope = next((line.removeprefix(_SCOPE) for line in header if line.startswith(_SCOPE)), None)
+    if scope not in (None, SCOPE_LAKE):
+        raise CatalogError(f"{path}:1: no scope {scope!r}; write `-- {_SCOPE}{SCOPE_LAKE}`, or nothing")
+    doc = " ".join(line for line in header if not line.startswith((_CHECK, _SCOPE)))
+    return ParsedFile(text, doc, columns, _tables(query), checks, scope)
 
 
 def _header(path: Path, text: str) -> list[str]:
@@ -127,4 +132,5 @@ def _tables(query: Any) -> tuple[str, ...]:
 
 def _from_json(text: str, value: dict[str, Any]) -> ParsedFile:
     columns = tuple(Column(**column) for column in value["columns"])
-    return ParsedFile(text, value["doc"], columns, tuple(value["dependencies"]), tuple(value["checks"]))
+    lists = tuple(value["dependencies"]), tuple(value["checks"])
+    return ParsedFile(text, value["doc"], columns, *lists, value["scope"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import statistics
 import tempfile
 import time
@@ -130,4 +131,5 @@ def _finish() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: end as other tools do
     main()

@@ -73,4 +73,5 @@ def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: floa
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: end as other tools do
     sys.exit(main())

@@ -74,6 +74,7 @@ class Recording:
     A kill loses the last `flush_seconds`, in a long recording 2 % of it or a minute, whichever is less. `told` is asked for
     what the recorder knows of itself, `pending` for rows by table that it holds back until they are written. `add` raises nothing: rows that cannot be written are kept for a while, then
     dropped and counted (`n_lost`). A process that is forked off writes nothing.
+    Raises ValueError for a URL.
     """
 
     def __init__(
@@ -87,6 +88,8 @@ class Recording:
         flush_seconds: float | None = None,
         pending: Callable[[], dict[str, list[Row]]] = dict,
     ) -> None:
+        if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a folder of that name would be made
+            raise ValueError(f"{out} is no folder of this machine; record there and copy it")
         host = socket.gethostname()
         now = datetime.now(UTC)
         name = re.sub(r"[^\w.-]", "_", f"{now:%Y%m%dT%H%M%S%f}-{kind}-{host}-{pid}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -103,4 +104,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: end as other tools do
     main()

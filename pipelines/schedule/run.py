@@ -7,6 +7,10 @@ Writes one folder, <out>/<run_id>/, with the tables of run_tables.py; `tracelake
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import select
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -33,13 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
         return 2
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{settings.plan.name}-{settings.engine}-{uuid.uuid4().hex[:8]}"
-    folder = open_folder(given.out, run_id)
+    try:
+        folder = open_folder(given.out, run_id)
+    except OSError as error:
+        parser.error(f"--out: {error}")
     trace = folder / TRACE_FILE if given.trace else None
     try:
         measured = measure(settings, run_id, trace)
         tables = tables_of(settings, run_id, measured, TRACE_FILE if trace else None)
         written = close_folder(folder, given.out, run_id, tables)
-    except (PipelineError, RuntimeError) as error:
+    except (PipelineError, RuntimeError, OSError) as error:
         print(f"the run failed: {error}", file=sys.stderr)
         return 1
     finally:
@@ -62,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", default="auto", help="cuda, cuda:N, cpu or simulated; default: cuda where there is one, else cpu")
     add("--iterations", type=_count(1), default=50, help="measured iterations (default 50)")
     add("--warmup", type=_count(0), default=5, help="iterations before them, with the same engine (default 5)")
-    add("--out", type=Path, help="folder to put the run's folder into")
+    add("--out", type=_folder, help="folder to put the run's folder into")
     add("--trace", action="store_true", help=f"torch.profiler's trace of the measured iterations, as {TRACE_FILE}")
     add("--profile", action="store_true", help="measure each task's exposed time afterwards (TaskProfiler)")
     add("--seed", type=int, default=0, help="of weights, data and jitter (default 0)")
@@ -71,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--jitter-us", type=float, default=0.0, metavar="MEAN", help="delay a task: exponentially distributed, us")
     add("--jitter-task", metavar="TASK", help="which (default: the plan's first, the copy to the device)")
     return parser
+
+
+def _folder(text: str) -> Path:
+    if re.match(r"[A-Za-z][\w+.-]+:/", text):  # a folder of that name would be made
+        raise argparse.ArgumentTypeError(f"{text} is no folder of this machine; write there and copy it")
+    return Path(text)
 
 
 def _count(least: int) -> Callable[[str], int]:
@@ -131,5 +144,22 @@ def _list() -> None:
         print(f"{name:<20} {shape:<31} workload {plan.workload}, hash {plan.plan_hash}")
 
 
+def _until_nobody_reads(run: Callable[[], int]) -> int:
+    """Run; where the reader of stdout stops early, as `| head -1` does, end as other Unix tools do."""
+    try:
+        try:
+            return run()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        poll = select.poll()
+        poll.register(sys.stdout, 0)
+        if not poll.poll(0):
+            raise  # another pipe's
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+        raise
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_until_nobody_reads(main))

@@ -10,7 +10,7 @@ import re
 from pipelines.traces.mend import Hopeless, mend_object
 from pipelines.traces.record import FindingCounter
 
-MAX_HEAD_BYTES = 256 << 20  # metadata before the array; beyond this the file is no trace that we know
+MAX_METADATA_BYTES = 256 << 20  # before or behind the array; with more than this the file is no trace that we know
 BOM = b"\xef\xbb\xbf"
 _SPACE = re.compile(rb"[\s,]*")
 _TOKEN = re.compile(rb'["\[\]{}]')
@@ -47,8 +47,8 @@ class Head:
     def feed(self, chunk: bytes) -> bool:
         """True once the array's start is known. NotATrace where the text cannot be a trace."""
         self.text += chunk
-        if len(self.text) > MAX_HEAD_BYTES:
-            raise NotATrace(0, f"no traceEvents in the first {MAX_HEAD_BYTES >> 20} MiB (keys: {self._seen()})")
+        if len(self.text) > MAX_METADATA_BYTES:
+            raise NotATrace(0, f"no traceEvents in the first {MAX_METADATA_BYTES >> 20} MiB (keys: {self._seen()})")
         return (self._opened or self._open()) and self._members()
 
     def _seen(self) -> str:
@@ -182,15 +182,24 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
     (or as nothing, for a top-level array). A surplus comma before it is counted.
     """
     candidates = [(0, m.end(), b"") for m in [_EMPTY.match(tail)] if m and is_first]
+    doubtful = None
     for end, after, gap in [*candidates, *((m.start() + 1, m.end(), m.group(1)) for m in _END.finditer(tail))]:
         trial = FindingCounter()
         found = suffix(tail[after:], is_object, trial)
-        if found is not None:
-            for check, n in trial.counts.items():
-                counter.add(check, n, trial.places.get(check, ""))
-            counter.add("repaired_comma", int(b"," in gap), "the end of traceEvents")
-            return end, found
-    return None
+        if found is None:
+            continue
+        trial.add("repaired_comma", int(b"," in gap), "the end of traceEvents")
+        if not trial.counts["repaired_quote"]:
+            return _accepted(end, found, trial, counter)
+        # A quote too many makes a key of whatever stands between two quotes: a later place may fit as it is.
+        doubtful = doubtful or (end, found, trial)
+    return _accepted(*doubtful, counter) if doubtful else None
+
+
+def _accepted(end: int, found: dict, trial: FindingCounter, counter: FindingCounter) -> tuple[int, dict]:
+    for check, n in trial.counts.items():
+        counter.add(check, n, trial.places.get(check, ""))
+    return end, found
 
 
 def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None:

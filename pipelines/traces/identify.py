@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from pipelines.paths import UnusablePath, local_path
+
 _MAGIC = (
     (b"PAR1", "a Parquet file, no trace (an op-level job trace has columns optype, dp_rank and stage)"),
     (b"SQLite format 3", "an SQLite database (an Nsight Systems or rocprof export), not a Kineto trace"),
@@ -18,6 +20,10 @@ _MAGIC = (
 
 def identify_path(path: Path) -> str | None:
     """Why a path cannot be read at all; None for a file with content."""
+    try:
+        local_path(path)
+    except UnusablePath as error:
+        return str(error)
     if path.is_dir():
         return "a folder: give its trace files, or the folder to `tracelake ingest`"
     if not path.exists():

@@ -29,6 +29,7 @@ _SURROGATES = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
+_PLAIN = re.compile(r'[^\\"\x00-\x1f]*+\Z')
 _CONTROL = re.compile(r"([\x00-\x1f])")
 _INNER_QUOTE = re.compile(r'\\.|(")', re.DOTALL)
 TIME_MARK = "~"  # stands before a time that was quoted to keep its digits; sql/ingest/events.sql takes it off
@@ -170,6 +171,8 @@ class _Mender:
 
     def clean(self, content: str) -> str:
         """The content of a string as a JSON string; one finding a string and kind."""
+        if _PLAIN.match(content):
+            return f'"{content}"'
         for check, pattern, fixed in (
             ("repaired_escape", _ESCAPE, r"\\"),
             ("repaired_surrogate", _SURROGATES, r"\ufffd"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines.sqltext import quoted
-from pipelines.traces.envelope import Head, NotATrace, suffix
+from pipelines.traces.envelope import MAX_METADATA_BYTES, Head, NotATrace, suffix
 from pipelines.traces.identify import identify_path, identify_text
 from pipelines.traces.record import Finding, FindingCounter, TraceRejected
 from pipelines.traces.repair import read_stretch
@@ -127,11 +127,15 @@ class TraceReader:
 
 
 class _Pieces:
-    """Reads piece after piece; `carry` is an entry that the next piece completes."""
+    """Reads piece after piece; `carry` is an entry that the next piece completes.
+
+    `tail` is the text behind the array, from where it is long enough to be cut into pieces, too.
+    """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, query: str, cutter: Cutter) -> None:
         self.con, self.query, self.cutter = con, query, cutter
         self.carry, self.carry_offset = b"", 0
+        self.tail: bytearray | None = None
         self.after: dict[str, Any] = {}
 
     def tables(self) -> Iterator[pa.Table]:
@@ -141,17 +145,35 @@ class _Pieces:
             for piece in self.cutter.pieces():
                 waiting.append((piece, pool.submit(self._plainly, piece)))
                 if len(waiting) > READERS:
-                    yield self._settled(*waiting.popleft())
+                    yield from self._settled(*waiting.popleft())
             while waiting:
-                yield self._settled(*waiting.popleft())
+                yield from self._settled(*waiting.popleft())
 
-    def _settled(self, piece: Piece, reading: Future[pa.Table | None]) -> pa.Table:
+    def _settled(self, piece: Piece, reading: Future[pa.Table | None]) -> Iterator[pa.Table]:
         table, self.after = reading.result(), piece.metadata
-        if self.carry or table is None:
-            table, after = self._tolerantly(piece)
-            self.after = after or piece.metadata
+        if self.tail is not None:
+            self._behind(piece)
+        else:
+            if self.carry or table is None:
+                table = self._tolerantly(piece)
+            yield table
         piece.file.unlink(missing_ok=True)
-        return table
+
+    def _behind(self, piece: Piece) -> None:
+        """Add a piece to the text behind the array; the last one completes it."""
+        assert self.tail is not None
+        self.tail += piece.data() + piece.after
+        if len(self.tail) > MAX_METADATA_BYTES:
+            raise NotATrace(self.carry_offset, f"more than {MAX_METADATA_BYTES >> 20} MiB behind the event array")
+        if piece.last:
+            self._end(bytes(self.tail))
+
+    def _end(self, text: bytes) -> None:
+        """Take the metadata from the text behind the array's bracket."""
+        after = suffix(text, self.cutter.head.is_object, self.cutter.found)
+        if after is None:
+            self.cutter.found.add("trailing_text", 1, f"byte {self.carry_offset}")
+        self.after = after or {}
 
     def _plainly(self, piece: Piece) -> pa.Table | None:
         """None where DuckDB cannot read the piece. Small read buffers first: twice as quick as those for any event."""
@@ -173,9 +195,10 @@ class _Pieces:
         except duckdb.InvalidInputException:
             return None
 
-    def _tolerantly(self, piece: Piece) -> tuple[pa.Table, dict[str, Any] | None]:
+    def _tolerantly(self, piece: Piece) -> pa.Table:
         # The bracket that ends the array was cut off behind the last plain piece.
-        data = self.carry + piece.data() + (b"]" if piece.last and piece.plain else b"")
+        closing = b"]" if piece.last and piece.plain else b""
+        data = self.carry + piece.data() + closing
         offset = self.carry_offset if self.carry else piece.offset
         found = self.cutter.found
         before = FindingCounter(found.counts.copy(), dict(found.places))
@@ -188,15 +211,15 @@ class _Pieces:
             table = self._clean(piece.file, stretch.array(), len(data))
         if table is None:
             raise NotATrace(offset, "a stretch of events stays unreadable after repair")
-        self.carry, self.carry_offset = data[stretch.stopped :], offset + stretch.stopped
-        if not piece.last or not stretch.ended:
-            return table, None
-        if piece.plain:
-            return table, piece.metadata
-        rest = suffix(self.carry, self.cutter.head.is_object, found)
-        if rest is None:
-            found.add("trailing_text", 1, f"byte {self.carry_offset}")
-        return table, rest
+        rest = stretch.rest
+        self.carry, self.carry_offset = b"" if stretch.ended else rest, offset + stretch.stopped
+        if stretch.ended and piece.last and (rest or not closing):  # not where it seemed to end
+            self._end(rest.removesuffix(closing) + piece.after)
+        elif stretch.ended and not piece.last:
+            self.tail = bytearray(rest + piece.after)
+        elif self.carry:
+            self.carry += piece.after
+        return table
 
     def _clean(self, file: Path, array: bytes, size: int) -> pa.Table | None:
         file.write_bytes(array)
@@ -204,13 +227,23 @@ class _Pieces:
 
 
 def _numbered(table: pa.Table, first: int) -> pa.Table:
-    """The table with event ids from `first` on. The buffer is given as it is: converting makes pyarrow import pandas."""
+    """The table by its event ids, which begin at `first` from here on.
+
+    The query numbers the entries as they are read; what it joins them with may hand them on in another order.
+    """
     import numpy as np
     import pyarrow as pa
 
-    ids = pa.py_buffer(np.arange(first, first + table.num_rows, dtype=np.int64))
-    column = pa.Array.from_buffers(pa.int64(), table.num_rows, [None, ids])
-    return table.set_column(table.schema.get_field_index("event_id"), "event_id", column)
+    def ids(begin: int) -> pa.Array:
+        """Made from a buffer as it is: converting makes pyarrow import pandas."""
+        numbers = pa.py_buffer(np.arange(begin, begin + table.num_rows, dtype=np.int64))
+        return pa.Array.from_buffers(pa.int64(), table.num_rows, [None, numbers])
+
+    at = table.schema.get_field_index("event_id")
+    if not table.column(at).equals(pa.chunked_array([ids(0)])):
+        table = table.sort_by("event_id")
+        assert table.column(at).equals(pa.chunked_array([ids(0)])), "the query lost or repeated entries"
+    return table.set_column(at, "event_id", ids(first))
 
 
 def _has_no_number(data: bytes) -> bool:

@@ -73,6 +73,7 @@ MEANING = {
     "repaired_surrogate": "lone surrogates became U+FFFD",
     "repaired_quote": "quotes inside a string were escaped",
     "repaired_comma": "missing commas were added, surplus ones removed",
+    "repaired_bracket": "surplus closing brackets between entries were removed",
     "repaired_value": "missing values became null, unknown bare words strings",
     "repaired_duplicate_key": "keys that stand twice in one event: the last one holds",
     "repaired_bom": "the byte order mark was removed",

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from pipelines.traces.mend import TIME_MARK, Hopeless, mend_object
 from pipelines.traces.record import FindingCounter
+from pipelines.traces.resume import ends_trace, is_closing, next_closing, next_entry
 
 # ts and dur whose digits a double may not hold, or that stand in a string; DuckDB would read the bare ones as doubles.
 _TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)"?(-?\d+\.\d+)"?(?=\s*[,}])')
-# A place to go on after an entry that cannot be read: an object that starts with a key every producer uses.
-_NEXT = re.compile(r'(?<=[}\],\s])\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
 _GAP = re.compile(r"[\s,\x00-\x1f]*")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_CLOSING = re.compile(r'\]\s*(?:\}?\s*\Z|,\s*"|,\s*\})')
+_JSON_FOLLOWS = re.compile(r'[,\s]+["{\[\d]')
+_KEY_FOLLOWS = re.compile(r'\]\s*,\s*"')
 
 
 def mark_times(text: bytes) -> bytes:
@@ -23,10 +23,11 @@ def mark_times(text: bytes) -> bytes:
 
 @dataclass
 class Stretch:
-    """What came out of one stretch: clean entries, and where reading stopped (byte offset in the stretch)."""
+    """What came out of one stretch: clean entries, where reading stopped (byte offset in the stretch), the text there."""
 
     entries: list[str] = field(default_factory=list)
     stopped: int = 0
+    rest: bytes = b""
     ended: bool = False  # stopped just after the array's closing bracket
 
     def array(self) -> bytes:
@@ -53,6 +54,18 @@ def read_stretch(data: bytes, last: bool, offset: int, counter: FindingCounter, 
     return reader.out
 
 
+def _may_follow(text: str, at: int, after_quotes: bool) -> bool:
+    """Between a mended entry and the next one may stand surplus brackets and, behind a comma, an entry of another kind.
+
+    Where quotes were escaped the entry may have ended too early: then what looks like JSON is the rest of it.
+    """
+    rest = text[at:].lstrip(" \t\r\n]}")
+    if not rest or (rest[0] == "," and not (after_quotes and _JSON_FOLLOWS.match(rest))):
+        return True
+    bracket = text.find("]", at)
+    return not text[at : max(bracket, at)].strip() and is_closing(text, bracket) and ends_trace(text, bracket)
+
+
 class _Reader:
     def __init__(
         self, text: str, data: bytes, last: bool, offset: int, counter: FindingCounter, mend_all: bool
@@ -60,13 +73,25 @@ class _Reader:
         self.text, self.data, self.last, self.offset = text, data, last, offset
         self.counter, self.mend_all = counter, mend_all
         self.out = Stretch()
+        self._placed = (0, 0)  # a character and its byte
+        self._resumed = 0  # where an entry begins whose comma was left out with what stands before it
 
     def bad_bytes(self) -> int:
         return self.text.count("\ufffd") - self.data.count(b"\xef\xbf\xbd") if "\ufffd" in self.text else 0
 
     def place(self, at: int) -> int:
-        """Byte offset of a character in the stretch (near it, where bytes before it were not UTF-8)."""
-        return min(len(self.text[:at].encode("utf-8", "replace")), len(self.data))
+        """Byte offset of a character in the stretch (near it, where bytes before it were not UTF-8).
+
+        Counted from the last place that was asked for, so that asking for every entry reads the text once.
+        """
+        character, byte = self._placed
+        between = len(self.text[min(at, character) : max(at, character)].encode("utf-8", "replace"))
+        self._placed = at, byte + (between if at >= character else -between)
+        return min(self._placed[1], len(self.data))
+
+    def found(self, check: str, at: int, n: int = 1) -> None:
+        if n:
+            self.counter.add(check, n, f"byte {self.offset + self.place(at)}")
 
     def run(self) -> None:
         at, size = 0, len(self.text)
@@ -76,66 +101,73 @@ class _Reader:
             at = found.end() if found else at
             gap = self.text[begin:at]
             if at >= size:
-                self.out.stopped = len(self.data)
                 if self.last:
-                    self.truncated(at)
-                return
+                    self.found("truncated", at)
+                return self.stop(at)
             if self.text[at] == "]" and self.closes(at):
-                self.counter.add("repaired_comma", gap.count(","), f"byte {self.offset + self.place(at)}")
-                self.out.stopped, self.out.ended = self.place(at + 1), True
-                return
-            self.count_commas(gap, at)
+                self.found("repaired_comma", at, gap.count(","))
+                self.out.ended = True
+                return self.stop(at + 1)
+            if self.text[at] in "]}":
+                self.found("repaired_bracket", at)
+                at += 1
+                continue
+            if at != self._resumed:
+                self.found("repaired_comma", at, abs(gap.count(",") - (1 if self.out.entries else 0)))
             after = self.entry(at)
             if after is None:
-                self.out.stopped = self.place(at)
-                return
+                return self.stop(at)
             at = after
 
-    def closes(self, at: int) -> bool:
-        return not self.last or bool(_CLOSING.match(self.text, at)) or not _NEXT.search(self.text, at)
+    def stop(self, at: int) -> None:
+        """What is left is taken from the text: where bytes before it were not UTF-8, its place is not exact."""
+        self.out.stopped, self.out.rest = self.place(at), self.text[at:].encode("utf-8", "replace")
 
-    def count_commas(self, gap: str, at: int) -> None:
-        wanted = 1 if self.out.entries else 0
-        self.counter.add("repaired_comma", abs(gap.count(",") - wanted), f"byte {self.offset + self.place(at)}")
+    def closes(self, at: int) -> bool:
+        if not self.last:  # a piece that goes on with entries ends in one, so behind the array's end a key follows
+            return bool(_KEY_FOLLOWS.match(self.text, at))
+        return is_closing(self.text, at) or next_entry(self.text, at) is None
 
     def entry(self, at: int) -> int | None:
         """Read the entry at `at`; position after it, or None where the stretch ends before it does."""
         try:
-            if not self.mend_all:
-                value, end = _STRICT.raw_decode(self.text, at)
-                entry = self.text[at:end]
-                if not isinstance(value, dict):
-                    self.counter.add("not_an_object", int(value is not None), f"byte {self.offset + self.place(at)}")
-                    self.out.entries.append("null")
-                    return end
-                if not _SURROGATE.search(entry):
-                    self.out.entries.append(entry)
-                    return end
+            value, end = _STRICT.raw_decode(self.text, at)
         except (ValueError, RecursionError):
-            pass  # not strict JSON: mended below
-        return self.mended(at)
+            return self.mended(at, next_entry(self.text, at + 1))
+        entry = self.text[at:end]
+        if not isinstance(value, dict):
+            self.found("not_an_object", at, int(value is not None))
+            entry = "null"
+        elif self.mend_all or _SURROGATE.search(entry):
+            return self.mended(at, end)
+        self.out.entries.append(entry)
+        return end
 
-    def mended(self, at: int) -> int | None:
+    def mended(self, at: int, end: int | None) -> int | None:
+        """Mend the entry at `at`, which is over before `end`, where the next one begins (None: none follows)."""
+        text = self.text[at:end]
         try:
-            if self.text[at] != "{":
+            if not text.startswith("{"):
                 raise Hopeless(at, "no object")
-            clean, end = mend_object(self.text, at, self.counter, f"byte {self.offset + self.place(at)}")
-            self.out.entries.append(clean)
-            return end
+            counter = FindingCounter()
+            clean, past = mend_object(text, 0, counter)
+            if not _may_follow(text, past, bool(counter.counts["repaired_quote"])):
+                raise Hopeless(at, "text behind the entry")
         except Hopeless:
-            return self.unreadable(at)
+            return self.unreadable(at, end)
+        for check, n in counter.counts.items():
+            self.found(check, at, n)
+        self.out.entries.append(clean)
+        return at + past
 
-    def unreadable(self, at: int) -> int | None:
+    def unreadable(self, at: int, following: int | None) -> int | None:
         """Leave an entry out and go on at the next one; None where there is no next one."""
-        following = _NEXT.search(self.text, at + 1)
-        closing = _CLOSING.search(self.text, at + 1) if self.last and following is None else None
-        if following is None and closing is None:
-            if self.last:
-                self.truncated(at)
-            return None
-        self.counter.add("unreadable_event", 1, f"byte {self.offset + self.place(at)}")
-        self.out.entries.append("null")
-        return following.start() if following else closing.start() if closing else None
-
-    def truncated(self, at: int) -> None:
-        self.counter.add("truncated", 1, f"byte {self.offset + self.place(at)}")
+        if following is None and self.last:
+            following = next_closing(self.text, at + 1)
+            if following is None:
+                self.found("truncated", at)
+        if following is not None:
+            self.found("unreadable_event", at)
+            self.out.entries.append("null")
+            self._resumed = following
+        return following

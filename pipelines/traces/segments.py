@@ -37,6 +37,7 @@ class Piece:
     plain: bool = True  # False: no end of the array was found in the last piece
     metadata: dict = field(default_factory=dict)  # after the array
     raw: bytes | None = None  # the entries, where the file does not hold them as they are
+    after: bytes = b""  # text behind its entries: a comma, or in the last piece the end of the trace
 
     def data(self) -> bytes:
         """The entries without the brackets, as they stand in the trace."""
@@ -88,7 +89,7 @@ class Cutter:
             if len(buffer) >= PIECE_BYTES + TAIL_BYTES and (cut := _boundary(buffer)):
                 end, begin = cut
                 with memoryview(buffer) as whole, whole[:end] as entries:
-                    self._put(Piece(self._file(number), offset), entries)
+                    self._put(Piece(self._file(number), offset, after=bytes(whole[end:begin])), entries)
                 del buffer[:begin]
                 offset += begin
                 number += 1
@@ -101,7 +102,8 @@ class Cutter:
         if end is None:
             self._queue.put(Piece(self._file(number), offset, last=True, plain=False, raw=tail))
         else:
-            self._put(Piece(self._file(number), offset, last=True, metadata=end[1]), memoryview(tail)[: end[0]])
+            last = Piece(self._file(number), offset, last=True, metadata=end[1], after=tail[end[0] :])
+            self._put(last, memoryview(tail)[: end[0]])
 
     def _file(self, number: int) -> Path:
         return self.folder / f"piece{number}.json"

@@ -1,5 +1,6 @@
 -- One row: what a cause took of a capture's GPU time, with its price where the job's is known.
 -- How: capture_losses summed over ranks; all rows of a capture add up to its span times its GPUs, exactly. Recomputation is told apart by modules: where a rank's trace has none, its row is NULL and its time is in compute.
+-- scope: lake
 WITH known AS (
     SELECT r.capture_id, min(coalesce(a.n_in_forward_module, 0)) AS n
     FROM capture_ranks AS r

@@ -2,7 +2,7 @@
 -- How: traces of one job in one folder; where a rank comes again, by start (pipelines/fleet/captures.py).
 -- check: unique(capture_id)
 SELECT
-    CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture; traces.capture_id where its folder holds one capture of the job.
+    CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture: traces.capture_id of its traces.
     CAST(job AS VARCHAR) AS job,  -- Name of the job; NULL where nothing tells.
     CAST(n_ranks AS BIGINT) AS n_ranks,  -- Ranks that are there.
     CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace tells.

@@ -1,6 +1,7 @@
 -- One row: a call in a Flight Recorder's ring and a trace of its rank, with the call that it is in the trace. A call without a trace of its rank has one row, too.
 -- How: by group and number where the trace has numbers (confidence 1.0); else, in one group, by time: the two nearest to each other within 1 ms, equal in operation and elements (0.8); else by order from the end, as far as operation, elements and type are equal (0.5); else unmatched.
 -- A trace belongs to dumps of the same job, or where one's folder is the other's or within it. Of the sets of a folder the newest counts.
+-- scope: lake
 WITH newest AS (
     SELECT set_id, job, folder, rank
     FROM flight_recorder_dumps

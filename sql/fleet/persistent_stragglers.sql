@@ -1,4 +1,5 @@
 -- One row: a rank that is a straggler in at least three captures of a job.
+-- scope: lake
 SELECT
     c.job,  -- The job; NULL where its traces tell no name.
     s.rank,  -- The rank.

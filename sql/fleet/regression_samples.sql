@@ -1,5 +1,6 @@
 -- One row: a tested metric of a good capture, with the capture's place in the history of its job.
 -- How: captures of one job on one hardware with as many ranks are one history, the newest is place 1. Good: all ranks there, no trace cut off.
+-- scope: lake
 WITH ranks AS (
     SELECT r.capture_id, r.rank, t.device_name, t.status, t.ingested_at
     FROM capture_ranks AS r

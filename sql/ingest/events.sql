@@ -1,6 +1,6 @@
 -- One row: an entry of traceEvents.
 -- How: the entries in their order; exact decimal microseconds become nanoseconds, plus baseTimeNanoseconds; begin events take the time up to their end event (from _begin_end, once all are read).
--- It runs on a piece of the file at a time: event_id counts within the piece, and the reader adds what came before.
+-- It runs on a piece of the file at a time: event_id counts within the piece, before any join, and the reader puts the rows in this order and adds what came before.
 -- check: unique(trace_id, event_id)
 -- Digits are cut and joined as text: a cast through DECIMAL costs 60 µs a row, one through a double loses digits.
 -- A ~ in front of a time says that it was quoted on the way to keep its digits.

@@ -4,7 +4,8 @@ SELECT
     trace_id,  -- First 16 hex digits of the SHA-256 of the unpacked content.
     batch_id,  -- Ingest run that wrote it.
     path,  -- File it was read from.
-    capture_id,  -- Groups the ranks of one capture: the job and the folder they were found in.
+    CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture it is in, as in captures and capture_ranks, which decide it when more ranks come: the lake's views fill it in, files hold NULL.
+    group_id,  -- Hash over the job and the folder it was found in; their traces make one capture, or several where ranks come again.
     job,  -- Job name, given at ingestion or from the trace's metadata; NULL when unknown.
     CAST(rank AS BIGINT) AS rank,  -- Rank from distributedInfo, else from the file name; NULL when unknown.
     CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL when unknown.

@@ -1,5 +1,6 @@
 -- One row: the time between two samples of a process's counters, with rates.
 -- How: differences to the sample before, over the monotonic time between them; a process that began anew has none.
+-- scope: lake
 WITH steps AS (
     SELECT
         recording_id, t_unix_ns, rss_bytes, n_threads,

@@ -1,5 +1,6 @@
 -- One row: the time between two samples of a network device's counters, with rates.
 -- How: differences to the sample before, over the monotonic time between them. Where a counter went back (it wrapped, or the device was reset), the sample has no rates at all.
+-- scope: lake
 WITH steps AS (
     SELECT
         recording_id, kind, device, port, t_unix_ns,

@@ -1,5 +1,6 @@
 -- One row: a span of a sampled step, and how much of what the hardware could do was done in it; one row for each kind of peak.
 -- How: the work of its inputs (span_sample_work) over its time and the device's peaks, as in span_utilization. Spans of a census, whose times are too long, are left out. A time that is not that of the work gives no ratios (not_measured).
+-- scope: lake
 -- check: unique(recording_id, step, span_id, peak_kind)
 WITH fitting AS (
     SELECT

@@ -1,5 +1,6 @@
 -- One row: the work of a span of sampled steps with certain inputs, in operators of one type; all that ran in it and in the spans inside.
 -- How: the operators of the first census that saw these inputs. Spans of other steps with the same name, phase and inputs asked for as much.
+-- scope: lake
 -- check: unique(recording_id, name, phase, input_shapes, input_dtypes, dtype)
 WITH counted AS (
     SELECT

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from pipelines.models.catalog import LAYERS, CatalogError, load_catalog
+from pipelines.models.run import run_models
+from tests.harness import kernel
 
 GOOD = "-- One row: a thing.\nSELECT\n    trace_id,  -- The trace.\n    1 AS n  -- A number.\nFROM window_requests\n"
 
@@ -126,3 +134,49 @@ def test_the_projects_own_catalog_holds() -> None:
     catalog = load_catalog()
     assert [m.name for m in catalog.models.values() if not m.doc.startswith("One row: ")] == []
     assert {model.layer for model in catalog.models.values()} <= set(LAYERS)
+
+
+FLEET = (
+    "-- One row: a thing.\nSELECT\n    capture_id,  -- The capture.\n    1 AS n  -- A number.\nFROM _staged_captures\n"
+)
+
+
+def test_the_folder_and_the_header_tell_what_a_table_is_about(tmp_path: Path) -> None:
+    over_all = FLEET.replace("\nSELECT", "\n-- scope: lake\nSELECT", 1)
+    catalog = load_catalog(folder(tmp_path, {"fleet/a.sql": FLEET, "fleet/b.sql": over_all, "fleet/_c.sql": FLEET}))
+    assert (catalog.of_captures, catalog.models["b"].kind, catalog.models["b"].doc) == (
+        ["a"],
+        "view",
+        "One row: a thing.",
+    )
+    with pytest.raises(CatalogError, match=r"a\.sql:1: a table of sql/fleet/ is stored by captures and has no column "):
+        load_catalog(folder(tmp_path / "1", {"fleet/a.sql": FLEET.replace("capture_id,", "capture_id AS id,")}))
+    with pytest.raises(CatalogError, match=r"a\.sql:1: no scope 'job'; write `-- scope: lake`, or nothing"):
+        load_catalog(folder(tmp_path / "2", {"fleet/a.sql": over_all.replace("scope: lake", "scope: job")}))
+
+
+def test_sql_that_duckdb_refuses_is_told_with_its_file(tmp_path: Path) -> None:
+    catalog = load_catalog(folder(tmp_path, {"gpu/a.sql": GOOD.replace("1 AS n", "nothing AS n")}))
+    with (
+        duckdb.connect() as con,
+        pytest.raises(CatalogError, match=r"gpu/a\.sql: DuckDB refuses it: Binder Error: .*nothing"),
+    ):
+        con.execute("CREATE TABLE window_requests (trace_id VARCHAR)")
+        run_models(con, catalog, ["a"])
+
+
+def test_a_new_table_of_captures_needs_its_file_and_nothing_else(tmp_path: Path) -> None:
+    """In a checkout of its own, as whoever adds a file would do."""
+    for name in ("pipelines", "sql"):
+        source = Path(__file__).parents[2] / name
+        shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": [kernel("gemm", 0, 1, 1)]}))
+    (tmp_path / "sql" / "fleet" / "new_table.sql").write_text(FLEET)
+    for words, answer in (
+        (("ingest", "rank0.json", "--json"), '[{"path": "rank0.json", "status": "ok"'),
+        (("sql", "SELECT n FROM new_table JOIN traces USING (capture_id)", "--format", "csv"), '"n"\n1\n'),
+    ):
+        command = [sys.executable, "-m", "pipelines.cli.app", *words]
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.stdout.startswith(answer) and done.stderr == ""

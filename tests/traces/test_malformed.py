@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from pipelines.ingest import load_trace
 from pipelines.traces import TraceRejected
-from tests.conftest import SHARED
 
 GOOD = b'{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "ts": 10, "dur": 5, "args": {}}'
 
@@ -146,21 +145,3 @@ def test_random_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, p
         assert rejection.reason
     else:
         assert staged.n_events == len(rows)
-
-
-def _listed() -> list[tuple[str, int]]:
-    listing = SHARED / "traces" / "FILES.tsv"
-    if not listing.is_file():
-        return []
-    lines = [line.split("\t") for line in listing.read_text().splitlines()[1:]]
-    other = ("execution_trace", "meta-", "result-", "ms-", "mw-", "trace-ST")
-    return [(cells[0], int(cells[5])) for cells in lines if cells[5] and not any(o in cells[0] for o in other)]
-
-
-@pytest.mark.parametrize(("name", "n_events"), _listed() or [("reference material is not there", 0)])
-def test_every_shared_trace_goes_in_with_all_its_events(shared: Path, name: str, n_events: int) -> None:
-    con = duckdb.connect()
-    staged = load_trace(con, shared / "traces" / name)
-    assert staged.n_events == n_events
-    assert con.execute("SELECT count(*), max(event_id) + 1 FROM events").fetchall() == [(n_events, n_events)]
-    assert staged.status == "ok"

@@ -1,5 +1,6 @@
 -- One row: a kernel or operator of a capture, by name, that was on the critical path of at least one of its windows.
--- How: the windows are the profiler steps of every rank, of a trace without steps the whole trace; those without a path do not count.
+-- How: the windows are the profiler steps of every rank, of a trace without steps the whole trace; those without a path do not count. Nor does a trace that the capture leaves out, as the second of a rank or of another job.
+-- scope: lake
 WITH stepped AS (
     SELECT DISTINCT trace_id FROM critical_path_windows WHERE annotation <> ''
 ),
@@ -9,12 +10,13 @@ lengths AS (
 windows AS (
     SELECT t.capture_id, w.trace_id, w.window_id, l.duration_ns
     FROM critical_path_windows AS w
-    JOIN traces AS t ON t.trace_id = w.trace_id
+    JOIN traces AS t ON t.trace_id = w.trace_id AND t.capture_id IS NOT NULL
     JOIN lengths AS l ON l.trace_id = w.trace_id AND l.window_id = w.window_id
+    LEFT JOIN capture_ranks AS r ON r.trace_id = t.trace_id AND r.capture_id = t.capture_id
     LEFT JOIN stepped AS s ON s.trace_id = w.trace_id
-    WHERE w.annotation <> '' OR s.trace_id IS NULL
+    WHERE (w.annotation <> '' OR s.trace_id IS NULL) AND coalesce(r.left_out, 'no_rank') = 'no_rank'
 ),
-captures AS (
+per_capture AS (
     SELECT capture_id, count(*) AS n_windows, count(DISTINCT trace_id) AS n_ranks, sum(duration_ns) AS duration_ns
     FROM windows
     GROUP BY capture_id
@@ -28,7 +30,7 @@ named AS (
     GROUP BY w.capture_id, p.name, p.cat
 )
 SELECT
-    n.capture_id,  -- The capture: the ranks of one job found in one folder.
+    n.capture_id,  -- The capture, as in captures.
     n.name,  -- Name of the kernel or operator.
     n.cat,  -- Its category.
     n.n_windows AS n_windows_on_path,  -- Windows (steps of ranks) on whose path it was.
@@ -40,4 +42,4 @@ SELECT
     CAST(n.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the paths of all windows, ns.
     100.0 * n.duration_ns / nullif(c.duration_ns, 0) AS percent_of_path  -- That time in percent of the paths' summed lengths; NULL where those are 0.
 FROM named AS n
-JOIN captures AS c ON c.capture_id = n.capture_id
+JOIN per_capture AS c ON c.capture_id = n.capture_id

@@ -1,0 +1,110 @@
+"""How every command ends: what goes wrong is a sentence, and whoever reads the answer may stop before its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from pipelines.cli.shared import fail
+
+# Errors whose message says what to do. Modules that were not imported raised none of theirs.
+_SENTENCES = (
+    ("pipelines.models.errors", "CatalogError"),
+    ("pipelines.fleet.roles", "RolesError"),
+    ("pipelines.paths", "UnusablePath"),
+    ("pipelines.origin", "WrongRankPattern"),
+    ("duckdb", "IOException"),
+)
+
+
+class Commands(TyperGroup):
+    """The group of all commands."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse and run a command, and leave."""
+        if sys.stdout is None:
+            raise SystemExit("error: stdout is closed, so no answer can be given")
+        with _ended_by_readers():
+            try:
+                with _wrong_input_told():
+                    return super().main(*args, **kwargs)
+            except typer.Exit as end:  # the help could not be written
+                raise SystemExit(end.exit_code) from None
+
+
+class Command(TyperCommand):
+    """One command. What is wrong with its input is told and leaves with 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it."""
+        _on_broken_pipe(signal.SIG_IGN)  # an exception instead, so that temporary folders go
+        try:
+            with _wrong_input_told():
+                try:
+                    return super().invoke(ctx)
+                finally:
+                    _flush()
+        except BrokenPipeError:
+            _die_of_broken_pipe()
+        finally:
+            _on_broken_pipe(signal.SIG_DFL)
+
+
+@contextmanager
+def _ended_by_readers() -> Iterator[None]:
+    """A reader that is gone ends the process quietly, with the status that other Unix tools have then."""
+    before = _on_broken_pipe(signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # told where it was written
+            _flush()
+        _on_broken_pipe(before)
+
+
+@contextmanager
+def _wrong_input_told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        told = error.strerror or str(error)
+        raise fail(f"{error.filename}: {told}" if error.filename else told) from None
+    except Exception as error:
+        kinds = tuple(getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules)
+        if not isinstance(error, kinds):
+            raise
+        raise fail(str(error)) from None
+
+
+def _flush() -> None:
+    """Write what is buffered: at the interpreter's end it would be too late to say that this fails."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OSError(f"the answer cannot be written: {error.strerror}") from None
+
+
+def _on_broken_pipe(handler: Any) -> Any:
+    """Set what SIGPIPE does; the one before. None where it cannot be set: threads, other systems."""
+    if handler is None or not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGPIPE, handler)
+
+
+def _die_of_broken_pipe() -> NoReturn:
+    _on_broken_pipe(signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+    os._exit(128 + signal.SIGPIPE)

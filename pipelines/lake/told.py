@@ -1,0 +1,70 @@
+"""Tables that the user lays into a lake's folder as CSV: read, or refused with file, line and the way out."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+Row = dict[str, str | None]
+
+
+class WrongTable(Exception):
+    """A table that cannot be used; the message names file and line."""
+
+
+def read_told(path: Path, columns: Sequence[str], needed: Sequence[str]) -> list[tuple[int, Row]]:
+    """The rows with the lines they stand in, by column, None where empty; no rows where there is no file.
+
+    Columns beside `needed` may be missing, others than `columns` may not stand there: one that is misspelled would be
+    missing without a word. Raises WrongTable.
+    """
+    if not path.exists() and not path.is_symlink():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return _rows(path, csv.DictReader(file, strict=True), columns, needed)
+    except OSError as error:
+        raise WrongTable(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise WrongTable(f"{path}: is no UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+
+
+def _rows(path: Path, reader: csv.DictReader, columns: Sequence[str], needed: Sequence[str]) -> list[tuple[int, Row]]:
+    rows = []
+    try:
+        header = [name.strip() for name in reader.fieldnames or ()]
+        _check_header(path, header, columns, needed)
+        reader.fieldnames = header
+        for given in reader:
+            if None in given:
+                raise WrongTable(
+                    f"{path}:{reader.line_num}: has more values than columns; decimals are written with a point, "
+                    "texts with commas in quotes"
+                )
+            rows.append((reader.line_num, {name: (given.get(name) or "").strip() or None for name in columns}))
+    except csv.Error as error:
+        raise WrongTable(f"{path}:{reader.line_num}: is no CSV: {error}") from None
+    return rows
+
+
+def _check_header(path: Path, header: list[str], columns: Sequence[str], needed: Sequence[str]) -> None:
+    way_out = f"write a header of `{','.join(needed)}`"
+    if more := [name for name in columns if name not in needed]:
+        way_out += f" and, where needed, `{','.join(more)}`"
+    if missing := [name for name in needed if name not in header]:
+        raise WrongTable(f"{path}:1: no column {missing[0]!r}; {way_out}")
+    if unknown := [name for name in header if name not in columns]:
+        raise WrongTable(f"{path}:1: a column {unknown[0]!r} has no meaning here; {way_out}")
+    if len(set(header)) < len(header):
+        raise WrongTable(f"{path}:1: a column stands there twice; {way_out}")
+
+
+def content_of(path: Path) -> bytes:
+    """What tells one state of a table from the next: its bytes, or why it has none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        return str(error).encode()

@@ -1,0 +1,113 @@
+"""How commands end: a reader that stops early, a full disk behind stdout, a stdout that is closed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli.app import app
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from tests.lake.world import write_trace
+
+ROOT = Path(__file__).parents[2]
+TRACELAKE = ["-m", "pipelines.cli.app"]
+ENTRY_POINTS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "pipelines").rglob("*.py")
+    if '__name__ == "__main__"' in path.read_text()
+)
+PRINTING = [
+    [*TRACELAKE, "tables"],
+    [*TRACELAKE, "tables", "--json"],
+    [*TRACELAKE, "--help"],
+    [*TRACELAKE, "compare", "--help"],
+    ["-m", "pipelines.schedule.run", "--list"],
+    ["-m", "pipelines.record.peaks", "--help"],
+    ["-m", "pipelines.record.counters", "--help"],
+]
+
+
+def start(words: list[object], stdout: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, *map(str, words)]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, cwd=ROOT, pipesize=4096)
+
+
+def end_of(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    _, err = process.communicate()
+    return process.returncode, err.decode()
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=lambda words: " ".join(words[1:]))
+def test_nobody_reads(words: list[object]) -> None:
+    """As `| head -0`: the process ends by SIGPIPE, as other Unix tools do, and says nothing."""
+    read, write = os.pipe()
+    os.close(read)
+    process = start(words, write)
+    os.close(write)
+    assert end_of(process) == (-signal.SIGPIPE, "")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    folder = tmp_path_factory.mktemp("lake")
+    lake = Lake(folder / "lake")
+    ingest([write_trace(folder / "a.json", 1)], lake)
+    return lake
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
+    """As `| head -1`; more comes than the pipe holds."""
+    query = "SELECT range::VARCHAR || 'x' AS x FROM range(3000)"
+    words = [*TRACELAKE, "sql", query, "--lake", lake.root, "--format", format]
+    process = start(words, subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.read(10)
+    process.stdout.close()
+    process.stdout = None
+    assert end_of(process) == (-signal.SIGPIPE, "")
+
+
+def test_a_failure_is_one_whoever_reads(lake: Lake) -> None:
+    """What went wrong counts, not that nobody read the answer there is not."""
+    read, write = os.pipe()
+    os.close(read)
+    process = start([*TRACELAKE, "sql", "SELECT nothing", "--lake", lake.root], write)
+    os.close(write)
+    status, said = end_of(process)
+    assert status == 1 and said.startswith("error: ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
+@pytest.mark.parametrize("words", PRINTING[:4], ids=lambda words: " ".join(words[1:]))
+def test_the_answer_cannot_be_written(words: list[object]) -> None:
+    with open("/dev/full", "wb") as full:
+        status, said = end_of(start(words, full.fileno()))
+    assert status == 1
+    assert re.fullmatch(r"error: .*No space left on device\n", said)
+
+
+def test_stdout_is_closed() -> None:
+    command = f"exec {sys.executable} -m pipelines.cli.app tables >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (1, "error: stdout is closed, so no answer can be given\n")
+
+
+def test_every_entry_point_is_tested() -> None:
+    """A new `python -m pipelines.…` ends as the others do; bench prints only after it measured for minutes."""
+    assert {words[1] for words in PRINTING} | {"pipelines.record.bench"} == set(ENTRY_POINTS)
+    text = (ROOT / "pipelines" / "record" / "bench.py").read_text()
+    assert "signal.signal(signal.SIGPIPE, signal.SIG_DFL)" in text
+
+
+def test_every_command_ends_so() -> None:
+    from pipelines.cli.commands import Command, Commands
+
+    assert app.info.cls is Commands
+    assert app.registered_commands and all(command.cls is Command for command in app.registered_commands)

@@ -1,0 +1,139 @@
+"""One id with one meaning: traces.capture_id joins captures, whatever came when, and in lakes of an older version."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.fleet.materialize import materialize
+from pipelines.fleet.stage import lake_captures
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import table_files
+from pipelines.sqltext import quoted
+from tests.harness import kernel
+
+SECOND = 1_000_000
+JOINED = "SELECT t.trace_id, c.capture_id FROM traces AS t JOIN captures AS c USING (capture_id)"
+MEMBERS = "SELECT trace_id, capture_id FROM capture_ranks"
+
+
+def write_rank(folder: Path, rank: int, start: int, name: str = "gemm", world_size: int = 3) -> Path:
+    """A rank's trace of one kernel that starts at `start` seconds."""
+    path = folder / f"rank{rank}_{start}_{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    spread = {"rank": rank, "world_size": world_size}
+    events = [kernel(name, start * SECOND, SECOND // 2 + rank, 1)]
+    path.write_text(json.dumps({"distributedInfo": spread, "traceEvents": events}))
+    return path
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """The analysts' file is left out: it takes longer than the tables."""
+    for module in ("pipelines.fleet.materialize", "pipelines.models.materialize"):
+        monkeypatch.setattr(f"{module}.publish", lambda *_: None)
+    return Lake(tmp_path / "lake")
+
+
+def pairs(lake: Lake, query: str) -> list[tuple[str, str]]:
+    with lake.connect(["traces", "captures", "capture_ranks"]) as con:
+        return sorted(con.execute(query).fetchall())
+
+
+def truth(lake: Lake) -> list[tuple[str, str]]:
+    """Each trace with the capture that it is in, worked out anew from all traces."""
+    found = lake_captures(lake)
+    return sorted((member.trace.trace_id, name) for name, capture in found.items() for member in capture.members)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_trace_of_a_capture_joins_it_as_ranks_come_in(lake: Lake, tmp_path: Path, seed: int) -> None:
+    """Four captures of two jobs in one folder, their ranks in several batches and any order; late ones regroup."""
+    choice = random.Random(seed)
+    starts = [0, 100, 200, 300]
+    ranks = [(rank, start) for start in starts for rank in range(3)] + [(0, 101)]  # the last: a rank that came twice
+    choice.shuffle(ranks)
+    before: list[tuple[str, str]] = []
+    for n in range(3):
+        files = [write_rank(tmp_path / "in", rank, start) for rank, start in ranks[n::3]]
+        ingest(files, lake, job="one" if n % 2 else None)
+        if n:  # the new ones are in no computed capture yet: their ids lead to none
+            assert pairs(lake, JOINED) == before
+        materialize(lake, ["captures"])
+        assert pairs(lake, JOINED) == pairs(lake, MEMBERS) == truth(lake)
+        before = truth(lake)
+        assert len(before) == len(lake.known_traces())
+    assert len({capture for _, capture in truth(lake)}) > 4
+
+
+def test_a_capture_that_is_split_later(lake: Lake, tmp_path: Path) -> None:
+    ingest([write_rank(tmp_path, 0, 0), write_rank(tmp_path, 1, 100)], lake)
+    materialize(lake, ["captures"])
+    ((one, before), (other, same)) = pairs(lake, JOINED)
+    assert before == same  # ranks of any time are one capture while no rank comes again
+    ingest([write_rank(tmp_path, 0, 100)], lake)
+    materialize(lake, ["captures"])
+    after = dict(pairs(lake, JOINED))
+    assert len(after) == 3 and len({after[one], after[other]}) == 2
+    assert sorted(after.items()) == truth(lake)
+
+
+def test_a_lake_of_an_older_version(lake: Lake, tmp_path: Path) -> None:
+    """There `traces` holds the group under the name capture_id, and captures may have been computed without ranks."""
+    for start in (0, 100, 200):
+        ingest([write_rank(tmp_path / "in", rank, start) for rank in range(3)], lake)
+    materialize(lake, ["captures"])
+    for path in table_files(lake.root, "traces"):
+        duckdb.sql(
+            f"COPY (SELECT * EXCLUDE (group_id) REPLACE (group_id AS capture_id) FROM read_parquet({quoted(path)})) "
+            f"TO {quoted(path.with_suffix('.old'))} (FORMAT parquet)"
+        )
+        path.with_suffix(".old").replace(path)
+    ingest([write_rank(tmp_path / "in", 0, 300)], lake)
+    materialize(lake, ["captures"])
+    assert pairs(lake, JOINED) == pairs(lake, MEMBERS) == truth(lake)
+    assert len(truth(lake)) == 10
+    for path in table_files(lake.root, "capture_ranks"):
+        path.unlink()
+    assert pairs(lake, JOINED) == []  # not known, and not wrong
+    materialize(lake, ["captures"])
+    assert pairs(lake, JOINED) == truth(lake)
+
+
+def test_a_query_that_names_the_id_has_it_up_to_date(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_rank(tmp_path / "in", rank, start) for rank in range(3) for start in (0, 100)], lake)
+
+    def ask(query: str) -> list[dict]:
+        done = CliRunner().invoke(app, ["sql", query, "--lake", str(lake.root), "--format", "json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    assert ask("SELECT count(rank) AS n FROM traces") == [{"n": 6}]
+    assert not table_files(lake.root, "captures")  # not asked for
+    rows = ask("SELECT trace_id, capture_id FROM traces ORDER BY trace_id")
+    assert [(row["trace_id"], row["capture_id"]) for row in rows] == truth(lake)
+    assert ask("SELECT count(DISTINCT capture_id) AS n FROM traces JOIN captures USING (capture_id)") == [{"n": 2}]
+
+
+def test_what_was_critical_is_told_by_capture(tmp_path: Path) -> None:
+    """Two captures in a folder; of a rank that came twice the trace with more events counts."""
+    lake, folder = Lake(tmp_path / "lake"), tmp_path / "in"
+    files = [write_rank(folder, rank, start, name) for start, name in ((0, "a"), (100, "b")) for rank in range(2)]
+    twin = write_rank(folder, 1, 100, "twin")
+    content = json.loads(twin.read_text())
+    twin.write_text(json.dumps({**content, "traceEvents": [*content["traceEvents"], {"ph": "M", "name": "labels"}]}))
+    ingest([*files, twin], lake)
+    query = "SELECT capture_id, name, n_ranks, n_windows FROM kernel_criticality ORDER BY name"
+    done = CliRunner().invoke(app, ["sql", query, "--lake", str(lake.root), "--format", "json"])
+    rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+    assert [row[1:] for row in rows] == [("a", 2, 2), ("b", 2, 2), ("twin", 2, 2)]
+    assert rows[0][0] != rows[1][0] == rows[2][0]
+    assert {row[0] for row in rows} == {capture for _, capture in truth(lake)}
