@@ -252,9 +252,10 @@ class AskedPath:
         self.by_data = dependencies == "data"
         if execution_trace and not self.by_data:
             raise fail("--execution-trace goes with --dependencies data")
+        named = [(name, value) for name, _, value in (given.partition("=") for given in settings or [])]
         try:
             self.first, self.last = parse_instance(instance, annotation)
-            self.overrides = switch_overrides(profile, (tuple(s.partition("=")[::2]) for s in settings or []))
+            self.overrides = switch_overrides(profile, named)
         except ValueError as error:
             raise fail(str(error)) from None
         if self.by_data:
@@ -305,7 +306,7 @@ def _show(title: str, answer: Any, *, json: bool) -> None:
 
 
 def _pathless(title: str, answer: Any) -> str:
-    return f"{escape(title)} has no critical path: {escape(answer.reason)}"
+    return f"{title} has no critical path: {answer.reason}"
 
 
 def print_caveats(answer: Any) -> None:
