@@ -17,12 +17,16 @@ def flame(
             help="A recording's id or its unique beginning, or run_id: SELECT recording_id FROM recordings WHERE kind = 'stacks'."
         ),
     ],
-    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The SVG to write.")] = Path("flame.svg"),
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The SVG to write.")] = Path(
+        "flame.svg"
+    ),
     thread: Annotated[str | None, typer.Option(help="Draw the threads of this name only.")] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="By CPU time instead of samples: waiting is left out.")] = False,
     folded_file: Annotated[
         Path | None,
-        typer.Option("--folded", metavar="FILE", parser=local, help="Write the stacks as text for other programs, too."),
+        typer.Option(
+            "--folded", metavar="FILE", parser=local, help="Write the stacks as text for other programs, too."
+        ),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
 ) -> None:
