@@ -183,6 +183,7 @@ def _report_others(
     rows: list[TraceRow], lake: Lake, report: IngestReport, on_file: Callable[[TraceRow], Any] | None
 ) -> None:
     """Runs, jobs, dumps and recordings come in together; those that did not become rows of `rejects`, as files do."""
+    rows = [replace(r, reason=r.reason and as_text(r.reason)) for r in rows]
     if rejected := [r for r in rows if r.status == "rejected"]:
         with _OpenBatch(lake, None) as batch:
             for r in rejected:

@@ -6,6 +6,7 @@ installed (ibis brings it), which costs a process half a second: more than readi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,8 @@ from pipelines.paths import utf8_path
 
 
 def as_text(value: str) -> str:
-    """A text that can be encoded: lone surrogates, which file names and JSON may bring, as escapes."""
+    """A text that can be encoded: bytes of file names that are no UTF-8, and lone surrogates of JSON, as escapes."""
+    value = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
     return value.encode("utf-8", "backslashreplace").decode()
 
 

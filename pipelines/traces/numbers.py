@@ -6,7 +6,8 @@ from typing import Any
 
 LARGEST = 2**63 - 1  # a BIGINT
 # Times lie between the negative and this (1824 to 2115), durations within 104 days: two times, or a time and a
-# duration, then add up without an overflow. sql/ingest/events.sql has the same bounds.
+# duration, then add up without an overflow. sql/ingest/events.sql has the same bounds. And the times of one file lie
+# within 104 days, so that what models multiply by a percentage, or sum over some hundred of events, fits as well.
 LATEST_NS = 2**62 - 2**53
 LONGEST_NS = 2**53
 

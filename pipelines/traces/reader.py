@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from pipelines.sqltext import quoted
 from pipelines.traces.envelope import MAX_METADATA_BYTES, Head, NotATrace, suffix
 from pipelines.traces.identify import identify_path, identify_text
 from pipelines.traces.numbers import base_time
+from pipelines.traces.piece import all_keys, has_no_number, known_keys, write_piece
 from pipelines.traces.record import Finding, FindingCounter, TraceRejected
 from pipelines.traces.repair import read_stretch
 from pipelines.traces.scan import Scan, scan, stamp_of
@@ -29,23 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 READERS = 3  # one more than cores, because one always waits for its piece to be written
-_COLUMNS = {
-    **dict.fromkeys(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s"), "VARCHAR"),
-    **dict.fromkeys(("args", "attr"), "JSON"),
-    **dict.fromkeys(("tts", "tdur", "cname", "sf"), "VARCHAR"),
-    "stack": "JSON",
-}
-# DuckDB's reader takes a bare NaN or infinity without a word. Its text looks the same as a string's, so where this
-# fires the bytes are looked at.
-_WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
-_SUSPECT = " OR ".join(
-    [
-        f"CASE WHEN {' OR '.join(f'contains(args, {quoted(word)})' for word in _WORDS)} "
-        "THEN regexp_matches(args, '[:,[]\\s*[-+]?(?i:nan|inf)') ELSE false END",
-        *(f"{column} IN ('NaN', 'Infinity', '-Infinity')" for column in ("ts", "dur", "pid", "tid", "id", "name")),
-    ]
-)
-_REFUSE_SUSPECT = f"WHERE CASE WHEN {_SUSPECT} THEN error('a bare NaN or infinity, perhaps') ELSE true END"
 
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
@@ -137,6 +120,7 @@ class _Pieces:
         self.con, self.query, self.cutter = con, query, cutter
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
+        self.has_unknown = False  # events have keys that are not known
         self.after: dict[str, Any] = {}
 
     def tables(self) -> Iterator[pa.Table]:
@@ -180,20 +164,26 @@ class _Pieces:
         """None where DuckDB cannot read the piece. Small read buffers first: twice as quick as those for any event."""
         if not piece.plain:
             return None
-        table = self._read(piece.file, 1 << 20, _REFUSE_SUSPECT)
-        if table is None and not _has_no_number(piece.data()):
-            table = self._read(piece.file, 2 * PIECE_BYTES)
+        if not self.has_unknown:
+            table = self._table(known_keys(piece.file, 1 << 20, refuse_suspect=True, marked=piece.marked))
+            if table is not None:
+                return table
+        return None if has_no_number(piece.data()) else self._read(piece.file, 2 * PIECE_BYTES, piece.marked)
+
+    def _read(self, file: Path, limit: int, marked: bool) -> pa.Table | None:
+        """A piece without bare words. One key that is not known, and later pieces will most likely have it, too."""
+        table = None if self.has_unknown else self._table(known_keys(file, limit, marked=marked))
+        if table is None:
+            table = self._table(all_keys(file, limit, marked))
+            self.has_unknown = self.has_unknown or table is not None
         return table
 
-    def _read(self, file: Path, limit: int, where: str = "") -> pa.Table | None:
-        columns = ", ".join(f"'{name}': '{kind}'" for name, kind in _COLUMNS.items())
-        array = f"read_json({quoted(file)}, format = 'array', columns = {{{columns}}}, maximum_object_size = {limit})"
+    def _table(self, raw_events: str) -> pa.Table | None:
         try:
             with self.con.cursor() as cursor:
-                raw_events = f"SELECT * FROM {array} {where}"
                 query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
                 return cursor.sql(query).to_arrow_table()
-        except duckdb.InvalidInputException:
+        except (duckdb.InvalidInputException, duckdb.DataError):
             return None
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
@@ -223,8 +213,8 @@ class _Pieces:
         return table
 
     def _clean(self, file: Path, array: bytes, size: int) -> pa.Table | None:
-        file.write_bytes(array)
-        return self._read(file, 2 * max(size, PIECE_BYTES))
+        write_piece(file, array)
+        return self._read(file, 2 * max(size, PIECE_BYTES), marked=True)
 
 
 def _numbered(table: pa.Table, first: int) -> pa.Table:
@@ -245,19 +235,6 @@ def _numbered(table: pa.Table, first: int) -> pa.Table:
         table = table.sort_by("event_id")
         assert table.column(at).equals(pa.chunked_array([ids(0)])), "the query lost or repeated entries"
     return table.set_column(at, "event_id", ids(first))
-
-
-def _has_no_number(data: bytes) -> bool:
-    """A bare NaN or infinity: the word as a value, outside of strings."""
-    for word in (word.encode() for word in _WORDS):
-        at = data.find(word)
-        while at >= 0:
-            before = data[max(at - 8, 0) : at].rstrip().rstrip(b"+-").rstrip()[-1:]
-            after = data[at : at + 16].lstrip(b"+-NaAIiFfnTtYy").lstrip()[:1]
-            if before in (b":", b",", b"[") and after in (b",", b"}", b"]"):
-                return True
-            at = data.find(word, at + 3)
-    return False
 
 
 def base_of(metadata: dict[str, Any]) -> int:

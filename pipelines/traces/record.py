@@ -92,7 +92,7 @@ MEANING = {
     "unreadable_metadata": "top-level keys outside traceEvents cannot be read",
     "dropped_key": "top-level event keys that differ from another key only in case were left out",
     "time_not_a_number": "ts or dur that is no number became NULL",
-    "time_out_of_range": "times before 1824 or after 2115, and durations over 104 days, became NULL",
+    "time_out_of_range": "times over 52 days from the middle event's, before 1824 or after 2115, and durations over 104 days, became NULL",
     "unusable_number": "numbers of the metadata or the file's name that are none, or too large, were left out",
     "sub_nanosecond_time": "times finer than a nanosecond were rounded, halves away from zero",
     "negative_duration": "events with a negative duration",

@@ -8,8 +8,9 @@ from pipelines.traces.mend import TIME_MARK, Hopeless, mend_object
 from pipelines.traces.record import FindingCounter
 from pipelines.traces.resume import ends_trace, is_closing, next_closing, next_entry
 
-# ts and dur whose digits a double may not hold, or that stand in a string; DuckDB would read the bare ones as doubles.
-_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)"?(-?\d+\.\d+)"?(?=\s*[,}])')
+# ts and dur whose digits a double may not hold, as DuckDB would read them; those in strings keep theirs.
+_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d+\.\d+)(?=\s*[,}])')
+_LIKE_A_MARK = re.compile(rb'("(?:ts|dur)"\s*:\s*)"~')
 _GAP = re.compile(r"[\s,\x00-\x1f]*")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_FOLLOWS = re.compile(r'[,\s]+["{\[\d]')
@@ -19,6 +20,11 @@ _KEY_FOLLOWS = re.compile(r'\]\s*,\s*"')
 def mark_times(text: bytes) -> bytes:
     """Quote and mark fractional times so that every digit reaches the table as text."""
     return _TIME.sub(rb'\1"' + TIME_MARK.encode() + rb'\2"', text)
+
+
+def escape_marks(text: bytes) -> bytes:
+    """A text that begins with the mark anyway gets one more, so that it stays what it is: no number."""
+    return _LIKE_A_MARK.sub(rb'\1"' + 2 * TIME_MARK.encode(), text)
 
 
 @dataclass
@@ -31,7 +37,8 @@ class Stretch:
     ended: bool = False  # stopped just after the array's closing bracket
 
     def array(self) -> bytes:
-        return mark_times(b"[" + ",\n".join(self.entries).encode("utf-8", "replace") + b"]")
+        """The entries as they are written for DuckDB, with commas between them."""
+        return mark_times(",\n".join(self.entries).encode("utf-8", "replace"))
 
 
 def _refuse(name: str) -> None:
@@ -140,6 +147,8 @@ class _Reader:
             entry = "null"
         elif self.mend_all or _SURROGATE.search(entry):
             return self.mended(at, end)
+        if '"~' in entry:
+            entry = escape_marks(entry.encode()).decode()
         self.out.entries.append(entry)
         return end
 
