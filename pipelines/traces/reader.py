@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from pipelines.traces.envelope import MAX_METADATA_BYTES, Head, NotATrace, suffix
+from pipelines.traces.envelope import MAX_METADATA_BYTES, TWO_IN_ONE, Head, NotATrace, second_document, suffix
 from pipelines.traces.identify import identify_path, identify_text
 from pipelines.traces.numbers import base_time
 from pipelines.traces.piece import all_keys, has_no_number, known_keys, write_piece
@@ -57,7 +57,7 @@ class TraceReader:
         self.unpacked_bytes = self._scan.unpacked_bytes
         self.format = f"{'json.gz' if self._scan.is_gzip else 'json'}/{'object' if self._head.is_object else 'array'}"
         self._before = self._head.metadata(self._found)
-        self.metadata: dict[str, Any] = {**self._before, **self._scan.after}
+        self.metadata: dict[str, Any] = {**self._scan.after, **self._before}
         self.base_ns = base_of(self.metadata)
 
     def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
@@ -81,7 +81,9 @@ class TraceReader:
             raise TraceRejected(
                 str(self.path), None, "the file changed while it was read: give it again when it is complete"
             )
-        self.metadata = {**self._before, **pieces.after}
+        twice = [key for key in pieces.after if key in self._before]
+        self._found.add("duplicate_metadata_key", len(twice), ", ".join(twice[:5]))
+        self.metadata = {**pieces.after, **self._before}
         self._note_damage(cutter.source)
 
     def add_finding(self, check: str, n: int, place: str = "") -> None:
@@ -157,6 +159,8 @@ class _Pieces:
         """Take the metadata from the text behind the array's bracket."""
         after = suffix(text, self.cutter.head.is_object, self.cutter.found)
         if after is None:
+            if second_document("]" + text.decode("utf-8", "replace"), 0, self.cutter.head.is_object):
+                raise NotATrace(self.carry_offset, TWO_IN_ONE)
             self.cutter.found.add("trailing_text", 1, f"byte {self.carry_offset}")
         self.after = after or {}
 
