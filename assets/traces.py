@@ -13,6 +13,7 @@ from pipelines.ingest import IngestReport, expand, ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
+from pipelines.paths import path_text, text_path
 
 INBOX = "TRACELAKE_INBOX"
 LAKE_TABLES = [
@@ -29,6 +30,9 @@ def inbox_files() -> dict[Path, str]:
             stat = path.stat()
         except FileNotFoundError:  # moved away meanwhile
             continue
+        except OSError:  # ingestion rejects it by name
+            states[path.absolute()] = "0:0"
+            continue
         states[path.absolute()] = f"{stat.st_size}:{stat.st_mtime_ns}"
     return states
 
@@ -43,7 +47,7 @@ def without_files() -> str:
 
 def batch_hash(states: dict[Path, str]) -> str:
     """A name for a set of files in a state: the same set gives the same name."""
-    lines = "\n".join(f"{path}\t{state}" for path, state in sorted(states.items()))
+    lines = "\n".join(f"{path_text(path)}\t{state}" for path, state in sorted(states.items()))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
@@ -60,7 +64,7 @@ def trace_files() -> dg.ObserveResult:
 
 
 class IngestConfig(dg.Config):
-    """Which files a run takes in; without `files`, those in the watched folder."""
+    """Which files a run takes in, as `path_text` gives their names; without `files`, those in the watched folder."""
 
     files: list[str] | None = None
     job: str | None = None
@@ -80,10 +84,12 @@ def lake_tables(
     A batch belongs to the day it comes in: without named files, a run of earlier days reports what came in then.
     """
     span = Span.of(context)
-    watched = [str(path) for path in inbox_files()] if today() in span.days or not span.days else []
+    watched = [path_text(path) for path in inbox_files()] if today() in span.days or not span.days else []
     files = watched if config.files is None else config.files
     started = time.perf_counter()
-    report = ingest(files, lake, job=config.job, on_file=lambda row: context.log.info(f"{row.status} {row.path}"))
+    report = ingest(
+        map(text_path, files), lake, job=config.job, on_file=lambda row: context.log.info(f"{row.status} {row.path}")
+    )
     seconds = time.perf_counter() - started
     for name in LAKE_TABLES:
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}

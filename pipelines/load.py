@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,28 @@ import duckdb
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import create_rules
+from pipelines.origin import unusable_numbers
+from pipelines.paths import path_text
 from pipelines.sqltext import quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
+from pipelines.traces.numbers import LATEST_NS, LONGEST_NS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _LEAN = "CASE WHEN ph = 'M' THEN args END AS args, CAST(NULL AS VARCHAR) AS extra"
+
+
+# What a file's times are compared with: half of its events come before. Metadata's times mean nothing.
+_MIDDLE = "SELECT quantile_disc(ts_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
+
+
+@dataclass(frozen=True)
+class _Move:
+    """What becomes of all times: moved by the base that stands behind the array, NULL where far from the middle (if any)."""
+
+    shift_ns: int
+    middle_ns: int | None
 
 
 def load_events(
@@ -73,20 +89,25 @@ def _finished(
     con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
     counts = _counts(con, catalog)
     shift = base_of(reader.metadata) - reader.base_ns
-    if counts.get("n_begins") or shift:
-        _complete(con, catalog, part, shift, compression)
+    far_apart = (counts.get("greatest_ts_ns") or 0) - (counts.get("least_ts_ns") or 0) > LONGEST_NS
+    if counts.get("n_begins") or shift or far_apart:
+        middle = con.execute(_MIDDLE).fetchall()[0][0] if far_apart else None
+        _complete(con, catalog, part, _Move(shift, middle), compression)
         counts = _counts(con, catalog)
     if counts and not counts["n_readable"]:
         raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
     begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
     reader.add_finding("time_not_a_number", counts.get("n_not_a_number", 0))
+    reader.add_finding("time_out_of_range", counts.get("n_out_of_range", 0))
+    unusable = unusable_numbers(reader.path, reader.metadata)
+    reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
     reader.add_finding("negative_duration", counts.get("n_negative", 0))
     reader.add_finding("sub_nanosecond_time", counts.get("n_sub_nanosecond", 0))
     reader.add_finding("unmatched_begin", max(begins - ends, 0))
     reader.add_finding("unmatched_end", max(ends - begins, 0))
     return ReadTrace(
         trace_id=reader.trace_id,
-        path=str(reader.path),
+        path=path_text(reader.path),
         n_events=reader.n_events,
         unpacked_bytes=reader.unpacked_bytes,
         first_ts_ns=counts.get("first_ts_ns"),
@@ -105,26 +126,32 @@ def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
     return next((dict(zip(names, values, strict=True)) for values in found.fetchall()), {})
 
 
-def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int, compression: str) -> None:
+def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move: _Move, compression: str) -> None:
     """Write the part again, with the durations of begin events and the base that stands behind the array."""
     durations = f"SELECT event_id, dur_ns FROM (\n{catalog.models['_begin_end'].sql}\n) ORDER BY event_id"
     con.execute(f"CREATE TABLE _begin_end AS {durations}")
     completed = part.with_suffix(".completed")
-    write_tables(_completed(con, part, shift), completed, compression)
+    write_tables(_completed(con, part, move), completed, compression)
     os.replace(completed, part)
 
 
-def _completed(con: duckdb.DuckDBPyConnection, part: Path, shift: int) -> Iterator[pa.Table]:
+def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Iterator[pa.Table]:
     """The row groups one after another: sorting the whole file would take memory that grows with it."""
-    first = 0
+    first, shifted = 0, f"(CAST(e.ts_ns AS HUGEINT) + {move.shift_ns})"
+    fits = f"abs({shifted}) <= {LATEST_NS}"
+    if move.middle_ns is not None:
+        fits += f" AND abs(CAST(e.ts_ns AS HUGEINT) - {move.middle_ns}) <= {LONGEST_NS // 2}"
     for group in row_groups(part):
         con.register("_row_group", group)
         durations = f"SELECT * FROM _begin_end WHERE event_id >= {first} AND event_id < {first + group.num_rows}"
         first += group.num_rows
         times = con.sql(
-            f"SELECT e.ts_ns + {shift} AS ts_ns, coalesce(e.dur_ns, b.dur_ns) AS dur_ns, "
-            f"e.ts_ns + {shift} + coalesce(e.dur_ns, b.dur_ns) AS end_ns "
-            f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id) ORDER BY e.event_id"
+            f"SELECT s.ts_ns, s.dur_ns, s.ts_ns + s.dur_ns AS end_ns, s.time_flaw FROM ("
+            f"SELECT e.event_id, CASE WHEN {fits} THEN CAST({shifted} AS BIGINT) END AS ts_ns, "
+            f"coalesce(e.dur_ns, CASE WHEN b.dur_ns <= {LONGEST_NS} THEN b.dur_ns END) AS dur_ns, "
+            f"CASE WHEN NOT ({fits}) AND e.ph IS DISTINCT FROM 'M' OR b.dur_ns > {LONGEST_NS} THEN 'out_of_range' "
+            "ELSE e.time_flaw END AS time_flaw "
+            f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id)) AS s ORDER BY s.event_id"
         ).to_arrow_table()
         for name in times.schema.names:
             group = group.set_column(group.schema.get_field_index(name), name, times.column(name))

@@ -6,13 +6,29 @@ installed (ibis brings it), which costs a process half a second: more than readi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from pipelines.paths import utf8_path
+
+
+def as_text(value: str) -> str:
+    """A text that can be encoded: bytes of file names that are no UTF-8, and lone surrogates of JSON, as escapes."""
+    value = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the lines below that show the query."""
+    return as_text(next(iter(str(error).splitlines()), ""))
+
 
 def quoted(value: str | Path) -> str:
-    """A SQL text literal."""
+    """A SQL text literal. Raises UnusablePath for a path that DuckDB cannot open."""
+    if isinstance(value, Path):
+        value = utf8_path(value)
     # A NUL would end the statement: DuckDB reads it as a C string.
     parts = ["'" + part.replace("'", "''") + "'" for part in str(value).split("\0")]
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"

@@ -15,6 +15,7 @@ Files of an older tracelake have no events.parquet and no rules: they show their
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pipelines.critical_path.graph import ArrayGraph
 
 FORMAT, VERSION = "tracelake critical path", 1
+_ALLOWED, _LARGEST_META = "TRACELAKE_MAX_SAVED_MIB", 64 << 20
 PARTS = ("nodes", "edges", "path", "events")
 _ADDED = ("events",)  # files of an older tracelake have none of these
 _AGAIN = "Save the path again from its trace: tracelake critical-path TRACE --save FILE"
@@ -118,8 +120,12 @@ def restore_path(file: Path) -> SavedPath:
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
-            content = {name: archive.read(name) for name in ("meta.json", *map(file_of, PARTS)) if name in names}
+            wanted = [name for name in ("meta.json", *map(file_of, PARTS)) if name in names]
+            _check_sizes(file, {name: archive.getinfo(name).file_size for name in wanted})
+            content = {name: _unpacked(archive, name) for name in wanted}
             pickles = [name for name in names if name.endswith((".pkl", ".pickle"))]
+    except NotASavedPath:
+        raise
     except Exception as error:  # zipfile raises anything from KeyError to struct.error for a damaged archive
         raise _damaged(file, f"the archive cannot be read ({error})") from None
     if "meta.json" not in content:
@@ -128,13 +134,66 @@ def restore_path(file: Path) -> SavedPath:
             f"{file} holds no critical path saved by tracelake: {why}. {_AGAIN}; a zip of traces has to be unpacked."
         )
     meta = _checked(file, content)
-    from pyarrow import ArrowException, parquet
+    from pyarrow import ArrowException
 
     try:
-        tables = {part: parquet.read_table(BytesIO(content[file_of(part)])) for part in _parts(meta)}
+        tables = {part: _table(file, file_of(part), content[file_of(part)]) for part in _parts(meta)}
     except (ArrowException, OSError) as error:
         raise _damaged(file, f"a table in it cannot be read ({error})") from None
     return SavedPath(meta, **tables)
+
+
+def _check_sizes(file: Path, sizes: dict[str, int]) -> None:
+    """Refuse what would unpack to more than is allowed, before any of it is unpacked."""
+    allowed = allowed_bytes()
+    if sum(sizes.values()) > allowed:
+        raise _too_large(file, f"its parts unpack to {sum(sizes.values()) >> 20:,} MiB")
+    if sizes.get("meta.json", 0) > _LARGEST_META:
+        raise _damaged(file, f"its meta.json unpacks to {sizes['meta.json'] >> 20:,} MiB")
+
+
+def allowed_bytes() -> int:
+    """How much a saved path may unpack to: TRACELAKE_MAX_SAVED_MIB, by default 1024 MiB."""
+    given = os.environ.get(_ALLOWED, "1024")
+    if not given.isdigit():
+        raise NotASavedPath(f"{_ALLOWED}={given} is no number of MiB")
+    return int(given) << 20
+
+
+def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A part, of no more bytes than its directory entry says."""
+    size = archive.getinfo(name).file_size
+    with archive.open(name) as part:
+        return part.read(size + 1)
+
+
+def _table(file: Path, name: str, content: bytes) -> pa.Table:
+    """A part as a table. Few bytes of Parquet can stand for many: its texts are looked at before they are repeated."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    told = parquet.read_metadata(BytesIO(content))
+    unpacked = sum(told.row_group(group).total_byte_size for group in range(told.num_row_groups))
+    if max(unpacked, 8 * told.num_rows * max(told.num_columns, 1)) > allowed_bytes():
+        raise _too_large(file, f"{name} holds {told.num_rows:,} rows, {unpacked >> 20:,} MiB")
+    schema = parquet.read_schema(BytesIO(content))
+    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
+    table = parquet.read_table(BytesIO(content), read_dictionary=texts)
+    for at, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type):
+            longest = max(
+                (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks), default=0
+            )
+            if longest * table.num_rows > 64 * allowed_bytes():
+                raise _too_large(file, f"texts of {longest:,} bytes in {table.num_rows:,} rows of {name}")
+            table = table.set_column(at, schema.field(at), column.cast(schema.field(at).type))
+    return table
+
+
+def _too_large(file: Path, what: str) -> NotASavedPath:
+    allowed = allowed_bytes() >> 20
+    return NotASavedPath(f"{file} is too large: {what}; {allowed:,} MiB are allowed. {_ALLOWED}=… (MiB) allows more.")
 
 
 def _checked(file: Path, content: dict[str, bytes]) -> dict[str, Any]:

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pipelines.flight_recorder.fields import ints, number, text, whole
 from pipelines.flight_recorder.frames import user_frame
+from pipelines.flight_recorder.opcodes import Bomb, check_opcodes
+from pipelines.paths import path_text
 
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _VERSION = re.compile(r"^2\.(\d+)")
@@ -30,6 +33,8 @@ _TOP_KEYS = {
     b"entries",
 }
 _HEAD, _PICKLE_HEAD = 4096, 1 << 20
+_MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000  # of a dump: a ring holds thousands; references make much of few bytes
+MAX_DUMP_BYTES = 1 << 30
 
 
 class DumpError(Exception):
@@ -124,9 +129,9 @@ def is_dump(path: Path) -> bool:
 
     What is no regular file, or cannot be read, is none.
     """
-    if not path.is_file():
-        return False
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             head = file.read(_HEAD)
             if head[:1] == b"\x80":
@@ -144,24 +149,37 @@ def is_dump(path: Path) -> bool:
 def read_dump(path: str | Path) -> Dump:
     """Read one rank's dump. Raises DumpError, and OSError where the file cannot be read."""
     path = Path(path)
+    shown = path_text(path)
     found = _RANK.search(path.name)
-    if not found:
-        raise DumpError(f"{path}: the name does not end in a rank (nccl_trace_rank_3); rename it")
+    if not found or len(found[1]) > 18:
+        raise DumpError(f"{shown}: the name does not end in a rank (nccl_trace_rank_3); rename it")
+    if path.stat().st_size > MAX_DUMP_BYTES:
+        raise DumpError(f"{shown}: more than {MAX_DUMP_BYTES >> 20} MiB; rings of some thousand calls take a few")
     top = _load(path, path.read_bytes())
-    version = str(top.get("version"))
+    version = text(str(top.get("version")))
     known = _VERSION.match(version)
     if not known or not ({"entries", "pg_config"} & top.keys()):
-        raise DumpError(f"{path}: no Flight Recorder dump of version 2.x (version {top.get('version')!r})")
+        raise DumpError(
+            f"{shown}: no Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
+        )
     try:
-        groups = {str(name): _group(str(name), given) for name, given in (top.get("pg_config") or {}).items()}
-        entries = tuple(_entry(given) for given in top.get("entries") or ())
-        statuses = {int(pg_id): _status(given) for pg_id, given in (top.get("pg_status") or {}).items()}
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DumpError(f"{path}: an entry is not as version {version} has it: {error!r}; dump it again") from None
-    library = top.get("comm_lib_version") or top.get("nccl_version")
-    said = tuple(
-        json.dumps(top[key], default=str) if top.get(key) else None for key in ("pg_status", "nccl_comm_state")
-    )
+        groups = {
+            text(str(name)): _group(text(str(name)), given) for name, given in (top.get("pg_config") or {}).items()
+        }
+        given = top.get("entries") or ()
+        if len(given) > _MOST_CALLS or sum(map(_n_sizes, given)) > _MOST_SIZES:
+            raise ValueError(f"over {_MOST_CALLS:,} calls, or {_MOST_SIZES:,} sizes")
+        entries = tuple(map(_entry, given))
+        statuses = {whole("pg_status", pg_id): _status(of) for pg_id, of in (top.get("pg_status") or {}).items()}
+        library = top.get("comm_lib_version") or top.get("nccl_version")
+        library = None if library is None else text(str(library))
+        said = tuple(
+            json.dumps(top[key], default=str, allow_nan=False) if top.get(key) else None
+            for key in ("pg_status", "nccl_comm_state")
+        )
+    except Exception as error:  # any field may hold anything, and hold itself
+        why = f"{type(error).__name__}: {text(str(error))[:300]}"
+        raise DumpError(f"{shown}: an entry is not as version {version} has it: {why}; dump it again") from None
     written_ns = path.stat().st_mtime_ns
     return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries, statuses, written_ns, *said)
 
@@ -169,14 +187,20 @@ def read_dump(path: str | Path) -> Dump:
 def _load(path: Path, data: bytes) -> dict[str, Any]:
     is_text = data.lstrip()[:1] == b"{"
     try:
+        if not is_text:
+            check_opcodes(data)
         top = json.loads(data) if is_text else _Builtins(io.BytesIO(data)).load()
+    except Bomb as error:
+        raise DumpError(f"{path_text(path)}: broken pickle: {error}; dump or copy it again") from None
     except _Refused as error:
-        raise DumpError(f"{path}: {error}") from None
+        raise DumpError(f"{path_text(path)}: {error}") from None
     except Exception as error:  # a broken pickle raises nearly anything
         kind = "JSON" if is_text else "pickle"
-        raise DumpError(f"{path}: broken {kind} ({error}): the rank died while it wrote it, or copy it again") from None
+        raise DumpError(
+            f"{path_text(path)}: broken {kind} ({text(str(error))}): the rank died while it wrote it, or copy it again"
+        ) from None
     if not isinstance(top, dict):
-        raise DumpError(f"{path}: holds a {type(top).__name__}, no Flight Recorder dump")
+        raise DumpError(f"{path_text(path)}: holds a {type(top).__name__}, no Flight Recorder dump")
     return top
 
 
@@ -196,46 +220,74 @@ class _Builtins(pickle.Unpickler):
 
 def _group(name: str, given: Mapping[str, Any]) -> Group:
     ranks = given.get("ranks") or "[]"
-    return Group(
-        name, str(given.get("desc") or ""), tuple(sorted(json.loads(ranks) if isinstance(ranks, str) else ranks))
-    )
+    ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
+    if len(ranks) > _MOST_CALLS:
+        raise ValueError(f"a group of {len(ranks):,} ranks")
+    return Group(name, text(str(given.get("desc") or "")), tuple(sorted(ints("ranks", ranks))))
 
 
 def _status(given: Mapping[str, Any]) -> Status:
     """JSON has texts where the pickle has numbers; both have -1 for none."""
-    numbers = (int(given.get(f"last_{what}_collective", -1)) for what in ("enqueued", "completed"))
+    numbers = (whole("pg_status", given.get(f"last_{what}_collective", -1)) for what in ("enqueued", "completed"))
     return Status(*(None if number < 0 else number for number in numbers))
 
 
 def _entry(given: Mapping[str, Any]) -> Entry:
-    backend, _, op = str(given["profiling_name"]).rpartition(":")
+    backend, _, op = text(str(given["profiling_name"])).rpartition(":")
     name, desc = given["process_group"]
     pg_id = given.get("pg_id")
+    retired = given.get("retired")
+    if retired not in (None, True, False):
+        raise ValueError(f"retired is {retired!r}, neither true nor false")
+
+    def optional(key: str) -> int | None:
+        value = given.get(key)
+        return None if value is None else whole(key, value)
+
     return Entry(
-        record_id=int(given["record_id"]),
-        pg_id=None if pg_id is None else int(pg_id),
-        pg_name=str(name),
-        pg_desc=str(desc),
-        seq=int(given["collective_seq_id"]),
-        p2p_seq=given.get("p2p_seq_id"),
+        record_id=whole("record_id", given["record_id"]),
+        pg_id=None if pg_id is None else whole("pg_id", pg_id),
+        pg_name=text(str(name)),
+        pg_desc=text(str(desc)),
+        seq=whole("collective_seq_id", given["collective_seq_id"]),
+        p2p_seq=optional("p2p_seq_id"),
         op=op,
         backend=backend or None,
         is_p2p=bool(given.get("is_p2p")),
-        state=str(given["state"]),
-        created_ns=given.get("time_created_ns") or None,
+        state=text(str(given["state"])),
+        created_ns=optional("time_created_ns") or None,
         # JSON writes 0 where the pickle has None.
-        started_ns=given.get("time_discovered_started_ns") or None,
-        completed_ns=given.get("time_discovered_completed_ns") or None,
-        duration_ms=given.get("duration_ms"),
-        timeout_ms=given.get("timeout_ms"),
-        retired=given.get("retired"),
-        input_sizes=_sizes(given.get("input_sizes")),
-        output_sizes=_sizes(given.get("output_sizes")),
-        input_dtypes=tuple(given.get("input_dtypes") or ()),
-        output_dtypes=tuple(given.get("output_dtypes") or ()),
-        frame=user_frame(given.get("frames") or ()),
+        started_ns=optional("time_discovered_started_ns") or None,
+        completed_ns=optional("time_discovered_completed_ns") or None,
+        duration_ms=number("duration_ms", given.get("duration_ms")),
+        timeout_ms=optional("timeout_ms"),
+        retired=retired,
+        input_sizes=_sizes("input_sizes", given),
+        output_sizes=_sizes("output_sizes", given),
+        input_dtypes=_dtypes("input_dtypes", given),
+        output_dtypes=_dtypes("output_dtypes", given),
+        frame=_frame(given),
     )
 
 
-def _sizes(given: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(n) for n in sizes) for sizes in given or ())
+def _sizes(key: str, given: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    return tuple(ints(key, sizes) for sizes in given.get(key) or ())
+
+
+def _frame(given: Mapping[str, Any]) -> str | None:
+    found = user_frame(given.get("frames") or ())
+    return None if found is None else text(found)
+
+
+def _dtypes(key: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(text(str(dtype)) for dtype in given.get(key) or ())
+
+
+def _n_sizes(given: Mapping[str, Any]) -> int:
+    """Numbers and names in the lists of a call, and its frames."""
+    n = len(given.get("frames") or ())
+    for key in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
+        lists = given.get(key) or ()
+        n += len(lists)
+        n += sum(len(sizes) for sizes in lists) if len(lists) <= _MOST_SIZES and key.endswith("sizes") else 0
+    return n

@@ -10,8 +10,10 @@ from typing import Any
 
 from pipelines.flight_recorder.calls import is_over
 from pipelines.flight_recorder.dump import Dump, Entry, Group
+from pipelines.flight_recorder.fields import LARGEST
 from pipelines.flight_recorder.groups import place
 from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
+from pipelines.paths import path_text
 
 Row = dict[str, Any]
 
@@ -24,7 +26,7 @@ def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
     return [
         {
             "rank": dump.rank,
-            "path": str(dump.path.absolute()),
+            "path": path_text(dump.path.absolute()),
             "version": dump.version,
             "comm_lib_version": dump.comm_lib_version,
             "n_entries": len(dump.entries),
@@ -75,10 +77,16 @@ def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
         "output_sizes": _text(entry.output_sizes),
         "input_dtypes": _text(entry.input_dtypes),
         "output_dtypes": _text(entry.output_dtypes),
-        "in_elements": sum(map(math.prod, entry.input_sizes)),
-        "out_elements": sum(map(math.prod, entry.output_sizes)),
+        "in_elements": _elements(entry.input_sizes),
+        "out_elements": _elements(entry.output_sizes),
         "frame": entry.frame,
     }
+
+
+def _elements(sizes: Sequence[Sequence[int]]) -> int | None:
+    """None where a BIGINT does not hold them: no tensors are that large."""
+    found = sum(map(math.prod, sizes))
+    return found if abs(found) <= LARGEST else None
 
 
 def verdict_rows(verdict: Verdict) -> list[Row]:

@@ -93,5 +93,5 @@ class Arguments:
             return default
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser's, of text that is nested too deep
             raise BadArguments(f"argument {place} is {text!r}, no literal") from None

@@ -53,7 +53,16 @@ def work_of(
     family, formula = found
     try:
         return _FORMULAS[formula](family, Arguments(dims, types, concrete or ()))
-    except (BadArguments, IndexError, TypeError, ZeroDivisionError):
+    except (
+        BadArguments,
+        IndexError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AttributeError,
+        RecursionError,
+        MemoryError,
+    ):
         return NotModelled("bad_args")
 
 
@@ -178,7 +187,8 @@ def _masked(full: int, causal: Any, rows: int, columns: int) -> int:
         return full
     if rows == columns:
         return full // 2
-    seen = sum(min(i + 1, columns) for i in range(rows))
+    square = min(rows, columns)
+    seen = square * (square + 1) // 2 + (rows - square) * columns
     return full * seen // (rows * columns)
 
 

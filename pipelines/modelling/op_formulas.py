@@ -28,7 +28,10 @@ def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
 
 def work_columns(op: str, dims: str | None, types: str | None, concrete: str | None) -> tuple[Any, ...]:
     """family, dtype, flops_matrix, flops_uncausal, flops_vector, bytes, not_modelled of a call; arguments are JSON."""
-    work = work_of(op, *map(_parsed, (dims, types, concrete)))
+    try:
+        work = work_of(op, *map(_parsed, (dims, types, concrete)))
+    except (ValueError, RecursionError):  # a text that begins as a list and is none
+        work = NotModelled("bad_args")
     if not isinstance(work, NotModelled) and max(work.flops_uncausal, work.flops_vector, work.bytes or 0) > _LARGEST:
         work = NotModelled("bad_args")  # no tensors are that large: the sizes are broken
     if isinstance(work, NotModelled):

@@ -5,6 +5,7 @@ tokenising (strings and brackets), never by searching: a string may contain `"tr
 """
 
 import json
+import math
 import re
 
 from pipelines.traces.mend import Hopeless, mend_object
@@ -15,11 +16,19 @@ BOM = b"\xef\xbb\xbf"
 _SPACE = re.compile(rb"[\s,]*")
 _TOKEN = re.compile(rb'["\[\]{}]')
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _COLON = re.compile(rb"\s*:\s*")
 _SCALAR = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
 # A `]` that may close the array: after an entry (or as the empty array's), before the end or another top-level key.
 _END = re.compile(rb'\}(\s*,?\s*)\](?=\s*(?:\}?\s*\Z|,\s*"|,\s*\}))')
+_LONGEST_KEY = 1 << 20
+_MOST_TRIED = 64 << 20  # bytes that are read again to find the end of the array
+_LONGEST_NUMBER = 300  # digits; Python refuses to read whole numbers of thousands
+_RAW = json.JSONDecoder(strict=False)
 _EMPTY = re.compile(rb"\A\s*\]")
+
+
+TWO_IN_ONE = "the trace ends here and another JSON document begins: these are two files in one; give them one by one"
 
 
 class NotATrace(Exception):
@@ -42,7 +51,8 @@ class Head:
         self.members_end = 0  # end of the last whole member before traceEvents
         self._at = 0
         self._opened = False
-        self._value: tuple[int, int] | None = None  # (position, depth) inside a value that is not complete yet
+        # (position, depth, in a string) inside a value that is not complete yet
+        self._value: tuple[int, int, bool] | None = None
 
     def feed(self, chunk: bytes) -> bool:
         """True once the array's start is known. NotATrace where the text cannot be a trace."""
@@ -81,7 +91,7 @@ class Head:
     def _member(self) -> bool:
         """Step over one whole `key: value`, or set `start`; False where more text is needed."""
         text = self.text
-        at = _match_end(_SPACE, text, self._at)
+        at = self._at = _match_end(_SPACE, text, self._at)
         if at >= len(text):
             return False
         if text[at : at + 1] == b"}":
@@ -90,10 +100,12 @@ class Head:
         if key is None:
             if text[at : at + 1] != b'"':
                 raise NotATrace(at, "no key where one should stand")
+            if len(text) - at > _LONGEST_KEY:
+                raise NotATrace(at, f"a key of more than {_LONGEST_KEY >> 10} KiB")
             return False
         colon = _COLON.match(text, key.end())
         if colon is None or colon.end() >= len(text):
-            if text[key.end() :].strip()[:1] not in (b"", b":"):
+            if text[key.end() : key.end() + 64].strip()[:1] not in (b"", b":"):
                 raise NotATrace(key.end(), "no colon after a key")
             return False
         name = key.group()[1:-1].decode("utf-8", "replace")
@@ -115,21 +127,23 @@ class Head:
         if text[at : at + 1] not in (b"{", b"[", b'"'):
             found = _SCALAR.match(text, at)
             return found.end() if found else None
-        pos, depth = self._value or (at, 0)
-        while token := _TOKEN.search(text, pos):
-            if token.group() == b'"':
-                string = _STRING.match(text, token.start())
-                if string is None:
-                    self._value = (token.start(), depth)
+        pos, depth, inside = self._value or (at, 0, False)
+        while inside or (token := _TOKEN.search(text, pos)):
+            if inside or token.group() == b'"':
+                # Begun where the last chunk ended: read from its start with each chunk, long strings take for ever.
+                found = _INSIDE.match(text, pos if inside else token.end())
+                pos = found.end() if found else pos
+                if text[pos : pos + 1] != b'"':
+                    self._value = (pos, depth, True)
                     return None
-                pos = string.end()
+                pos, inside = pos + 1, False
             else:
                 pos = token.end()
                 depth += 1 if token.group() in b"[{" else -1
             if depth <= 0:
                 self._value = None
                 return pos
-        self._value = (len(text), depth)
+        self._value = (len(text), depth, False)
         return None
 
     def metadata(self, counter: FindingCounter) -> dict:
@@ -151,23 +165,50 @@ def members(text: bytes, counter: FindingCounter) -> dict:
     if "\ufffd" in source:
         counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")
     try:
-        return _load(source)
+        return _load(source, counter)
     except (ValueError, RecursionError):
         try:
             mended, end = mend_object(source, 0, counter, "the metadata")
             if source[end:].strip():
                 raise Hopeless(end, "text after the last member")
-            return _load(mended)
+            return _load(mended, counter)
         except (Hopeless, ValueError, RecursionError):
             counter.add("unreadable_metadata", 1, "the metadata")
             return {}
 
 
-def _load(source: str) -> dict:
-    found = json.loads(source, parse_constant=_no_constant)
+def _load(source: str, counter: FindingCounter) -> dict:
+    unusable: list[str] = []
+
+    def number(text: str) -> int | float | None:
+        """None for what is no number of any column, nor of JSON once it is written again."""
+        if len(text) <= _LONGEST_NUMBER:
+            found = int(text) if text.lstrip("-").isdigit() else float(text)
+            if math.isfinite(found):
+                return found
+        unusable.append(text)
+        return None
+
+    twice: list[str] = []
+
+    def first_holds(pairs: list[tuple[str, object]]) -> dict:
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            if key in found:
+                twice.append(key)
+            else:
+                found[key] = value
+        return found
+
+    found = json.loads(
+        source, parse_constant=_no_constant, parse_float=number, parse_int=number, object_pairs_hook=first_holds
+    )
     if re.search(r"\\u[dD][89a-fA-F]", source):
         json.dumps(found, ensure_ascii=False).encode("utf-8")  # UnicodeEncodeError (a ValueError): a lone surrogate
-    found.pop("traceEvents", None)
+    more = [found.pop("traceEvents")] if "traceEvents" in found else []
+    counter.add("second_event_array", len(more) + twice.count("traceEvents"), "the metadata")
+    counter.add("duplicate_metadata_key", len(twice) - twice.count("traceEvents"), ", ".join(twice[:5]))
+    counter.add("unusable_number", len(unusable), "the metadata")
     return found
 
 
@@ -182,8 +223,11 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
     (or as nothing, for a top-level array). A surplus comma before it is counted.
     """
     candidates = [(0, m.end(), b"") for m in [_EMPTY.match(tail)] if m and is_first]
-    doubtful = None
+    doubtful, tried = None, 0
     for end, after, gap in [*candidates, *((m.start() + 1, m.end(), m.group(1)) for m in _END.finditer(tail))]:
+        tried += len(tail) - after
+        if tried > _MOST_TRIED + len(tail):
+            break
         trial = FindingCounter()
         found = suffix(tail[after:], is_object, trial)
         if found is None:
@@ -194,6 +238,24 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
         # A quote too many makes a key of whatever stands between two quotes: a later place may fit as it is.
         doubtful = doubtful or (end, found, trial)
     return _accepted(*doubtful, counter) if doubtful else None
+
+
+def second_document(text: str, at: int, is_object: bool | None = None) -> bool:
+    """Behind the bracket at `at` the trace ends, and another JSON value begins: files that were joined.
+
+    `is_object` says whether the trace is an object, None where that is not known.
+    """
+    after = text[at + 1 : at + 200].lstrip()
+    if is_object is not True and after[:1] in ("[", "{"):
+        return True
+    if is_object is False or after[:1] not in (",", "}"):
+        return False
+    try:
+        _, end = _RAW.raw_decode('{"":0' + text[at + 1 :])
+    except (ValueError, RecursionError):
+        return False
+    rest = text[at + 1 + end - len('{"":0') :].lstrip()
+    return rest[:1] in ("[", "{")
 
 
 def _accepted(end: int, found: dict, trial: FindingCounter, counter: FindingCounter) -> tuple[int, dict]:

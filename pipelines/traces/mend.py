@@ -195,11 +195,12 @@ def _mended(found: re.Match[str], fixed: str) -> str:
 
 def exact_time(number: str) -> str:
     """A JSON number as a marked string in plain decimal notation, all digits kept; other values unchanged."""
-    text = number.strip('"')
-    if not _NUMBER.match(text):
+    if number.startswith(f'"{TIME_MARK}'):
+        return f'"{TIME_MARK}{number[1:]}'  # no mark: a text that begins like one
+    if not _NUMBER.match(number):
         return number
     try:
-        value = Decimal(text)
+        value = Decimal(number)
     except InvalidOperation:
         return number
     return number if abs(value.adjusted()) > 40 else f'"{TIME_MARK}{value:f}"'

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from pipelines.sqltext import quoted
-from pipelines.traces.envelope import MAX_METADATA_BYTES, Head, NotATrace, suffix
+from pipelines.traces.envelope import MAX_METADATA_BYTES, TWO_IN_ONE, Head, NotATrace, second_document, suffix
 from pipelines.traces.identify import identify_path, identify_text
+from pipelines.traces.numbers import base_time
+from pipelines.traces.piece import all_keys, has_no_number, known_keys, write_piece
 from pipelines.traces.record import Finding, FindingCounter, TraceRejected
 from pipelines.traces.repair import read_stretch
 from pipelines.traces.scan import Scan, scan, stamp_of
@@ -28,23 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 READERS = 3  # one more than cores, because one always waits for its piece to be written
-_COLUMNS = {
-    **dict.fromkeys(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s"), "VARCHAR"),
-    **dict.fromkeys(("args", "attr"), "JSON"),
-    **dict.fromkeys(("tts", "tdur", "cname", "sf"), "VARCHAR"),
-    "stack": "JSON",
-}
-# DuckDB's reader takes a bare NaN or infinity without a word. Its text looks the same as a string's, so where this
-# fires the bytes are looked at.
-_WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
-_SUSPECT = " OR ".join(
-    [
-        f"CASE WHEN {' OR '.join(f'contains(args, {quoted(word)})' for word in _WORDS)} "
-        "THEN regexp_matches(args, '[:,[]\\s*[-+]?(?i:nan|inf)') ELSE false END",
-        *(f"{column} IN ('NaN', 'Infinity', '-Infinity')" for column in ("ts", "dur", "pid", "tid", "id", "name")),
-    ]
-)
-_REFUSE_SUSPECT = f"WHERE CASE WHEN {_SUSPECT} THEN error('a bare NaN or infinity, perhaps') ELSE true END"
 
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
@@ -73,7 +57,7 @@ class TraceReader:
         self.unpacked_bytes = self._scan.unpacked_bytes
         self.format = f"{'json.gz' if self._scan.is_gzip else 'json'}/{'object' if self._head.is_object else 'array'}"
         self._before = self._head.metadata(self._found)
-        self.metadata: dict[str, Any] = {**self._before, **self._scan.after}
+        self.metadata: dict[str, Any] = {**self._scan.after, **self._before}
         self.base_ns = base_of(self.metadata)
 
     def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
@@ -97,12 +81,14 @@ class TraceReader:
             raise TraceRejected(
                 str(self.path), None, "the file changed while it was read: give it again when it is complete"
             )
-        self.metadata = {**self._before, **pieces.after}
+        twice = [key for key in pieces.after if key in self._before]
+        self._found.add("duplicate_metadata_key", len(twice), ", ".join(twice[:5]))
+        self.metadata = {**pieces.after, **self._before}
         self._note_damage(cutter.source)
 
-    def add_finding(self, check: str, n: int) -> None:
-        """Count something that only the events themselves tell."""
-        self._found.add(check, n)
+    def add_finding(self, check: str, n: int, place: str = "") -> None:
+        """Count something that only the events themselves, or the whole file, tell."""
+        self._found.add(check, n, place)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -136,6 +122,7 @@ class _Pieces:
         self.con, self.query, self.cutter = con, query, cutter
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
+        self.has_unknown = False  # events have keys that are not known
         self.after: dict[str, Any] = {}
 
     def tables(self) -> Iterator[pa.Table]:
@@ -172,6 +159,8 @@ class _Pieces:
         """Take the metadata from the text behind the array's bracket."""
         after = suffix(text, self.cutter.head.is_object, self.cutter.found)
         if after is None:
+            if second_document("]" + text.decode("utf-8", "replace"), 0, self.cutter.head.is_object):
+                raise NotATrace(self.carry_offset, TWO_IN_ONE)
             self.cutter.found.add("trailing_text", 1, f"byte {self.carry_offset}")
         self.after = after or {}
 
@@ -179,20 +168,26 @@ class _Pieces:
         """None where DuckDB cannot read the piece. Small read buffers first: twice as quick as those for any event."""
         if not piece.plain:
             return None
-        table = self._read(piece.file, 1 << 20, _REFUSE_SUSPECT)
-        if table is None and not _has_no_number(piece.data()):
-            table = self._read(piece.file, 2 * PIECE_BYTES)
+        if not self.has_unknown:
+            table = self._table(known_keys(piece.file, 1 << 20, refuse_suspect=True, marked=piece.marked))
+            if table is not None:
+                return table
+        return None if has_no_number(piece.data()) else self._read(piece.file, 2 * PIECE_BYTES, piece.marked)
+
+    def _read(self, file: Path, limit: int, marked: bool) -> pa.Table | None:
+        """A piece without bare words. One key that is not known, and later pieces will most likely have it, too."""
+        table = None if self.has_unknown else self._table(known_keys(file, limit, marked=marked))
+        if table is None:
+            table = self._table(all_keys(file, limit, marked))
+            self.has_unknown = self.has_unknown or table is not None
         return table
 
-    def _read(self, file: Path, limit: int, where: str = "") -> pa.Table | None:
-        columns = ", ".join(f"'{name}': '{kind}'" for name, kind in _COLUMNS.items())
-        array = f"read_json({quoted(file)}, format = 'array', columns = {{{columns}}}, maximum_object_size = {limit})"
+    def _table(self, raw_events: str) -> pa.Table | None:
         try:
             with self.con.cursor() as cursor:
-                raw_events = f"SELECT * FROM {array} {where}"
                 query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
                 return cursor.sql(query).to_arrow_table()
-        except duckdb.InvalidInputException:
+        except (duckdb.InvalidInputException, duckdb.DataError):
             return None
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
@@ -222,8 +217,8 @@ class _Pieces:
         return table
 
     def _clean(self, file: Path, array: bytes, size: int) -> pa.Table | None:
-        file.write_bytes(array)
-        return self._read(file, 2 * max(size, PIECE_BYTES))
+        write_piece(file, array)
+        return self._read(file, 2 * max(size, PIECE_BYTES), marked=True)
 
 
 def _numbered(table: pa.Table, first: int) -> pa.Table:
@@ -246,22 +241,6 @@ def _numbered(table: pa.Table, first: int) -> pa.Table:
     return table.set_column(at, "event_id", ids(first))
 
 
-def _has_no_number(data: bytes) -> bool:
-    """A bare NaN or infinity: the word as a value, outside of strings."""
-    for word in (word.encode() for word in _WORDS):
-        at = data.find(word)
-        while at >= 0:
-            before = data[max(at - 8, 0) : at].rstrip().rstrip(b"+-").rstrip()[-1:]
-            after = data[at : at + 16].lstrip(b"+-NaAIiFfnTtYy").lstrip()[:1]
-            if before in (b":", b",", b"[") and after in (b",", b"}", b"]"):
-                return True
-            at = data.find(word, at + 3)
-    return False
-
-
 def base_of(metadata: dict[str, Any]) -> int:
-    """baseTimeNanoseconds, 0 where there is none."""
-    try:
-        return int(metadata.get("baseTimeNanoseconds") or 0)
-    except (TypeError, ValueError):
-        return 0
+    """baseTimeNanoseconds, 0 where there is none that can be used."""
+    return base_time(metadata) or 0

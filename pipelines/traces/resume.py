@@ -12,17 +12,33 @@ _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PHASE_FIRST = re.compile(rf'\{{\s*(?:(?!"ph"){_STRING}\s*:\s*(?:{_STRING}|[^\s"{{}}\[\],]++)\s*,\s*)*+"ph"\s*:')
 _CLOSING = re.compile(r'\]\s*(?:\}?\s*\Z|,\s*"|,\s*\})')
 _MOST_TRIED = 1000  # objects looked at for one entry: text without any phase is no list of events
+_MOST_READ = 64 << 20  # characters that are read again to find the end of the array
 _DECODER = json.JSONDecoder()
 
 
-def next_entry(text: str, at: int) -> int | None:
-    """Where the next object with a phase begins, from `at` on; None where none follows."""
-    for tried, found in enumerate(_OBJECT.finditer(text, at)):
-        if _PHASE_FIRST.match(text, found.start()) or _has_phase(text, found.start()):
-            return found.start()
-        if tried == _MOST_TRIED:
-            break
-    return None
+class Entries:
+    """Finds the next entry again and again, in one text, from places that only go forward: it looks at a place once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._from, self._found, self._tried = 0, -1, 0  # the last search, what it found (-1: nothing), how far it came
+
+    def after(self, at: int) -> int | None:
+        """Where the next object with a phase begins, from `at` on; None where none follows soon."""
+        if self._from <= at <= self._found:
+            return self._found
+        begin = max(at, self._tried)
+        self._from, self._found = at, -1
+        for tried, found in enumerate(_OBJECT.finditer(self.text, begin)):
+            self._tried = found.start()
+            if _PHASE_FIRST.match(self.text, found.start()) or _has_phase(self.text, found.start()):
+                self._found = found.start()
+                return self._found
+            if tried == _MOST_TRIED:
+                break
+        else:
+            self._tried = len(self.text)
+        return None
 
 
 def _has_phase(text: str, at: int) -> bool:
@@ -39,8 +55,16 @@ def is_closing(text: str, at: int) -> bool:
 
 def next_closing(text: str, at: int) -> int | None:
     """The first bracket from `at` on behind which the rest of a trace stands, else the first that may end the array."""
-    places = [found.start() for found in _CLOSING.finditer(text, at)]
-    return next((place for place in places if ends_trace(text, place)), places[0] if places else None)
+    first, tried = None, 0
+    for found in _CLOSING.finditer(text, at):
+        place = found.start()
+        first = place if first is None else first
+        tried += len(text) - place
+        if tried > _MOST_READ + len(text):
+            break
+        if ends_trace(text, place):
+            return place
+    return first
 
 
 def ends_trace(text: str, at: int) -> bool:

@@ -15,14 +15,17 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.traces.envelope import Head, NotATrace, find_end
+from pipelines.traces.mend import TIME_MARK
+from pipelines.traces.piece import read_entries, write_piece
 from pipelines.traces.record import FindingCounter
-from pipelines.traces.repair import mark_times
+from pipelines.traces.repair import escape_marks, mark_times
 from pipelines.traces.scan import TAIL_BYTES
 from pipelines.traces.source import Source
 
 PIECE_BYTES = 12 << 20  # of JSON a piece
 MAX_PIECE_BYTES = 128 << 20  # a piece grows to this where no boundary is found
 _BOUNDARY = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
+_MARK = re.compile(rb'"~')
 # Absolute times with a fraction: a double does not hold their nanoseconds.
 _LOSSY = re.compile(rb'"ts"\s*:\s*"?-?(?:\d{14,}\.|\d{10,}\.\d{4}|9\d{12}\.|8[89]\d{11}\.)')
 
@@ -36,12 +39,13 @@ class Piece:
     last: bool = False
     plain: bool = True  # False: no end of the array was found in the last piece
     metadata: dict = field(default_factory=dict)  # after the array
+    marked: bool = False  # times in the file were quoted, so that their digits stay
     raw: bytes | None = None  # the entries, where the file does not hold them as they are
     after: bytes = b""  # text behind its entries: a comma, or in the last piece the end of the trace
 
     def data(self) -> bytes:
         """The entries without the brackets, as they stand in the trace."""
-        return self.raw if self.raw is not None else self.file.read_bytes()[1:-1]
+        return self.raw if self.raw is not None else read_entries(self.file)
 
 
 class Cutter:
@@ -109,14 +113,11 @@ class Cutter:
         return self.folder / f"piece{number}.json"
 
     def _put(self, piece: Piece, entries: memoryview) -> None:
-        marked = entries
-        if _loses_digits(entries):
-            piece.raw = bytes(entries)
-            marked = mark_times(piece.raw)
-        with piece.file.open("wb") as file:
-            file.write(b"[")
-            file.write(marked)
-            file.write(b"]")
+        written = entries
+        if _loses_digits(entries) or _has_mark(entries):
+            piece.raw, piece.marked = bytes(entries), True
+            written = mark_times(escape_marks(piece.raw))
+        write_piece(piece.file, written)
         self._queue.put(piece)
 
 
@@ -131,6 +132,11 @@ def _loses_digits(data: memoryview) -> bool:
     for back in range(1, 11):
         at = at[text[at - back] - np.uint8(ord("0")) < 10]  # unsigned: what is below "0" wraps to above 9
     return len(at) > 0 and _LOSSY.search(data) is not None
+
+
+def _has_mark(data: memoryview) -> bool:
+    """A text begins with the mark of a time that was quoted; looked for by its character first, which is rare."""
+    return bool((np.frombuffer(data, dtype=np.uint8) == ord(TIME_MARK)).any()) and _MARK.search(data) is not None
 
 
 def _boundary(buffer: bytearray) -> tuple[int, int] | None:

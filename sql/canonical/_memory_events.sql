@@ -25,7 +25,7 @@ SELECT
     delta_bytes,  -- Bytes; negative where they are released.
     allocated_bytes,  -- The allocator's total after it.
     reserved_bytes,  -- What the allocator holds of the device after it.
-    CAST(sum(delta_bytes) OVER (device_order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS net_bytes,  -- Sum of the bytes up to here.
+    TRY_CAST(sum(delta_bytes) OVER (device_order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS net_bytes,  -- Sum of the bytes up to here.
     allocated_bytes - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok  -- The totals before and after differ by the bytes; NULL where one of them is missing.
 FROM told
 WINDOW device_order AS (PARTITION BY trace_id, device_type, device ORDER BY ts_ns, event_id)

@@ -34,7 +34,7 @@ SELECT
     coalesce(args ->> '$."Input Dims"', args ->> '$."Input dims"') AS input_dims,  -- Sizes of the inputs, as JSON; NULL where the trace does not record shapes.
     coalesce(args ->> '$."Input type"', args ->> '$."Input Type"') AS input_types,  -- Types of the inputs, as JSON; NULL where the trace does not record them.
     count(*) AS n,  -- How many.
-    CAST(sum(dur_ns) AS BIGINT) AS dur_ns,  -- Their summed duration, ns.
+    TRY_CAST(sum(dur_ns) AS BIGINT) AS dur_ns,  -- Their summed duration, ns.
     avg(dur_ns) AS mean_ns,  -- Their mean duration, ns.
     min(dur_ns) AS min_ns,  -- The shortest, ns.
     max(dur_ns) AS max_ns  -- The longest, ns.

@@ -7,7 +7,7 @@ SELECT
     name,  -- Name of the kernel or operator.
     cat,  -- Its category: kernel, gpu_memcpy, cpu_op, cuda_runtime, …
     count(DISTINCT attributed_event_id) AS n_events,  -- Events of that name on the path.
-    CAST(sum(duration_ns) AS BIGINT) AS duration_ns  -- Their time on the path, ns.
+    TRY_CAST(sum(duration_ns) AS BIGINT) AS duration_ns  -- Their time on the path, ns.
 FROM critical_path
 WHERE attributed_event_id IS NOT NULL
 GROUP BY trace_id, window_id, name, cat

@@ -31,9 +31,9 @@ SELECT
     CAST(control_n AS BIGINT) AS control_n,  -- How many in control.
     CAST(test_n AS BIGINT) AS test_n,  -- How many in test.
     CAST(test_n - control_n AS BIGINT) AS diff_n,  -- How many more in test.
-    CAST(control_ns AS BIGINT) AS control_ns,  -- Their summed duration in control, ns.
-    CAST(test_ns AS BIGINT) AS test_ns,  -- Their summed duration in test, ns.
-    CAST(test_ns - control_ns AS BIGINT) AS diff_ns,  -- How much longer in test, ns.
+    TRY_CAST(control_ns AS BIGINT) AS control_ns,  -- Their summed duration in control, ns.
+    TRY_CAST(test_ns AS BIGINT) AS test_ns,  -- Their summed duration in test, ns.
+    TRY_CAST(test_ns - control_ns AS BIGINT) AS diff_ns,  -- How much longer in test, ns.
     CASE
         WHEN control_n = 0 THEN 'added'
         WHEN test_n = 0 THEN 'deleted'

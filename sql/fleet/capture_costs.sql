@@ -24,9 +24,9 @@ causes AS (
 SELECT
     c.capture_id,  -- The capture.
     c.cause,  -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory, not_in_trace or unattributed.
-    CAST(c.gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took on all ranks, ns; NULL is not measured.
+    TRY_CAST(c.gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took on all ranks, ns; NULL is not measured.
     c.gpu_ns / 1e9 AS gpu_seconds,  -- The same, s.
-    CAST(c.hidden_ns AS BIGINT) AS hidden_ns,  -- Of that, while kernels computed beside it, so that it was not lost, ns.
+    TRY_CAST(c.hidden_ns AS BIGINT) AS hidden_ns,  -- Of that, while kernels computed beside it, so that it was not lost, ns.
     100.0 * c.gpu_ns / nullif(sum(c.gpu_ns) OVER (PARTITION BY c.capture_id), 0) AS percent,  -- In percent of the span times the GPUs.
     k.job,  -- The job; NULL where nothing tells.
     p.team,  -- Who pays, by prices.csv; NULL where it does not say.

@@ -139,6 +139,6 @@ SELECT
     rank,  -- The rank.
     device,  -- Its device; NULL where it has no GPU work.
     cause,  -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory, not_in_trace (the rank's trace is shorter than the longest), or unattributed.
-    CAST(gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
-    CAST(hidden_ns AS BIGINT) AS hidden_ns  -- Of that, while kernels computed beside it, so that it was not lost, ns.
+    TRY_CAST(gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
+    TRY_CAST(hidden_ns AS BIGINT) AS hidden_ns  -- Of that, while kernels computed beside it, so that it was not lost, ns.
 FROM divided

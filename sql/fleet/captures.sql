@@ -7,8 +7,8 @@ SELECT
     CAST(n_ranks AS BIGINT) AS n_ranks,  -- Ranks that are there.
     CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace tells.
     CAST(started_at AS TIMESTAMP) AS started_at,  -- First event of its ranks, UTC; of no meaning where traces count from the start of the host.
-    CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- The same, ns, on the ranks' own clocks.
-    CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Last event of its ranks, ns, on their own clocks.
+    TRY_CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- The same, ns, on the ranks' own clocks.
+    TRY_CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Last event of its ranks, ns, on their own clocks.
     CAST(n_traces AS BIGINT) AS n_traces,  -- Its traces, with those that are left out.
     CAST(content AS VARCHAR) AS content,  -- Hash over its traces and their parts in it: it changes when late ranks come.
     CAST(is_gone AS BOOLEAN) AS is_gone  -- Its traces are no longer in the lake or make other captures; readers do not see such a row.

@@ -39,7 +39,7 @@ SELECT
     n.n_ranks AS n_ranks_on_path,  -- Ranks on whose path it was in at least one window.
     c.n_ranks,  -- Ranks of the capture.
     CAST(n.n_events AS BIGINT) AS n_events,  -- Events of that name on the paths.
-    CAST(n.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the paths of all windows, ns.
+    TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the paths of all windows, ns.
     100.0 * n.duration_ns / nullif(c.duration_ns, 0) AS percent_of_path  -- That time in percent of the paths' summed lengths; NULL where those are 0.
 FROM named AS n
 JOIN per_capture AS c ON c.capture_id = n.capture_id

@@ -11,7 +11,7 @@ good AS (
     SELECT
         c.capture_id, c.job, c.n_ranks, min(r.device_name) AS hardware,
         -- A trace that counts from the start of its host says nothing about the day: then ingestion does.
-        CASE WHEN c.first_ts_ns > 1000000000000000000 THEN c.first_ts_ns ELSE CAST(extract(EPOCH FROM min(r.ingested_at)) * 1000000000 AS BIGINT) END AS at_ns
+        CASE WHEN c.first_ts_ns > 1000000000000000000 THEN c.first_ts_ns ELSE TRY_CAST(extract(EPOCH FROM min(r.ingested_at)) * 1000000000 AS BIGINT) END AS at_ns
     FROM captures AS c
     JOIN ranks AS r ON r.capture_id = c.capture_id
     WHERE c.job IS NOT NULL
@@ -23,7 +23,7 @@ SELECT
     g.job,  -- Its job.
     g.hardware,  -- Name of its GPUs; NULL where the traces do not say.
     CAST(g.n_ranks AS BIGINT) AS n_ranks,  -- Its ranks.
-    CAST(g.at_ns AS BIGINT) AS at_ns,  -- When it began, ns since 1970; when it was ingested where its clock does not say.
+    TRY_CAST(g.at_ns AS BIGINT) AS at_ns,  -- When it began, ns since 1970; when it was ingested where its clock does not say.
     m.metric,  -- The metric, in capture_metric_kinds.
     m.value,  -- Its value for the whole capture.
     m.unit,  -- Unit of the value.

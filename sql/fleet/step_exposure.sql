@@ -92,10 +92,10 @@ SELECT
     dragging_stage,  -- load, comp or save: the longest.
     CAST(n AS BIGINT) AS n_comm,  -- Communication kernels launched in the step.
     CAST(n_matched AS BIGINT) AS n_matched,  -- Those whose waiting is known: collectives that all ranks of their lane have.
-    CAST(transfer_ns AS BIGINT) AS transfer_ns,  -- Time that communication would take if nobody were late, ns; NULL without communication, or where the waiting of one is not known.
-    CAST(exposed_ns AS BIGINT) AS exposed_transfer_ns,  -- Of that, without computation at the same time, ns; NULL likewise.
-    CAST(wait_ns AS BIGINT) AS wait_ns,  -- Time in which communication only waits for other ranks, ns; NULL likewise.
-    CAST(exposed_wait_ns AS BIGINT) AS exposed_wait_ns,  -- Of that, without computation at the same time, ns: what other ranks cost this one; NULL likewise.
+    TRY_CAST(transfer_ns AS BIGINT) AS transfer_ns,  -- Time that communication would take if nobody were late, ns; NULL without communication, or where the waiting of one is not known.
+    TRY_CAST(exposed_ns AS BIGINT) AS exposed_transfer_ns,  -- Of that, without computation at the same time, ns; NULL likewise.
+    TRY_CAST(wait_ns AS BIGINT) AS wait_ns,  -- Time in which communication only waits for other ranks, ns; NULL likewise.
+    TRY_CAST(exposed_wait_ns AS BIGINT) AS exposed_wait_ns,  -- Of that, without computation at the same time, ns: what other ranks cost this one; NULL likewise.
     CAST(exposed_ns AS DOUBLE) / nullif(transfer_ns, 0) AS exposed_transfer_share,  -- Share of communication that nothing hid, without waiting, 0 to 1; NULL likewise.
     CASE WHEN comm_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL THEN (actual_ns - exposed_wait_ns - ideal_ns) / comm_ideal_ns END AS exposure_ratio  -- (T_actual - waiting - T_ideal) / T_c2c, as in step_pipeline but for the waiting; NULL likewise, and without ideal times.
 FROM measured

@@ -25,12 +25,12 @@ SELECT
     coalesce(w.step, t.step) AS step,  -- Number of the step; NULL for collectives outside of steps.
     coalesce(w.rank, t.rank) AS rank,  -- The rank.
     t.step_ns,  -- Duration of the step on the rank's CPU, ns; NULL where the rank has no such step.
-    CAST(t.compute_ns AS BIGINT) AS compute_ns,  -- Time with computing kernels in it, ns.
-    CAST(t.busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work in it, ns.
+    TRY_CAST(t.compute_ns AS BIGINT) AS compute_ns,  -- Time with computing kernels in it, ns.
+    TRY_CAST(t.busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work in it, ns.
     coalesce(w.n, 0) AS n_collectives,  -- Matched collectives of the step.
-    CAST(w.wait_ns AS BIGINT) AS wait_ns,  -- Waiting for others in them, ns; NULL where there are none.
-    CAST(w.caused_wait_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of the others in those whose culprit the rank is, ns.
-    CAST(w.marginal_ns AS BIGINT) AS marginal_ns,  -- Time saved if only this rank were on time, ns; NULL where clocks are not aligned.
+    TRY_CAST(w.wait_ns AS BIGINT) AS wait_ns,  -- Waiting for others in them, ns; NULL where there are none.
+    TRY_CAST(w.caused_wait_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of the others in those whose culprit the rank is, ns.
+    TRY_CAST(w.marginal_ns AS BIGINT) AS marginal_ns,  -- Time saved if only this rank were on time, ns; NULL where clocks are not aligned.
     CAST(w.n_last AS BIGINT) AS n_last,  -- Collectives whose culprit it is.
     w.n_last / CAST(w.n AS DOUBLE) AS share_last  -- That as a share, 0 to 1.
 FROM waits AS w

@@ -6,10 +6,10 @@ SELECT
     g.role,  -- dp, tp, pp, cp, ep or what the user's table says.
     g.group_name,  -- The group.
     count(*) AS n_ranks,  -- Ranks of the group that are in the capture.
-    CAST(sum(s.wait_ns) AS BIGINT) AS wait_ns,  -- Waiting of its ranks, ns.
-    CAST(sum(s.caused_wait_ns) AS BIGINT) AS caused_wait_ns,  -- Waiting in collectives whose culprit is one of its ranks, ns.
+    TRY_CAST(sum(s.wait_ns) AS BIGINT) AS wait_ns,  -- Waiting of its ranks, ns.
+    TRY_CAST(sum(s.caused_wait_ns) AS BIGINT) AS caused_wait_ns,  -- Waiting in collectives whose culprit is one of its ranks, ns.
     sum(s.caused_percent) AS caused_percent,  -- That in percent of all waiting.
-    CAST(sum(s.marginal_ns) AS BIGINT) AS marginal_ns,  -- Time saved if one of its ranks at a time were on time, ns; NULL where clocks are not aligned.
+    TRY_CAST(sum(s.marginal_ns) AS BIGINT) AS marginal_ns,  -- Time saved if one of its ranks at a time were on time, ns; NULL where clocks are not aligned.
     max(g.rank) FILTER (WHERE g.place = 1 AND s.caused_wait_ns IS NOT NULL) AS worst_rank,  -- Its rank that caused most; NULL where no collective is matched.
     bool_or(s.is_straggler) AS has_straggler,  -- One of its ranks is a straggler.
     bool_or(s.culprit_uncertain) AS culprit_uncertain  -- Durations and clocks name different culprits too often, or there are no clocks to ask.

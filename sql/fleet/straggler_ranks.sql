@@ -53,12 +53,12 @@ SELECT
     capture_id,  -- The capture.
     rank,  -- The rank.
     n AS n_collectives,  -- Matched collectives that it takes part in.
-    CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Time in them, ns.
-    CAST(wait_ns AS BIGINT) AS wait_ns,  -- Of that, waiting for others, ns (durations).
-    CAST(wait_clock_ns AS BIGINT) AS wait_clock_ns,  -- The same by the clock, ns; NULL where clocks are not aligned.
-    CAST(caused_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of the others in the collectives whose culprit it is, ns.
+    TRY_CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Time in them, ns.
+    TRY_CAST(wait_ns AS BIGINT) AS wait_ns,  -- Of that, waiting for others, ns (durations).
+    TRY_CAST(wait_clock_ns AS BIGINT) AS wait_clock_ns,  -- The same by the clock, ns; NULL where clocks are not aligned.
+    TRY_CAST(caused_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of the others in the collectives whose culprit it is, ns.
     100.0 * caused_share AS caused_percent,  -- That in percent of all waiting; NULL where nobody waits.
-    CAST(marginal_ns AS BIGINT) AS marginal_ns,  -- Time saved if only this rank were on time: how much later than the last but one it started, summed, ns; NULL where clocks are not aligned.
+    TRY_CAST(marginal_ns AS BIGINT) AS marginal_ns,  -- Time saved if only this rank were on time: how much later than the last but one it started, summed, ns; NULL where clocks are not aligned.
     100.0 * marginal_ns / nullif(span_ns, 0) AS marginal_percent,  -- That in percent of the capture's span.
     span_ns,  -- From the first start to the last end of a matched collective, ns; NULL where clocks are not aligned.
     n_last,  -- Collectives whose culprit it is.

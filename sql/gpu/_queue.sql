@@ -31,7 +31,7 @@ SELECT
     event_id,  -- The launch call or the GPU work.
     ts_ns,  -- When, ns.
     change,  -- +1 for a launch, -1 for a start.
-    CAST(sum(change) OVER (
+    TRY_CAST(sum(change) OVER (
         PARTITION BY view_no, stream_key ORDER BY ts_ns, change DESC, event_id, order_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS BIGINT) AS queue_length  -- Launches that have not started yet, this change included.

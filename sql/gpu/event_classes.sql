@@ -27,7 +27,7 @@ SELECT
     h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for what HTA takes for the CPU's.
     h.rule_id AS hta_rule_id,  -- Rule of kernel_classes that decided that.
     k.n_events,  -- How many events.
-    CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events count each.
+    TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events count each.
 FROM kinds AS k
 JOIN fitting AS f ON f.cat IS NOT DISTINCT FROM k.cat AND f.name IS NOT DISTINCT FROM k.name
 LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = k.cat AND h.name = k.name

@@ -11,7 +11,7 @@ SELECT
     e.dur_ns,  -- Its duration, ns.
     count(*) AS n_kernels,  -- Pieces of GPU work it launched; more than one for a graph.
     min(k.ts_ns) AS first_kernel_ts_ns,  -- Start of the first of them, ns.
-    CAST(sum(k.dur_ns) AS BIGINT) AS kernel_dur_ns,  -- Their summed duration, ns.
+    TRY_CAST(sum(k.dur_ns) AS BIGINT) AS kernel_dur_ns,  -- Their summed duration, ns.
     min(k.ts_ns) - e.end_ns AS launch_delay_ns  -- From the end of the call to the first start, ns; negative when the GPU was quicker.
 FROM kernels AS k
 JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id

@@ -3,7 +3,8 @@
 -- It runs on a piece of the file at a time: event_id counts within the piece, before any join, and the reader puts the rows in this order and adds what came before.
 -- check: unique(trace_id, event_id)
 -- Digits are cut and joined as text: a cast through DECIMAL costs 60 µs a row, one through a double loses digits.
--- A ~ in front of a time says that it was quoted on the way to keep its digits.
+-- A ~ in front of a time says that it was quoted on the way to keep its digits (~~: it is a text that begins with a ~).
+-- Times lie within 2^62 - 2^53 ns of zero and durations within 2^53 ns (pipelines/traces/numbers.py), so that no sum of two overflows.
 WITH raw AS (
     SELECT
         row_number() OVER () - 1 AS event_id,
@@ -13,45 +14,76 @@ WITH raw AS (
         )
     FROM raw_events
 ),
+sized AS (
+    -- As doubles, which hold whole microseconds of this size; NULL for what is no number: a cast to BIGINT takes 0x10 for one.
+    SELECT
+        *,
+        TRY_CAST(ts AS DOUBLE) AS ts_us,
+        contains(ts, '.') AS ts_has_point,
+        TRY_CAST(dur AS DOUBLE) AS dur_us,
+        contains(dur, '.') AS dur_has_point
+    FROM raw
+),
 found AS (
     SELECT
         *,
         CASE
-            WHEN contains(ts, 'e') OR contains(ts, 'E') THEN CAST(round(TRY_CAST(ts AS DOUBLE) * 1000) AS BIGINT)
-            WHEN contains(ts, '.')
-                THEN TRY_CAST(split_part(ts, '.', 1) || rpad(left(split_part(ts, '.', 2), 3), 3, '0') AS BIGINT)
-                + CASE WHEN substr(split_part(ts, '.', 2), 4, 1) >= '5' THEN CASE WHEN starts_with(ts, '-') THEN -1 ELSE 1 END ELSE 0 END
-            ELSE TRY_CAST(ts AS BIGINT) * 1000
+            WHEN NOT coalesce(ts_us BETWEEN -4602678819172646 AND 4602678819172646, FALSE) THEN NULL
+            WHEN ts_has_point
+                THEN CASE
+                    WHEN contains(ts, 'e') OR contains(ts, 'E') THEN CAST(round(ts_us * 1000) AS BIGINT)
+                    WHEN substr(ts, -4, 1) = '.' THEN TRY_CAST(replace(ts, '.', '') AS BIGINT)
+                    ELSE
+                        TRY_CAST(split_part(ts, '.', 1) || rpad(left(split_part(ts, '.', 2), 3), 3, '0') AS BIGINT)
+                        + CASE WHEN substr(split_part(ts, '.', 2), 4, 1) >= '5' THEN CASE WHEN starts_with(ts, '-') THEN -1 ELSE 1 END ELSE 0 END
+                END
+            WHEN ts_us = trunc(ts_us) THEN CAST(ts_us AS BIGINT) * 1000
+            ELSE CAST(round(ts_us * 1000) AS BIGINT)
         END AS relative_ns,
         CASE
-            WHEN contains(dur, 'e') OR contains(dur, 'E') THEN CAST(round(TRY_CAST(dur AS DOUBLE) * 1000) AS BIGINT)
-            WHEN contains(dur, '.')
-                THEN TRY_CAST(split_part(dur, '.', 1) || rpad(left(split_part(dur, '.', 2), 3), 3, '0') AS BIGINT)
-                + CASE WHEN substr(split_part(dur, '.', 2), 4, 1) >= '5' THEN CASE WHEN starts_with(dur, '-') THEN -1 ELSE 1 END ELSE 0 END
-            ELSE TRY_CAST(dur AS BIGINT) * 1000
+            WHEN NOT coalesce(dur_us BETWEEN -9007199254740 AND 9007199254740, FALSE) THEN NULL
+            WHEN dur_has_point
+                THEN CASE
+                    WHEN contains(dur, 'e') OR contains(dur, 'E') THEN CAST(round(dur_us * 1000) AS BIGINT)
+                    WHEN substr(dur, -4, 1) = '.' THEN TRY_CAST(replace(dur, '.', '') AS BIGINT)
+                    ELSE
+                        TRY_CAST(split_part(dur, '.', 1) || rpad(left(split_part(dur, '.', 2), 3), 3, '0') AS BIGINT)
+                        + CASE WHEN substr(split_part(dur, '.', 2), 4, 1) >= '5' THEN CASE WHEN starts_with(dur, '-') THEN -1 ELSE 1 END ELSE 0 END
+                END
+            WHEN dur_us = trunc(dur_us) THEN CAST(dur_us AS BIGINT) * 1000
+            ELSE CAST(round(dur_us * 1000) AS BIGINT)
         END AS dur_ns,
-        CASE WHEN contains(ts, '.') THEN length(rtrim(split_part(ts, '.', 2), '0')) > 3 ELSE FALSE END
-        OR CASE WHEN contains(dur, '.') THEN length(rtrim(split_part(dur, '.', 2), '0')) > 3 ELSE FALSE END AS is_fine,
+        CASE WHEN ts_has_point AND substr(ts, -4, 1) <> '.' THEN length(rtrim(split_part(ts, '.', 2), '0')) > 3 ELSE FALSE END
+        OR CASE WHEN dur_has_point AND substr(dur, -4, 1) <> '.' THEN length(rtrim(split_part(dur, '.', 2), '0')) > 3 ELSE FALSE END AS is_fine,
         json_transform(args, '{
             "device": "BIGINT", "stream": "VARCHAR", "correlation": "BIGINT", "External id": "BIGINT",
             "Python id": "BIGINT", "Python parent id": "BIGINT", "wait_on_stream": "BIGINT",
             "wait_on_cuda_event_record_corr_id": "BIGINT", "wait_on_cuda_event_id": "BIGINT",
             "cuda_sync_kind": "VARCHAR", "graph node id": "BIGINT", "graph id": "BIGINT", "bytes": "BIGINT"
         }') AS arg
-    FROM raw
+    FROM sized
+),
+placed AS (
+    SELECT
+        i.trace_id,
+        i.batch_id,
+        e.*,
+        CASE WHEN e.relative_ns + i.base_ns BETWEEN -4602678819172646912 AND 4602678819172646912 THEN e.relative_ns + i.base_ns END AS ts_ns
+    FROM found AS e
+    CROSS JOIN _ingest_context AS i
 )
 SELECT
-    i.trace_id,  -- The trace.
-    i.batch_id,  -- Ingest run that wrote it.
+    e.trace_id,  -- The trace.
+    e.batch_id,  -- Ingest run that wrote it.
     e.event_id,  -- Position in traceEvents, from 0.
     e.ph,  -- Phase: X complete, B and E begin and end, s t f flow, i instant, C counter, M metadata.
     coalesce(c.canonical, e.cat) AS cat,  -- Category in its canonical spelling; NULL when the event has none.
     e.name,  -- Name.
     e.pid,  -- Process id as text; for GPU work the device.
     e.tid,  -- Thread id as text; for GPU work the stream.
-    e.relative_ns + i.base_ns AS ts_ns,  -- Start, ns since the Unix epoch where the trace has a base, else as in the trace.
+    e.ts_ns,  -- Start, ns since the Unix epoch where the trace has a base, else as in the trace.
     e.dur_ns,  -- Duration, ns; NULL where there is none.
-    e.relative_ns + i.base_ns + e.dur_ns AS end_ns,  -- End, ns.
+    e.ts_ns + e.dur_ns AS end_ns,  -- End, ns.
     e.arg.device AS device,  -- Argument device.
     CASE WHEN NOT starts_with(e.arg.stream, '0x') THEN TRY_CAST(e.arg.stream AS BIGINT) END AS stream,  -- Argument stream; NULL for the pointers that HIP calls write.
     e.arg.correlation AS correlation,  -- Argument correlation: joins a call and the GPU work it launched.
@@ -70,13 +102,19 @@ SELECT
     e.s AS scope,  -- Scope of an instant event.
     CAST(coalesce(e.args, e.attr) AS VARCHAR) AS args,  -- All arguments as JSON; NULL when the event has none.
     CASE
-        WHEN coalesce(e.tts, e.tdur, e.cname, e.sf, CAST(e.stack AS VARCHAR)) IS NOT NULL
-            THEN CAST(json_object('tts', e.tts, 'tdur', e.tdur, 'cname', e.cname, 'sf', e.sf, 'stack', e.stack) AS VARCHAR)
-    END AS extra,  -- Further keys of the trace format (tts, tdur, cname, sf, stack) as JSON; NULL when there is none of them.
+        WHEN coalesce(e.tts, e.tdur, e.cname, e.sf, CAST(e.stack AS VARCHAR), e.unknown, CASE WHEN e.args IS NOT NULL THEN CAST(e.attr AS VARCHAR) END) IS NOT NULL
+            THEN left(CAST(json_object('tts', e.tts, 'tdur', e.tdur, 'cname', e.cname, 'sf', e.sf, 'stack', e.stack) AS VARCHAR), -1)
+            || CASE WHEN e.args IS NOT NULL AND e.attr IS NOT NULL THEN ',"attr":' || CAST(e.attr AS VARCHAR) ELSE '' END
+            || coalesce(',' || substr(e.unknown, 2), '}')
+    END AS extra,  -- Further keys as JSON: those of the trace format (tts, tdur, cname, sf, stack), attr beside args, and keys of any other name; NULL when there is none of them.
     CASE
-        WHEN e.ts IS NOT NULL AND e.relative_ns IS NULL OR e.dur IS NOT NULL AND e.dur_ns IS NULL THEN 'not_a_number'
+        WHEN e.ts IS NOT NULL AND e.ts_ns IS NULL OR e.dur IS NOT NULL AND e.dur_ns IS NULL
+            THEN CASE
+                WHEN e.ts_ns IS NULL AND (e.relative_ns IS NOT NULL OR abs(e.ts_us) > 4602678819172646 AND NOT isnan(e.ts_us)) THEN 'out_of_range'
+                WHEN abs(e.dur_us) > 9007199254740 AND NOT isnan(e.dur_us) THEN 'out_of_range'
+                ELSE 'not_a_number'
+            END
         WHEN e.is_fine THEN 'sub_nanosecond'
-    END AS time_flaw  -- not_a_number: ts or dur could not be read and is NULL; sub_nanosecond: it was rounded; else NULL.
-FROM found AS e
-CROSS JOIN _ingest_context AS i
+    END AS time_flaw  -- out_of_range, not_a_number: ts or dur is too large, or could not be read, and is NULL; sub_nanosecond: it was rounded; else NULL.
+FROM placed AS e
 LEFT JOIN categories AS c ON c.raw = e.cat

@@ -2,7 +2,7 @@
 -- How: the work of op_kernels summed by operator; calls of one operator with equal arguments share a shape.
 WITH owners AS (
     SELECT
-        trace_id, op_event_id, count(*) AS n_kernels, CAST(sum(dur_ns) AS BIGINT) AS gpu_ns,
+        trace_id, op_event_id, count(*) AS n_kernels, TRY_CAST(sum(dur_ns) AS BIGINT) AS gpu_ns,
         bool_or(coalesce(not_modelled = 'graph', FALSE)) AS is_graph
     FROM op_kernels
     WHERE op_event_id IS NOT NULL

@@ -28,7 +28,7 @@ SELECT
     s.scope,  -- The span's number, or kind and name.
     s.phase,  -- Phase, as in span_gpu_work.
     s.op_event_id,  -- The operator.
-    CAST(s.gpu_ns AS BIGINT) AS gpu_ns,  -- Its GPU time in the span and phase, ns.
+    TRY_CAST(s.gpu_ns AS BIGINT) AS gpu_ns,  -- Its GPU time in the span and phase, ns.
     r.op_event_id IS NOT NULL AS is_recompute  -- It computes a module's forward once more.
 FROM scoped AS s
 LEFT JOIN recomputed AS r ON r.trace_id = s.trace_id AND r.op_event_id = s.op_event_id

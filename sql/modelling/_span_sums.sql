@@ -30,11 +30,11 @@ SELECT
     c.phase,  -- Phase, as in span_gpu_work.
     c.n_ops,  -- Operator instances that GPU work belongs to.
     c.n_ops_not_modelled,  -- Those without a model.
-    CAST(c.with_op_ns AS BIGINT) AS with_op_ns,  -- Their GPU time, ns.
-    CAST(c.modelled_ns AS BIGINT) AS modelled_ns,  -- GPU time of those with a model, ns.
-    CAST(c.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
-    CAST(CASE WHEN c.flops_matrix IS NOT NULL THEN coalesce(c.flops_recompute, 0) END AS BIGINT) AS flops_recompute,  -- Those of a forward computed once more.
-    CAST(c.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
+    TRY_CAST(c.with_op_ns AS BIGINT) AS with_op_ns,  -- Their GPU time, ns.
+    TRY_CAST(c.modelled_ns AS BIGINT) AS modelled_ns,  -- GPU time of those with a model, ns.
+    TRY_CAST(c.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
+    TRY_CAST(CASE WHEN c.flops_matrix IS NOT NULL THEN coalesce(c.flops_recompute, 0) END AS BIGINT) AS flops_recompute,  -- Those of a forward computed once more.
+    TRY_CAST(c.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
     i.peak_kind,  -- datasheet or measured; NULL for an unknown device.
     coalesce(i.n_ops_without_peak, 0) AS n_ops_without_peak,  -- Operators whose type has no peak on the device; they have no ideal time.
     i.ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak.

@@ -4,8 +4,8 @@
 WITH summed AS (
     SELECT
         trace_id, kind, bytes, group_size, spans_nodes, limit_gbps,
-        count(*) AS n, CAST(sum(dur_ns) AS BIGINT) AS dur_ns, sum(ideal_ns) AS ideal_ns,
-        CAST(sum(bytes) AS DOUBLE) AS moved, max(CASE WHEN group_size > 1 THEN factor END) AS factor
+        count(*) AS n, TRY_CAST(sum(dur_ns) AS BIGINT) AS dur_ns, sum(ideal_ns) AS ideal_ns,
+        TRY_CAST(sum(bytes) AS DOUBLE) AS moved, max(CASE WHEN group_size > 1 THEN factor END) AS factor
     FROM collective_bandwidth
     GROUP BY trace_id, kind, bytes, group_size, spans_nodes, limit_gbps
 )

@@ -8,10 +8,10 @@ SELECT
     w.not_modelled,  -- Why there is no model; NULL where there is.
     u.peak_kind,  -- datasheet or measured; NULL for an unknown device or without a model.
     count(*) AS n_ops,  -- Operator instances.
-    CAST(sum(w.gpu_ns) AS BIGINT) AS gpu_ns,  -- Their GPU time, ns.
-    CAST(sum(w.flops_matrix) AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
-    CAST(sum(w.flops_vector) AS BIGINT) AS flops_vector,  -- Other operations; NULL without a model.
-    CAST(sum(w.bytes) AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
+    TRY_CAST(sum(w.gpu_ns) AS BIGINT) AS gpu_ns,  -- Their GPU time, ns.
+    TRY_CAST(sum(w.flops_matrix) AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
+    TRY_CAST(sum(w.flops_vector) AS BIGINT) AS flops_vector,  -- Other operations; NULL without a model.
+    TRY_CAST(sum(w.bytes) AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
     sum(u.ideal_ns) AS ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak.
     sum(u.memory_ns) AS memory_ns,  -- Bytes at the memory's bandwidth, ns; NULL for an unknown device.
     sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) AS mfu,  -- Ideal over GPU time: a ratio of sums, not a mean of ratios; not clipped.

@@ -13,7 +13,7 @@ WITH peaks AS (
         max(allocated_bytes) AS peak_allocated_bytes,
         max(reserved_bytes) AS peak_reserved_bytes,
         greatest(max(net_bytes), 0) AS peak_relative_bytes,
-        CAST(sum(delta_bytes) AS BIGINT) AS net_bytes,
+        TRY_CAST(sum(delta_bytes) AS BIGINT) AS net_bytes,
         count(address) AS n_addresses
     FROM memory_timeline
     GROUP BY trace_id, device_type, device
@@ -27,7 +27,7 @@ pairs AS (
     SELECT
         trace_id, device_type, device,
         count(*) FILTER (WHERE state = 'live') AS n_live,
-        CAST(sum(size_bytes) FILTER (WHERE state = 'live') AS BIGINT) AS live_bytes,
+        TRY_CAST(sum(size_bytes) FILTER (WHERE state = 'live') AS BIGINT) AS live_bytes,
         count(*) FILTER (WHERE state = 'before_trace') AS n_before_trace,
         count(*) FILTER (WHERE state = 'release_missing') AS n_release_missing,
         count(*) FILTER (WHERE state = 'size_mismatch') AS n_size_mismatch

@@ -46,7 +46,7 @@ crossing AS (
 SELECT
     c.trace_id,  -- The trace.
     c.n_work,  -- Pieces of GPU work.
-    CAST(c.sum_ns AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
+    TRY_CAST(c.sum_ns AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
     c.n_no_launch,  -- Those whose launch is not in the trace.
     c.n_outside_spans,  -- Those launched outside of all spans.
     c.n_forward,  -- Those launched outside of backward operators.

@@ -20,11 +20,11 @@ SELECT
     span_id,  -- The span.
     phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
     count(*) AS n,  -- Pieces of GPU work.
-    CAST(sum(dur_ns) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
-    CAST(sum(greatest(end_ns - greatest(ts_ns, coalesce(reached_ns, ts_ns)), 0)) AS BIGINT) AS busy_ns,  -- Time in which at least one of them ran, ns.
+    TRY_CAST(sum(dur_ns) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
+    TRY_CAST(sum(greatest(end_ns - greatest(ts_ns, coalesce(reached_ns, ts_ns)), 0)) AS BIGINT) AS busy_ns,  -- Time in which at least one of them ran, ns.
     CASE WHEN phase <> 'window' THEN count(*) FILTER (WHERE is_innermost) END AS self_n,  -- Pieces that no span inside of this one owns; NULL for window.
     CASE
-        WHEN phase <> 'window' THEN CAST(coalesce(sum(dur_ns) FILTER (WHERE is_innermost), 0) AS BIGINT)
+        WHEN phase <> 'window' THEN TRY_CAST(coalesce(sum(dur_ns) FILTER (WHERE is_innermost), 0) AS BIGINT)
     END AS self_ns  -- Their summed duration, ns; NULL for window.
 FROM reached
 GROUP BY trace_id, span_id, phase

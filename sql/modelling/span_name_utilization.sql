@@ -2,7 +2,7 @@
 -- How: as span_utilization, over all spans of the name; work in several of them counts once.
 -- check: unique(trace_id, kind, name, phase, peak_kind)
 WITH called AS (
-    SELECT k.trace_id, s.kind, s.name, k.phase, count(*) AS n_spans, CAST(sum(s.dur_ns) AS BIGINT) AS host_ns
+    SELECT k.trace_id, s.kind, s.name, k.phase, count(*) AS n_spans, TRY_CAST(sum(s.dur_ns) AS BIGINT) AS host_ns
     FROM span_kernels AS k
     JOIN spans AS s ON s.trace_id = k.trace_id AND s.span_id = k.span_id
     GROUP BY k.trace_id, s.kind, s.name, k.phase

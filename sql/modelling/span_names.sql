@@ -46,9 +46,9 @@ SELECT
     c.family,  -- The name without its number.
     w.phase,  -- fwd, bwd, recompute, bwd_direct or window; NULL where no GPU work belongs to the name.
     c.n_spans,  -- Spans of the name.
-    CAST(c.host_ns AS BIGINT) AS host_ns,  -- Their summed duration on the host, ns.
+    TRY_CAST(c.host_ns AS BIGINT) AS host_ns,  -- Their summed duration on the host, ns.
     coalesce(w.n, 0) AS n,  -- Pieces of GPU work.
-    CAST(coalesce(w.sum_ns, 0) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
-    CAST(coalesce(w.busy_ns, 0) AS BIGINT) AS busy_ns  -- Time in which at least one of them ran, ns.
+    TRY_CAST(coalesce(w.sum_ns, 0) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
+    TRY_CAST(coalesce(w.busy_ns, 0) AS BIGINT) AS busy_ns  -- Time in which at least one of them ran, ns.
 FROM named AS c
 LEFT JOIN summed AS w ON w.trace_id = c.trace_id AND w.name_id = c.name_id

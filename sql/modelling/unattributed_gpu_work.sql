@@ -21,7 +21,7 @@ SELECT
     trace_id,  -- The trace.
     reason,  -- no_launch: the call that launched it is not in the trace, so it is in no span; outside_spans: launched outside of all spans; backward_without_forward, recompute_without_forward: launched by a backward operator whose forward is not in the trace, so it is in no module of that forward, though in its step's window.
     count(*) AS n,  -- Pieces of GPU work.
-    CAST(sum(dur_ns) AS BIGINT) AS sum_ns  -- Their summed duration, ns.
+    TRY_CAST(sum(dur_ns) AS BIGINT) AS sum_ns  -- Their summed duration, ns.
 FROM reasons
 WHERE reason IS NOT NULL
 GROUP BY trace_id, reason

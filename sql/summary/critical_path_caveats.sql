@@ -182,7 +182,7 @@ SELECT
     f.caveat,  -- Name of the caveat.
     f.severity,  -- info, warning or error.
     CAST(f.n AS BIGINT) AS n,  -- How many times it was found.
-    CAST(f.time_ns AS BIGINT) AS time_ns,  -- Time that it is about, ns; NULL where it is about none.
+    TRY_CAST(f.time_ns AS BIGINT) AS time_ns,  -- Time that it is about, ns; NULL where it is about none.
     f.detail  -- What it means, as a sentence.
 FROM found AS f
 JOIN windows AS w ON w.window_no = f.window_no

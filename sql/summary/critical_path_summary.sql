@@ -12,7 +12,7 @@ SELECT
     s.bound_by,  -- What the edges are bound by.
     w.profile,  -- hta or default.
     CAST(s.n_edges AS BIGINT) AS n_edges,  -- Edges on the path.
-    CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Their time, ns.
+    TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Their time, ns.
     100.0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.window_no), 0) AS percent,  -- Their time in percent of the path's length; NULL for a path of length 0.
     100.0 * s.duration_ns / nullif(w.end_ns - w.start_ns, 0) AS percent_of_window  -- Their time in percent of the window: what the path covers of the wall clock.
 FROM summed AS s

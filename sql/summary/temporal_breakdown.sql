@@ -41,17 +41,17 @@ parts AS (
 SELECT
     trace_id,  -- The trace.
     device,  -- Device; NULL when the trace has no GPU work.
-    CAST(span_ns AS BIGINT) AS span_ns,  -- First start to last end of GPU work, ns.
-    CAST(busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work, ns.
-    CAST(idle_ns AS BIGINT) AS idle_ns,  -- Time without GPU work, ns.
-    CAST(compute_ns AS BIGINT) AS compute_ns,  -- Time with a COMPUTATION kernel, ns.
-    CAST(non_compute_ns AS BIGINT) AS non_compute_ns,  -- Busy time without a COMPUTATION kernel, ns.
+    TRY_CAST(span_ns AS BIGINT) AS span_ns,  -- First start to last end of GPU work, ns.
+    TRY_CAST(busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work, ns.
+    TRY_CAST(idle_ns AS BIGINT) AS idle_ns,  -- Time without GPU work, ns.
+    TRY_CAST(compute_ns AS BIGINT) AS compute_ns,  -- Time with a COMPUTATION kernel, ns.
+    TRY_CAST(non_compute_ns AS BIGINT) AS non_compute_ns,  -- Busy time without a COMPUTATION kernel, ns.
     CASE WHEN span_ns > 0 THEN 100.0 * compute_ns / span_ns ELSE 0 END AS compute_percent,  -- compute_ns in percent of the span.
     CASE WHEN span_ns > 0 THEN 100.0 * non_compute_ns / span_ns ELSE 0 END AS non_compute_percent,  -- non_compute_ns in percent of the span.
     CASE WHEN span_ns > 0 THEN 100.0 * idle_ns / span_ns ELSE 0 END AS idle_percent,  -- idle_ns in percent of the span.
-    CAST(communication_ns AS BIGINT) AS communication_ns,  -- Time with a COMMUNICATION kernel, ns.
-    CAST(memory_ns AS BIGINT) AS memory_ns,  -- Time with a copy or memset, ns.
-    CAST(exposed_communication_ns AS BIGINT) AS exposed_communication_ns,  -- Communication time without computation, ns.
-    CAST(exposed_memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copy time without computation or communication, ns.
+    TRY_CAST(communication_ns AS BIGINT) AS communication_ns,  -- Time with a COMMUNICATION kernel, ns.
+    TRY_CAST(memory_ns AS BIGINT) AS memory_ns,  -- Time with a copy or memset, ns.
+    TRY_CAST(exposed_communication_ns AS BIGINT) AS exposed_communication_ns,  -- Communication time without computation, ns.
+    TRY_CAST(exposed_memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copy time without computation or communication, ns.
     CAST(n_kernels AS BIGINT) AS n_kernels  -- Pieces of GPU work.
 FROM parts

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.fleet.straggler.job import JobMeta, JobRejected
+from pipelines.paths import path_text
 
+_MOST_BYTES, _MOST_NESTED = 1 << 20, 1000
 SIZES = ("dp_size", "dsp_size", "pp_size", "tp_size", "vpp_size", "world_size")
 
 
@@ -29,9 +31,16 @@ def read_meta(path: Path) -> JobMeta:
     """Read a job's YAML file. JobRejected: no mapping, a size is missing, or the world is not dp·dsp·pp·tp."""
     import yaml
 
+    if path.stat().st_size > _MOST_BYTES:
+        raise JobRejected(f"{path}: more than {_MOST_BYTES >> 10} KiB; it says a job's sizes in some lines")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+        if max(text.count("["), text.count("{"), text.count("*"), text.count("- - ")) > _MOST_NESTED:
+            raise JobRejected(f"{path}: over {_MOST_NESTED} brackets; it says a job's sizes as `name: value` lines")
+        found = yaml.safe_load(text)
+    except RecursionError:
+        raise JobRejected(f"{path}: nested too deep; it says a job's sizes as `name: value` lines") from None
+    except (yaml.YAMLError, ValueError) as error:
         raise JobRejected(f"{path}: no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
         raise JobRejected(f"{path}: holds {type(found).__name__}, not `name: value` lines; write {', '.join(SIZES)}")
@@ -41,11 +50,14 @@ def read_meta(path: Path) -> JobMeta:
         raise JobRejected(
             f"{path}: world_size is {world}, but dp·dsp·pp·tp is {dp * dsp * pp * tp}; correct one of them"
         )
-    return JobMeta(str(found.get("trial_name") or path.stem.removeprefix("meta-")), dp, dsp, pp, tp, vpp, world)
+    return JobMeta(
+        str(found.get("trial_name") or path_text(path.stem.removeprefix("meta-"))), dp, dsp, pp, tp, vpp, world
+    )
 
 
 def _size(path: Path, found: dict[Any, Any], key: str) -> int:
     value = found.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise JobRejected(f"{path}: {key} is {value!r}; it must be a whole number from 1")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+        shown = repr(value)[:40] if isinstance(value, int | float | str) else f"a {type(value).__name__}"
+        raise JobRejected(f"{path}: {key} is {shown}; it must be a whole number from 1 to 2^31")
     return value

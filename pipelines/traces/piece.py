@@ -1,0 +1,103 @@
+"""A piece of the event array as DuckDB reads it: entries as a JSON array in a file of their own → `raw_events`.
+
+The columns are found by DuckDB, from an entry with all known keys that stands first in the file: then it refuses an
+entry with any other key, which it would pass over in silence where the columns are given. Such a piece is read again,
+an entry whole, and what is not known of it becomes column `unknown`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pipelines.sqltext import quoted
+
+_TEXTS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s", "tts", "tdur", "cname", "sf")
+_JSONS = ("args", "attr", "stack")
+_BEFORE = b"[{%s,%s}" % (
+    b",".join(b'"%s":"x"' % name.encode() for name in _TEXTS),
+    b",".join(b'"%s":null' % name.encode() for name in _JSONS),  # of unknown type: JSON
+)
+_BLANK = re.compile(rb"\s*\Z")
+_TYPES = ", ".join([*(f'"{name}": "VARCHAR"' for name in _TEXTS), *(f'"{name}": "JSON"' for name in _JSONS)])
+_KNOWN = ", ".join(quoted(name) for name in (*_TEXTS, *_JSONS))
+_OTHERS = f"list_filter(json_keys(entry), lambda key: key NOT IN ({_KNOWN}))"
+_VALUE = "CAST(json_extract(entry, '/' || replace(replace(key, '~', '~0'), '/', '~1')) AS VARCHAR)"
+_MEMBERS = f"list_transform({_OTHERS}, lambda key: CAST(to_json(key) AS VARCHAR) || ':' || {_VALUE})"
+# DuckDB's reader takes a bare NaN or infinity without a word. Its text looks the same as a string's, so where this
+# fires the bytes are looked at.
+WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
+_BARE = ", ".join(quoted(word) for word in ("NaN", "Infinity", "-Infinity"))
+_SUSPECT = " OR ".join(
+    [
+        *(
+            f"CASE WHEN {' OR '.join(f'contains({column}, {quoted(word)})' for word in WORDS)} "
+            f"THEN regexp_matches({column}, '(^|[:,[])\\s*[-+]?(?i:nan|inf)') ELSE false END"
+            for column in _JSONS
+        ),
+        *(f"{column} IN ({_BARE})" for column in _TEXTS),
+    ]
+)
+_REFUSE_SUSPECT = f"WHERE CASE WHEN {_SUSPECT} THEN error('a bare NaN or infinity, perhaps') ELSE true END"
+_TIME_KEY = '("(?:ts|dur)"\\s*:\\s*)'
+
+
+def write_piece(file: Path, entries: bytes | memoryview) -> None:
+    """Write entries, with commas between them, as an array that the queries below read."""
+    with file.open("wb") as out:
+        out.write(_BEFORE if _BLANK.match(entries) else _BEFORE + b",")
+        out.write(entries)
+        out.write(b"]")
+
+
+def read_entries(file: Path) -> bytes:
+    """The entries that were written. Where there are none, the text between them is gone."""
+    return file.read_bytes()[len(_BEFORE) + 1 : -1]
+
+
+def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: bool = False) -> str:
+    """The query of a piece whose entries have known keys only; DuckDB refuses others, and objects of over `limit` bytes."""
+    columns = f"* REPLACE ({_unmarked(_JSONS)})" if marked else "*"
+    where = _REFUSE_SUSPECT if refuse_suspect else ""
+    source = (
+        f"read_json({quoted(file)}, format = 'array', records = true, sample_size = 1, maximum_object_size = {limit})"
+    )
+    return f"SELECT {columns}, CAST(NULL AS VARCHAR) AS unknown FROM {source} {where} OFFSET 1"
+
+
+def all_keys(file: Path, limit: int, marked: bool = False) -> str:
+    """The query of a piece with keys of any name; DuckDB refuses an entry with a key twice, and what is no object."""
+    columns = f"* REPLACE ({_unmarked((*_JSONS, 'unknown'))})" if marked else "*"
+    source = f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, maximum_object_size = {limit})"
+    return f"""
+        SELECT {columns} FROM (
+            SELECT
+                unnest(json_transform(CASE
+                    WHEN json_type(entry) NOT IN ('OBJECT', 'NULL') THEN error('an entry that is no object')
+                    WHEN len(json_keys(entry)) <> len(list_distinct(json_keys(entry))) THEN error('a key twice')
+                    ELSE entry
+                END, '{{{_TYPES}}}')),
+                CASE WHEN len({_OTHERS}) > 0 THEN '{{' || array_to_string({_MEMBERS}, ',') || '}}' END AS unknown
+            FROM {source} OFFSET 1
+        )"""
+
+
+def _unmarked(columns: tuple[str, ...]) -> str:
+    """Times that were quoted on the way (repair.py), in arguments as they were."""
+    bare = "regexp_replace({0}, '" + _TIME_KEY + "\"~(-?\\d+\\.\\d+)\"', '\\1\\2', 'g')"
+    text = f"regexp_replace({bare}, '{_TIME_KEY}\"~~', '\\1\"~', 'g')"
+    kept = "CASE WHEN contains({0}, '\"~') THEN " + text + " ELSE {0} END AS {0}"
+    return ", ".join(kept.format(column) for column in columns)
+
+
+def has_no_number(data: bytes) -> bool:
+    """A bare NaN or infinity: the word as a value, outside of strings."""
+    for word in (word.encode() for word in WORDS):
+        at = data.find(word)
+        while at >= 0:
+            before = data[max(at - 8, 0) : at].rstrip().rstrip(b"+-").rstrip()[-1:]
+            after = data[at : at + 16].lstrip(b"+-NaAIiFfnTtYy").lstrip()[:1]
+            if before in (b":", b",", b"[") and after in (b",", b"}", b"]"):
+                return True
+            at = data.find(word, at + 3)
+    return False
