@@ -3,16 +3,20 @@
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import dagster as dg
 
-from assets.common import DAYS, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
-from pipelines.ingest import IngestReport, expand, ingest
+from assets.common import DAYS, PROCESS_TAG, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
+from pipelines.inbox import look, shown_path
+from pipelines.ingest import IngestReport, ingest
+from pipelines.isolated import ingest_isolated
 from pipelines.lake import Lake
 from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
+from pipelines.processes import this_process
 
 INBOX = "TRACELAKE_INBOX"
 LAKE_TABLES = [
@@ -20,31 +24,28 @@ LAKE_TABLES = [
 ]
 
 
+def watched_folder() -> Path | None:
+    """The folder that `TRACELAKE_INBOX` names; None where it names none that is here."""
+    named = os.environ.get(INBOX)
+    return Path(named) if named and Path(named).is_dir() else None
+
+
 def inbox_files() -> dict[Path, str]:
     """The files in the watched folder, each with what tells one content from the next: size and time of change."""
-    folder = os.environ.get(INBOX)
-    states = {}
-    for path in expand([folder]) if folder and Path(folder).is_dir() else []:
-        try:
-            stat = path.stat()
-        except FileNotFoundError:  # moved away meanwhile
-            continue
-        states[path.absolute()] = f"{stat.st_size}:{stat.st_mtime_ns}"
-    return states
+    folder = watched_folder()
+    return look(folder).files if folder else {}
 
 
-def without_files() -> str:
-    """Why the watched folder has no files."""
-    folder = os.environ.get(INBOX)
-    if not folder:
-        return f"{INBOX} is not set: it names the folder to watch"
-    return f"{INBOX}={folder} holds no files" if Path(folder).is_dir() else f"{INBOX}={folder} is no folder here"
+def no_inbox() -> str:
+    """Why there is no watched folder."""
+    named = os.environ.get(INBOX)
+    return f"{INBOX}={named} is no folder here" if named else f"{INBOX} is not set: it names the folder to watch"
 
 
 def batch_hash(states: dict[Path, str]) -> str:
     """A name for a set of files in a state: the same set gives the same name."""
-    lines = "\n".join(f"{path}\t{state}" for path, state in sorted(states.items()))
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+    lines = b"\n".join(os.fsencode(path) + b"\t" + state.encode() for path, state in sorted(states.items()))
+    return hashlib.sha256(lines).hexdigest()[:16]
 
 
 @dg.observable_source_asset(
@@ -60,10 +61,36 @@ def trace_files() -> dg.ObserveResult:
 
 
 class IngestConfig(dg.Config):
-    """Which files a run takes in; without `files`, those in the watched folder."""
+    """Which files a run takes in; without any named, those in the watched folder.
+
+    `encoded_files` are those whose names are no UTF-8, percent-encoded: Dagster keeps and shows text. `isolate`: read
+    them in processes of their own, so that one which kills its process is rejected and the others go in.
+    """
 
     files: list[str] | None = None
+    encoded_files: list[str] | None = None
     job: str | None = None
+    isolate: bool = False
+
+    def named(self) -> list[Path] | None:
+        """The files that are named; None: none are."""
+        if self.files is None and not self.encoded_files:
+            return None
+        return [Path(f) for f in self.files or []] + [
+            Path(os.fsdecode(unquote_to_bytes(f))) for f in self.encoded_files
+        ]
+
+
+def files_config(files: Iterable[Path]) -> dict[str, list[str]]:
+    """The part of an IngestConfig that names files."""
+    plain, encoded = [], []
+    for path in files:
+        try:
+            str(path).encode()
+            plain.append(str(path))
+        except UnicodeEncodeError:
+            encoded.append(quote_from_bytes(os.fsencode(path)))
+    return {"files": plain, **({"encoded_files": encoded} if encoded else {})}
 
 
 @dg.multi_asset(
@@ -79,11 +106,14 @@ def lake_tables(
 
     A batch belongs to the day it comes in: without named files, a run of earlier days reports what came in then.
     """
+    context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
     span = Span.of(context)
-    watched = [str(path) for path in inbox_files()] if today() in span.days or not span.days else []
-    files = watched if config.files is None else config.files
+    watched = list(inbox_files()) if today() in span.days or not span.days else []
+    named = config.named()
+    files = watched if named is None else named
     started = time.perf_counter()
-    report = ingest(files, lake, job=config.job, on_file=lambda row: context.log.info(f"{row.status} {row.path}"))
+    take_in = ingest_isolated if config.isolate else ingest
+    report = take_in(files, lake, config.job, lambda row: context.log.info(f"{row.status} {shown_path(row.path)}"))
     seconds = time.perf_counter() - started
     for name in LAKE_TABLES:
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}
@@ -91,6 +121,8 @@ def lake_tables(
 
 
 def _report(report: IngestReport) -> dg.MarkdownMetadataValue:
-    rows = [(Path(r.path).name, r.status, r.trace_id, r.rank, r.n_events, r.reason) for r in report.rows[:50]]
+    rows = [
+        (shown_path(Path(r.path).name), r.status, r.trace_id, r.rank, r.n_events, r.reason) for r in report.rows[:50]
+    ]
     more = f"\n\n{len(report.rows) - 50} more" if len(report.rows) > 50 else ""
     return dg.MetadataValue.md(markdown_table(["file", "status", "trace", "rank", "events", "reason"], rows) + more)

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLE
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
 from pipelines.lake.rows import create_empty
+from pipelines.lake.settled import Outcome, settle, states_of
 from pipelines.lake.store import Lake
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
@@ -39,7 +40,7 @@ from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
-_LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
 
 _STAGED = {
@@ -126,6 +127,7 @@ def ingest(
     lake.sweep()
     report = IngestReport()
     given = [path for path in expand(paths) if not path.absolute().is_relative_to(lake.root)]
+    states = states_of(given)  # as they were before they were read
     runs = run_folders(given)
     recordings = recording_folders(given)
     given = [path for path in given if not is_recording_part(path)]
@@ -162,7 +164,26 @@ def ingest(
             TraceRow(str(r.folder), r.status, r.recording_id, None, r.n_rows, None, r.seconds, r.reason) for r in kept
         ]
         _report_others(rows, lake, report, on_file)
+    settle(lake, _outcomes(states, report.rows))
     return report
+
+
+def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
+    """What became of every given file; one that was written to meanwhile is left out, for it has come to no end."""
+    told = {Path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")}
+    whole = {path: (row.status, row.trace_id) for path, row in told.items()}
+    is_same = states_of(states).items() & states.items()
+    return {path: Outcome(state, *whole.get(path, ("part", None))) for path, state in is_same}
+
+
+def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
+    """Make files rows of `rejects` unread, for the given reasons."""
+    states = states_of(reasons)
+    with _OpenBatch(lake, None) as batch:
+        rows = [batch.reject(path, TraceRejected(str(path), None, why), 0.0) for path, why in reasons.items()]
+        batch.commit()
+    settle(lake, _outcomes(states, rows))
+    return IngestReport(rows)
 
 
 def _report_others(
@@ -212,7 +233,7 @@ class _OpenBatch:
         except TraceRejected as rejection:
             return self.reject(path, rejection, time.perf_counter() - started)
         except OSError as error:
-            if error.errno in _LAKE_ERRNOS:
+            if error.errno in LAKE_ERRNOS:
                 raise  # the lake's disk, not this file
             rejection = TraceRejected(str(path), None, f"cannot be read: {error.strerror or error}")
             return self.reject(path, rejection, time.perf_counter() - started)
