@@ -76,9 +76,8 @@ class IngestConfig(dg.Config):
         """The files that are named; None: none are."""
         if self.files is None and not self.encoded_files:
             return None
-        return [Path(f) for f in self.files or []] + [
-            Path(os.fsdecode(unquote_to_bytes(f))) for f in self.encoded_files
-        ]
+        encoded = (Path(os.fsdecode(unquote_to_bytes(name))) for name in self.encoded_files or ())
+        return [*map(Path, self.files or ()), *encoded]
 
 
 def files_config(files: Iterable[Path]) -> dict[str, list[str]]:
