@@ -8,7 +8,6 @@ import duckdb
 
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
 from pipelines.critical_path.overlay import PREFIX, write_overlay
-from pipelines.inbox import shown_path
 from pipelines.ingest import LAKE_ERRNOS
 from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS, table_file
@@ -54,14 +53,14 @@ def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> 
                 folder = lake.root / OVERLAYS / f"day={batch.day}" / trace_id
                 files = [path for path in folder.glob(f"{PREFIX}*") if path.stat().st_mtime >= changed]
                 if not files:
-                    context.log.info(f"overlay {shown_path(source)}")
+                    context.log.info(f"overlay {source}")
                     try:
                         files = [write_overlay(con, trace_id, None, folder)]
                     except (ValueError, OSError, duckdb.DataError) as error:
                         if getattr(error, "errno", None) in LAKE_ERRNOS:
                             raise
                         # This trace's fault (such as a name that leaves no room for the prefix): the others go on.
-                        failed.append((trace_id, shown_path(source), str(error)))
+                        failed.append((trace_id, source, str(error)))
                         continue
                     written += 1
                 rows.append((trace_id, Path(source).name, str(files[0])))

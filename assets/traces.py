@@ -3,19 +3,19 @@
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import dagster as dg
 
 from assets.common import DAYS, PROCESS_TAG, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
-from pipelines.inbox import look, shown_path
+from pipelines.inbox import look
 from pipelines.ingest import IngestReport, ingest
 from pipelines.isolated import ingest_isolated
 from pipelines.lake import Lake
 from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
+from pipelines.paths import path_text, text_path
 from pipelines.processes import this_process
 
 INBOX = "TRACELAKE_INBOX"
@@ -44,8 +44,8 @@ def no_inbox() -> str:
 
 def batch_hash(states: dict[Path, str]) -> str:
     """A name for a set of files in a state: the same set gives the same name."""
-    lines = b"\n".join(os.fsencode(path) + b"\t" + state.encode() for path, state in sorted(states.items()))
-    return hashlib.sha256(lines).hexdigest()[:16]
+    lines = "\n".join(f"{path_text(path)}\t{state}" for path, state in sorted(states.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 @dg.observable_source_asset(
@@ -61,35 +61,14 @@ def trace_files() -> dg.ObserveResult:
 
 
 class IngestConfig(dg.Config):
-    """Which files a run takes in; without any named, those in the watched folder.
+    """Which files a run takes in, as `path_text` gives their names; without `files`, those in the watched folder.
 
-    `encoded_files` are those whose names are no UTF-8, percent-encoded: Dagster keeps and shows text. `isolate`: read
-    them in processes of their own, so that one which kills its process is rejected and the others go in.
+    `isolate`: read them in processes of their own, so that one which kills its process is rejected and the others go in.
     """
 
     files: list[str] | None = None
-    encoded_files: list[str] | None = None
     job: str | None = None
     isolate: bool = False
-
-    def named(self) -> list[Path] | None:
-        """The files that are named; None: none are."""
-        if self.files is None and not self.encoded_files:
-            return None
-        encoded = (Path(os.fsdecode(unquote_to_bytes(name))) for name in self.encoded_files or ())
-        return [*map(Path, self.files or ()), *encoded]
-
-
-def files_config(files: Iterable[Path]) -> dict[str, list[str]]:
-    """The part of an IngestConfig that names files."""
-    plain, encoded = [], []
-    for path in files:
-        try:
-            str(path).encode()
-            plain.append(str(path))
-        except UnicodeEncodeError:
-            encoded.append(quote_from_bytes(os.fsencode(path)))
-    return {"files": plain, **({"encoded_files": encoded} if encoded else {})}
 
 
 @dg.multi_asset(
@@ -108,11 +87,10 @@ def lake_tables(
     context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
     span = Span.of(context)
     watched = list(inbox_files()) if today() in span.days or not span.days else []
-    named = config.named()
-    files = watched if named is None else named
+    files = watched if config.files is None else [text_path(name) for name in config.files]
     started = time.perf_counter()
     take_in = ingest_isolated if config.isolate else ingest
-    report = take_in(files, lake, config.job, lambda row: context.log.info(f"{row.status} {shown_path(row.path)}"))
+    report = take_in(files, lake, config.job, lambda row: context.log.info(f"{row.status} {row.path}"))
     seconds = time.perf_counter() - started
     for name in LAKE_TABLES:
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}
@@ -120,8 +98,6 @@ def lake_tables(
 
 
 def _report(report: IngestReport) -> dg.MarkdownMetadataValue:
-    rows = [
-        (shown_path(Path(r.path).name), r.status, r.trace_id, r.rank, r.n_events, r.reason) for r in report.rows[:50]
-    ]
+    rows = [(Path(r.path).name, r.status, r.trace_id, r.rank, r.n_events, r.reason) for r in report.rows[:50]]
     more = f"\n\n{len(report.rows) - 50} more" if len(report.rows) > 50 else ""
     return dg.MetadataValue.md(markdown_table(["file", "status", "trace", "rank", "events", "reason"], rows) + more)

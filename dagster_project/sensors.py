@@ -15,12 +15,13 @@ import dagster as dg
 import duckdb
 
 from assets.common import today
-from assets.traces import INBOX, batch_hash, files_config, no_inbox, watched_folder
+from assets.traces import INBOX, batch_hash, no_inbox, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
 from dagster_project.under_way import PARTITION_TAG, failed_last, under_way
-from pipelines.inbox import Accounts, look, shown_path, told, waiting
+from pipelines.inbox import Accounts, look, told, waiting
 from pipelines.lake import Lake
+from pipelines.paths import path_text
 
 QUIET_SECONDS = 5.0
 MAX_FILES = 1000
@@ -113,7 +114,7 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
     repeat = _repeated(instance, now) if instance else None
     if repeat:
         return dg.SensorResult(run_requests=[repeat], cursor=_cursor({}))
-    return _skipped(tick, f"no new files in {shown_path(watched_folder() or '')}", forget=True)
+    return _skipped(tick, f"no new files in {path_text(watched_folder() or '')}", forget=True)
 
 
 def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
@@ -147,7 +148,11 @@ def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
 
 
 def _run_config(files: list[Path], isolate: bool) -> dict[str, Any]:
-    return {"ops": {"ingest": {"config": {**files_config(files), **({"isolate": True} if isolate else {})}}}}
+    return {
+        "ops": {
+            "ingest": {"config": {"files": [path_text(f) for f in files], **({"isolate": True} if isolate else {})}}
+        }
+    }
 
 
 def _instance(context: dg.SensorEvaluationContext) -> dg.DagsterInstance | None:
@@ -167,7 +172,7 @@ def _skipped(tick: _Tick, why: str, forget: bool = False) -> dg.SensorResult | d
 
 def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
     remarks = [f"passed over: {told(passed_over)}"] if passed_over else []
-    return [*remarks, *(f"{shown_path(path)} cannot be read; see tracelake check" for path in broken[:5])]
+    return [*remarks, *(f"{path_text(path)} cannot be read; see tracelake check" for path in broken[:5])]
 
 
 def _read_cursor(cursor: str | None) -> dict[str, Asked]:

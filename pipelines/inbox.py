@@ -16,6 +16,7 @@ import duckdb
 from pipelines.lake.layout import MARK, RETIRED, table_files
 from pipelines.lake.settled import settled
 from pipelines.lake.store import Lake
+from pipelines.paths import path_text
 from pipelines.sqltext import file_list
 
 
@@ -154,12 +155,7 @@ _IN_TRACES = ("ok", "repaired", "partial")
 
 
 def told(passed_over: Mapping[Path, str], n: int = 5) -> str:
-    """A sentence about what was passed over; bytes of names that are no UTF-8 become U+FFFD."""
-    shown = [f"{shown_path(path)} {why}" for path, why in list(passed_over.items())[:n]]
+    """A sentence about what was passed over."""
+    shown = [f"{path_text(path)} {why}" for path, why in list(passed_over.items())[:n]]
     more = [f"and {len(passed_over) - n} more"] if len(passed_over) > n else []
     return "; ".join([*shown, *more])
-
-
-def shown_path(path: str | Path) -> str:
-    """A path as text that can be written anywhere."""
-    return os.fsencode(path).decode("utf-8", "replace")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import glob
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -27,20 +26,24 @@ from pipelines.flight_recorder.lake import dump_files, ingest_dumps
 from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLES, REJECTS, Batch, table_files
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
-from pipelines.lake.rows import create_empty
+from pipelines.lake.rows import all_or_nothing, create_empty, unforeseen
 from pipelines.lake.settled import Outcome, settle, states_of
 from pipelines.lake.store import Lake
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.origin import describe_origin
+from pipelines.models.errors import CatalogError
+from pipelines.origin import WrongRankPattern, describe_origin
+from pipelines.paths import files_under, is_folder, path_text, text_path
 from pipelines.recordings import create_recording_table, ingest_recordings, is_recording_part, recording_folders
 from pipelines.runs import RUN_TABLES, create_run_table, ingest_runs, is_run_table, run_folders
-from pipelines.sqltext import file_list, quoted, row
+from pipelines.sqltext import as_text, file_list, first_line, quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
 LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+# What no file can be blamed for: the lake's disk, the environment, the rules that come with tracelake.
+_NO_FAULT_OF_A_FILE = (duckdb.IOException, WrongRankPattern, CatalogError)
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
 
 _STAGED = {
@@ -88,15 +91,16 @@ class IngestReport:
 
 
 def expand(paths: Iterable[str | Path]) -> list[Path]:
-    """Files named by files, folders (all files in them but hidden ones, recursively) and globs, each once, in order."""
+    """Files named by files, folders (all files in them but hidden ones, recursively) and globs, each once, in order.
+
+    What cannot be looked at is there, too, a folder that cannot be listed for its files: each is then rejected by name.
+    """
     found: dict[Path, None] = {}
     for given in paths:
         path = Path(given)
-        if path.is_dir():
-            found.update(
-                (p, None) for p in sorted(path.rglob("*")) if p.is_file() and not _is_hidden(p.relative_to(path))
-            )
-        elif path.exists() or not glob.has_magic(str(given)):
+        if is_folder(path):
+            found.update(dict.fromkeys(files_under(path)))
+        elif not glob.has_magic(str(given)) or _exists(path):
             found[path] = None
         else:
             matches = [Path(p) for p in sorted(glob.glob(str(given), recursive=True))]
@@ -104,8 +108,12 @@ def expand(paths: Iterable[str | Path]) -> list[Path]:
     return list(found)
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _exists(path: Path) -> bool:
+    """Also what cannot be looked at: reading it tells why."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 def ingest(
@@ -147,21 +155,27 @@ def ingest(
     if runs:
         found = ingest_runs(runs, lake)
         rows = [
-            TraceRow(str(r.folder), r.status, r.run_id, None, r.n_timings, None, r.seconds, r.reason) for r in found
+            TraceRow(path_text(r.folder), r.status, r.run_id, None, r.n_timings, None, r.seconds, r.reason)
+            for r in found
         ]
         _report_others(rows, lake, report, on_file)
     if jobs:
         taken = ingest_jobs(jobs, lake, job)
-        rows = [TraceRow(str(r.path), r.status, r.job_id, None, r.n_ops, None, r.seconds, r.reason) for r in taken]
+        rows = [
+            TraceRow(path_text(r.path), r.status, r.job_id, None, r.n_ops, None, r.seconds, r.reason) for r in taken
+        ]
         _report_others(rows, lake, report, on_file)
     if dumps:
         sets = ingest_dumps(dumps, lake, job)
-        rows = [TraceRow(str(r.path), r.status, r.set_id, None, r.n_entries, None, r.seconds, r.reason) for r in sets]
+        rows = [
+            TraceRow(path_text(r.path), r.status, r.set_id, None, r.n_entries, None, r.seconds, r.reason) for r in sets
+        ]
         _report_others(rows, lake, report, on_file)
     if recordings:
         kept = ingest_recordings(recordings, lake)
         rows = [
-            TraceRow(str(r.folder), r.status, r.recording_id, None, r.n_rows, None, r.seconds, r.reason) for r in kept
+            TraceRow(path_text(r.folder), r.status, r.recording_id, None, r.n_rows, None, r.seconds, r.reason)
+            for r in kept
         ]
         _report_others(rows, lake, report, on_file)
     settle(lake, _outcomes(states, report.rows))
@@ -170,7 +184,9 @@ def ingest(
 
 def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
     """What became of every given file; one that was written to meanwhile is left out, for it has come to no end."""
-    told = {Path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")}
+    told = {
+        text_path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")
+    }
     whole = {path: (row.status, row.trace_id) for path, row in told.items()}
     is_same = states_of(states).items() & states.items()
     return {path: Outcome(state, *whole.get(path, ("part", None))) for path, state in is_same}
@@ -180,7 +196,7 @@ def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
     """Make files rows of `rejects` unread, for the given reasons."""
     states = states_of(reasons)
     with _OpenBatch(lake, None) as batch:
-        rows = [batch.reject(path, TraceRejected(str(path), None, why), 0.0) for path, why in reasons.items()]
+        rows = [batch.reject(path, TraceRejected(path_text(path), None, why), 0.0) for path, why in reasons.items()]
         batch.commit()
     settle(lake, _outcomes(states, rows))
     return IngestReport(rows)
@@ -193,7 +209,7 @@ def _report_others(
     if rejected := [r for r in rows if r.status == "rejected"]:
         with _OpenBatch(lake, None) as batch:
             for r in rejected:
-                batch.reject(Path(r.path), TraceRejected(r.path, None, r.reason or ""), r.seconds)
+                batch.reject(text_path(r.path), TraceRejected(r.path, None, r.reason or ""), r.seconds)
             batch.commit()
     report.rows.extend(rows)
     for found_row in rows:
@@ -227,37 +243,44 @@ class _OpenBatch:
         return len(self.parts) >= BATCH_TRACES or self.bytes >= BATCH_BYTES
 
     def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> TraceRow:
+        """Take in one file. Whatever is raised on the way, but for what no file can be blamed for, rejects this one alone."""
         started = time.perf_counter()
         try:
-            trace = load_events(path, self.folder, self.batch.batch_id, self.known, on_bytes)
+            with all_or_nothing(self.rows):
+                return self._take(path, on_bytes, started)
         except TraceRejected as rejection:
             return self.reject(path, rejection, time.perf_counter() - started)
+        except _NO_FAULT_OF_A_FILE:
+            raise
         except OSError as error:
             if error.errno in LAKE_ERRNOS:
                 raise  # the lake's disk, not this file
-            rejection = TraceRejected(str(path), None, f"cannot be read: {error.strerror or error}")
-            return self.reject(path, rejection, time.perf_counter() - started)
-        except (duckdb.DataError, duckdb.InvalidInputException, duckdb.NotSupportedError) as error:
-            reason = f"DuckDB cannot read it: {str(error).splitlines()[0]}"
-            return self.reject(path, TraceRejected(str(path), None, reason), time.perf_counter() - started)
+            reason = f"cannot be read: {error.strerror or error}"
+        except duckdb.Error as error:
+            reason = f"DuckDB cannot read it: {first_line(error)}"
+        except Exception as error:  # a fault of ours that this file brings to light: the others go in
+            reason = unforeseen(error)
+        return self.reject(path, TraceRejected(path_text(path), None, reason), time.perf_counter() - started)
+
+    def _take(self, path: Path, on_bytes: Callable[[int], Any] | None, started: float) -> TraceRow:
+        trace = load_events(path, self.folder, self.batch.batch_id, self.known, on_bytes)
         seconds = time.perf_counter() - started
         origin = describe_origin(path, trace.metadata, self.job)
         if isinstance(trace, KnownTrace):
-            return TraceRow(str(path), "known", trace.trace_id, origin["rank"], seconds=seconds)
+            return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"], seconds=seconds)
         insert_trace(self.rows, trace, self.batch.batch_id, origin, None)
         self.known.add(trace.trace_id)
         self.parts.append(self.folder / f"{trace.trace_id}.parquet")
         self.bytes += trace.unpacked_bytes
-        return TraceRow(
-            str(path), trace.status, trace.trace_id, origin["rank"], trace.n_events, trace.unpacked_bytes, seconds
-        )
+        n_events = trace.n_events
+        rank = origin["rank"]
+        return TraceRow(path_text(path), trace.status, trace.trace_id, rank, n_events, trace.unpacked_bytes, seconds)
 
     def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
-        values = [_name(path), rejection.byte_offset, rejection.reason, datetime.now(UTC), self.batch.batch_id]
+        reason = as_text(rejection.reason)
+        values = [path_text(path.absolute()), rejection.byte_offset, reason, datetime.now(UTC), self.batch.batch_id]
         self.rows.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
-        return TraceRow(
-            str(path), "rejected", seconds=seconds, reason=rejection.reason, byte_offset=rejection.byte_offset
-        )
+        return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=rejection.byte_offset)
 
     def commit(self) -> set[str]:
         """Put every table's file in place, the mark last; returns the traces that another process committed meanwhile.
@@ -310,17 +333,19 @@ def insert_trace(
 ) -> None:
     """Add a trace and its findings to `_staged_traces` and `_staged_findings`; `capture_id` None: not known yet."""
     metadata = json.dumps(trace.metadata, default=str)
-    values = [trace.trace_id, batch_id, _name(Path(trace.path)), capture_id, *origin.values(), trace.n_events]
+    values = [
+        trace.trace_id,
+        batch_id,
+        path_text(text_path(trace.path).absolute()),
+        capture_id,
+        *origin.values(),
+        trace.n_events,
+    ]
     values += [trace.first_ts_ns, trace.last_ts_ns, trace.format, trace.unpacked_bytes, trace.status]
     con.execute(f"INSERT INTO _staged_traces VALUES {row([*values, datetime.now(UTC), metadata])}")
     for f in trace.findings:
         finding = row([trace.trace_id, batch_id, f.check, f.severity, f.n, f.detail])
         con.execute(f"INSERT INTO _staged_findings VALUES {finding}")
-
-
-def _name(path: Path) -> str:
-    """The absolute path as text; bytes in it that are no UTF-8 become U+FFFD."""
-    return os.fsencode(path.absolute()).decode("utf-8", "replace")
 
 
 def load_trace(

@@ -15,6 +15,8 @@ import duckdb
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import create_rules
+from pipelines.origin import unusable_numbers
+from pipelines.paths import path_text
 from pipelines.sqltext import quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
 
@@ -80,13 +82,15 @@ def _finished(
         raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
     begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
     reader.add_finding("time_not_a_number", counts.get("n_not_a_number", 0))
+    unusable = unusable_numbers(reader.path, reader.metadata)
+    reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
     reader.add_finding("negative_duration", counts.get("n_negative", 0))
     reader.add_finding("sub_nanosecond_time", counts.get("n_sub_nanosecond", 0))
     reader.add_finding("unmatched_begin", max(begins - ends, 0))
     reader.add_finding("unmatched_end", max(ends - begins, 0))
     return ReadTrace(
         trace_id=reader.trace_id,
-        path=str(reader.path),
+        path=path_text(reader.path),
         n_events=reader.n_events,
         unpacked_bytes=reader.unpacked_bytes,
         first_ts_ns=counts.get("first_ts_ns"),

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pipelines.traces.numbers import base_time, whole
+
 # Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number alone behind an
 # underscore is as often a process id (libkineto_activities_1074.json), so it is none.
 RANK_PATTERN = r"(?:rank|worker)[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json"
@@ -31,13 +33,13 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
     devices = metadata.get("deviceProperties")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     job = job or next((str(metadata[key]) for key in _JOB_KEYS if metadata.get(key)), None)
-    group = hashlib.sha256(f"{job or ''}\0{path.absolute().parent}".encode()).hexdigest()[:16]
-    rank = _whole(spread.get("rank"))
+    group = hashlib.sha256(f"{job or ''}\0{path.absolute().parent}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    rank = whole(spread.get("rank"))
     return {
         "group_id": group,
         "job": job,
         "rank": rank_from_name(path.name) if rank is None else rank,
-        "world_size": _whole(spread.get("world_size")),
+        "world_size": whole(spread.get("world_size")),
         "host": next((str(metadata[key]) for key in _HOST_KEYS if metadata.get(key)), None),
         "device_name": str(devices[0]["name"]) if devices and devices[0].get("name") else None,
         "device_count": len(devices) or None,
@@ -55,11 +57,18 @@ def _pattern() -> re.Pattern[str]:
     return pattern
 
 
-def _whole(value: Any) -> int | None:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None
+def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
+    """What is given as rank, world size or base time in the metadata or the file's name, and is no number of the lake."""
+    spread = metadata.get("distributedInfo")
+    spread = spread if isinstance(spread, dict) else {}
+    given = {f"distributedInfo.{key}": spread.get(key) for key in ("rank", "world_size")}
+    wrong = [key for key, value in given.items() if value is not None and whole(value) is None]
+    if metadata.get("baseTimeNanoseconds") is not None and base_time(metadata) is None:
+        wrong.append("baseTimeNanoseconds")
+    text = _rank_text(path.name)
+    if text is not None and whole(text) is None:
+        wrong.append("the rank in the file's name")
+    return wrong
 
 
 def rank_from_name(name: str) -> int | None:
@@ -67,6 +76,9 @@ def rank_from_name(name: str) -> int | None:
 
     Raises WrongRankPattern.
     """
+    return whole(_rank_text(name))
+
+
+def _rank_text(name: str) -> str | None:
     match = _pattern().search(name)
-    found = next((group for group in match.groups() if group), None) if match else None
-    return _whole(found)
+    return next((group for group in match.groups() if group), None) if match else None

@@ -1,12 +1,17 @@
-"""Paths as users give them: of this machine, or refused before a folder is made that is named like a URL's scheme."""
+"""Paths as users give them: of this machine, or refused before a folder is made that is named like a URL's scheme;
+and their text, as it is stored and shown: a file's name is bytes, which need not be UTF-8.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 # One letter is a drive. A Path has one slash where a URL has two: Path("s3://bucket") is s3:/bucket.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
 
 class UnusablePath(ValueError):
@@ -21,3 +26,88 @@ def local_path(given: str | Path) -> Path:
         return Path(given)
     way_out = "write the path alone" if found[1].lower() == "file" else "copy or mount it, and give the path here"
     raise UnusablePath(f"{given}: {found[1]}:// is not supported, only paths of this machine; {way_out}")
+
+
+def path_text(path: str | Path) -> str:
+    r"""A path as text that can be stored, hashed and printed; `text_path` gives the path back.
+
+    It is the path itself, but where bytes of it are no UTF-8 (`caf\xe9.json` in Latin-1): these become `\x` and two hex
+    digits, and a backslash becomes two. A path that holds `\x` anyway has its backslashes doubled, too.
+    """
+    text = str(path)
+    if "\\x" in text or any("\udc80" <= char <= "\udcff" for char in text):
+        text = text.replace("\\", "\\\\")
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def text_path(text: str) -> Path:
+    """The path whose `path_text` this is."""
+    if "\\x" not in text:
+        return Path(text)
+    raw = bytearray()
+    at = 0
+    for found in _ESCAPED.finditer(text):
+        raw += text[at : found.start()].encode()
+        raw += bytes.fromhex(found[1]) if found[1] else b"\\"
+        at = found.end()
+    return Path(os.fsdecode(bytes(raw + text[at:].encode())))
+
+
+def utf8_path(path: Path) -> Path:
+    """The path, where DuckDB can open it. Raises UnusablePath for one with bytes that are no UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        text = path_text(path)
+        raise UnusablePath(f"{text}: bytes of the path are no UTF-8, so DuckDB cannot open it; rename it") from None
+    return path
+
+
+def is_file(path: Path) -> bool:
+    """A regular file; also what cannot be looked at (no right to, a path too long): trying to read it tells why."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
+
+
+def is_folder(path: Path) -> bool:
+    """A folder that can be looked at."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def files_under(folder: Path) -> list[Path]:
+    """All files in a folder but hidden ones, recursively and sorted; links to folders are not followed.
+
+    A folder that cannot be listed stands for itself, so that whoever reads it learns why.
+    """
+    found: list[Path] = []
+    folders = [folder]
+    while folders:
+        at = folders.pop()
+        try:
+            with os.scandir(at) as entries:
+                inside = [at / entry.name for entry in entries if not entry.name.startswith(".")]
+        except OSError:
+            found.append(at)
+            continue
+        for path in inside:
+            if is_folder(path):
+                folders += [] if path.is_symlink() else [path]
+            elif is_file(path):
+                found.append(path)
+    return sorted(found)
+
+
+def total_size(files: Iterable[Path]) -> int:
+    """Bytes of the files that can be looked at."""
+    size = 0
+    for path in files:
+        try:
+            size += path.stat().st_size if path.is_file() else 0
+        except OSError:  # it is named when it is read
+            continue
+    return size

@@ -17,11 +17,12 @@ import duckdb
 
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import RECORDING_MARK, RECORDING_TABLES, Batch
+from pipelines.lake.rows import all_or_nothing, unforeseen
 from pipelines.lake.store import Lake, committed_rows
 from pipelines.modelling.op_formulas import WORK_COLUMNS, work_columns
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.record.folder import COMPLETE, is_alive
-from pipelines.sqltext import file_list, quoted, row
+from pipelines.sqltext import file_list, first_line, quoted, row
 
 
 @dataclass(frozen=True)
@@ -128,16 +129,19 @@ def _add(
             return RecordingRow(folder, "known", recording_id, seconds=time.perf_counter() - started)
         if state != COMPLETE:  # what its recorder last wrote down may be less, or more
             con.execute(f"UPDATE one.{RECORDING_MARK} SET state = {quoted(state)}, n_rows = {n_rows}")
-        for table in RECORDING_TABLES:  # of two copies of a folder, the one with more rows
-            con.execute(f"DELETE FROM main.{table} WHERE recording_id = {quoted(recording_id)}")
-            con.execute(
-                f"INSERT INTO main.{table} SELECT * REPLACE ({quoted(recording_id)} AS recording_id, "
-                f"{quoted(batch.batch_id)} AS batch_id) FROM one.{table}"
-            )
+        with all_or_nothing(con):
+            for table in RECORDING_TABLES:  # of two copies of a folder, the one with more rows
+                con.execute(f"DELETE FROM main.{table} WHERE recording_id = {quoted(recording_id)}")
+                con.execute(
+                    f"INSERT INTO main.{table} SELECT * REPLACE ({quoted(recording_id)} AS recording_id, "
+                    f"{quoted(batch.batch_id)} AS batch_id) FROM one.{table}"
+                )
     except _Refused as refusal:
         return RecordingRow(folder, "rejected", reason=str(refusal))
     except duckdb.Error as error:
-        return RecordingRow(folder, "rejected", reason=f"DuckDB cannot read it: {str(error).splitlines()[0]}")
+        return RecordingRow(folder, "rejected", reason=f"DuckDB cannot read it: {first_line(error)}")
+    except Exception as error:
+        return RecordingRow(folder, "rejected", reason=unforeseen(error))
     known[recording_id] = state, n_rows
     status = "ok" if state == COMPLETE else "partial"
     reason = None if state == COMPLETE else _SAYS[state]

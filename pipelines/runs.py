@@ -14,9 +14,10 @@ import duckdb
 
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import RUN_MARK, Batch
+from pipelines.lake.rows import all_or_nothing, unforeseen
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import Catalog, load_catalog
-from pipelines.sqltext import file_list, quoted
+from pipelines.sqltext import file_list, first_line, quoted
 
 RUN_TABLES = (
     RUN_MARK,
@@ -92,14 +93,17 @@ def _add(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path, batch: 
         run_id = _read(con, catalog, folder)
         if con.execute(f"SELECT run_id FROM {RUN_MARK} WHERE run_id = {quoted(run_id)}").fetchall():
             return RunRow(folder, "known", run_id, seconds=time.perf_counter() - started)
-        for table in RUN_TABLES:
-            chosen = f"SELECT * REPLACE ({quoted(run_id)} AS run_id, {quoted(batch.batch_id)} AS batch_id)"
-            con.execute(f"INSERT INTO main.{table} {chosen} FROM one.{table}")
+        with all_or_nothing(con):
+            for table in RUN_TABLES:
+                chosen = f"SELECT * REPLACE ({quoted(run_id)} AS run_id, {quoted(batch.batch_id)} AS batch_id)"
+                con.execute(f"INSERT INTO main.{table} {chosen} FROM one.{table}")
         n_timings = con.execute("SELECT count(*) FROM one.schedule_task_timings").fetchall()[0][0]
     except RunRejected as rejection:
         return RunRow(folder, "rejected", reason=str(rejection))
     except duckdb.Error as error:
-        return RunRow(folder, "rejected", reason=f"DuckDB cannot read it: {str(error).splitlines()[0]}")
+        return RunRow(folder, "rejected", reason=f"DuckDB cannot read it: {first_line(error)}")
+    except Exception as error:
+        return RunRow(folder, "rejected", reason=unforeseen(error))
     return RunRow(folder, "ok", run_id, n_timings, time.perf_counter() - started)
 
 

@@ -10,9 +10,23 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from pipelines.paths import utf8_path
+
+
+def as_text(value: str) -> str:
+    """A text that can be encoded: lone surrogates, which file names and JSON may bring, as escapes."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the lines below that show the query."""
+    return as_text(next(iter(str(error).splitlines()), ""))
+
 
 def quoted(value: str | Path) -> str:
-    """A SQL text literal."""
+    """A SQL text literal. Raises UnusablePath for a path that DuckDB cannot open."""
+    if isinstance(value, Path):
+        value = utf8_path(value)
     # A NUL would end the statement: DuckDB reads it as a C string.
     parts = ["'" + part.replace("'", "''") + "'" for part in str(value).split("\0")]
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"

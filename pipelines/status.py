@@ -14,10 +14,11 @@ from typing import Any
 
 import duckdb
 
-from pipelines.inbox import Accounts, Inbox, look, shown_path, told, waiting
+from pipelines.inbox import Accounts, Inbox, look, told, waiting
 from pipelines.lake.layout import ANALYST, REJECTS, Batch, table_files
 from pipelines.lake.publish import is_published
 from pipelines.lake.store import Lake
+from pipelines.paths import path_text
 from pipelines.sqltext import file_list, quoted
 
 DAY = timedelta(days=1)
@@ -78,7 +79,7 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
     for part in (_commits, _rejects, _runs, _disk, _published):
         _told_by(found, part, lake, accounts, now)
     if inbox is not None:
-        found.inbox = shown_path(inbox)
+        found.inbox = path_text(inbox)
         _told_by(found, lambda *args: _inbox(*args, inbox), lake, accounts, now)
     found.wrong += _over(found, limits)
     return found
@@ -95,7 +96,7 @@ def _commits(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
     batches = lake.all_batches()
     found.batches = len(batches)
     found.traces = len(accounts.traces(lake))
-    found.wrong += [f"{shown_path(path)} cannot be read: see tracelake check" for path in accounts.broken[:5]]
+    found.wrong += [f"{path_text(path)} cannot be read: see tracelake check" for path in accounts.broken[:5]]
     if batches:
         at = _moment(max(batches))
         found.last_commit, found.idle_seconds = f"{at:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - at.timestamp())
@@ -156,10 +157,10 @@ def _published(found: Status, lake: Lake, accounts: Accounts, now: float) -> Non
 
 def _inbox(found: Status, lake: Lake, accounts: Accounts, now: float, folder: Path) -> None:
     if not folder.is_dir():
-        found.wrong.append(f"the watched folder {shown_path(folder)} is no folder here")
+        found.wrong.append(f"the watched folder {path_text(folder)} is no folder here")
         return
     inbox: Inbox = look(folder)
-    found.passed_over = {shown_path(path): why for path, why in inbox.passed_over.items()}
+    found.passed_over = {path_text(path): why for path, why in inbox.passed_over.items()}
     closed = {path: why for path, why in inbox.passed_over.items() if why.startswith("cannot")}
     if closed:
         found.wrong.append(told(closed))

@@ -29,9 +29,10 @@ def ingest(
     from pipelines.ingest import ingest as ingest_files
     from pipelines.lake import Lake
     from pipelines.lake.publish import publish
+    from pipelines.paths import total_size
 
     files = expand(paths)
-    size = sum(path.stat().st_size for path in files if path.is_file())
+    size = total_size(files)
     with progress(size, "reading") as advance:
         report = ingest_files(files, Lake(lake), job, on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
     publish(Lake(lake))

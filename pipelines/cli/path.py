@@ -277,12 +277,13 @@ def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
     """Read the execution trace that was given, or that lies beside the trace, and join it to the operators."""
     from pipelines.execution import load_execution
     from pipelines.execution.beside import NoExecutionTrace, execution_trace_beside
+    from pipelines.paths import text_path
     from pipelines.sqltext import quoted
     from pipelines.traces import TraceRejected
 
     path, rank = con.execute(f"SELECT path, rank FROM traces WHERE trace_id = {quoted(trace_id)}").fetchone()
     try:
-        file = given or execution_trace_beside(Path(path), rank)
+        file = given or execution_trace_beside(text_path(path), rank)
         with progress(None, f"reading {file.name}") as advance:
             load_execution(con, file, trace_id, on_bytes=advance)
     except NoExecutionTrace as error:

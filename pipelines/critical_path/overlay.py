@@ -16,6 +16,8 @@ from typing import Any
 import duckdb
 
 from pipelines.critical_path.chrome import open_trace, step_times, trace_event, with_critical
+from pipelines.paths import path_text
+from pipelines.traces import base_of
 
 PREFIX = "overlaid_critical_path_"
 """What the file's name begins with, as in HTA."""
@@ -107,7 +109,7 @@ def write_overlay(
     row = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
     if row is None:
         raise ValueError(f"there is no trace {trace_id}")
-    name = source.name if source else Path(row[0]).name if row[0] else f"{trace_id}.json.gz"
+    name = path_text(source.name) if source else Path(row[0]).name if row[0] else f"{trace_id}.json.gz"
     metadata, base_ns = _with_base(con, trace_id, (row[1] or "{}").strip())
     of = {"trace_id": trace_id, "window_id": window_id}
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -138,10 +140,7 @@ def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> 
     """
     given = json.loads(metadata).get("baseTimeNanoseconds")
     if given is not None:
-        try:
-            return metadata, int(given)
-        except (TypeError, ValueError):
-            return metadata, 0
+        return metadata, base_of({"baseTimeNanoseconds": given})
     first, fractions = con.execute(
         "SELECT min(ts_ns), bool_or(ts_ns % 1000 <> 0 OR dur_ns % 1000 <> 0) FROM events "
         "WHERE trace_id = ? AND ph = 'X'",

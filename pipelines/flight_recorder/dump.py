@@ -124,9 +124,9 @@ def is_dump(path: Path) -> bool:
 
     What is no regular file, or cannot be read, is none.
     """
-    if not path.is_file():
-        return False
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             head = file.read(_HEAD)
             if head[:1] == b"\x80":

@@ -16,9 +16,10 @@ from pipelines.flight_recorder.rows import dump_rows, entry_rows, verdict_rows
 from pipelines.flight_recorder.verdicts import judge
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import DUMP_MARK, DUMP_TABLES, Batch
-from pipelines.lake.rows import create_empty, insert_rows
+from pipelines.lake.rows import all_or_nothing, create_empty, insert_rows, unforeseen
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
+from pipelines.paths import path_text
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
     """The dumps among the files by folder. One that came alone brings the others of its folder: they are one set."""
     folders = dict.fromkeys(path.parent for path in files if is_dump(path))
     return {
-        folder: [path for path in sorted(folder.iterdir()) if path.name[:1] != "." and path.is_file() and is_dump(path)]
+        folder: [path for path in sorted(folder.iterdir()) if path.name[:1] != "." and is_dump(path)]
         for folder in folders
     }
 
@@ -74,20 +75,25 @@ def _add(
             dumps.append(read_dump(path))
         except (DumpError, OSError) as error:
             rejected.append(SetRow(path, "rejected", reason=str(error)))
+        except Exception as error:
+            rejected.append(SetRow(path, "rejected", reason=unforeseen(error)))
     if not dumps:
         return rejected
     set_id = content_id(dumps)
     if set_id in known:
         return [SetRow(folder, "known", set_id, seconds=time.perf_counter() - started), *rejected]
+    common = {"set_id": set_id, "batch_id": batch.batch_id}
+    of_set = {**common, "job": job, "folder": path_text(folder.absolute()), "ingested_at": datetime.now(UTC)}
     try:
         verdict = judge(dumps)
+        with all_or_nothing(con):
+            insert_rows(con, DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
+            insert_rows(con, "flight_recorder_entries", [{**row, **common} for row in entry_rows(dumps)])
+            insert_rows(con, "flight_recorder_verdicts", [{**row, **common} for row in verdict_rows(verdict)])
     except DumpError as error:
         return [SetRow(folder, "rejected", seconds=time.perf_counter() - started, reason=str(error)), *rejected]
-    common = {"set_id": set_id, "batch_id": batch.batch_id}
-    of_set = {**common, "job": job, "folder": str(folder.absolute()), "ingested_at": datetime.now(UTC)}
-    insert_rows(con, DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
-    insert_rows(con, "flight_recorder_entries", [{**row, **common} for row in entry_rows(dumps)])
-    insert_rows(con, "flight_recorder_verdicts", [{**row, **common} for row in verdict_rows(verdict)])
+    except Exception as error:
+        return [SetRow(folder, "rejected", seconds=time.perf_counter() - started, reason=unforeseen(error)), *rejected]
     known.add(set_id)
     n_entries = sum(len(dump.entries) for dump in dumps)
     return [SetRow(folder, "ok", set_id, n_entries, time.perf_counter() - started), *rejected]

@@ -12,6 +12,7 @@ from pipelines.flight_recorder.calls import is_over
 from pipelines.flight_recorder.dump import Dump, Entry, Group
 from pipelines.flight_recorder.groups import place
 from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
+from pipelines.paths import path_text
 
 Row = dict[str, Any]
 
@@ -24,7 +25,7 @@ def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
     return [
         {
             "rank": dump.rank,
-            "path": str(dump.path.absolute()),
+            "path": path_text(dump.path.absolute()),
             "version": dump.version,
             "comm_lib_version": dump.comm_lib_version,
             "n_entries": len(dump.entries),

@@ -30,7 +30,7 @@ from pipelines.lake.layout import (
     table_file,
     table_files,
 )
-from pipelines.paths import UnusablePath, local_path
+from pipelines.paths import UnusablePath, local_path, utf8_path
 from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
@@ -42,7 +42,7 @@ class Lake:
 
     def __init__(self, root: str | Path) -> None:
         """Nothing is made yet. Raises UnusablePath for a URL, a file and a link that leads nowhere."""
-        self.root = local_path(root).absolute()
+        self.root = utf8_path(local_path(root).absolute())
         if self.root.exists() and not self.root.is_dir():
             raise UnusablePath(f"{root}: is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():

@@ -11,6 +11,7 @@ from pipelines.critical_path.overlay import PREFIX as OVERLAY
 from pipelines.execution.beside import looks_like_execution_trace
 from pipelines.ingest import expand, ingest
 from pipelines.lake.store import Lake
+from pipelines.paths import path_text, text_path
 from pipelines.traces import TraceRejected
 
 Files = Mapping[int, str | Path] | Iterable[str | Path] | str | Path
@@ -60,13 +61,13 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
         raise rejections[0]
     for rejection in rejections:
         # Execution traces lie beside profiler traces: they are read where they are asked for.
-        if not looks_like_execution_trace(Path(rejection.path)):
+        if not looks_like_execution_trace(text_path(rejection.path)):
             warnings.warn(f"left out: {rejection}", stacklevel=5)
     if not found:
         raise TraceNotFound(f"there are no trace files in {folder or 'the files given'}")
-    if wrong := [str(file) for _, file in by_rank if str(file) not in found]:
+    if wrong := [text for _, file in by_rank if (text := path_text(file)) not in found]:
         raise TraceNotFound(f"{wrong[0]} is a folder: give one file a rank")
-    ranked = [replace(found[str(file)], rank=rank) for rank, file in by_rank]
+    ranked = [replace(found[path_text(file)], rank=rank) for rank, file in by_rank]
     return sorted(ranked or {trace.trace_id: trace for trace in found.values()}.values(), key=_order)
 
 

@@ -5,6 +5,7 @@ tokenising (strings and brackets), never by searching: a string may contain `"tr
 """
 
 import json
+import math
 import re
 
 from pipelines.traces.mend import Hopeless, mend_object
@@ -19,6 +20,7 @@ _COLON = re.compile(rb"\s*:\s*")
 _SCALAR = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
 # A `]` that may close the array: after an entry (or as the empty array's), before the end or another top-level key.
 _END = re.compile(rb'\}(\s*,?\s*)\](?=\s*(?:\}?\s*\Z|,\s*"|,\s*\}))')
+_LONGEST_NUMBER = 300  # digits; Python refuses to read whole numbers of thousands
 _EMPTY = re.compile(rb"\A\s*\]")
 
 
@@ -151,23 +153,35 @@ def members(text: bytes, counter: FindingCounter) -> dict:
     if "\ufffd" in source:
         counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")
     try:
-        return _load(source)
+        return _load(source, counter)
     except (ValueError, RecursionError):
         try:
             mended, end = mend_object(source, 0, counter, "the metadata")
             if source[end:].strip():
                 raise Hopeless(end, "text after the last member")
-            return _load(mended)
+            return _load(mended, counter)
         except (Hopeless, ValueError, RecursionError):
             counter.add("unreadable_metadata", 1, "the metadata")
             return {}
 
 
-def _load(source: str) -> dict:
-    found = json.loads(source, parse_constant=_no_constant)
+def _load(source: str, counter: FindingCounter) -> dict:
+    unusable: list[str] = []
+
+    def number(text: str) -> int | float | None:
+        """None for what is no number of any column, nor of JSON once it is written again."""
+        if len(text) <= _LONGEST_NUMBER:
+            found = int(text) if text.lstrip("-").isdigit() else float(text)
+            if math.isfinite(found):
+                return found
+        unusable.append(text)
+        return None
+
+    found = json.loads(source, parse_constant=_no_constant, parse_float=number, parse_int=number)
     if re.search(r"\\u[dD][89a-fA-F]", source):
         json.dumps(found, ensure_ascii=False).encode("utf-8")  # UnicodeEncodeError (a ValueError): a lone surrogate
     found.pop("traceEvents", None)
+    counter.add("unusable_number", len(unusable), "the metadata")
     return found
 
 

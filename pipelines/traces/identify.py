@@ -1,5 +1,6 @@
 """What a file is when it is no profiler trace, in words for the person who gave it."""
 
+import os
 import re
 from pathlib import Path
 
@@ -25,6 +26,10 @@ def identify_path(path: Path) -> str | None:
     except UnusablePath as error:
         return str(error)
     if path.is_dir():
+        try:
+            os.scandir(path).close()
+        except OSError as error:
+            return f"the folder cannot be listed: {error.strerror}"
         return "a folder: give its trace files, or the folder to `tracelake ingest`"
     if not path.exists():
         return "there is no such file"

@@ -18,6 +18,7 @@ import duckdb
 from pipelines.sqltext import quoted
 from pipelines.traces.envelope import MAX_METADATA_BYTES, Head, NotATrace, suffix
 from pipelines.traces.identify import identify_path, identify_text
+from pipelines.traces.numbers import base_time
 from pipelines.traces.record import Finding, FindingCounter, TraceRejected
 from pipelines.traces.repair import read_stretch
 from pipelines.traces.scan import Scan, scan, stamp_of
@@ -100,9 +101,9 @@ class TraceReader:
         self.metadata = {**self._before, **pieces.after}
         self._note_damage(cutter.source)
 
-    def add_finding(self, check: str, n: int) -> None:
-        """Count something that only the events themselves tell."""
-        self._found.add(check, n)
+    def add_finding(self, check: str, n: int, place: str = "") -> None:
+        """Count something that only the events themselves, or the whole file, tell."""
+        self._found.add(check, n, place)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -260,8 +261,5 @@ def _has_no_number(data: bytes) -> bool:
 
 
 def base_of(metadata: dict[str, Any]) -> int:
-    """baseTimeNanoseconds, 0 where there is none."""
-    try:
-        return int(metadata.get("baseTimeNanoseconds") or 0)
-    except (TypeError, ValueError):
-        return 0
+    """baseTimeNanoseconds, 0 where there is none that can be used."""
+    return base_time(metadata) or 0

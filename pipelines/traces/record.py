@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from pipelines.paths import path_text
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -42,6 +44,10 @@ class TraceRejected(Exception):
     """A file that does not go in. `byte_offset` counts unpacked bytes; None where no place is to blame."""
 
     def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
+        try:
+            path.encode()
+        except UnicodeEncodeError:  # the name holds bytes that are no UTF-8
+            path = path_text(path)
         place = "" if byte_offset is None else f", byte {byte_offset}"
         super().__init__(f"{path}{place}: {reason}")
         self.path = path
@@ -56,6 +62,8 @@ SEVERITY = {
     "truncated": "error",
     "unreadable_event": "error",
     "time_not_a_number": "error",
+    "time_out_of_range": "error",
+    "unusable_number": "warning",
     "trailing_text": "warning",
     "unreadable_metadata": "warning",
     "dropped_key": "warning",
@@ -84,6 +92,8 @@ MEANING = {
     "unreadable_metadata": "top-level keys outside traceEvents cannot be read",
     "dropped_key": "top-level event keys that differ from another key only in case were left out",
     "time_not_a_number": "ts or dur that is no number became NULL",
+    "time_out_of_range": "times before 1824 or after 2115, and durations over 104 days, became NULL",
+    "unusable_number": "numbers of the metadata or the file's name that are none, or too large, were left out",
     "sub_nanosecond_time": "times finer than a nanosecond were rounded, halves away from zero",
     "negative_duration": "events with a negative duration",
     "unmatched_begin": "B events without their E",

@@ -19,11 +19,11 @@ from assets.common import PROCESS_TAG
 from dagster_project import sensors
 from dagster_project.sensors import trace_file_sensor, wait_seconds
 from dagster_project.under_way import START_SECONDS
-from pipelines.inbox import shown_path
 from pipelines.ingest import ingest, reject_files
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.lake.settled import SETTLED, forget_missing, settled
+from pipelines.paths import path_text
 from pipelines.processes import is_alive, this_process
 from tests.dagster.conftest import age, write_trace
 
@@ -202,8 +202,7 @@ def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(world: World, mo
 
     monkeypatch.setattr(pipelines.inbox.os, "scandir", scandir)
     (request,) = world.tick()
-    assert config(request)["files"] == [str(good)]
-    assert config(request)["encoded_files"] == [f"{world.inbox}/rank1%FF.json"]
+    assert config(request)["files"] == [str(good), f"{world.inbox}/rank1\\xff.json"]
     json.dumps(request.run_config, ensure_ascii=False).encode()
     assert world.tick() == []
     for name in ("locked", "linked", "lost", "pipe"):
@@ -311,7 +310,7 @@ def test_every_file_ends_once_in_traces_or_rejects(world: World, seed: int) -> N
             run.communicate()
     assert "no new files" in world.reason
     ended = world.column("traces", "path") + world.column("rejects", "path")
-    assert sorted(ended) == sorted(shown_path(path) for path in (*good, *poison))
+    assert sorted(ended) == sorted(path_text(path) for path in (*good, *poison))
     assert len(world.column("traces", "path")) == len(good)
     assert not kills
     reasons = dict(zip(world.column("rejects", "path"), world.column("rejects", "reason"), strict=True))

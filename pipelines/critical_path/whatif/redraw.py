@@ -12,6 +12,7 @@ from pipelines.critical_path.graph import Ints
 from pipelines.critical_path.overlay import write_overlay
 from pipelines.critical_path.whatif.compare import Path
 from pipelines.critical_path.whatif.times import Clock, new_times
+from pipelines.paths import path_text
 from pipelines.sqltext import quoted
 
 PREFIX = "what_if_"
@@ -57,7 +58,7 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
     """
     of = path.window
     stored = con.execute("SELECT path FROM traces WHERE trace_id = ?", [of.trace_id]).fetchall()
-    name = source.name if source else FilePath(stored[0][0] or f"{of.trace_id}.json.gz").name
+    name = path_text(source.name) if source else FilePath(stored[0][0] or f"{of.trace_id}.json.gz").name
     database, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
     here = f'"{database}"."{schema}"'
     values = {

@@ -18,7 +18,7 @@ from pipelines.fleet.straggler.sizes import meta_file, meta_names
 from pipelines.fleet.straggler.whatif import WhatIf, what_if
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import JOB_MARK, JOB_TABLES, Batch
-from pipelines.lake.rows import create_empty, insert_rows
+from pipelines.lake.rows import all_or_nothing, create_empty, insert_rows, unforeseen
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
 
@@ -81,12 +81,15 @@ def _add(con: duckdb.DuckDBPyConnection, path: Path, batch: Batch, known: set[st
         if job_id in known:
             return JobRow(path, "known", job_id, seconds=time.perf_counter() - started)
         found = what_if(read_job(path))
+        with all_or_nothing(con):
+            for table, rows in _tables(found, name).items():
+                insert_rows(con, table, [{**row, "job_id": job_id, "batch_id": batch.batch_id} for row in rows])
     except JobRejected as rejection:
         return JobRow(path, "rejected", seconds=time.perf_counter() - started, reason=str(rejection))
     except OSError as error:
         return JobRow(path, "rejected", seconds=time.perf_counter() - started, reason=f"cannot be read: {error}")
-    for table, rows in _tables(found, name).items():
-        insert_rows(con, table, [{**row, "job_id": job_id, "batch_id": batch.batch_id} for row in rows])
+    except Exception as error:
+        return JobRow(path, "rejected", seconds=time.perf_counter() - started, reason=unforeseen(error))
     known.add(job_id)
     return JobRow(path, "ok", job_id, found.job.n_ops, time.perf_counter() - started)
 

@@ -23,7 +23,7 @@ def is_job_file(path: Path) -> bool:
         return False
     try:
         return {"optype", "dp_rank", "stage"} <= set(pq.read_schema(path).names)
-    except (OSError, ArrowException):
+    except (OSError, ArrowException, ValueError):  # ValueError: a path that is no UTF-8
         return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.fleet.straggler.whatif import Part, WhatIf
+from pipelines.paths import path_text
 
 Row = dict[str, Any]
 
@@ -15,7 +16,7 @@ def job_row(found: WhatIf) -> Row:
     sizes = {name: getattr(meta, name) for name in ("dp", "dsp", "pp", "tp", "vpp", "world_size")}
     return {
         "job": meta.name,
-        "path": str(job.path.absolute()),
+        "path": path_text(job.path.absolute()),
         **sizes,
         "n_steps": len(job.steps),
         "n_ops": job.n_ops,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.fleet.straggler.job import JobMeta, JobRejected
+from pipelines.paths import path_text
 
 SIZES = ("dp_size", "dsp_size", "pp_size", "tp_size", "vpp_size", "world_size")
 
@@ -41,7 +42,9 @@ def read_meta(path: Path) -> JobMeta:
         raise JobRejected(
             f"{path}: world_size is {world}, but dp·dsp·pp·tp is {dp * dsp * pp * tp}; correct one of them"
         )
-    return JobMeta(str(found.get("trial_name") or path.stem.removeprefix("meta-")), dp, dsp, pp, tp, vpp, world)
+    return JobMeta(
+        str(found.get("trial_name") or path_text(path.stem.removeprefix("meta-"))), dp, dsp, pp, tp, vpp, world
+    )
 
 
 def _size(path: Path, found: dict[Any, Any], key: str) -> int:
