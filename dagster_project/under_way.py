@@ -44,3 +44,12 @@ def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
     for record in instance.get_run_records(dg.RunsFilter(job_name=job), limit=_LAST_RUNS):
         newest.setdefault(record.dagster_run.tags.get(PARTITION_TAG, ""), record)
     return [r for day, r in newest.items() if day and r.dagster_run.status == dg.DagsterRunStatus.FAILURE]
+
+
+def fail_lost(instance: dg.DagsterInstance, before: float) -> None:
+    """Mark runs as failed that nothing works on since a moment (s since 1970): those of a UI that was killed."""
+    statuses = [status for status in IN_PROGRESS_RUN_STATUSES if status != dg.DagsterRunStatus.QUEUED]
+    for record in instance.get_run_records(dg.RunsFilter(statuses=statuses)):
+        process = record.dagster_run.tags.get(PROCESS_TAG)
+        if record.update_timestamp.timestamp() < before and not (process and is_alive(process)):
+            instance.report_run_failed(record.dagster_run, "the Dagster that started it has ended")
