@@ -21,6 +21,8 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning)
 DAYS = dg.DailyPartitionsDefinition(start_date="2025-01-01", timezone="UTC", end_offset=1)
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
+PROCESS_TAG = "tracelake/process"
+"""Tag of a run: which process works on it, so that one that was killed can be told."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
 

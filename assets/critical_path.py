@@ -8,6 +8,7 @@ import duckdb
 
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
 from pipelines.critical_path.overlay import PREFIX, write_overlay
+from pipelines.ingest import LAKE_ERRNOS
 from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS, table_file
 from pipelines.lake.store import quoted
@@ -35,12 +36,16 @@ def python_spec(name: str) -> dg.AssetSpec:
 def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
     """One Perfetto file a trace: its critical path as a track of its own, with an arrow an edge.
 
-    A file that is newer than the path it shows is left as it is.
+    A file that is newer than the path it shows is left as it is. A batch whose path is not computed yet is left to the
+    run that it came with, which may be at it at this moment.
     """
     started = time.perf_counter()
-    rows, written = [], 0
+    rows, failed, written, without_path = [], [], 0, 0
     for batch in Span.of(context).batches(lake):
-        changed = table_file(lake.root, "critical_path", batch).stat().st_mtime
+        changed = _changed(table_file(lake.root, "critical_path", batch))
+        if changed is None:
+            without_path += 1
+            continue
         with duckdb.connect() as con:
             for table in ("traces", "events", "critical_path"):
                 con.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(table_file(lake.root, table, batch))})")
@@ -49,15 +54,32 @@ def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> 
                 files = [path for path in folder.glob(f"{PREFIX}*") if path.stat().st_mtime >= changed]
                 if not files:
                     context.log.info(f"overlay {source}")
-                    files = [write_overlay(con, trace_id, None, folder)]
+                    try:
+                        files = [write_overlay(con, trace_id, None, folder)]
+                    except (ValueError, OSError, duckdb.DataError) as error:
+                        if getattr(error, "errno", None) in LAKE_ERRNOS:
+                            raise
+                        # This trace's fault (such as a name that leaves no room for the prefix): the others go on.
+                        failed.append((trace_id, source, str(error)))
+                        continue
                     written += 1
                 rows.append((trace_id, Path(source).name, str(files[0])))
     return dg.MaterializeResult(
         metadata={
             "files": len(rows),
             "written": written,
+            "batches_without_path": without_path,
+            "failed": dg.MetadataValue.md(markdown_table(["trace", "of", "why"], failed[:50], width=400)),
             "seconds": time.perf_counter() - started,
             "path": dg.MetadataValue.path(lake.root / OVERLAYS),
             "overlays": dg.MetadataValue.md(markdown_table(["trace", "of", "open in Perfetto"], rows[:50], width=400)),
         }
     )
+
+
+def _changed(path: Path) -> float | None:
+    """When a table's file was put in place; None where it is not there (yet, or no more)."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return None

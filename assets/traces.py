@@ -8,12 +8,15 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.common import DAYS, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
-from pipelines.ingest import IngestReport, expand, ingest
+from assets.common import DAYS, PROCESS_TAG, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
+from pipelines.inbox import look
+from pipelines.ingest import IngestReport, ingest
+from pipelines.isolated import ingest_isolated
 from pipelines.lake import Lake
 from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
 from pipelines.paths import path_text, text_path
+from pipelines.processes import this_process
 
 INBOX = "TRACELAKE_INBOX"
 LAKE_TABLES = [
@@ -21,28 +24,22 @@ LAKE_TABLES = [
 ]
 
 
+def watched_folder() -> Path | None:
+    """The folder that `TRACELAKE_INBOX` names; None where it names none that is here."""
+    named = os.environ.get(INBOX)
+    return Path(named) if named and Path(named).is_dir() else None
+
+
 def inbox_files() -> dict[Path, str]:
     """The files in the watched folder, each with what tells one content from the next: size and time of change."""
-    folder = os.environ.get(INBOX)
-    states = {}
-    for path in expand([folder]) if folder and Path(folder).is_dir() else []:
-        try:
-            stat = path.stat()
-        except FileNotFoundError:  # moved away meanwhile
-            continue
-        except OSError:  # ingestion rejects it by name
-            states[path.absolute()] = "0:0"
-            continue
-        states[path.absolute()] = f"{stat.st_size}:{stat.st_mtime_ns}"
-    return states
+    folder = watched_folder()
+    return look(folder).files if folder else {}
 
 
-def without_files() -> str:
-    """Why the watched folder has no files."""
-    folder = os.environ.get(INBOX)
-    if not folder:
-        return f"{INBOX} is not set: it names the folder to watch"
-    return f"{INBOX}={folder} holds no files" if Path(folder).is_dir() else f"{INBOX}={folder} is no folder here"
+def no_inbox() -> str:
+    """Why there is no watched folder."""
+    named = os.environ.get(INBOX)
+    return f"{INBOX}={named} is no folder here" if named else f"{INBOX} is not set: it names the folder to watch"
 
 
 def batch_hash(states: dict[Path, str]) -> str:
@@ -64,10 +61,14 @@ def trace_files() -> dg.ObserveResult:
 
 
 class IngestConfig(dg.Config):
-    """Which files a run takes in, as `path_text` gives their names; without `files`, those in the watched folder."""
+    """Which files a run takes in, as `path_text` gives their names; without `files`, those in the watched folder.
+
+    `isolate`: read them in processes of their own, so that one which kills its process is rejected and the others go in.
+    """
 
     files: list[str] | None = None
     job: str | None = None
+    isolate: bool = False
 
 
 @dg.multi_asset(
@@ -83,13 +84,13 @@ def lake_tables(
 
     A batch belongs to the day it comes in: without named files, a run of earlier days reports what came in then.
     """
+    context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
     span = Span.of(context)
-    watched = [path_text(path) for path in inbox_files()] if today() in span.days or not span.days else []
-    files = watched if config.files is None else config.files
+    watched = list(inbox_files()) if today() in span.days or not span.days else []
+    files = watched if config.files is None else [text_path(name) for name in config.files]
     started = time.perf_counter()
-    report = ingest(
-        map(text_path, files), lake, job=config.job, on_file=lambda row: context.log.info(f"{row.status} {row.path}")
-    )
+    take_in = ingest_isolated if config.isolate else ingest
+    report = take_in(files, lake, config.job, lambda row: context.log.info(f"{row.status} {row.path}"))
     seconds = time.perf_counter() - started
     for name in LAKE_TABLES:
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}

@@ -10,8 +10,9 @@ from assets.regressions import no_regression
 from assets.schedule import schedule_runs, view_assets
 from assets.traces import lake_tables, trace_files
 from dagster_project.jobs import analyse, ingest_and_analyse, retention, schedule_benchmark
+from dagster_project.old_runs import old_runs_sensor
 from dagster_project.resources import LakeResource
-from dagster_project.sensors import daily, new_trace_files
+from dagster_project.sensors import daily, trace_file_sensor
 
 
 def definitions(lake_path: str = "") -> dg.Definitions:
@@ -20,7 +21,7 @@ def definitions(lake_path: str = "") -> dg.Definitions:
         assets=[trace_files, *rule_assets(), lake_tables, models, overlay, captures, schedule_runs, *view_assets()],
         asset_checks=[checks, no_regression],
         jobs=[ingest_and_analyse, analyse, schedule_benchmark, retention],
-        sensors=[new_trace_files],
+        sensors=[trace_file_sensor(lake_path), old_runs_sensor(lake_path)],
         schedules=[daily],
         resources={"lake": LakeResource(path=lake_path)},
         # A process a step costs 4 to 10 s each; the work is parallel inside DuckDB.

@@ -8,15 +8,20 @@ from assets.models import models
 from assets.retention import retire_batches
 from assets.schedule import schedule_runs
 
+# Runs with it queue behind each other: see dagster.yaml.
+WRITES = {"tracelake/writes": "lake"}
+
 ingest_and_analyse = dg.define_asset_job(
     "ingest_and_analyse",
     selection=dg.AssetSelection.all() - dg.AssetSelection.assets(schedule_runs),
     description="Trace files → lake → models → critical path → overlay → captures, for one ingest day.",
+    tags=WRITES,
 )
 analyse = dg.define_asset_job(
     "analyse",
     selection=dg.AssetSelection.assets(models, overlay, captures),
     description="Bring the models and overlays of a day, and the tables of captures, up to date: after a change under sql/.",
+    tags=WRITES,
 )
 schedule_benchmark = dg.define_asset_job(
     "schedule_benchmark",
@@ -26,7 +31,8 @@ schedule_benchmark = dg.define_asset_job(
 
 
 @dg.job(
-    description="Old batches leave the lake, after a time of grace; a dry run unless its configuration says otherwise."
+    description="Old batches leave the lake, after a time of grace; a dry run unless its configuration says otherwise.",
+    tags=WRITES,
 )
 def retention() -> None:
     """One step."""

@@ -9,6 +9,11 @@ from pipelines.lake import Lake
 LAKE = "TRACELAKE_LAKE"
 
 
+def lake_folder(path: str = "") -> str:
+    """The lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
+    return path or os.environ.get(LAKE) or "lake"
+
+
 class LakeResource(dg.ConfigurableResource[Lake]):
     """The lake in folder `path`; without one, the folder in TRACELAKE_LAKE, or `./lake`. Holds nothing open."""
 
@@ -16,4 +21,4 @@ class LakeResource(dg.ConfigurableResource[Lake]):
 
     def create_resource(self, context: dg.InitResourceContext) -> Lake:
         """Called once a run."""
-        return Lake(self.path or os.environ.get(LAKE) or "lake")
+        return Lake(lake_folder(self.path))

@@ -1,38 +1,194 @@
-"""What starts runs: new files in the watched folder, and once a day whatever was missed."""
+"""What starts runs: files in the watched folder that the lake does not account for, runs that failed, and once a day all."""
+
+from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import duckdb
 
 from assets.common import today
-from assets.traces import INBOX, batch_hash, inbox_files, without_files
+from assets.traces import INBOX, batch_hash, no_inbox, watched_folder
 from dagster_project.jobs import ingest_and_analyse
+from dagster_project.resources import lake_folder
+from dagster_project.under_way import PARTITION_TAG, failed_last, under_way
+from pipelines.inbox import Accounts, look, told, waiting
+from pipelines.lake import Lake
 from pipelines.paths import path_text
 
 QUIET_SECONDS = 5.0
+MAX_FILES = 1000
+"""Files that one run takes at most; the others wait for the next."""
+FIRST_WAIT_SECONDS = 30.0
+LONGEST_WAIT_SECONDS = 3600.0
+MAX_REPEATS = 3
+"""Runs for a day whose newest run failed with no file waiting: so often, then a person must look."""
+REPEAT_TAG = "tracelake/repeat"
+_NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error)
 
 
-@dg.sensor(job=ingest_and_analyse, minimum_interval_seconds=30)
-def new_trace_files(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-    """All new or changed files of `TRACELAKE_INBOX` that have been quiet for some seconds → one batch → one run."""
-    states = inbox_files()
-    requested: dict[str, str] = json.loads(context.cursor or "{}")
-    before = time.time_ns() - int(QUIET_SECONDS * 1e9)
-    # A file that is still being written has a young time of change; the next tick takes it.
-    quiet = {path: state for path, state in states.items() if int(state.split(":")[1]) < before}
-    new = {path: state for path, state in quiet.items() if requested.get(path_text(path)) != state}
-    if not new:
-        return dg.SkipReason(f"no new files in {INBOX}" if states else without_files())
-    kept = {path: state for path, state in requested.items() if path in {path_text(p) for p in states}}
-    files = [path_text(path) for path in sorted(new)]
-    run = dg.RunRequest(
-        run_key=batch_hash(new),
-        partition_key=today(),
-        run_config={"ops": {"ingest": {"config": {"files": files}}}},
-        tags={"tracelake/files": str(len(files))},
+@dataclass(frozen=True)
+class Asked:
+    """A file that a run was asked to take in: its state then, how often, and when last (s since 1970)."""
+
+    state: str
+    tries: int
+    at: float
+
+    def is_due(self, now: float) -> bool:
+        """The last run had its time; after each failure it is given twice as long, an hour at most."""
+        return now >= self.at + wait_seconds(self.tries)
+
+
+def wait_seconds(tries: int) -> float:
+    """How long after the n-th try the next may come."""
+    return min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(tries - 1, 20))
+
+
+@dataclass
+class _Tick:
+    """What one look at the folder and the lake found."""
+
+    waiting: dict[Path, str]
+    asked: dict[str, Asked]
+    remarks: list[str] = field(default_factory=list)
+
+    def tries(self, path: Path) -> int:
+        asked = self.asked.get(str(path))
+        return asked.tries if asked and asked.state == self.waiting[path] else 0
+
+    def due(self, now: float) -> list[Path]:
+        """The files to ask for now, those that no run has failed with first."""
+        ready = [p for p in self.waiting if not self.tries(p) or self.asked[str(p)].is_due(now)]
+        return sorted(ready, key=lambda path: (self.tries(path), path))[:MAX_FILES]
+
+
+def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
+    """The sensor of the watched folder for the lake in `lake_path`; without one, for that of LakeResource."""
+    accounts = Accounts()  # of batches that an earlier tick has read
+
+    @dg.sensor(
+        name="new_trace_files",
+        job=ingest_and_analyse,
+        minimum_interval_seconds=30,
+        description=f"Files of `{INBOX}` that are neither in `traces` nor in `rejects` and have been quiet for "
+        f"{QUIET_SECONDS:.0f} s → one run. One run at a time; a file whose run failed is tried again, later each time.",
     )
-    return dg.SensorResult(run_requests=[run], cursor=json.dumps({**kept, **{path_text(p): s for p, s in new.items()}}))
+    def new_trace_files(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        now = time.time()
+        folder = watched_folder()
+        if folder is None:
+            return dg.SkipReason(no_inbox())
+        inbox = look(folder)
+        lake = Lake(lake_folder(lake_path))
+        try:
+            quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), accounts)
+        except _NOT_THERE as error:  # a disk that is away for a while is no reason to stop looking
+            return dg.SkipReason(f"the lake cannot be looked at: {error}")
+        tick = _Tick(quiet, _read_cursor(context.cursor), _remarks(inbox.passed_over, accounts.broken))
+        for remark in tick.remarks:
+            context.log.warning(remark)
+        return _answer(context, tick, now)
+
+    return new_trace_files
+
+
+def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.SensorResult | dg.SkipReason:
+    instance = _instance(context)
+    if instance and (runs := under_way(instance, ingest_and_analyse.name, datetime.fromtimestamp(now, UTC))):
+        return _skipped(tick, f"run {runs[0].run_id} is under way, {len(tick.waiting)} files wait")
+    due = tick.due(now)
+    if due:
+        return _asking(tick, due, now)
+    if tick.waiting:
+        soonest = min(tick.asked[str(path)].at + wait_seconds(tick.tries(path)) for path in tick.waiting)
+        names = told(dict.fromkeys(tick.waiting, "was not settled by its run"))
+        return _skipped(tick, f"{len(tick.waiting)} files are tried again in {soonest - now:.0f} s: {names}")
+    repeat = _repeated(instance, now) if instance else None
+    if repeat:
+        return dg.SensorResult(run_requests=[repeat], cursor=_cursor({}))
+    return _skipped(tick, f"no new files in {path_text(watched_folder() or '')}", forget=True)
+
+
+def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
+    states = {path: tick.waiting[path] for path in due}
+    most = max(tick.tries(path) for path in due)
+    run = dg.RunRequest(
+        run_key=f"{batch_hash(states)}-{most}",
+        partition_key=today(),
+        # A file that took a run with it does so in a process of its own the next time, and the others go on.
+        run_config=_run_config(due, isolate=most > 0),
+        tags={"tracelake/files": str(len(due)), "tracelake/try": str(most + 1)},
+    )
+    asked = {str(path): Asked(state, tick.tries(path) + 1, now) for path, state in states.items()}
+    still = {name: before for name, before in tick.asked.items() if Path(name) in tick.waiting}
+    return dg.SensorResult(run_requests=[run], cursor=_cursor({**still, **asked}))
+
+
+def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
+    """A run for a day whose newest run failed after its files were in, so that its tables come all the same."""
+    for record in failed_last(instance, ingest_and_analyse.name):
+        run = record.dagster_run
+        times = int(run.tags.get(REPEAT_TAG, "0"))
+        if times < MAX_REPEATS and now >= record.update_timestamp.timestamp() + wait_seconds(times + 1):
+            return dg.RunRequest(
+                run_key=f"repeat-{run.run_id}",
+                partition_key=run.tags[PARTITION_TAG],
+                run_config=_run_config([], isolate=False),
+                tags={REPEAT_TAG: str(times + 1)},
+            )
+    return None
+
+
+def _run_config(files: list[Path], isolate: bool) -> dict[str, Any]:
+    return {
+        "ops": {
+            "ingest": {"config": {"files": [path_text(f) for f in files], **({"isolate": True} if isolate else {})}}
+        }
+    }
+
+
+def _instance(context: dg.SensorEvaluationContext) -> dg.DagsterInstance | None:
+    """Where runs are kept; none where a test or a notebook ticks without."""
+    try:
+        return context.instance
+    except dg.DagsterInvariantViolationError:
+        return None
+
+
+def _skipped(tick: _Tick, why: str, forget: bool = False) -> dg.SensorResult | dg.SkipReason:
+    reason = "; ".join([why, *tick.remarks])
+    if forget and tick.asked:
+        return dg.SensorResult(skip_reason=reason, cursor=_cursor({}))
+    return dg.SkipReason(reason)
+
+
+def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
+    remarks = [f"passed over: {told(passed_over)}"] if passed_over else []
+    return [*remarks, *(f"{path_text(path)} cannot be read; see tracelake check" for path in broken[:5])]
+
+
+def _read_cursor(cursor: str | None) -> dict[str, Asked]:
+    """What was asked for. Older versions kept every file ever seen with its state: those are asked for anew if need be."""
+    try:
+        found = json.loads(cursor or "{}")
+        return {path: Asked(*row) for path, row in found.items() if isinstance(row, list)}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _cursor(asked: Mapping[str, Asked]) -> str:
+    return json.dumps({path: [a.state, a.tries, a.at] for path, a in sorted(asked.items())})
+
+
+new_trace_files = trace_file_sensor()
 
 
 @dg.schedule(job=ingest_and_analyse, cron_schedule="30 0 * * *", execution_timezone="UTC")

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLE
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
 from pipelines.lake.rows import all_or_nothing, create_empty, unforeseen
+from pipelines.lake.settled import Outcome, settle, states_of
 from pipelines.lake.store import Lake
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
@@ -40,7 +41,7 @@ from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
-_LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # What no file can be blamed for: the lake's disk, the environment, the rules that come with tracelake.
 _NO_FAULT_OF_A_FILE = (duckdb.IOException, WrongRankPattern, CatalogError)
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
@@ -134,6 +135,7 @@ def ingest(
     lake.sweep()
     report = IngestReport()
     given = [path for path in expand(paths) if not path.absolute().is_relative_to(lake.root)]
+    states = states_of(given)  # as they were before they were read
     runs = run_folders(given)
     recordings = recording_folders(given)
     given = [path for path in given if not is_recording_part(path)]
@@ -176,7 +178,28 @@ def ingest(
             for r in kept
         ]
         _report_others(rows, lake, report, on_file)
+    settle(lake, _outcomes(states, report.rows))
     return report
+
+
+def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
+    """What became of every given file; one that was written to meanwhile is left out, for it has come to no end."""
+    told = {
+        text_path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")
+    }
+    whole = {path: (row.status, row.trace_id) for path, row in told.items()}
+    is_same = states_of(states).items() & states.items()
+    return {path: Outcome(state, *whole.get(path, ("part", None))) for path, state in is_same}
+
+
+def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
+    """Make files rows of `rejects` unread, for the given reasons."""
+    states = states_of(reasons)
+    with _OpenBatch(lake, None) as batch:
+        rows = [batch.reject(path, TraceRejected(path_text(path), None, why), 0.0) for path, why in reasons.items()]
+        batch.commit()
+    settle(lake, _outcomes(states, rows))
+    return IngestReport(rows)
 
 
 def _report_others(
@@ -231,7 +254,7 @@ class _OpenBatch:
         except _NO_FAULT_OF_A_FILE:
             raise
         except OSError as error:
-            if error.errno in _LAKE_ERRNOS:
+            if error.errno in LAKE_ERRNOS:
                 raise  # the lake's disk, not this file
             reason = f"cannot be read: {error.strerror or error}"
         except duckdb.Error as error:

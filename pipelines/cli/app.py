@@ -17,6 +17,7 @@ from pipelines.cli import (
     report,
     retention,
     schedule,
+    status,
     straggler,
     stragglers,
     whatif,
@@ -52,6 +53,7 @@ _COMMANDS = {
     "materialize": query.materialize,
     "regressions": regressions.regressions,
     "retention": retention.retention,
+    "status": status.status,
     "demo": demo.demo,
     "ui": demo.ui,
 }

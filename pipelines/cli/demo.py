@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -133,17 +134,28 @@ def _quality_table(rows: list[dict[str, Any]]) -> Table:
 def ui(
     lake: LakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another name that the UI goes by, behind a proxy of yours.")
+    ] = None,
 ) -> None:
     """Open the Dagster UI on this project with the lake chosen: lineage, runs, checks, the inbox sensor.
 
+    It listens on this machine only, and answers neither to foreign names nor to pages of others.
+
     Example: `tracelake ui --lake /data/lake`
     """
-    home = lake.absolute() / ".dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    settings = home / "dagster.yaml"
-    if not settings.exists():
-        settings.write_text("telemetry:\n  enabled: false\n")
-    env = {**os.environ, "TRACELAKE_LAKE": str(lake.absolute()), "DAGSTER_HOME": str(home)}
+    env = {
+        **os.environ,
+        "TRACELAKE_LAKE": str(lake.absolute()),
+        "DAGSTER_HOME": str(lake.absolute() / ".dagster"),
+        "TRACELAKE_UI_HOSTS": ",".join(allow_host or ()),
+    }
     err.print(f"Dagster UI: http://127.0.0.1:{port}  (Ctrl-C stops it)")
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "-p", str(port)]
-    raise typer.Exit(subprocess.run(command, cwd=PROJECT, env=env, check=False).returncode)
+    served = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port)], cwd=PROJECT, env=env)
+
+    def pass_on(number: int, _: Any) -> None:
+        served.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    raise typer.Exit(served.wait())

@@ -7,6 +7,7 @@ in it. `rejects` has no mark: its rows are about files that did not become trace
 
 from __future__ import annotations
 
+import glob
 import re
 import secrets
 from dataclasses import dataclass
@@ -101,6 +102,16 @@ def table_files(root: Path, table: str) -> list[Path]:
     hidden = retired_batches(root)
     found = (path for path in root.joinpath(table).glob("day=*/*.parquet") if path.stem not in hidden)
     return sorted(found, key=lambda path: path.name)
+
+
+def batch_files(root: Path, name: str = "*") -> list[Path]:
+    """The files of all tables whose name matches, whether a mark commits them or not.
+
+    Folders that begin with a dot are passed over: they are other processes' own and go at any moment.
+    """
+    # pathlib's glob looks into those, too, and raises where one goes meanwhile.
+    found = glob.iglob(f"*/day=*/{name}.parquet", root_dir=root)
+    return [root / path for path in found]
 
 
 def retired_batches(root: Path) -> set[str]:

@@ -20,7 +20,18 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import MARK, OVERLAYS, REJECTS, RETIRED, STAGING, Batch, batch_of, table_file, table_files
+from pipelines.lake.layout import (
+    MARK,
+    OVERLAYS,
+    REJECTS,
+    RETIRED,
+    STAGING,
+    Batch,
+    batch_files,
+    batch_of,
+    table_file,
+    table_files,
+)
 from pipelines.lake.publish import publish
 from pipelines.lake.store import Lake
 from pipelines.sqltext import quoted
@@ -123,7 +134,7 @@ def _retirement(lake: Lake, batch: Batch, state: str, traces: list[str]) -> Reti
 
 
 def _files(lake: Lake, batch: Batch, traces: list[str] | tuple[str, ...]) -> Iterator[Path]:
-    yield from sorted(lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet"))
+    yield from sorted(batch_files(lake.root, batch.batch_id))
     for trace_id in traces:
         yield from (p for p in (lake.root / OVERLAYS / f"day={batch.day}" / trace_id).rglob("*") if p.is_file())
 

@@ -23,6 +23,7 @@ from pipelines.lake.layout import (
     RUN_MARK,
     STAGING,
     Batch,
+    batch_files,
     batch_of,
     mark_of,
     retired_batches,
@@ -148,7 +149,7 @@ class Lake:
         committed = self.all_batches() | {Batch(name) for name in retired_batches(self.root)}
         unmarked = (
             path
-            for path in self.root.glob("*/day=*/*.parquet")
+            for path in batch_files(self.root)
             if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed
         )
         found = [*self.root.glob(f"{STAGING}/*"), *self.root.glob(f"{ANALYST_TEMP}*"), *unmarked]

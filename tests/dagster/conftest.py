@@ -63,3 +63,12 @@ def run(tmp_path: Path) -> Callable[..., dg.ExecuteInProcessResult]:
             return definition.execute_in_process(run_config=config, partition_key=today(), instance=instance)
 
     return execute
+
+
+def only_ingest(lake: str) -> dg.Definitions:
+    """The project with a job `ingest_and_analyse` that only takes files in: the rest is what takes long."""
+    from assets.traces import lake_tables
+    from dagster_project.resources import LakeResource
+
+    job = dg.define_asset_job("ingest_and_analyse", selection=dg.AssetSelection.assets(lake_tables))
+    return dg.Definitions(assets=[lake_tables], jobs=[job], resources={"lake": LakeResource(path=lake)})

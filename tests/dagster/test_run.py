@@ -11,6 +11,8 @@ from assets.checks import checks
 from assets.common import today
 from dagster_project.definitions import definitions
 from dagster_project.demo import asset_names, materialize_all
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
 from tests.dagster.conftest import SHARED, write_trace
 
 
@@ -61,6 +63,23 @@ def test_tiny_trace_through_every_asset_then_again_then_only_the_models(run, inb
     assert "events" not in models
     assert models["critical_path"]["dagster/row_count"] > 0
     assert models["overlay"]["files"] == 1
+
+
+def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inbox: Path, tmp_path: Path) -> None:
+    """A name that leaves no room for the overlay's, and a batch that another run has not computed the path of yet."""
+    write_trace(inbox / "rank0.json")
+    long = write_trace(inbox / f"{'r' * 240}.json", shift=5)
+    result = run()
+    assert result.success
+    shown = materialized(result)["overlay"]
+    assert shown["files"] == 1
+    assert long.name in shown["failed"]
+
+    ingest([write_trace(tmp_path / "rank1.json", shift=9)], Lake(tmp_path / "lake"))
+    only = dg.define_asset_job("only_overlay", selection=dg.AssetSelection.assets("overlay"))
+    everything = dg.Definitions.merge(definitions(str(tmp_path / "lake")), dg.Definitions(jobs=[only]))
+    shown = materialized(everything.resolve_job_def("only_overlay").execute_in_process(partition_key=today()))
+    assert (shown["overlay"]["files"], shown["overlay"]["batches_without_path"]) == (1, 1)
 
 
 def test_empty_inbox(run, inbox: Path) -> None:

@@ -1,0 +1,112 @@
+"""Who may ask Dagster's web server: pages that it served itself, and programs on this machine.
+
+Dagster's own executes mutations by plain GET and answers to any name, so that any page open in a browser beside it could
+start and delete runs (by a link, a form, or a name that it points at 127.0.0.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+class Guard:
+    """ASGI middleware that refuses foreign names and origins, and what is not asked by POST with JSON."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = LOCAL) -> None:
+        """`hosts`: the names (without port) that the server goes by."""
+        self.app, self.hosts = app, frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, or refuse with a sentence."""
+        why = refusal(scope, self.hosts) if scope["type"] in ("http", "websocket") else None
+        if why is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": why[1][:100]})
+        else:
+            await PlainTextResponse(f"{why[1]}\n", why[0])(scope, receive, send)
+
+
+def refusal(scope: Scope, hosts: frozenset[str]) -> tuple[int, str] | None:
+    """The status and the sentence that a request is refused with; None: it may pass."""
+    headers: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    named = headers.get("host", [])
+    if len(named) != 1 or _host(f"//{named[0]}") not in hosts:
+        return 421, f"this server does not go by the name {', '.join(named) or 'that was left out'}"
+    origins = headers.get("origin", [])
+    if any(urlsplit(origin).netloc.lower() != named[0].lower() for origin in origins):
+        return 403, f"pages of {', '.join(origins)} may not ask this server"
+    if scope["type"] == "websocket":
+        return None
+    return _wrong_method(scope, headers)
+
+
+def _wrong_method(scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
+    is_graphql = scope["path"].rstrip("/").endswith("/graphql")
+    if scope["method"] in _READING:
+        if is_graphql and scope["query_string"]:
+            return 405, "ask by POST: a link must not be able to change anything"
+        return None
+    kinds = headers.get("content-type", [])
+    # Browsers send forms and text to foreign servers without asking first; JSON they do not.
+    if is_graphql and [kind.partition(";")[0].strip().lower() for kind in kinds] != ["application/json"]:
+        return 415, "ask with Content-Type: application/json"
+    return None
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def guarded_app(hosts: Iterable[str]) -> Any:
+    """What makes Dagster's web application, with the guard before everything else in it."""
+    from dagster_webserver.webserver import DagsterWebserver
+
+    class Guarded(DagsterWebserver):
+        def build_middleware(self) -> list[Middleware]:
+            return [Middleware(Guard, hosts=tuple(hosts)), *super().build_middleware()]
+
+    def create(context: Any, path_prefix: str = "", live_data_poll_rate: int | None = None, **more: Any) -> Any:
+        return Guarded(context, path_prefix, live_data_poll_rate).create_asgi_app(**more)
+
+    return create
+
+
+def main() -> None:
+    """`python -m dagster_project.guard`: dagster-webserver with its options, guarded. TRACELAKE_UI_HOSTS adds names."""
+    import os
+    import time
+
+    import dagster as dg
+    from dagster_webserver import cli
+
+    from dagster_project.under_way import fail_lost
+
+    started = time.time()
+    more = [name for name in os.environ.get("TRACELAKE_UI_HOSTS", "").split(",") if name]
+    name = "create_app_from_workspace_process_context"
+    if not hasattr(cli, name):  # never serve without the guard
+        raise SystemExit(f"error: this version of dagster-webserver has no {name}: it cannot be guarded")
+    setattr(cli, name, guarded_app([*LOCAL, *more]))
+    with dg.DagsterInstance.get() as instance:
+        fail_lost(instance, started)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Runs of Dagster that are old leave its records with their events and logs: 4 MB a run are 10 GB a day otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.storage.dagster_run import FINISHED_STATUSES
+
+from dagster_project.resources import lake_folder
+from pipelines.lake import Lake
+from pipelines.lake.settled import forget_missing
+
+KEEP_DAYS, KEEP_RUNS = "TRACELAKE_KEEP_RUN_DAYS", "TRACELAKE_KEEP_RUNS"
+_DAYS, _RUNS = 14.0, 100
+_AT_ONCE = 100
+_BUDGET_SECONDS = 20.0
+
+
+def delete_old_runs(
+    instance: dg.DagsterInstance, keep_days: float = _DAYS, keep_runs: int = _RUNS, now: datetime | None = None
+) -> int:
+    """Delete finished runs but the newest `keep_runs`, and those older than `keep_days`, at most 100; returns how many.
+
+    Raises ValueError for less than one run to keep: the newest tells whether it failed.
+    """
+    if keep_runs < 1 or keep_days <= 0:
+        raise ValueError(f"keep at least 1 run and more than 0 days, not {keep_runs} runs and {keep_days} days")
+    before = (now or datetime.now(UTC)) - timedelta(days=keep_days)
+    finished = dg.RunsFilter(statuses=FINISHED_STATUSES)
+    kept = instance.get_run_records(finished, limit=keep_runs)
+    if not kept:
+        return 0
+    beyond = instance.get_run_records(finished, limit=_AT_ONCE, cursor=kept[-1].dagster_run.run_id)
+    old = [r for r in kept[1:] if r.update_timestamp.timestamp() < before.timestamp()]
+    until, n = time.monotonic() + _BUDGET_SECONDS, 0
+    for record in (*reversed(beyond), *reversed(old)):
+        if time.monotonic() > until:  # a tick may not take long; the next goes on
+            break
+        _delete(instance, record.dagster_run.run_id)
+        n += 1
+    return n
+
+
+def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
+    """The run, its events and what it printed. SQLite keeps a file for each run's events, which stays as large as it was."""
+    instance.compute_log_manager.delete_logs(prefix=[run_id])
+    instance.delete_run(run_id)
+    path_of = getattr(instance.event_log_storage, "path_for_shard", None)
+    if path_of:
+        for suffix in ("", "-wal", "-shm"):
+            Path(path_of(run_id) + suffix).unlink(missing_ok=True)
+    with suppress(OSError, NotImplementedError):  # where outputs would lie: this project's are in the lake
+        shutil.rmtree(Path(instance.storage_directory()) / run_id)
+
+
+def old_runs_sensor(lake_path: str = "") -> dg.SensorDefinition:
+    """A sensor that starts nothing: it tidies up every ten minutes, and runs from the start."""
+
+    @dg.sensor(
+        name="old_runs",
+        minimum_interval_seconds=600,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Deletes the records of runs but the newest {_RUNS} (`{KEEP_RUNS}`), and those older than "
+        f"{_DAYS:.0f} days (`{KEEP_DAYS}`). Starts no run.",
+    )
+    def old_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        try:
+            days, runs = float(os.environ.get(KEEP_DAYS) or _DAYS), int(os.environ.get(KEEP_RUNS) or _RUNS)
+            n = delete_old_runs(context.instance, days, runs)
+            forget_missing(Lake(lake_folder(lake_path)))
+        except (OSError, ValueError) as error:
+            return dg.SkipReason(f"nothing is tidied up: {error}")
+        return dg.SkipReason(f"deleted the records of {n} runs" if n else "no run is old")
+
+    return old_runs

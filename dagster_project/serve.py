@@ -1,0 +1,106 @@
+"""The Dagster UI and its daemon on one lake, as `tracelake ui` runs them: guarded, and gone when this process is told to go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from types import FrameType
+
+SETTINGS = Path(__file__).with_name("dagster.yaml")
+_OLD_SETTINGS = "telemetry:\n  enabled: false\n"
+_DEFINITIONS = ("-m", "dagster_project.definitions")
+_GRACE_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
+
+
+def prepare(home: Path) -> None:
+    """Make DAGSTER_HOME with the settings that come with tracelake, unless somebody has written others."""
+    home.mkdir(parents=True, exist_ok=True)
+    settings = home / "dagster.yaml"
+    if not settings.exists() or settings.read_text() == _OLD_SETTINGS:
+        settings.write_text(SETTINGS.read_text())
+
+
+def is_taken(port: int) -> bool:
+    """Somebody listens on the port."""
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def commands(port: int) -> list[list[str]]:
+    """The web server and the daemon that ticks sensors and starts runs."""
+    server = ["dagster_project.guard", "--host", "127.0.0.1", "--port", str(port), "--live-data-poll-rate", "2000"]
+    return [[sys.executable, "-m", *rest, *_DEFINITIONS] for rest in (server, ["dagster._daemon", "run"])]
+
+
+def serve(port: int) -> int:
+    """Run until a signal or the end of a child; the exit status: 0 when asked to stop. No child outlives this."""
+    asked: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands(port):
+            # A group each, so that the code servers and runs that they start are ended with them.
+            children.append(subprocess.Popen(command, start_new_session=True))
+        while not asked and all(child.poll() is None for child in children):
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        _end(children)
+    return 0 if asked else 1
+
+
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
+    """Ask every group to end, then end it."""
+    for child in children:
+        _signal(child, signal.SIGTERM)
+    until = time.monotonic() + _GRACE_SECONDS
+    while time.monotonic() < until and any(_is_left(child) for child in children):
+        time.sleep(_LOOK_SECONDS)
+    for child in children:
+        _signal(child, signal.SIGKILL)
+        child.wait()
+
+
+def _is_left(child: subprocess.Popen[bytes]) -> bool:
+    """Some process of the group is."""
+    child.poll()
+    try:
+        os.killpg(child.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _signal(child: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError):  # the whole group is gone
+        os.killpg(child.pid, number)
+
+
+def main() -> int:
+    """`python -m dagster_project.serve PORT` with DAGSTER_HOME set."""
+    port = int(sys.argv[1])
+    if is_taken(port):
+        print(f"error: port {port} is taken; choose another with --port", file=sys.stderr)
+        return 1
+    prepare(Path(os.environ["DAGSTER_HOME"]))
+    return serve(port)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,72 @@
+"""`tracelake status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, local, out, print_json
+
+Inbox = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", envvar="TRACELAKE_INBOX", parser=local, help="The watched folder, to look for files that wait."),
+]  # fmt: skip
+
+
+def status(
+    lake: LakeOption = DEFAULT_LAKE,
+    inbox: Inbox = None,
+    max_lag: Annotated[float, typer.Option(help="Minutes that a file may wait in the watched folder.", min=0)] = 60,
+    max_backlog: Annotated[int | None, typer.Option(help="Files that may wait; any number by default.", min=0)] = None,
+    max_rejected: Annotated[int, typer.Option(help="Files that may be rejected within a day.", min=0)] = 0,
+    max_failed: Annotated[int, typer.Option(help="Jobs of Dagster whose newest run may have failed.", min=0)] = 0,
+    max_idle: Annotated[
+        float | None, typer.Option(help="Minutes since the last commit; any number by default.", min=0)
+    ] = None,
+    min_free: Annotated[float, typer.Option(help="Percent of the disk that must be free.", min=0, max=100)] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Say how the lake stands: last commit, files that wait, rejected ones, failed runs, disk. For cron and probes.
+
+    Exits with 1 where something is wrong: what is, is told on stderr. Writes nothing and reads no events.
+
+    Example: `tracelake status --lake /data/lake --inbox /fleet/traces --max-lag 30`
+    """
+    from pipelines.lake import Lake
+    from pipelines.status import Limits
+    from pipelines.status import status as look
+
+    idle = None if max_idle is None else max_idle * 60
+    found = look(Lake(lake), inbox, Limits(max_lag * 60, max_backlog, max_rejected, max_failed, idle, min_free))
+    if json:
+        print_json(found.as_json())
+    else:
+        table = Table(show_header=False)
+        for name, value in _lines(found):
+            table.add_row(name, escape(value))
+        out.print(table, highlight=False)
+    for sentence in found.wrong:
+        err.print(f"[bold red]wrong:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+    if found.wrong:
+        raise typer.Exit(1)
+
+
+def _lines(found) -> list[tuple[str, str]]:
+    gigabytes = f"{found.lake_bytes / 1e9:,.2f} GB, of that .dagster {found.dagster_bytes / 1e9:,.2f} GB"
+    lines = [
+        ("lake", found.lake),
+        ("last commit", found.last_commit or "none"),
+        ("batches", f"{found.batches:,} with {found.traces:,} traces"),
+        ("rejected in a day", f"{found.rejected_last_day:,}"),
+        ("newest runs that failed", ", ".join(found.failed_runs) or "none"),
+        ("analyst.duckdb", found.published),
+        ("disk", f"{gigabytes}; free {found.free_bytes / 1e9:,.1f} GB ({found.free_percent:g} %)"),
+    ]
+    if found.inbox:
+        lag = "" if found.lag_seconds is None else f", the oldest for {found.lag_seconds:,.0f} s"
+        lines += [("watched folder", found.inbox), ("files that wait", f"{found.backlog}{lag}")]
+    return lines + [("passed over", f"{path} {why}") for path, why in found.passed_over.items()]

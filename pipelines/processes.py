@@ -1,0 +1,35 @@
+"""Names of processes that outlive them: is the one that wrote this still there?"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+
+def this_process() -> str:
+    """`host:pid:start` of this process: a later one with the same number started at another time."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
+
+
+def is_alive(process: str) -> bool:
+    """The process `host:pid:start` runs. Of other hosts nothing is known, so there it is taken to run."""
+    host, pid, start = process.rsplit(":", 2)
+    if host != socket.gethostname():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is there and somebody else's
+        return True
+    return _started(int(pid)) in ("", start)
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks since boot; empty where there is no /proc, `ended` for one that only waits."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "ended" if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,45 @@
+"""Processes that take in files, and die where a file's name says so: as a reader that runs out of memory would."""
+
+import os
+import signal
+import sys
+
+import pipelines.ingest
+
+_read = pipelines.ingest.load_events
+
+
+def _read_or_die(path, *args):
+    if "kills" in path.name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "raises" in path.name:
+        raise RuntimeError("as no reader should")
+    return _read(path, *args)
+
+
+pipelines.ingest.load_events = _read_or_die
+
+
+def run(lake: str, request: str) -> int:
+    """A run as the daemon would start it: `request` is the RunRequest as JSON."""
+    import json
+
+    import dagster as dg
+
+    import pipelines.isolated
+    from tests.dagster.conftest import only_ingest
+
+    pipelines.isolated._CHILD = ("-m", "tests.dagster.dying")
+    asked = json.loads(request)
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = only_ingest(lake).resolve_job_def("ingest_and_analyse")
+        done = job.execute_in_process(instance=instance, raise_on_error=False, **asked)
+    return 0 if done.success else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "run":
+        raise SystemExit(run(*sys.argv[2:]))
+    from pipelines.isolated import main
+
+    raise SystemExit(main())

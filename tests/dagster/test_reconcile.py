@@ -1,0 +1,318 @@
+"""A file is done when it is in the lake: whatever became of the runs that were asked to put it there."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+import pytest
+
+import pipelines.inbox
+from assets.common import PROCESS_TAG
+from dagster_project import sensors
+from dagster_project.sensors import trace_file_sensor, wait_seconds
+from dagster_project.under_way import START_SECONDS
+from pipelines.ingest import ingest, reject_files
+from pipelines.lake import Lake
+from pipelines.lake.layout import table_files
+from pipelines.lake.settled import SETTLED, forget_missing, settled
+from pipelines.paths import path_text
+from pipelines.processes import is_alive, this_process
+from tests.dagster.conftest import age, write_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class World:
+    """An inbox, a lake, an instance, and a clock that is moved by hand."""
+
+    def __init__(self, folder: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lake, self.inbox = Lake(folder / "lake"), inbox
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.sensor = trace_file_sensor(str(self.lake.root))
+        self.cursor: str | None = None
+        self.ahead = 0.0
+        self.reason = ""
+        monkeypatch.setattr(sensors.time, "time", lambda: time.time_ns() / 1e9 + self.ahead)
+
+    def tick(self) -> list[dg.RunRequest]:
+        answer = self.sensor(dg.build_sensor_context(instance=self.instance, cursor=self.cursor))
+        self.reason = str(answer.skip_message if isinstance(answer, dg.SkipReason) else answer.skip_reason)
+        if isinstance(answer, dg.SkipReason):
+            return []
+        assert isinstance(answer, dg.SensorResult)
+        self.cursor = answer.cursor or self.cursor
+        return list(answer.run_requests or [])
+
+    def start(self, request: dg.RunRequest) -> subprocess.Popen[str]:
+        asked = {"run_config": request.run_config, "tags": {}, "partition_key": request.partition_key}
+        command = [sys.executable, "-m", "tests.dagster.dying", "run", self.lake.root, json.dumps(asked)]
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def column(self, table: str, column: str) -> list[str]:
+        files = [str(path) for path in table_files(self.lake.root, table)]
+        return [row[0] for row in duckdb.read_parquet(files).select(column).fetchall()] if files else []
+
+
+@pytest.fixture
+def world(tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    found = World(tmp_path, inbox, monkeypatch)
+    yield found
+    found.instance.dispose()
+
+
+def config(request: dg.RunRequest) -> dict:
+    return request.run_config["ops"]["ingest"]["config"]
+
+
+def test_done_is_what_is_in_the_lake_and_not_what_was_asked_for(world: World) -> None:
+    one, two = (age(write_trace(world.inbox / f"rank{n}.json", n)) for n in range(2))
+    bad = world.inbox / "notes.txt"
+    bad.write_text("this is no trace")
+    copy = world.inbox / "copy.json"  # its content is in the lake: it gets no row of its own
+    copy.write_bytes(one.read_bytes())
+    for path in (bad, copy):
+        age(path)
+    ingest([one, bad, copy], world.lake)
+    assert [config(r)["files"] for r in world.tick()] == [[str(two)]]
+    ingest([two], world.lake)
+    assert world.tick() == []
+    assert "no new files" in world.reason
+    assert world.cursor == "{}"
+    assert {path.name: o.status for path, o in settled(world.lake).items()} == {
+        "rank0.json": "ok",
+        "rank1.json": "ok",
+        "copy.json": "known",
+        "notes.txt": "rejected",
+    }
+
+
+def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
+    file = age(write_trace(world.inbox / "rank0.json"))
+    ingest([file], world.lake)
+    assert world.tick() == []
+    (mark,) = table_files(world.lake.root, "traces")
+    mark.unlink()
+    assert [config(r)["files"] for r in world.tick()] == [[str(file)]]
+
+
+def test_a_broken_mark_is_named_and_a_broken_memory_is_begun_anew(world: World) -> None:
+    file = age(write_trace(world.inbox / "rank0.json"))
+    ingest([file], world.lake)
+    (mark,) = table_files(world.lake.root, "traces")
+    (world.lake.root / SETTLED).write_bytes(b"SQLite format 3\0" + bytes(4000))
+    assert len(world.tick()) == 1
+    ingest([file], world.lake)
+    assert [o.status for o in settled(world.lake).values()] == ["known"]
+    mark.write_bytes(b"no parquet")
+    world.tick()
+    assert str(mark) in world.reason
+
+
+def test_what_failed_is_asked_for_again_later_each_time_and_in_processes_of_its_own(world: World) -> None:
+    age(write_trace(world.inbox / "rank0.json"))
+    (first,) = world.tick()
+    assert "isolate" not in config(first)
+    keys, waits, since = {first.run_key}, [], 0.0
+    while sum(waits) < 24 * 3600:
+        world.ahead += 5 if len(waits) < 4 else 600
+        for again in world.tick():
+            assert config(again)["isolate"] is True
+            keys.add(again.run_key)
+            waits.append(world.ahead - since)
+            since = world.ahead
+    assert waits[:4] == pytest.approx([30, 60, 120, 240], abs=5)
+    assert len(keys) == len(waits) + 1 < 40  # a day of failures; each is a run of its own for Dagster
+    assert wait_seconds(10_000) == 3600
+
+
+def test_one_run_at_a_time_and_a_killed_one_does_not_block(world: World) -> None:
+    age(write_trace(world.inbox / "rank0.json"))
+    run = world.instance.create_run_for_job(
+        dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse"),
+        status=dg.DagsterRunStatus.STARTED,
+        tags={PROCESS_TAG: this_process()},
+    )
+    assert world.tick() == []
+    assert run.run_id in world.reason and "1 files wait" in world.reason
+    world.ahead += 10 * START_SECONDS  # as long as its process lives
+    assert world.tick() == []
+    world.ahead = 0
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    world.instance.add_run_tags(run.run_id, {PROCESS_TAG: this_process().replace(str(os.getpid()), str(gone.pid), 1)})
+    assert len(world.tick()) == 1
+    failed = world.instance.get_run_by_id(run.run_id)
+    assert failed is not None and failed.status == dg.DagsterRunStatus.FAILURE
+
+
+def test_a_run_that_never_said_its_process_is_given_up(world: World) -> None:
+    age(write_trace(world.inbox / "rank0.json"))
+    job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
+    world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTING)
+    world.ahead = START_SECONDS - 60
+    assert world.tick() == []
+    world.ahead = START_SECONDS + 60
+    assert len(world.tick()) == 1
+
+
+@dg.job(name="ingest_and_analyse")
+def _NOTHING() -> None: ...
+
+
+def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_not_for_ever(world: World) -> None:
+    job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
+    tags = {"dagster/partition": "2026-01-02"}
+    found = []
+    for _ in range(6):
+        run = world.instance.create_run_for_job(job, tags=tags)
+        world.instance.report_run_failed(run)
+        assert world.tick() == []  # not at once
+        world.ahead += 3000
+        requests = world.tick()
+        if not requests:
+            break
+        found += requests
+        tags = {"dagster/partition": requests[0].partition_key or "", **requests[0].tags}
+    assert [(r.partition_key, config(r)["files"]) for r in found] == [("2026-01-02", [])] * sensors.MAX_REPEATS
+
+
+def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = age(write_trace(world.inbox / "rank0.json"))
+    locked = world.inbox / "locked"
+    locked.mkdir()
+    (world.inbox / "linked").symlink_to(world.inbox)
+    (world.inbox / "lost").symlink_to(world.inbox / "nowhere")
+    os.mkfifo(world.inbox / "pipe")
+    strange = Path(os.fsdecode(os.fsencode(world.inbox) + b"/rank1\xff.json"))
+    age(write_trace(strange, 1))
+    really = os.scandir
+
+    def scandir(path):
+        if Path(path) == locked:
+            raise PermissionError(13, "Permission denied")
+        return really(path)
+
+    monkeypatch.setattr(pipelines.inbox.os, "scandir", scandir)
+    (request,) = world.tick()
+    assert config(request)["files"] == [str(good), f"{world.inbox}/rank1\\xff.json"]
+    json.dumps(request.run_config, ensure_ascii=False).encode()
+    assert world.tick() == []
+    for name in ("locked", "linked", "lost", "pipe"):
+        assert f"{name} " in world.reason
+    done = world.start(request)
+    assert done.wait() == 0, done.communicate()[0]
+    assert world.tick() == []
+    assert "no new files" in world.reason
+
+
+def test_a_folder_that_is_deeper_than_a_path_may_be(world: World) -> None:
+    here = os.getcwd()
+    try:
+        os.chdir(world.inbox)
+        for _ in range(20):
+            os.mkdir("d" * 250)
+            os.chdir("d" * 250)
+        Path("rank0.json").write_text("{}")
+    finally:
+        os.chdir(here)
+    good = age(write_trace(world.inbox / "rank0.json"))
+    assert [config(r)["files"] for r in world.tick()] == [[str(good)]]
+    world.tick()
+    assert "File name too long" in world.reason
+
+
+def test_a_tick_reads_what_is_new_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        ingest([age(write_trace(world.inbox / f"rank{n}.json", n))], world.lake)
+    read: Counter[str] = Counter()
+    really = pipelines.inbox._trace_ids
+
+    def counted(marks):
+        read.update(str(path) for path in marks.values())
+        return really(marks)
+
+    monkeypatch.setattr(pipelines.inbox, "_trace_ids", counted)
+    for _ in range(3):
+        assert world.tick() == []
+    assert sorted(read.values()) == [1, 1, 1]
+    ingest([age(write_trace(world.inbox / "rank9.json", 9))], world.lake)
+    assert world.tick() == []
+    assert sorted(read.values()) == [1, 1, 1, 1]
+    (world.inbox / "rank9.json").unlink()
+    assert forget_missing(world.lake) == 1
+    assert len(settled(world.lake)) == 3
+
+
+def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = age(write_trace(world.inbox / "rank0.json"))
+    import pipelines.ingest
+
+    really = pipelines.ingest.load_events
+
+    def read(path, *args):
+        found = really(path, *args)
+        age(write_trace(file, 77), 30)
+        return found
+
+    monkeypatch.setattr(pipelines.ingest, "load_events", read)
+    ingest([file], world.lake)
+    monkeypatch.undo()
+    assert settled(world.lake) == {}
+
+
+def test_rejected_unread(world: World) -> None:
+    file = age(write_trace(world.inbox / "rank0.json"))
+    reject_files({file: "for a reason"}, world.lake)
+    assert world.column("rejects", "reason") == ["for a reason"]
+    assert world.tick() == []
+
+
+def test_names_of_processes() -> None:
+    assert is_alive(this_process())
+    assert is_alive("another-host:1:5")
+    assert not is_alive(this_process() + "0")  # the number was given to another
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_every_file_ends_once_in_traces_or_rejects(world: World, seed: int) -> None:
+    """Runs that are killed, a file that kills its process each time, one that raises, and bad files in the stream."""
+    choice = random.Random(seed)
+    good = [age(write_trace(world.inbox / f"rank{n}.json", n)) for n in range(3)]
+    poison = [age(write_trace(world.inbox / f"{name}.json", 50 + n)) for n, name in enumerate(("kills", "raises"))]
+    for name, content in (
+        ("empty.json", b""),
+        ("cut.json.gz", b"\x1f\x8b\x08\x00"),
+        ("bytes\xff.json", os.urandom(99)),
+    ):
+        path = Path(os.fsdecode(os.fsencode(world.inbox) + b"/" + name.encode("latin-1")))
+        path.write_bytes(content)
+        poison.append(age(path))
+    kills = 1
+    for _ in range(12):
+        world.ahead += 40 if _ else 0
+        requests = world.tick()
+        if not requests and "no new files" in world.reason:
+            break
+        for request in requests:
+            run = world.start(request)
+            if kills and "isolate" in config(request):
+                kills -= 1
+                time.sleep(choice.uniform(2.5, 4.0))
+                run.kill()
+            run.communicate()
+    assert "no new files" in world.reason
+    ended = world.column("traces", "path") + world.column("rejects", "path")
+    assert sorted(ended) == sorted(path_text(path) for path in (*good, *poison))
+    assert len(world.column("traces", "path")) == len(good)
+    assert not kills
+    reasons = dict(zip(world.column("rejects", "path"), world.column("rejects", "reason"), strict=True))
+    assert "SIGKILL" in reasons[str(world.inbox / "kills.json")]
+    assert "as no reader should" in reasons[str(world.inbox / "raises.json")]

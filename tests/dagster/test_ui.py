@@ -1,0 +1,225 @@
+"""`tracelake ui`: who may ask it, and that nothing of it is left when it ends."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from dagster_project.guard import LOCAL, Guard, refusal
+from dagster_project.serve import SETTINGS, is_taken, prepare
+
+ROOT = Path(__file__).resolve().parents[2]
+MUTATION = "mutation{setNuxSeen}"
+JSON = {"Content-Type": "application/json"}
+
+
+def scope(method: str = "GET", path: str = "/", query: bytes = b"", kind: str = "http", **headers: str) -> dict:
+    given = {"host": "localhost:3000", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value != "-"]
+    return {"type": kind, "method": method, "path": path, "query_string": query, "headers": raw}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (scope(), None),
+        (scope(host="127.0.0.1:8080"), None),  # as through an ssh tunnel
+        (scope(host="[::1]:3000"), None),
+        (scope(host="LOCALHOST"), None),
+        (scope(host="evil.example:3000"), 421),
+        (scope(host="localhost.evil.example"), 421),
+        (scope(host="evil.example@localhost"), None),  # the host is localhost: no browser sends this
+        (scope(host="-"), 421),
+        (scope(host="["), 421),
+        (scope(origin="http://localhost:3000"), None),
+        (scope(origin="http://evil.example"), 403),
+        (scope(origin="http://localhost:8000"), 403),  # another program of this machine
+        (scope(origin="null"), 403),
+        (scope("GET", "/graphql"), None),  # the playground
+        (scope("GET", "/graphql", b"query={version}"), 405),
+        (scope("HEAD", "/graphql", b"query=mutation"), 405),
+        (scope("GET", "/below/graphql/", b"query=mutation"), 405),
+        (scope("POST", "/graphql", content_type="application/json"), None),
+        (scope("POST", "/graphql", content_type="application/json; charset=utf-8"), None),
+        (scope("POST", "/graphql", content_type="text/plain; x=application/json"), 415),
+        (scope("POST", "/graphql", b"query=mutation", content_type="application/x-www-form-urlencoded"), 415),
+        (scope("POST", "/graphql"), 415),
+        (scope("POST", "/report_asset_check/a", origin="http://evil.example"), 403),
+        (scope(kind="websocket", path="/graphql"), None),
+        (scope(kind="websocket", path="/graphql", origin="http://localhost:3000"), None),
+        (scope(kind="websocket", path="/graphql", origin="https://evil.example"), 403),
+        (scope(kind="websocket", path="/graphql", host="evil.example"), 421),
+    ],
+)
+def test_who_may_ask(asked: dict, status: int | None) -> None:
+    found = refusal(asked, frozenset(LOCAL))
+    assert (found and found[0]) == status
+
+
+def test_two_names_at_once_are_refused() -> None:
+    asked = scope()
+    asked["headers"].append((b"host", b"evil.example"))
+    assert refusal(asked, frozenset(LOCAL)) is not None
+
+
+def test_the_guard_stands_before_the_application() -> None:
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    def status(asked: dict) -> int:
+        sent: list[dict] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        asyncio.run(Guard(app, ["Traces.example"])(asked, AsyncMock(), send))
+        return sent[0]["status"]
+
+    assert status(scope(host="traces.example:80")) == 200
+    assert status(scope(host="localhost")) == 421
+
+
+def test_settings_of_people_stay(tmp_path: Path) -> None:
+    settings = tmp_path / "home" / "dagster.yaml"
+    prepare(settings.parent)
+    assert settings.read_text() == SETTINGS.read_text()
+    settings.write_text("telemetry:\n  enabled: false\n")  # those of earlier versions
+    prepare(settings.parent)
+    assert "tracelake/writes" in settings.read_text()
+    settings.write_text("telemetry:\n  enabled: true\n")
+    prepare(settings.parent)
+    assert settings.read_text() == "telemetry:\n  enabled: true\n"
+
+
+def test_runs_of_an_earlier_ui_do_not_hold_the_queue(tmp_path: Path) -> None:
+    import dagster as dg
+
+    from assets.common import PROCESS_TAG
+    from dagster_project.under_way import fail_lost
+    from pipelines.processes import this_process
+    from tests.dagster.test_old_runs import chatty
+
+    started = {"status": dg.DagsterRunStatus.STARTED}
+    with dg.DagsterInstance.ephemeral() as instance:
+        lost = instance.create_run_for_job(chatty, **started)
+        alive = instance.create_run_for_job(chatty, **started, tags={PROCESS_TAG: this_process()})
+        waits = instance.create_run_for_job(chatty, status=dg.DagsterRunStatus.QUEUED)
+        fail_lost(instance, time.time() - 60)
+        assert not instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+        fail_lost(instance, time.time() + 60)
+        status = {run.run_id: run.status.value for run in instance.get_runs()}
+    assert status == {lost.run_id: "FAILURE", alive.run_id: "STARTED", waits.run_id: "QUEUED"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def members(marker: str) -> list[int]:
+    """The processes that have the marker in their environment: all that were started below one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+class Ui:
+    """A running UI."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, self.marker = free_port(), f"TRACELAKE_TEST={folder}"
+        command = [sys.executable, "-m", "pipelines.cli.app", "ui", "--lake", str(folder), "--port", str(self.port)]
+        env = {**os.environ, "TRACELAKE_TEST": str(folder), "TRACELAKE_INBOX": str(folder / "in")}
+        self.log = (folder / "log").open("w+")
+        self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=self.log, stderr=self.log)
+        until = time.monotonic() + 120
+        while self.ask(path="/server_info")[0] != 200:
+            assert self.process.poll() is None and time.monotonic() < until, (folder / "log").read_text()
+            time.sleep(0.3)
+
+    def ask(self, path: str = "/graphql", body: bytes | None = None, **headers: str) -> tuple[int, str]:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, given)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def shake_hands(self, origin: str) -> str:
+        """The first line of the answer to a browser that opens the socket of subscriptions."""
+        key = base64.b64encode(os.urandom(16)).decode()
+        lines = [
+            "GET /graphql HTTP/1.1",
+            f"Host: 127.0.0.1:{self.port}",
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            f"Sec-WebSocket-Key: {key}",
+            "Sec-WebSocket-Protocol: graphql-ws",
+            f"Origin: {origin}",
+        ]
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as sock:
+            sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+            return sock.recv(1000).decode("latin-1").splitlines()[0]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Ui]:
+    found = Ui(tmp_path)
+    yield found
+    for pid in members(found.marker):
+        os.kill(pid, signal.SIGKILL)
+    found.log.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc to find processes with")
+def test_the_ui_answers_its_own_pages_only_and_ends_whole(running: Ui) -> None:
+    own = f"http://127.0.0.1:{running.port}"
+    asked = json.dumps({"query": "{version}"}).encode()
+    assert running.ask(path="/runs")[0] == 200
+    assert running.ask(body=asked, **JSON, Origin=own)[0] == 200
+    assert "version" in running.ask(body=asked, **JSON)[1]
+    assert running.ask(path=f"/graphql?query={MUTATION}")[0] == 405
+    assert running.ask(body=asked, **JSON, Origin="http://evil.example")[0] == 403
+    assert running.ask(body=asked, **JSON, Host="evil.example")[0] == 421
+    assert running.ask(path=f"/graphql?query={MUTATION}", body=b"x=1")[0] == 415
+    assert "101" in running.shake_hands(own)
+    assert "403" in running.shake_hands("http://evil.example")
+    assert len(members(running.marker)) > 3
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(60) == 0
+    assert members(running.marker) == []
+    assert not is_taken(running.port)
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = [sys.executable, "-m", "dagster_project.serve", str(taken.getsockname()[1])]
+        env = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "is taken; choose another with --port" in done.stderr

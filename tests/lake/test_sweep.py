@@ -1,0 +1,44 @@
+"""Sweeping while other processes make and remove their own folders."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.lake import Lake
+from pipelines.lake.layout import batch_files
+
+# What a publisher does with its private folder, as fast as it can, with what may lie in it.
+_PUBLISHER = """
+import sys, tempfile, pathlib
+print("ready", flush=True)
+while True:
+    with tempfile.TemporaryDirectory(prefix=".analyst-", dir=sys.argv[1]) as folder:
+        pathlib.Path(folder, "day=2026-01-01").mkdir()
+"""
+
+
+def test_sweeping_among_publishers(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    command = [sys.executable, "-c", _PUBLISHER, str(tmp_path)]
+    publishers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for publisher in publishers:
+            assert publisher.stdout and publisher.stdout.readline()
+        for _ in range(1500):
+            assert lake.sweep() == []
+    finally:
+        for publisher in publishers:
+            publisher.kill()
+            publisher.communicate()
+
+
+def test_files_of_batches_are_those_of_tables(tmp_path: Path) -> None:
+    shown = tmp_path / "kernels" / "day=2026-01-01" / "one.parquet"
+    hidden = tmp_path / ".analyst-x" / "day=2026-01-01" / "one.parquet"
+    for path in (shown, hidden):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    assert batch_files(tmp_path) == batch_files(tmp_path, "one") == [shown]
+    assert batch_files(tmp_path, "two") == []
