@@ -21,6 +21,7 @@ _SENTENCES = (
     ("pipelines.fleet.roles", "RolesError"),
     ("pipelines.paths", "UnusablePath"),
     ("pipelines.origin", "WrongRankPattern"),
+    ("pipelines.lake.publish", "NotPublished"),
     ("duckdb", "IOException"),
 )
 

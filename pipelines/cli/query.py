@@ -91,13 +91,11 @@ def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
     `of`: the beginning of the ids of traces or captures that are enough; of others the tables are left as they are.
     Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read.
     """
-    import duckdb
-
     from pipelines.fleet.materialize import materialize, part_of, stale_captures
     from pipelines.lake import Lake
-    from pipelines.lake.layout import ANALYST, CAPTURE_MARK
+    from pipelines.lake.layout import CAPTURE_MARK
     from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
-    from pipelines.lake.publish import is_published, publish
+    from pipelines.lake.publish import analyst
     from pipelines.models.catalog import load_catalog
     from pipelines.models.materialize import stale
 
@@ -119,9 +117,7 @@ def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
     if is_stale:
         with progress(None, "computing tables") as advance:
             materialize(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
-    elif not is_published(lake, stored):
-        publish(lake, catalog)
-    return duckdb.connect(str(lake.root / ANALYST), read_only=True)
+    return analyst(lake, stored, catalog)
 
 
 def _print_table(relation: Any, limit: int) -> None:
