@@ -6,10 +6,12 @@ import typer
 
 from pipelines.cli import (
     capture_path,
+    check,
     compare,
     demo,
     flame,
     flight_recorder,
+    forget,
     ingest,
     path,
     query,
@@ -52,6 +54,8 @@ _COMMANDS = {
     "materialize": query.materialize,
     "regressions": regressions.regressions,
     "retention": retention.retention,
+    "check": check.check,
+    "forget": forget.forget,
     "demo": demo.demo,
     "ui": demo.ui,
 }

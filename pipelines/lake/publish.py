@@ -11,13 +11,28 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from isal import isal_zlib
 
-from pipelines.lake.layout import ANALYST, ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, PUBLISHED, REJECTS, mark_of
+from pipelines.lake.broken import Broken, told, unreadable
+from pipelines.lake.failures import add_failures
+from pipelines.lake.layout import (
+    ANALYST,
+    ANALYST_TEMP,
+    CAPTURE_MARK,
+    KEYS,
+    MARK,
+    PUBLISHED,
+    REJECTS,
+    Batch,
+    mark_of,
+    table_file,
+)
 from pipelines.lake.prices import PRICES, add_prices
 from pipelines.lake.store import TOLD_BY, Lake, committed_rows, trace_rows
 from pipelines.lake.told import content_of
@@ -27,8 +42,16 @@ from pipelines.models.run import run_models
 from pipelines.sqltext import quoted
 
 _SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
+_ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # what every look is sure to show as of now
 _LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are small otherwise
-_REST, _ROOT, _CHECKSUM = "", "root", "checksum"  # what `.published.json` tells beside the tables' files
+_NEXT = ".published.next.json"  # while the file is replaced, which it tells of
+_REST, _ROOT, _CHECKSUM, _BROKEN, _SUM = (
+    "",
+    "root",
+    "checksum",
+    "broken",
+    "sum",
+)  # beside the tables in `.published.json`
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 
 
@@ -50,30 +73,72 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
         built = Path(folder) / ANALYST
         files = _listed(lake, catalog.public)
         state = _state(lake, catalog, files)
-        _build(built, lake, catalog, files)
+        contents = _Contents(lake.root, catalog, files, lake.broken(catalog.public))
+        _build(built, contents)
         with built.open("rb+") as file:
             os.fsync(file.fileno())
-        _verify(built, catalog, files)
-        told = Path(folder) / PUBLISHED
-        told.write_text(json.dumps({**state, _CHECKSUM: _checksum(built)}))
-        with told.open("rb+") as file:
+        _verify(built, contents)
+        broken = [[one.table, one.batch.batch_id, one.why] for one in contents.broken]
+        state_file = Path(folder) / PUBLISHED
+        whole = {**state, _CHECKSUM: _checksum(built), _BROKEN: broken}
+        state_file.write_text(json.dumps({**whole, _SUM: _sum(whole)}))
+        with state_file.open("rb+") as file:
             os.fsync(file.fileno())
-        # Killed between the two, the old state stands beside the new file: it is published once more.
+        # Killed on the way, the old state stands beside the new file: it is published once more.
+        os.replace(state_file, lake.root / _NEXT)
         os.replace(built, target)
-        os.replace(told, lake.root / PUBLISHED)
+        os.replace(lake.root / _NEXT, lake.root / PUBLISHED)
     return target
 
 
 def analyst(lake: Lake, tables: Iterable[str] = (), catalog: Catalog | None = None) -> duckdb.DuckDBPyConnection:
-    """The analysts' file, opened read-only and as of now; it is published first where it is not (see is_published)."""
+    """The analysts' file, opened read-only and as of now; it is published first where it is not (see is_published).
+
+    What needs files that are broken refuses to answer; of a lake `without_broken` it answers without them.
+    """
+    catalog = catalog or load_catalog()
     if not is_published(lake, tables):
         publish(lake, catalog)
+    if lake.without_broken and published_broken(lake):
+        return _without_broken(lake, catalog)
     path = lake.root / ANALYST
     try:
         return duckdb.connect(str(path), read_only=True)
     except duckdb.Error:  # whole as to its checksum, but not for this version of DuckDB
         publish(lake, catalog)
         return duckdb.connect(str(path), read_only=True)
+
+
+def published_whole(lake: Lake) -> bool:
+    """The analysts' file and what is told of it are as they were written, be they up to date or not."""
+    return any(_is_as_told(lake, lake.root / name) for name in (PUBLISHED, _NEXT))
+
+
+def _is_as_told(lake: Lake, state_file: Path) -> bool:
+    try:
+        told = json.loads(state_file.read_text())
+        return told.pop(_SUM) == _sum(told) and told[_CHECKSUM] == _checksum(lake.root / ANALYST)
+    except (OSError, ValueError, KeyError, AttributeError):
+        return False
+
+
+def _sum(told: dict[str, Any]) -> str:
+    return digest_of([json.dumps(told, sort_keys=True)])
+
+
+def published_broken(lake: Lake) -> list[Broken]:
+    """The files that were broken when the lake was published."""
+    found = json.loads((lake.root / PUBLISHED).read_text()).get(_BROKEN, [])
+    return [Broken(table, Batch(name), table_file(lake.root, table, Batch(name)), why) for table, name, why in found]
+
+
+def _without_broken(lake: Lake, catalog: Catalog) -> duckdb.DuckDBPyConnection:
+    """A file like the analysts', but of the files that can be read; nobody else sees it, and it goes when it is closed."""
+    with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
+        built = Path(folder) / ANALYST
+        contents = _Contents(lake.root, catalog, _listed(lake, catalog.public), lake.broken(catalog.public), True)
+        _build(built, contents)
+        return duckdb.connect(str(built), read_only=True)  # open, it stays until it is closed
 
 
 def is_published(lake: Lake, tables: Iterable[str]) -> bool:
@@ -84,34 +149,83 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
     was moved or copied since.
     """
     try:
-        told = json.loads((lake.root / PUBLISHED).read_text())
-        now = _state(lake, load_catalog(), _listed(lake, {*KEYS, *TOLD_BY, REJECTS, *tables}))
-        return now.items() <= told.items() and told[_CHECKSUM] == _checksum(lake.root / ANALYST)
+        before = json.loads((lake.root / PUBLISHED).read_text())
+        now = _state(lake, load_catalog(), _listed(lake, {*_ALWAYS, *tables}))
+        return now.items() <= before.items() and before[_CHECKSUM] == _checksum(lake.root / ANALYST)
     except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or cut off
         return False
 
 
-def _build(built: Path, lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> None:
-    with duckdb.connect(str(built)) as con:
-        con.execute("BEGIN")  # one flush to disk instead of one a statement
-        con.execute("CREATE SCHEMA tracelake")
-        con.execute(f"CREATE TABLE tracelake.published AS SELECT {quoted(lake.root)} AS root, now() AS published_at")
-        con.execute(
-            "COMMENT ON TABLE tracelake.published IS 'One row: this file.'; "
-            "COMMENT ON COLUMN tracelake.published.root IS 'The lake whose files the views read.'; "
-            "COMMENT ON COLUMN tracelake.published.published_at IS 'When it was made.'"
-        )
-        for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
-            _publish_table(con, catalog, catalog.models[table], files, lake.root)
-        add_prices(con, lake.root)
-        con.execute("COMMIT")
+@dataclass
+class _Contents:
+    """What goes into an analysts' file: the files of each table, and which of all files are broken.
+
+    Tables that need broken ones refuse to answer, or are told without them: then the file is no lake's own, either.
+    """
+
+    root: Path
+    catalog: Catalog
+    files: dict[str, list[Path]]
+    broken: list[Broken]
+    leave_out: bool = False
+
+    def of(self, table: str) -> list[Broken]:
+        """The broken files that a table needs."""
+        return [] if self.leave_out else [one for one in self.broken if one.table in (table, mark_of(table))]
+
+    def usable(self, table: str) -> list[Path]:
+        """The files of a table that are not broken."""
+        bad = {one.path for one in self.broken if one.table == table}
+        return [path for path in self.files[table] if path not in bad]
+
+
+def _build(built: Path, contents: _Contents) -> None:
+    """Make the file; files that turn out to be unreadable on the way are added to the broken ones."""
+    while True:
+        with duckdb.connect(str(built)) as con:
+            found = _fill(con, contents)
+        if not found:
+            return
+        contents.broken += found
+        built.unlink()
+
+
+def _fill(con: duckdb.DuckDBPyConnection, contents: _Contents) -> list[Broken]:
+    con.execute("BEGIN")  # one flush to disk instead of one a statement
+    con.execute("CREATE SCHEMA tracelake")
+    con.execute(f"CREATE TABLE tracelake.published AS SELECT {quoted(contents.root)} AS root, now() AS published_at")
+    con.execute(
+        "COMMENT ON TABLE tracelake.published IS 'One row: this file.'; "
+        "COMMENT ON COLUMN tracelake.published.root IS 'The lake whose files the views read.'; "
+        "COMMENT ON COLUMN tracelake.published.published_at IS 'When it was made.'"
+    )
+    catalog = contents.catalog
+    for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
         try:
-            con.execute("CHECKPOINT")  # closing writes, too, but does not tell where that fails
-        except duckdb.FatalException as error:
-            raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
+            _publish_table(con, catalog.models[table], contents)
+        except duckdb.Error:
+            found = _unreadable(table, contents)
+            if not found:
+                raise
+            return found
+    add_prices(con, contents.root)
+    add_failures(con, contents.root, contents.usable(MARK))
+    con.execute("COMMIT")
+    try:
+        con.execute("CHECKPOINT")  # closing writes, too, but does not tell where that fails
+    except duckdb.FatalException as error:
+        raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
+    return []
 
 
-def _verify(built: Path, catalog: Catalog, files: dict[str, list[Path]]) -> None:
+def _unreadable(table: str, contents: _Contents) -> list[Broken]:
+    """The files that a table is made of and that cannot be read."""
+    tables = {table, mark_of(table), *(TOLD_BY if table == MARK else ())}
+    with duckdb.connect() as con:
+        return [one for name in tables if name in contents.files for one in unreadable(con, contents.usable(name))]
+
+
+def _verify(built: Path, contents: _Contents) -> None:
     """The file as it lies on the disk has every public table, and every mark as many rows as its files.
 
     Raises NotPublished.
@@ -121,22 +235,22 @@ def _verify(built: Path, catalog: Catalog, files: dict[str, list[Path]]) -> None
             raise NotPublished("a part of it was not written (its log is left); is the disk full?")
         with duckdb.connect(str(built), read_only=True) as con:
             there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
-            if missing := sorted(set(catalog.public) - there):
+            if missing := sorted(set(contents.catalog.public) - there):
                 raise NotPublished(f"{len(missing)} tables are not in it, such as {missing[0]}")
             for mark in KEYS:
-                _verify_mark(con, mark, files)
+                if not contents.of(mark):
+                    _verify_mark(con, mark, contents)
     except (duckdb.Error, NotPublished) as error:
-        told = str(error).splitlines()[0]
-        raise NotPublished(f"{ANALYST}: what was built is not whole, so the old one stays: {told}") from None
+        why = str(error).splitlines()[0]
+        raise NotPublished(f"{ANALYST}: what was built is not whole, so the old one stays: {why}") from None
 
 
-def _verify_mark(con: duckdb.DuckDBPyConnection, mark: str, files: dict[str, list[Path]]) -> None:
+def _verify_mark(con: duckdb.DuckDBPyConnection, mark: str, contents: _Contents) -> None:
     found = con.execute(f"SELECT count(*) FROM {mark}").fetchall()[0][0]
     committed = 0
-    if files[mark]:
+    if contents.usable(mark):
         with duckdb.connect() as other:
-            rows = trace_rows(files) if mark == MARK else committed_rows(mark, files[mark])
-            committed = other.execute(f"SELECT count(*) FROM ({rows})").fetchall()[0][0]
+            committed = other.execute(f"SELECT count(*) FROM ({_rows(mark, contents)})").fetchall()[0][0]
     if found != committed:
         raise NotPublished(f"{mark} has {found} rows of {committed} that are committed")
 
@@ -159,8 +273,13 @@ def _state(lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> dict[s
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     rest = digest_of([duckdb.__version__, content_of(lake.root / PRICES), *models])
     # A table that is computed anew keeps its file's name: views show it, and tables that were copied do not.
-    hashes = {table: digest_of(f"{p.name}:{p.stat().st_mtime_ns}" for p in paths) for table, paths in files.items()}
+    hashes = {table: digest_of(_stamp(p) for p in paths) for table, paths in files.items()}
     return {**hashes, _REST: rest, _ROOT: str(lake.root.resolve())}
+
+
+def _stamp(path: Path) -> str:
+    found = path.stat()
+    return f"{path.name}:{found.st_size}:{found.st_mtime_ns}"
 
 
 @lru_cache
@@ -187,33 +306,63 @@ def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     return types
 
 
-def _publish_table(
-    con: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, files: dict[str, list[Path]], root: Path
-) -> None:
+def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: _Contents) -> None:
     kind = "TABLE"
     if model.kind == "rules":
-        run_models(con, catalog, [model.name])
+        run_models(con, contents.catalog, [model.name])
     elif model.kind == "view":
         kind = "VIEW"
         con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
-    elif not files[model.name]:
-        types = column_types(catalog)[model.name]
+    elif broken := contents.of(model.name):
+        kind = "VIEW"
+        con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
+    elif not contents.usable(model.name):
+        types = column_types(contents.catalog)[model.name]
         con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
     else:
-        is_small = model.name in _SMALL or model.layer == "summary" or mark_of(model.name) not in (MARK, CAPTURE_MARK)
-        is_small |= mark_of(model.name) == CAPTURE_MARK and model.name not in _LARGE
-        kind = "TABLE" if is_small else "VIEW"
-        rows = trace_rows(files) if model.name == MARK else committed_rows(model.name, files[model.name])
+        kind = "TABLE" if _is_copied(model, contents) else "VIEW"
+        rows = _rows(model.name, contents)
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
             # Files of an older version lack columns, which views over the table and the report ask for.
-            columns = ", ".join(
-                f"CAST(NULL AS {type_}) AS {_name(c)}" for c, type_ in column_types(catalog)[model.name]
-            )
-            rows = f"({rows}) UNION ALL BY NAME SELECT {columns} WHERE FALSE"
-        if kind == "VIEW":
-            rows = f"SELECT * FROM ({rows}) WHERE {_is_at_home(root)}"
+            rows = f"({rows}) UNION ALL BY NAME {_nothing(contents.catalog, model.name)} WHERE FALSE"
+        if kind == "VIEW" and not contents.leave_out:
+            rows = f"SELECT * FROM ({rows}) WHERE {_is_at_home(contents.root)}"
         con.execute(f"CREATE {kind} {model.name} AS {rows}")
     _comment(con, model, kind)
+
+
+def _is_copied(model: Model, contents: _Contents) -> bool:
+    """Small tables are copied; the others are views, and so is what cannot be told whole."""
+    if model.name == MARK and _untold(contents):
+        return False
+    if mark_of(model.name) == CAPTURE_MARK:
+        return model.name not in _LARGE
+    return model.name in _SMALL or model.layer == "summary" or mark_of(model.name) != MARK
+
+
+def _rows(table: str, contents: _Contents) -> str:
+    if table != MARK:
+        return committed_rows(table, contents.usable(table))
+    rows = trace_rows({name: contents.usable(name) for name in (MARK, *TOLD_BY)})
+    if untold := _untold(contents):  # all but this column can be told
+        return f"SELECT * REPLACE (CAST(error({quoted(told(untold))}) AS VARCHAR) AS capture_id) FROM ({rows})"
+    return rows
+
+
+def _untold(contents: _Contents) -> list[Broken]:
+    """The broken files that tell which capture a trace is in."""
+    return list(dict.fromkeys(one for table in TOLD_BY for one in contents.of(table)))
+
+
+def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
+    """A table that has its columns, and fails where a row of it is asked for."""
+    columns = _nothing(catalog, table)
+    return f"{columns} FROM (SELECT error({quoted(f'{table} is not whole: {told(broken)}')}) AS why) WHERE why IS NULL"
+
+
+def _nothing(catalog: Catalog, table: str) -> str:
+    """A SELECT of a table's columns as NULL."""
+    return "SELECT " + ", ".join(f"CAST(NULL AS {kind}) AS {_name(c)}" for c, kind in column_types(catalog)[table])
 
 
 def _is_at_home(root: Path) -> str:
@@ -222,7 +371,7 @@ def _is_at_home(root: Path) -> str:
         f"this file was made as {root / ANALYST}, whose files it would read, and it is elsewhere now: open that one, or "
         "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which makes it the lake's own"
     )
-    there = f"SELECT count(*) FROM duckdb_databases() WHERE path = {quoted(root / ANALYST)}"
+    there = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
     return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(way_out)}) END)"
 
 

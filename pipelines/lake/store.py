@@ -8,10 +8,13 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
+from pipelines.lake import manifest
+from pipelines.lake.broken import Broken, BrokenFiles, find_broken, unreadable
 from pipelines.lake.layout import (
     ANALYST_TEMP,
     CAPTURE_MARK,
@@ -33,14 +36,29 @@ from pipelines.paths import UnusablePath, local_path
 from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
+WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 VERSION_KEY = "tracelake_version"
 
 
-class Lake:
-    """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state."""
+@dataclass(frozen=True)
+class Staged:
+    """A Parquet file to be put in place: its rows, where they are counted, and what the table lacks."""
 
-    def __init__(self, root: str | Path) -> None:
+    path: Path
+    n_rows: int | None = None
+    left_out: tuple[manifest.LeftOut, ...] = ()
+
+
+class Lake:
+    """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state.
+
+    What cannot be told because a file is missing or broken is refused with BrokenFiles; `without_broken` (by default
+    whether the variable TRACELAKE_WITHOUT_BROKEN is set) leaves it out instead.
+    """
+
+    def __init__(self, root: str | Path, without_broken: bool = False) -> None:
         """Nothing is made yet. Raises UnusablePath for a URL, a file and a link that leads nowhere."""
+        self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = local_path(root).absolute()
         if self.root.exists() and not self.root.is_dir():
             raise UnusablePath(f"{root}: is a file; a lake is a folder")
@@ -52,24 +70,85 @@ class Lake:
         """Some batch is committed."""
         return any(table_files(self.root, mark) for mark in KEYS)
 
+    def new_batch(self) -> Batch:
+        """A batch of now, or right after the newest one of the lake where the clock was set back since.
+
+        What came later has the greater id, which decides between two states of a capture and names it.
+        """
+        batch = Batch.new()
+        with self.commit_lock():
+            newest = max((b.batch_id for b in {*self.all_batches(), *self.batches(REJECTS)}), default="")
+        return batch if batch.batch_id > newest else Batch(newest).next
+
     def staging(self, batch: Batch) -> Path:
         """A private folder of a batch, made when it is first asked for; no view matches what is in it."""
         folder = self.root / STAGING / batch.batch_id
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def put(self, table: str, batch: Batch, staged: Path) -> Path:
-        """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible."""
+    def put(
+        self,
+        table: str,
+        batch: Batch,
+        staged: Path,
+        n_rows: int | None = None,
+        keys: Mapping[str, str | None] | None = None,
+    ) -> Path:
+        """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible.
+
+        `keys`: of a mark its keys, with the paths that they came from. Raises OSError where the lake cannot be written.
+        """
+        return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
+
+    def put_all(
+        self, batch: Batch, staged: Mapping[str, Staged], keys: Mapping[str, str | None] | None = None
+    ) -> list[Path]:
+        """`put` for several tables of a batch, one after another; what they hold is noted once (manifest.py)."""
+        for one in staged.values():
+            with one.path.open("rb+") as file:
+                os.fsync(file.fileno())
+        records = {table: manifest.describe(s.path, s.n_rows, s.left_out) for table, s in staged.items()}
+        with self.manifest_lock():
+            manifest.note_put(self.root, batch, records, keys or {})
+            targets = [self._put(table, batch, one.path) for table, one in staged.items()]
+            manifest.note_done(self.root, batch, records)
+        return targets
+
+    def _put(self, table: str, batch: Batch, staged: Path) -> Path:
         target = table_file(self.root, table, batch)
         is_new_folder = not target.parent.exists()
         target.parent.mkdir(parents=True, exist_ok=True)
-        with staged.open("rb+") as file:
-            os.fsync(file.fileno())
         os.replace(staged, target)
         # Names are flushed too, so that a commit mark does not outlive a loss of power that its batch's files do not.
         for folder in (target.parent, target.parent.parent, self.root)[: 3 if is_new_folder else 1]:
             _flush_names(folder)
         return target
+
+    def take_away(self, batch: Batch, tables: Iterable[str], to: Path | None = None) -> list[Path]:
+        """Remove the files of these tables of a batch, a mark first, or move them to a folder; returns what was there.
+
+        They are noted as gone when they are, so that a kill leaves what `tracelake check` finds.
+        """
+        gone = sorted(set(tables), key=lambda name: (name not in KEYS, name))
+        there = [path for path in (table_file(self.root, table, batch) for table in gone) if path.exists()]
+        with self.manifest_lock():
+            for path in there:
+                if to is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    to.mkdir(parents=True, exist_ok=True)
+                    os.replace(path, to / f"{path.parts[-3]}.parquet")
+            log = manifest.read(self.root, batch)
+            if log is not None:
+                kept = {table: records[0] for table, records in log.records.items() if table not in gone}
+                manifest.rewrite(self.root, batch, kept, manifest.read_keys(self.root, batch) or {})
+        return there
+
+    @contextmanager
+    def manifest_lock(self) -> Iterator[None]:
+        """Held by the one process that puts files in place, or takes them away, and notes it."""
+        with self._locked(".manifest.lock"):
+            yield
 
     @contextmanager
     def commit_lock(self) -> Iterator[None]:
@@ -105,13 +184,32 @@ class Lake:
         return self.known(RUN_MARK)
 
     def known(self, mark: str) -> dict[str, Batch]:
-        """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in."""
+        """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in.
+
+        Of a file that cannot be read they are as noted when it was written. Raises BrokenFiles where they were not.
+        """
         files = table_files(self.root, mark)
         if not files:
             return {}
         with duckdb.connect() as con:
-            rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
+            try:
+                rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
+            except duckdb.Error:
+                return {key: batch_of(path) for path in files for key in self._keys_in(con, mark, path)}
         return {key: Batch(batch_id) for key, batch_id in rows}
+
+    def _keys_in(self, con: duckdb.DuckDBPyConnection, mark: str, path: Path) -> list[str]:
+        try:
+            return [r[0] for r in con.execute(f"SELECT {KEYS[mark]} FROM read_parquet({quoted(path)})").fetchall()]
+        except duckdb.Error as error:
+            noted = manifest.read_keys(self.root, batch_of(path))
+            if noted is None:
+                raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
+            return list(noted)
+
+    def broken(self, tables: Iterable[str] | None = None) -> list[Broken]:
+        """Files of these tables (or all) that are missing, of another size than written, or of no batch."""
+        return find_broken(self.root, None if tables is None else set(tables))
 
     def batches(self, mark: str = MARK) -> list[Batch]:
         """The committed batches of traces (or of another mark), oldest first."""
@@ -134,9 +232,14 @@ class Lake:
         files = {path: table for table in tables if (path := table_file(self.root, table, batch)).exists()}
         if not files:
             return {}
-        query = f"SELECT file_name, decode(key), decode(value) FROM parquet_kv_metadata({file_list(files)})"
         with duckdb.connect() as con:
-            rows = con.execute(query).fetchall()
+            try:
+                rows = con.execute(_versions(files)).fetchall()
+            except duckdb.Error:  # of no version: computed anew
+                bad = {one.path for one in unreadable(con, files, lambda path: _versions([path]))}
+                if not (files := {path: table for path, table in files.items() if path not in bad}):
+                    return {}
+                rows = con.execute(_versions(files)).fetchall()
         return {files[Path(name)]: value for name, key, value in rows if key == VERSION_KEY}
 
     def sweep(self) -> list[Path]:
@@ -146,10 +249,11 @@ class Lake:
         """
         # The files of retired batches stay as long as readers may have them open: removing them is retention's.
         committed = self.all_batches() | {Batch(name) for name in retired_batches(self.root)}
+        committed |= {one.batch for one in self.broken(KEYS)}  # committed once: not what a killed run left
         unmarked = (
             path
             for path in self.root.glob("*/day=*/*.parquet")
-            if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed
+            if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed and batch_of(path).is_valid
         )
         found = [*self.root.glob(f"{STAGING}/*"), *self.root.glob(f"{ANALYST_TEMP}*"), *unmarked]
         gone = [path for path in found if _is_leftover(path)]
@@ -172,6 +276,11 @@ class Lake:
         marks = {MARK, *(mark_of(table) for table in asked)}
         order = (*marks, *(t for t in asked if t not in marks))
         files = {table: self.committed_files(table, batches) for table in (*order, *TOLD_BY)}
+        broken = [one for one in self.broken(files) if one.table in order or (one.table in TOLD_BY and MARK in asked)]
+        if broken and not self.without_broken:
+            raise BrokenFiles(broken)
+        bad = {one.path for one in broken}
+        files = {table: [path for path in paths if path not in bad] for table, paths in files.items()}
         for table in order:
             if files[table]:
                 rows = trace_rows(files) if table == MARK else committed_rows(table, files[table])
@@ -183,6 +292,10 @@ class Lake:
         con = duckdb.connect()
         self.create_views(con, tables)
         return con
+
+
+def _versions(files: Iterable[Path]) -> str:
+    return f"SELECT file_name, decode(key), decode(value) FROM parquet_kv_metadata({file_list(files)})"
 
 
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
@@ -213,7 +326,8 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
     """The SELECT of the committed traces, each with the capture that it is in; `files` of `traces` and TOLD_BY.
 
     The capture is known once tables of captures were computed with the trace. Before, it is what its group is called
-    where no capture has that name yet, for a group's first capture will have it; else NULL.
+    where no capture has that name yet, for a group's first capture will have it; else NULL. Traces that are superseded
+    are not among them.
     """
     captures, members = (files[table] for table in TOLD_BY)
     named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
@@ -221,11 +335,37 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
     # A trace that changed its capture is in the old one, too, until that is computed anew: the newest batch counts.
     newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
     captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {_GROUP} END)"
+    rows = f"{committed_rows(MARK, files[MARK])} UNION ALL BY NAME {_NO_ROWS}"
     return (
         f"SELECT t.* REPLACE ({captured} AS capture_id, {_GROUP} AS group_id) "
-        f"FROM ({committed_rows(MARK, files[MARK])} UNION ALL BY NAME {_NO_ROWS}) AS t "
+        f"FROM ({rows}) AS t "
+        f"ANTI JOIN ({superseded(rows)}) AS s ON s.trace_id = t.trace_id "
         f"LEFT JOIN ({newest}) AS m ON m.trace_id = t.trace_id "
         f"LEFT JOIN ({named}) AS c ON c.capture_id = {_GROUP}"
+    )
+
+
+def superseded(rows: str) -> str:
+    """The SELECT of traces that were cut off and of which there is a better one: trace_id, superseded_by.
+
+    `rows`: a SELECT of traces. Better is one with as many events or more that is whole, or longer: of the same file,
+    or of the same rank, job and folder where the time of the cut one lies within the other's.
+    """
+    columns = f"trace_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns, {_GROUP} AS group_id"
+    better = (
+        "w.trace_id <> p.trace_id AND p.status = 'partial' AND w.n_events >= p.n_events "
+        "AND (w.status <> 'partial' OR (w.n_events, w.trace_id) > (p.n_events, p.trace_id))"
+    )
+    inside = "w.first_ts_ns <= p.first_ts_ns AND w.last_ts_ns >= p.last_ts_ns"
+    same_file = "p JOIN m AS w ON w.path = p.path AND coalesce(p.job, w.job, '') = coalesce(w.job, '')"
+    same_rank = f"p JOIN m AS w ON w.group_id = p.group_id AND w.rank = p.rank AND {inside}"
+    pairs = " UNION ALL ".join(
+        f"SELECT p.trace_id, w.trace_id AS superseded_by, w.n_events FROM m AS {both} WHERE {better}"
+        for both in (same_file, same_rank)
+    )
+    return (
+        f"WITH m AS (SELECT {columns} FROM ({rows}) AS t) "
+        f"SELECT trace_id, max_by(superseded_by, n_events) AS superseded_by FROM ({pairs}) GROUP BY trace_id"
     )
 
 

@@ -97,7 +97,7 @@ def _lost_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """What DuckDB left where the last write of a checkpoint failed, which closing did not tell."""
-    monkeypatch.setitem(publish.__globals__, "_build", lambda path, *_: duckdb.connect(str(path)).close())
+    monkeypatch.setitem(publish.__globals__, "_build", lambda path, _: duckdb.connect(str(path)).close())
 
 
 @pytest.mark.parametrize("fault", [_lost_rows, _lost_table, _empty])
