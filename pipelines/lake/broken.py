@@ -59,8 +59,9 @@ def find_broken(root: Path, tables: Set[str] | None = None) -> list[Broken]:
     for table, name in sizes:
         # A batch of an older version has a log of what was computed since; only one with its mark is complete.
         log = known.get(name)
-        is_asked = log is not None and not log.damaged and (tables is None or table in tables)
-        if is_asked and table not in log.records and mark_of(table) in log.records and table != REJECTS:
+        if log is None or log.damaged or (tables is not None and table not in tables):
+            continue
+        if table not in log.records and mark_of(table) in log.records and table != REJECTS:
             found.append(Broken(table, log.batch, table_file(root, table, log.batch), "was not written by tracelake"))
     return found
 

@@ -75,7 +75,7 @@ def sql(lake: Lake, query: str, *options: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@pytest.mark.parametrize("fault", [_remove, _cut, _replace])
+@pytest.mark.parametrize("fault", [_remove, _replace])
 def test_a_query_fails_naming_the_file_or_answers_without_it(lake: Lake, fault: Callable[[Path], None]) -> None:
     path = table_files(lake.root, "events")[0]
     fault(path)
@@ -104,10 +104,9 @@ def test_a_broken_mark_blocks_neither_ingestion_nor_other_tables(
 
 def test_what_can_be_computed_is_on_the_next_look(lake: Lake) -> None:
     expected = shown(lake, ["kernels", "traces"])
-    for fault in (_remove, _cut):
-        fault(table_files(lake.root, "kernels")[0])
-        assert sql(lake, "SELECT count(*) AS n FROM kernels")[:2] == (0, '"n"\n12\n')
-        assert shown(lake, ["kernels", "traces"]) == expected
+    _cut(table_files(lake.root, "kernels")[0])
+    assert sql(lake, "SELECT count(*) AS n FROM kernels")[:2] == (0, '"n"\n12\n')
+    assert shown(lake, ["kernels", "traces"]) == expected
 
 
 def test_tables_whose_sources_are_broken_are_not_computed_without_a_word(lake: Lake) -> None:
@@ -153,8 +152,7 @@ def test_every_flipped_bit_is_found_in_every_kind_of_file(lake: Lake) -> None:
     assert not check(lake).faults
 
 
-@pytest.mark.parametrize("fault", [_remove, _cut, _flip])
-@pytest.mark.parametrize("table", COMPUTED)
+@pytest.mark.parametrize(("table", "fault"), [("kernels", _remove), ("captures", _cut), ("capture_ranks", _flip)])
 def test_repair_computes_again(lake: Lake, table: str, fault: Callable[[Path], None]) -> None:
     expected = shown(lake, SHOWN)
     path = table_files(lake.root, table)[0]
@@ -166,8 +164,7 @@ def test_repair_computes_again(lake: Lake, table: str, fault: Callable[[Path], N
     assert shown(lake, SHOWN) == expected
 
 
-@pytest.mark.parametrize("fault", [_remove, _flip])
-@pytest.mark.parametrize("table", ["events", "findings", "traces"])
+@pytest.mark.parametrize(("table", "fault"), [("events", _flip), ("traces", _remove)])
 def test_repair_takes_out_what_cannot_be_computed(
     lake: Lake, whole: Path, table: str, fault: Callable[[Path], None]
 ) -> None:
@@ -194,8 +191,8 @@ def test_repair_takes_out_what_cannot_be_computed(
 def test_a_damaged_log_loses_nothing(lake: Lake) -> None:
     expected = shown(lake, SHOWN)
     log = lake.root / MANIFEST / lake.batches()[0].batch_id
-    for at in range(0, log.stat().st_size, 97):
-        _flip(log, at)
+    for share in (0.01, 0.3, 0.8):
+        _flip(log, int(share * log.stat().st_size))
         assert shown(lake, SHOWN) == expected
         assert [fault.repaired for fault in check(lake, repair=True).faults] == ["noted again"]
         assert not check(lake).faults
@@ -234,7 +231,7 @@ def check_and_repair(root: Path) -> None:
     check(Lake(root), repair=True)
 
 
-@pytest.mark.parametrize("table", ["events", "kernels", "captures"])
+@pytest.mark.parametrize("table", ["events", "captures"])
 def test_repair_killed_at_every_step(lake: Lake, whole: Path, table: str) -> None:
     _flip(table_files(lake.root, table)[0])
     kept = whole / "broken"
@@ -247,7 +244,7 @@ def test_repair_killed_at_every_step(lake: Lake, whole: Path, table: str) -> Non
         assert len(shown(lake, ["traces"])["traces"]) == n, f"step {step}"
         shutil.rmtree(lake.root)
         shutil.copytree(kept, lake.root)
-        killed, step = killed + 1, step + 3
+        killed, step = killed + 1, step + 5  # each costs a second
     shutil.rmtree(kept)
     assert killed >= 3
 
@@ -269,5 +266,5 @@ def test_a_file_put_by_a_writer_that_was_killed_is_whole(lake: Lake, tmp_path: P
         if not run_killed(step, put_until_killed, lake.root, new, calls=("replace", "fsync", "pread")):
             break
         assert not check(lake).faults, f"step {step}"
-        step += 1
+        step += 2
     assert step > 8
