@@ -22,7 +22,7 @@ _SENTENCES = (
     ("pipelines.paths", "UnusablePath"),
     ("pipelines.origin", "WrongRankPattern"),
     ("pipelines.lake.broken", "BrokenFiles"),
-    ("pipelines.lake.publish", "NotPublished"),
+    ("pipelines.lake.contents", "NotPublished"),
     ("duckdb", "IOException"),
     ("duckdb", "InvalidInputException"),  # error() in the analysts' file: what it cannot tell
 )

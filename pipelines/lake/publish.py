@@ -11,52 +11,25 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 from isal import isal_zlib
 
-from pipelines.lake.broken import Broken, told, unreadable
-from pipelines.lake.failures import add_failures
-from pipelines.lake.layout import (
-    ANALYST,
-    ANALYST_TEMP,
-    CAPTURE_MARK,
-    KEYS,
-    MARK,
-    PUBLISHED,
-    REJECTS,
-    Batch,
-    mark_of,
-    table_file,
-)
-from pipelines.lake.prices import PRICES, add_prices
-from pipelines.lake.store import TOLD_BY, Lake, committed_rows, trace_rows
+from pipelines.lake.broken import Broken
+from pipelines.lake.contents import Contents, build, column_types, verify
+from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, PUBLISHED, REJECTS, Batch, table_file
+from pipelines.lake.prices import PRICES
+from pipelines.lake.store import TOLD_BY, Lake
 from pipelines.lake.told import content_of
-from pipelines.models.cache import digest_of, remembered
-from pipelines.models.catalog import Catalog, Column, Model, load_catalog
-from pipelines.models.run import run_models
-from pipelines.sqltext import quoted
+from pipelines.models.cache import digest_of
+from pipelines.models.catalog import Catalog, load_catalog
 
-_SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # what every look is sure to show as of now
-_LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are small otherwise
 _NEXT = ".published.next.json"  # while the file is replaced, which it tells of
-_REST, _ROOT, _CHECKSUM, _BROKEN, _SUM = (
-    "",
-    "root",
-    "checksum",
-    "broken",
-    "sum",
-)  # beside the tables in `.published.json`
-BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
-
-
-class NotPublished(Exception):
-    """The analysts' file that was built is not whole; the message says why. What was published before still stands."""
+# What `.published.json` tells beside the tables' files.
+_REST, _ROOT, _CHECKSUM, _BROKEN, _SUM = "", "root", "checksum", "broken", "sum"
 
 
 def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
@@ -73,11 +46,11 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
         built = Path(folder) / ANALYST
         files = _listed(lake, catalog.public)
         state = _state(lake, catalog, files)
-        contents = _Contents(lake.root, catalog, files, lake.broken(catalog.public))
-        _build(built, contents)
+        contents = Contents(lake.root, catalog, files, lake.broken(catalog.public))
+        build(built, contents)
         with built.open("rb+") as file:
             os.fsync(file.fileno())
-        _verify(built, contents)
+        verify(built, contents)
         broken = [[one.table, one.batch.batch_id, one.why] for one in contents.broken]
         state_file = Path(folder) / PUBLISHED
         whole = {**state, _CHECKSUM: _checksum(built), _BROKEN: broken}
@@ -136,8 +109,8 @@ def _without_broken(lake: Lake, catalog: Catalog) -> duckdb.DuckDBPyConnection:
     """A file like the analysts', but of the files that can be read; nobody else sees it, and it goes when it is closed."""
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
-        contents = _Contents(lake.root, catalog, _listed(lake, catalog.public), lake.broken(catalog.public), True)
-        _build(built, contents)
+        contents = Contents(lake.root, catalog, _listed(lake, catalog.public), lake.broken(catalog.public), True)
+        build(built, contents)
         return duckdb.connect(str(built), read_only=True)  # open, it stays until it is closed
 
 
@@ -154,105 +127,6 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
         return now.items() <= before.items() and before[_CHECKSUM] == _checksum(lake.root / ANALYST)
     except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or cut off
         return False
-
-
-@dataclass
-class _Contents:
-    """What goes into an analysts' file: the files of each table, and which of all files are broken.
-
-    Tables that need broken ones refuse to answer, or are told without them: then the file is no lake's own, either.
-    """
-
-    root: Path
-    catalog: Catalog
-    files: dict[str, list[Path]]
-    broken: list[Broken]
-    leave_out: bool = False
-
-    def of(self, table: str) -> list[Broken]:
-        """The broken files that a table needs."""
-        return [] if self.leave_out else [one for one in self.broken if one.table in (table, mark_of(table))]
-
-    def usable(self, table: str) -> list[Path]:
-        """The files of a table that are not broken."""
-        bad = {one.path for one in self.broken if one.table == table}
-        return [path for path in self.files[table] if path not in bad]
-
-
-def _build(built: Path, contents: _Contents) -> None:
-    """Make the file; files that turn out to be unreadable on the way are added to the broken ones."""
-    while True:
-        with duckdb.connect(str(built)) as con:
-            found = _fill(con, contents)
-        if not found:
-            return
-        contents.broken += found
-        built.unlink()
-
-
-def _fill(con: duckdb.DuckDBPyConnection, contents: _Contents) -> list[Broken]:
-    con.execute("BEGIN")  # one flush to disk instead of one a statement
-    con.execute("CREATE SCHEMA tracelake")
-    con.execute(f"CREATE TABLE tracelake.published AS SELECT {quoted(contents.root)} AS root, now() AS published_at")
-    con.execute(
-        "COMMENT ON TABLE tracelake.published IS 'One row: this file.'; "
-        "COMMENT ON COLUMN tracelake.published.root IS 'The lake whose files the views read.'; "
-        "COMMENT ON COLUMN tracelake.published.published_at IS 'When it was made.'"
-    )
-    catalog = contents.catalog
-    for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
-        try:
-            _publish_table(con, catalog.models[table], contents)
-        except duckdb.Error:
-            found = _unreadable(table, contents)
-            if not found:
-                raise
-            return found
-    add_prices(con, contents.root)
-    add_failures(con, contents.root, contents.usable(MARK))
-    con.execute("COMMIT")
-    try:
-        con.execute("CHECKPOINT")  # closing writes, too, but does not tell where that fails
-    except duckdb.FatalException as error:
-        raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
-    return []
-
-
-def _unreadable(table: str, contents: _Contents) -> list[Broken]:
-    """The files that a table is made of and that cannot be read."""
-    tables = {table, mark_of(table), *(TOLD_BY if table == MARK else ())}
-    with duckdb.connect() as con:
-        return [one for name in tables if name in contents.files for one in unreadable(con, contents.usable(name))]
-
-
-def _verify(built: Path, contents: _Contents) -> None:
-    """The file as it lies on the disk has every public table, and every mark as many rows as its files.
-
-    Raises NotPublished.
-    """
-    try:
-        if built.with_name(f"{built.name}.wal").exists():
-            raise NotPublished("a part of it was not written (its log is left); is the disk full?")
-        with duckdb.connect(str(built), read_only=True) as con:
-            there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
-            if missing := sorted(set(contents.catalog.public) - there):
-                raise NotPublished(f"{len(missing)} tables are not in it, such as {missing[0]}")
-            for mark in KEYS:
-                if not contents.of(mark):
-                    _verify_mark(con, mark, contents)
-    except (duckdb.Error, NotPublished) as error:
-        why = str(error).splitlines()[0]
-        raise NotPublished(f"{ANALYST}: what was built is not whole, so the old one stays: {why}") from None
-
-
-def _verify_mark(con: duckdb.DuckDBPyConnection, mark: str, contents: _Contents) -> None:
-    found = con.execute(f"SELECT count(*) FROM {mark}").fetchall()[0][0]
-    committed = 0
-    if contents.usable(mark):
-        with duckdb.connect() as other:
-            committed = other.execute(f"SELECT count(*) FROM ({_rows(mark, contents)})").fetchall()[0][0]
-    if found != committed:
-        raise NotPublished(f"{mark} has {found} rows of {committed} that are committed")
 
 
 def _checksum(path: Path) -> int:
@@ -280,109 +154,3 @@ def _state(lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> dict[s
 def _stamp(path: Path) -> str:
     found = path.stat()
     return f"{path.name}:{found.st_size}:{found.st_mtime_ns}"
-
-
-@lru_cache
-def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-    """The columns and DuckDB types of every public table, found by running all models on nothing."""
-    digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
-    found = remembered("column-types", digest, lambda: _dry_run(catalog))
-    return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
-
-
-def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-    from pipelines.critical_path.windows import request_windows
-    from pipelines.fleet.stage import empty_stage
-    from pipelines.ingest import empty_lake_tables
-
-    with duckdb.connect() as con:
-        empty_lake_tables(con, catalog)
-        request_windows(con, [])
-        empty_stage(con)
-        run_models(con, catalog, catalog.public)
-        types = {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in catalog.public}
-    for name in (*catalog.materialized, *catalog.of_captures):
-        types[name].append((BATCH_COLUMN.name, "VARCHAR"))
-    return types
-
-
-def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: _Contents) -> None:
-    kind = "TABLE"
-    if model.kind == "rules":
-        run_models(con, contents.catalog, [model.name])
-    elif model.kind == "view":
-        kind = "VIEW"
-        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
-    elif broken := contents.of(model.name):
-        kind = "VIEW"
-        con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
-    elif not contents.usable(model.name):
-        types = column_types(contents.catalog)[model.name]
-        con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
-    else:
-        kind = "TABLE" if _is_copied(model, contents) else "VIEW"
-        rows = _rows(model.name, contents)
-        if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
-            # Files of an older version lack columns, which views over the table and the report ask for.
-            rows = f"({rows}) UNION ALL BY NAME {_nothing(contents.catalog, model.name)} WHERE FALSE"
-        if kind == "VIEW" and not contents.leave_out:
-            rows = f"SELECT * FROM ({rows}) WHERE {_is_at_home(contents.root)}"
-        con.execute(f"CREATE {kind} {model.name} AS {rows}")
-    _comment(con, model, kind)
-
-
-def _is_copied(model: Model, contents: _Contents) -> bool:
-    """Small tables are copied; the others are views, and so is what cannot be told whole."""
-    if model.name == MARK and _untold(contents):
-        return False
-    if mark_of(model.name) == CAPTURE_MARK:
-        return model.name not in _LARGE
-    return model.name in _SMALL or model.layer == "summary" or mark_of(model.name) != MARK
-
-
-def _rows(table: str, contents: _Contents) -> str:
-    if table != MARK:
-        return committed_rows(table, contents.usable(table))
-    rows = trace_rows({name: contents.usable(name) for name in (MARK, *TOLD_BY)})
-    if untold := _untold(contents):  # all but this column can be told
-        return f"SELECT * REPLACE (CAST(error({quoted(told(untold))}) AS VARCHAR) AS capture_id) FROM ({rows})"
-    return rows
-
-
-def _untold(contents: _Contents) -> list[Broken]:
-    """The broken files that tell which capture a trace is in."""
-    return list(dict.fromkeys(one for table in TOLD_BY for one in contents.of(table)))
-
-
-def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
-    """A table that has its columns, and fails where a row of it is asked for."""
-    columns = _nothing(catalog, table)
-    return f"{columns} FROM (SELECT error({quoted(f'{table} is not whole: {told(broken)}')}) AS why) WHERE why IS NULL"
-
-
-def _nothing(catalog: Catalog, table: str) -> str:
-    """A SELECT of a table's columns as NULL."""
-    return "SELECT " + ", ".join(f"CAST(NULL AS {kind}) AS {_name(c)}" for c, kind in column_types(catalog)[table])
-
-
-def _is_at_home(root: Path) -> str:
-    """The condition that the file is opened where it was made: a copy of it must not answer from the original's files."""
-    way_out = (
-        f"this file was made as {root / ANALYST}, whose files it would read, and it is elsewhere now: open that one, or "
-        "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which makes it the lake's own"
-    )
-    there = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
-    return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(way_out)}) END)"
-
-
-def _comment(con: duckdb.DuckDBPyConnection, model: Model, kind: str) -> None:
-    present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
-    comments = [f"COMMENT ON {kind} {model.name} IS {quoted(model.doc)}"]
-    for column in (BATCH_COLUMN, *model.columns):
-        if column.name in present:
-            comments.append(f"COMMENT ON COLUMN {model.name}.{_name(column.name)} IS {quoted(column.doc)}")
-    con.execute("; ".join(comments))
-
-
-def _name(column: str) -> str:
-    return f'"{column}"'

@@ -17,9 +17,10 @@ from pipelines.cli.app import app
 from pipelines.cli.query import open_analyst
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.lake.contents import NotPublished, column_types
 from pipelines.lake.ibis_tables import open_tables
 from pipelines.lake.layout import ANALYST, PUBLISHED
-from pipelines.lake.publish import NotPublished, analyst, column_types, is_published, publish
+from pipelines.lake.publish import analyst, is_published, publish
 from pipelines.models.catalog import load_catalog
 from pipelines.models.materialize import materialize
 from tests.lake.world import PROCESSES, TABLES, assert_whole, capture, do_publish, write_trace
@@ -74,25 +75,25 @@ def test_a_write_that_fails_leaves_the_old_file(lake: Lake, tmp_path: Path) -> N
 
 
 def _lost_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = publish.__globals__["_build"]
+    build = publish.__globals__["build"]
 
     def built(path: Path, *args: object) -> None:
         build(path, *args)
         with duckdb.connect(str(path)) as con:
             con.execute("DELETE FROM traces")
 
-    monkeypatch.setitem(publish.__globals__, "_build", built)
+    monkeypatch.setitem(publish.__globals__, "build", built)
 
 
 def _lost_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = publish.__globals__["_build"]
+    build = publish.__globals__["build"]
 
     def built(path: Path, *args: object) -> None:
         build(path, *args)
         with duckdb.connect(str(path)) as con:
             con.execute("DROP VIEW kernels")
 
-    monkeypatch.setitem(publish.__globals__, "_build", built)
+    monkeypatch.setitem(publish.__globals__, "build", built)
 
 
 @pytest.mark.parametrize("fault", [_lost_rows, _lost_table])
@@ -128,7 +129,7 @@ def test_a_broken_file_heals_on_the_next_look(lake: Lake, fault: str) -> None:
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # a broken disk tells no time
     if fault == "cut":  # as notebooks do
         tables = open_tables(lake)
-        assert tables.table("traces").count().execute() == 2
+        assert (tables.table("traces").count().execute(),) == (2,)
         tables.disconnect()
     else:
         with open_analyst(lake.root, []) as con:
