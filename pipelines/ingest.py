@@ -28,7 +28,8 @@ from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLE
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
 from pipelines.lake.rows import create_empty
-from pipelines.lake.store import Lake, Staged, superseded
+from pipelines.lake.store import Lake, Staged
+from pipelines.lake.views import superseded
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.origin import describe_origin

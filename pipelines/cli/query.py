@@ -105,8 +105,9 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
     """
     from pipelines.fleet.materialize import materialize, part_of, stale_captures
     from pipelines.lake import Lake
+    from pipelines.lake.broken import BrokenFiles
     from pipelines.lake.failures import caveats
-    from pipelines.lake.layout import CAPTURE_MARK
+    from pipelines.lake.layout import CAPTURE_MARK, KEYS
     from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
     from pipelines.lake.publish import analyst
     from pipelines.models.catalog import load_catalog
@@ -114,6 +115,8 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
 
     lake = Lake(folder, without_broken)
     if not lake.exists:
+        if broken := lake.broken(KEYS):
+            raise BrokenFiles(broken)
         raise fail(f"no traces in the lake {lake.root}", f"Put some in: tracelake ingest FILES --lake {folder}")
     catalog = load_catalog()
     if PRICE_TABLE in tables:

@@ -254,9 +254,12 @@ def _compute(
 
 
 def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:
-    """Views of the tables of traces, cut to the traces of the staged captures."""
+    """Views of the tables of traces, cut to the traces of the staged captures. Raises BrokenFiles."""
     members = con.execute("SELECT DISTINCT batch_id FROM _staged_capture_ranks").fetchall()
     batches = [Batch(batch_id) for (batch_id,) in members]
+    tables = list(tables)
+    if broken := [one for one in lake.broken(tables) if one.batch in batches]:
+        raise BrokenFiles(broken)  # what is stored is computed of all that there was
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
         rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"

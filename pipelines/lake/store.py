@@ -184,9 +184,14 @@ class Lake:
     def known(self, mark: str) -> dict[str, Batch]:
         """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in.
 
-        Of a file that cannot be read they are as noted when it was written. Raises BrokenFiles where they were not.
+        Of a file that is missing or cannot be read they are as noted when it was written: ingested again they
+        would be there twice when it is restored. Raises BrokenFiles where they were not noted.
         """
-        files = table_files(self.root, mark)
+        lost = {one.batch for one in self.broken({mark}) if not one.path.exists()}
+        found = {key: batch for batch in lost for key in manifest.read_keys(self.root, batch) or ()}
+        return found | self._known(mark, table_files(self.root, mark))
+
+    def _known(self, mark: str, files: list[Path]) -> dict[str, Batch]:
         if not files:
             return {}
         with duckdb.connect() as con:

@@ -98,6 +98,7 @@ def test_a_broken_mark_blocks_neither_ingestion_nor_other_tables(
     status, _, said = sql(lake, "SELECT count(*) FROM kernels")
     assert status == 1 and str(path) in said
     assert sql(lake, "SELECT count(*) AS n FROM schedule_runs")[:2] == (0, '"n"\n0\n')
+    assert len(lake.known_traces()) == 3  # what may be restored does not come in twice
     assert [row.status for row in ingest([write_trace(tmp_path / "new.json", 9)], lake).rows] == ["ok"]
     assert sql(lake, "SELECT count(*) AS n FROM kernels", "--without-broken")[:2] == (0, '"n"\n8\n')
 
@@ -115,6 +116,15 @@ def test_tables_whose_sources_are_broken_are_not_computed_without_a_word(lake: L
     status, _, said = sql(lake, "SELECT count(*) FROM launches")
     assert status == 1 and str(path) in said
     assert sql(lake, "SELECT count(*) AS n FROM launches", "--without-broken")[:2] == (0, '"n"\n4\n')
+
+
+def test_captures_are_not_computed_of_a_part_of_their_traces(lake: Lake, whole: Path) -> None:
+    path = table_files(lake.root, "events")[0]
+    path.unlink()
+    ingest([write_trace(whole / "in" / "rank2.json", 2, distributedInfo={"rank": 2})], lake)
+    status, _, said = sql(lake, "SELECT count(*) FROM capture_ranks")
+    assert status == 1 and str(path) in said
+    (whole / "in" / "rank2.json").unlink()
 
 
 def test_a_broken_table_of_captures_leaves_traces_but_for_the_column_it_tells(lake: Lake) -> None:
