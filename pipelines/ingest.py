@@ -267,12 +267,15 @@ class _OpenBatch:
         rows = "SELECT * FROM _staged_traces"
         if files:
             rows += f" UNION ALL BY NAME SELECT * FROM read_parquet({file_list(files)}, union_by_name = true)"
+        columns = "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, first_ts_ns, last_ts_ns"
         query = (
-            f"SELECT p.path, p.trace_id, p.n_events, w.trace_id, w.path, w.n_events, w.status FROM ({superseded(rows)}) AS s "
-            f"JOIN ({rows}) AS p ON p.trace_id = s.trace_id JOIN ({rows}) AS w ON w.trace_id = s.superseded_by "
+            f"SELECT p.path, p.trace_id, p.n_events, w.trace_id, w.path, w.n_events, w.status "
+            f"FROM ({superseded('SELECT * FROM _marks')}) AS s "
+            f"JOIN _marks AS p ON p.trace_id = s.trace_id JOIN _marks AS w ON w.trace_id = s.superseded_by "
             f"WHERE {quoted(self.batch.batch_id)} IN (p.batch_id, w.batch_id)"
         )
         try:
+            self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({rows})")
             found = self.rows.execute(query).fetchall()
         except duckdb.Error:  # a mark that cannot be read blocks no ingestion: this only tells what the views do
             return

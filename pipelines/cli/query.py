@@ -103,7 +103,7 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
     Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read, BrokenFiles
     where tables cannot be computed.
     """
-    from pipelines.fleet.materialize import materialize, part_of, stale_captures
+    from pipelines.fleet.materialize import materialize, part_of, stale_captures, trace_tables
     from pipelines.lake import Lake
     from pipelines.lake.broken import BrokenFiles
     from pipelines.lake.failures import caveats
@@ -137,7 +137,7 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
         with progress(None, "computing tables") as advance:
             materialize(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
     con = analyst(lake, stored, catalog)
-    _tell(caveats(con, stored))
+    _tell(caveats(con, [*of_traces, *of_captures, *trace_tables(catalog, of_captures)]))
     return con
 
 
@@ -149,12 +149,10 @@ def _tell(caveats: list[str]) -> None:
 def _tell_failures(folder: Path, table: str) -> None:
     """Say on stderr which traces a table lacks, where there is a lake."""
     from pipelines.lake import Lake
-    from pipelines.lake.failures import caveats
-    from pipelines.lake.publish import analyst
+    from pipelines.lake.failures import failures_of
 
-    if Lake(folder).exists:
-        with analyst(Lake(folder)) as con:
-            _tell(caveats(con, [table]))
+    if folder.is_dir():
+        _tell(failures_of(Lake(folder), table))
 
 
 def _print_table(relation: Any, limit: int) -> None:

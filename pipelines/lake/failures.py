@@ -8,9 +8,12 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake.broken import logs
+from pipelines.lake.layout import MARK
+from pipelines.lake.store import Lake
 from pipelines.sqltext import quoted, row
 
 FAILURES = "model_failures"
+_COLUMNS = ("trace_id", "table_name", "model", "reason", "batch_id")
 _ROWS = 500
 
 
@@ -26,6 +29,14 @@ def add_failures(con: duckdb.DuckDBPyConnection, root: Path, marks: Iterable[Pat
     ]
     for first in range(0, len(rows), _ROWS):
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
+
+
+def failures_of(lake: Lake, table: str) -> list[str]:
+    """`caveats` of a table, without an analysts' file."""
+    with duckdb.connect() as con:
+        con.execute(f"CREATE TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
+        add_failures(con, lake.root, lake.committed_files(MARK))
+        return caveats(con, [table])
 
 
 def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:

@@ -64,7 +64,8 @@ def materialize(
     `and_publish`: False where the caller computes more and publishes then.
 
     Private models, and public ones that the asked tables read, are computed with them and not stored. Raises
-    CatalogError for a name that is no table.
+    CatalogError for a name that is no table, and BrokenFiles, when all other batches are computed, for batches of which
+    `events` or what else is needed is missing or broken.
     """
     catalog = load_catalog()
     asked = list(catalog.materialized if tables is None else tables)
@@ -72,13 +73,19 @@ def materialize(
     asked = [table for table in catalog.materialized if table in set(asked)]
     done: list[Materialized] = []
     broken: list[Broken] = []
+    sources: list[Broken] | None = None  # those that are broken; looked for once, and only where something is computed
     for batch in lake.batches() if batches is None else batches:
         wanted = asked if force else stale(lake, catalog, asked, batch)
-        if wanted:
-            try:
-                done += _materialize_batch(lake, _Work(catalog, wanted, batch, on_step or (lambda _: None)))
-            except BrokenFiles as error:
-                broken += error.broken
+        if not wanted:
+            continue
+        sources = lake.broken(SOURCES) if sources is None else sources
+        if lost := [one for one in sources if one.batch == batch]:
+            broken += lost
+            continue
+        try:
+            done += _materialize_batch(lake, _Work(catalog, wanted, batch, on_step or (lambda _: None)))
+        except BrokenFiles as error:
+            broken += error.broken
     if and_publish and (done or not broken):
         publish(lake, catalog)
     if broken and not lake.without_broken:
@@ -109,8 +116,6 @@ class _Work:
 
 def _materialize_batch(lake: Lake, work: _Work) -> list[Materialized]:
     """Raises BrokenFiles where what the tables are computed from cannot be read."""
-    if broken := [one for one in lake.broken(SOURCES) if one.batch == work.batch]:
-        raise BrokenFiles(broken)
     folder = Path(tempfile.mkdtemp(dir=lake.staging(work.batch)))
     try:
         groups = _groups(lake, work.batch)
