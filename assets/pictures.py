@@ -7,7 +7,7 @@ import duckdb
 
 from pipelines.fleet.stragglers import stragglers_of
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.publish import analyst
 from pipelines.report.ranks import rank_map_svg
 from pipelines.report.spans import picture
 from pipelines.sqltext import quoted
@@ -22,9 +22,9 @@ _CAPTURE = "SELECT capture_id FROM captures WHERE NOT is_gone AND n_ranks > 1 OR
 def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
     """The pictures of a table from the published lake; none for most tables, or where there is nothing to draw."""
     draw = {"span_utilization": _layers, "step_ranks": _rank_map}.get(table)
-    if draw is None or not (lake.root / ANALYST).exists():
+    if draw is None or not lake.exists:
         return {}
-    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+    with analyst(lake) as con:
         return {name: image(name, svg) for name, svg in draw(con).items() if svg}
 
 

@@ -1,12 +1,11 @@
 """The check that fails where a job's newest captures are worse than those before."""
 
 import dagster as dg
-import duckdb
 
 from assets.common import markdown_table
 from pipelines.fleet.history import JobVerdict, regressions
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.publish import analyst
 
 _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effect %", "floor %", "p", "why"]
 
@@ -18,7 +17,7 @@ _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effe
 )
 def no_regression(lake: dg.ResourceParam[Lake]) -> dg.AssetCheckResult:
     """Judge every job of the lake as it was last published."""
-    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+    with analyst(lake) as con:
         found = regressions(con)
     worse = [one for one in found if one.verdict.status == "REGRESSION"]
     shown = [one for one in found if one.verdict.status in ("REGRESSION", "SUSPECT")]

@@ -13,8 +13,7 @@ from pydantic import Field
 from assets.common import markdown_table, shown_files, table_spec
 from assets.pictures import image
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
-from pipelines.lake.publish import publish
+from pipelines.lake.publish import analyst
 from pipelines.models.catalog import load_catalog
 from pipelines.runs import RUN_TABLES, ingest_runs, run_folders
 from pipelines.schedule.errors import PlanError
@@ -91,9 +90,8 @@ def schedule_runs(
     failed = [f"{row.folder.name}: {row.reason}" for row in rows if row.status == "rejected"]
     if failed:
         raise dg.Failure(f"a run's tables were not taken in: {'; '.join(failed)}")
-    publish(lake)
     runs = [row.run_id for row in rows if row.run_id]
-    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+    with analyst(lake, RUN_TABLES) as con:
         found = con.execute(_COMPARED, {"runs": runs})
         compared = markdown_table([column[0] for column in found.description or ()], found.fetchall())
         pictures = {f"timeline {run}": image("timeline", picture_of_run(con, run)) for run in runs}

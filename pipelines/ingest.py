@@ -23,12 +23,13 @@ import duckdb
 
 from pipelines.fleet.straggler.lake import ingest_jobs, job_files
 from pipelines.flight_recorder.lake import dump_files, ingest_dumps
-from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLES, REJECTS, Batch, table_files
+from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLES, REJECTS, table_files
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
 from pipelines.lake.rows import all_or_nothing, create_empty, unforeseen
 from pipelines.lake.settled import Outcome, settle, states_of
-from pipelines.lake.store import Lake
+from pipelines.lake.store import Lake, Staged
+from pipelines.lake.views import superseded
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.errors import CatalogError
@@ -222,7 +223,7 @@ class _OpenBatch:
     """The traces read so far, staged as private Parquet files, until `commit` makes them visible together."""
 
     def __init__(self, lake: Lake, job: str | None) -> None:
-        self.lake, self.job, self.batch = lake, job, Batch.new()
+        self.lake, self.job, self.batch = lake, job, lake.new_batch()
         self.folder = lake.staging(self.batch)
         self.catalog = load_catalog()
         self.known = set(lake.known_traces()) | retired_traces(lake)
@@ -288,21 +289,48 @@ class _OpenBatch:
 
         Their rows in this batch's files have no mark, so no view shows them.
         """
-        written: list[Path] = []
         if self.parts:
-            written.append(self.lake.put("events", self.batch, self._merged()))
-            written.append(self.lake.put("findings", self.batch, self._staged("findings")))
+            staged = {"events": Staged(self._merged()), "findings": Staged(self._staged("findings"))}
+            self.lake.put_all(self.batch, staged)
         with self.lake.commit_lock():
-            self._commit_rejects()
             mine = {path.stem for path in self.parts}
             beaten = mine & set(self.lake.known_traces())
             self.rows.execute(f"DELETE FROM _staged_traces WHERE trace_id IN {row(['', *beaten])}")
+            self._tell_superseded()
+            self._commit_rejects()
             if mine - beaten:
-                self.lake.put(MARK, self.batch, self._staged(MARK))
+                rows = self.rows.execute("SELECT trace_id, path FROM _staged_traces").fetchall()
+                self.lake.put(MARK, self.batch, self._staged(MARK), len(rows), dict(rows))
         if mine and mine == beaten:
-            for path in written:
-                path.unlink()
+            self.lake.take_away(self.batch, ["events", "findings"])
         return beaten
+
+    def _tell_superseded(self) -> None:
+        """A row of `rejects` for each trace that was cut off and that a better one takes the place of from now on."""
+        bad = {one.path for one in self.lake.broken({MARK})}
+        files = [path for path in self.lake.committed_files(MARK) if path not in bad]
+        rows = "SELECT * FROM _staged_traces"
+        if files:
+            rows += f" UNION ALL BY NAME SELECT * FROM read_parquet({file_list(files)}, union_by_name = true)"
+        columns = "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, first_ts_ns, last_ts_ns"
+        query = (
+            f"SELECT p.path, p.trace_id, p.n_events, w.trace_id, w.path, w.n_events, w.status "
+            f"FROM ({superseded('SELECT * FROM _marks')}) AS s "
+            f"JOIN _marks AS p ON p.trace_id = s.trace_id JOIN _marks AS w ON w.trace_id = s.superseded_by "
+            f"WHERE {quoted(self.batch.batch_id)} IN (p.batch_id, w.batch_id)"
+        )
+        try:
+            self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({rows})")
+            found = self.rows.execute(query).fetchall()
+        except duckdb.Error:  # a mark that cannot be read blocks no ingestion: this only tells what the views do
+            return
+        for path, trace_id, n_events, by, by_path, by_events, status in found:
+            reason = (
+                f"trace {trace_id} was cut off ({n_events:,} events) and is left out of all tables: superseded by trace "
+                f"{by} ({by_path}, {by_events:,} events, {status})"
+            )
+            values = [path, None, reason, datetime.now(UTC), self.batch.batch_id]
+            self.rows.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
 
     def _commit_rejects(self) -> None:
         """Add the rejected files to the lake; the same file rejected again for the same reason is no news."""

@@ -58,7 +58,7 @@ def recording_folders(files: Iterable[Path]) -> list[Path]:
 def ingest_recordings(folders: Iterable[Path], lake: Lake) -> list[RecordingRow]:
     """Put recordings into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
     catalog = load_catalog()
-    batch = Batch.new()
+    batch = lake.new_batch()
     with duckdb.connect() as con:
         for table in RECORDING_TABLES:
             create_recording_table(con, catalog, table, [])

@@ -58,7 +58,7 @@ def is_run_table(path: Path) -> bool:
 def ingest_runs(folders: Iterable[Path], lake: Lake) -> list[RunRow]:
     """Put runs into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
     catalog = load_catalog()
-    batch = Batch.new()
+    batch = lake.new_batch()
     with duckdb.connect() as con:
         for table in RUN_TABLES:
             create_run_table(con, catalog, table, None)

@@ -6,10 +6,12 @@ import typer
 
 from pipelines.cli import (
     capture_path,
+    check,
     compare,
     demo,
     flame,
     flight_recorder,
+    forget,
     ingest,
     path,
     query,
@@ -54,6 +56,8 @@ _COMMANDS = {
     "regressions": regressions.regressions,
     "retention": retention.retention,
     "status": status.status,
+    "check": check.check,
+    "forget": forget.forget,
     "demo": demo.demo,
     "ui": demo.ui,
 }

@@ -21,7 +21,10 @@ _SENTENCES = (
     ("pipelines.fleet.roles", "RolesError"),
     ("pipelines.paths", "UnusablePath"),
     ("pipelines.origin", "WrongRankPattern"),
+    ("pipelines.lake.broken", "BrokenFiles"),
+    ("pipelines.lake.contents", "NotPublished"),
     ("duckdb", "IOException"),
+    ("duckdb", "InvalidInputException"),  # error() in the analysts' file: what it cannot tell
 )
 
 

@@ -13,6 +13,8 @@ from rich.table import Table
 
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, out, print_json, progress
 
+WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
+
 
 class Format(StrEnum):
     """How a result is printed."""
@@ -30,6 +32,14 @@ def sql(
         Format, typer.Option(help="table, csv and json go to stdout, parquet too (redirect it).")
     ] = Format.table,
     limit: Annotated[int, typer.Option(help="Rows that --format table shows; 0 for all.")] = 100,
+    without_broken: Annotated[
+        bool,
+        typer.Option(
+            "--without-broken",
+            help="Answer without files that are missing or broken, and say so.",
+            envvar=WITHOUT_BROKEN,
+        ),
+    ] = False,
 ) -> None:
     """Ask the lake in SQL. Tables that are not computed yet are computed first.
 
@@ -37,7 +47,7 @@ def sql(
     """
     import duckdb
 
-    con = open_analyst(lake, tables_in(query))
+    con = open_analyst(lake, tables_in(query), without_broken=without_broken)
     try:
         relation = con.sql(query)
     except duckdb.Error as error:
@@ -85,24 +95,28 @@ def _read_by_view(catalog: Any, name: str) -> set[str]:
     return found.union(*(_read_by_view(catalog, view) for view in views))
 
 
-def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
+def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Any:
     """The analysts' file opened read-only, with the named model tables up to date. Exits where there is no lake.
 
     `of`: the beginning of the ids of traces or captures that are enough; of others the tables are left as they are.
-    Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read.
+    `without_broken`: answer without files that are missing or broken, which is told on stderr; else what needs them fails.
+    Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read, BrokenFiles
+    where tables cannot be computed.
     """
-    import duckdb
-
-    from pipelines.fleet.materialize import materialize, part_of, stale_captures
+    from pipelines.fleet.materialize import materialize, part_of, stale_captures, trace_tables
     from pipelines.lake import Lake
-    from pipelines.lake.layout import ANALYST, CAPTURE_MARK
+    from pipelines.lake.broken import BrokenFiles
+    from pipelines.lake.failures import caveats
+    from pipelines.lake.layout import CAPTURE_MARK, KEYS
     from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
-    from pipelines.lake.publish import is_published, publish
+    from pipelines.lake.publish import analyst
     from pipelines.models.catalog import load_catalog
     from pipelines.models.materialize import stale
 
-    lake = Lake(folder)
+    lake = Lake(folder, without_broken)
     if not lake.exists:
+        if broken := lake.broken(KEYS):
+            raise BrokenFiles(broken)
         raise fail(f"no traces in the lake {lake.root}", f"Put some in: tracelake ingest FILES --lake {folder}")
     catalog = load_catalog()
     if PRICE_TABLE in tables:
@@ -114,14 +128,31 @@ def open_analyst(folder: Path, tables: list[str], of: str = "") -> Any:
         part, of_captures, of_traces = None, [CAPTURE_MARK], []
     batches = part.batches if part else lake.batches()
     is_stale = any(stale(lake, catalog, of_traces, batch) for batch in batches)
+    if lake.without_broken and (broken := lake.broken()):
+        tell_broken(broken)
+        of_captures = []  # nothing is stored of what is not whole
     is_stale = is_stale or stale_captures(lake, catalog, of_captures, part)
     stored = [*of_traces, *of_captures]
     if is_stale:
         with progress(None, "computing tables") as advance:
             materialize(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
-    elif not is_published(lake, stored):
-        publish(lake, catalog)
-    return duckdb.connect(str(lake.root / ANALYST), read_only=True)
+    con = analyst(lake, stored, catalog)
+    _tell(caveats(con, [*of_traces, *of_captures, *trace_tables(catalog, of_captures)]))
+    return con
+
+
+def _tell(caveats: list[str]) -> None:
+    for caveat in caveats:
+        err.print(f"[yellow]not whole:[/] {escape(caveat)}", highlight=False, soft_wrap=True)
+
+
+def _tell_failures(folder: Path, table: str) -> None:
+    """Say on stderr which traces a table lacks, where there is a lake."""
+    from pipelines.lake import Lake
+    from pipelines.lake.failures import failures_of
+
+    if folder.is_dir():
+        _tell(failures_of(Lake(folder), table))
 
 
 def _print_table(relation: Any, limit: int) -> None:
@@ -162,6 +193,7 @@ def _copy_out(relation: Any, format: Format) -> None:
 
 def tables(
     name: Annotated[str | None, typer.Argument(help="A table; without it all are listed.")] = None,
+    lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
     """List the tables with what a row is, or one table's columns with types and meaning.
@@ -185,7 +217,16 @@ def tables(
     model = catalog.models[name]
     if not json:
         out.print(f"[bold]{name}[/]: {model.doc}\n", highlight=False)
+    _tell_failures(lake, name)
     _show(("column", "type", "meaning"), [(c.name, types.get(c.name, ""), c.doc) for c in model.columns], json)
+
+
+def tell_broken(broken: list[Any]) -> None:
+    """Say on stderr which files an answer is without."""
+    for one in broken[:10]:
+        err.print(f"[yellow]left out:[/] {escape(str(one))}", highlight=False, soft_wrap=True)
+    if len(broken) > 10:
+        err.print(f"[yellow]left out:[/] {len(broken) - 10:,} more files; `tracelake check` names them")
 
 
 def warn_of_prices(lake: Path) -> None:

@@ -22,6 +22,7 @@ from pipelines.fleet.captures import Capture
 from pipelines.fleet.fits import create_fits
 from pipelines.fleet.roles import RolesError, need_roles
 from pipelines.fleet.stage import lake_captures, stage_captures
+from pipelines.lake.broken import BrokenFiles
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
 from pipelines.lake.publish import publish
 from pipelines.lake.store import TOLD_BY, VERSION_KEY, Lake
@@ -121,7 +122,7 @@ def materialize_captures(
     if changed:
         new = [captures[name] for name in changed if name in captures]
         gone = [name for name in changed if name not in captures]
-        done += _compute(lake, catalog, Batch.new(), asked, new, gone, say)
+        done += _compute(lake, catalog, lake.new_batch(), asked, new, gone, say)
     publish(lake, catalog)
     return done
 
@@ -162,8 +163,11 @@ def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
 
 
 def known_captures(lake: Lake) -> dict[str, _Known]:
-    """By capture_id what the newest committed batch says of it."""
-    files = table_files(lake.root, CAPTURE_MARK)
+    """By capture_id what the newest committed batch says of it. Raises BrokenFiles where that cannot be told."""
+    broken = lake.broken({CAPTURE_MARK})
+    if broken and not lake.without_broken:
+        raise BrokenFiles(broken)
+    files = [path for path in table_files(lake.root, CAPTURE_MARK) if path not in {one.path for one in broken}]
     if not files:
         return {}
     with duckdb.connect() as con:
@@ -250,9 +254,12 @@ def _compute(
 
 
 def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:
-    """Views of the tables of traces, cut to the traces of the staged captures."""
+    """Views of the tables of traces, cut to the traces of the staged captures. Raises BrokenFiles."""
     members = con.execute("SELECT DISTINCT batch_id FROM _staged_capture_ranks").fetchall()
     batches = [Batch(batch_id) for (batch_id,) in members]
+    tables = list(tables)
+    if broken := [one for one in lake.broken(tables) if one.batch in batches]:
+        raise BrokenFiles(broken)  # what is stored is computed of all that there was
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
         rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
@@ -277,5 +284,5 @@ def _put(
     options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(catalog.version(table))}}}"
     con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options})")
     n_rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-    lake.put(table, batch, staged)
+    lake.put(table, batch, staged, n_rows)
     return Materialized(table, batch, n_rows, seconds)

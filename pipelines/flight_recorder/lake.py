@@ -50,7 +50,7 @@ def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = 
     Raises duckdb.IOException or OSError where the lake cannot be written.
     """
     catalog = load_catalog()
-    batch = Batch.new()
+    batch = lake.new_batch()
     rows: list[SetRow] = []
     with duckdb.connect() as con:
         for table in DUMP_TABLES:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence, Set
+from pathlib import Path
 
 import duckdb
 
 from pipelines.lake.layout import KEYS, Batch
-from pipelines.lake.store import Lake
+from pipelines.lake.store import Lake, Staged
 from pipelines.sqltext import quoted, row
 
 _PARQUET = "FORMAT parquet, COMPRESSION zstd"
@@ -39,10 +40,14 @@ def commit_tables(
                 con.execute(f"DELETE FROM {table} WHERE {key} IN {row(['', *beaten])}")
             before_put()
             if mine - beaten:
-                for table in (*others, mark):
-                    staged = folder / f"{table}.parquet"
-                    con.execute(f"COPY {table} TO {quoted(staged)} ({_PARQUET})")
-                    lake.put(table, batch, staged)
+                staged = {table: _written(con, table, folder) for table in (*others, mark)}
+                lake.put_all(batch, staged, dict.fromkeys(map(str, mine - beaten)))
         return beaten
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _written(con: duckdb.DuckDBPyConnection, table: str, folder: Path) -> Staged:
+    target = folder / f"{table}.parquet"
+    con.execute(f"COPY {table} TO {quoted(target)} ({_PARQUET})")
+    return Staged(target, con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])

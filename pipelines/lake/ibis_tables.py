@@ -9,7 +9,7 @@ import ibis
 from ibis.backends.duckdb import Backend
 
 from pipelines.lake.layout import ANALYST
-from pipelines.lake.publish import is_published, publish
+from pipelines.lake.publish import analyst
 from pipelines.lake.store import Lake
 from pipelines.models.materialize import materialize
 from pipelines.sqltext import quoted
@@ -27,8 +27,7 @@ def open_tables(lake: Lake | str | Path, *tables: str) -> Backend:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     if tables:
         materialize(lake, tables)
-    elif not is_published(lake, []):
-        publish(lake)
+    analyst(lake).close()
     # Attached, not connected to: a process that still has an older state of the file open would be given that one.
     con = duckdb.connect()
     con.execute(f"ATTACH {quoted(lake.root / ANALYST)} AS analyst (READ_ONLY)")

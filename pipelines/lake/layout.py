@@ -11,7 +11,7 @@ import glob
 import re
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 MARK = "traces"
@@ -50,6 +50,8 @@ KEYS = {
 REJECTS = "rejects"
 STAGING = ".staging"
 RETIRED = ".retired"  # batches that are hidden, to be removed; in `removed/` those that are gone (retention.py)
+MANIFEST = ".manifest"  # what was written of each batch (manifest.py)
+QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` took out
 OVERLAYS = "overlays"
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
@@ -69,6 +71,17 @@ class Batch:
     def new(cls) -> Batch:
         """A batch of now."""
         return cls(f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
+
+    @property
+    def next(self) -> Batch:
+        """A batch of a microsecond later."""
+        at = datetime.strptime(self.batch_id.partition("-")[0], "%Y%m%dT%H%M%S%f") + timedelta(microseconds=1)
+        return Batch(f"{at:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the id is one that a lake gives."""
+        return _BATCH.match(self.batch_id) is not None
 
     @property
     def day(self) -> str:
@@ -98,9 +111,10 @@ def table_file(root: Path, table: str, batch: Batch) -> Path:
 
 
 def table_files(root: Path, table: str) -> list[Path]:
-    """All visible files of a table, oldest batch first."""
+    """All visible files of a table, oldest batch first. Files that are not named by a batch are left out."""
     hidden = retired_batches(root)
     found = (path for path in root.joinpath(table).glob("day=*/*.parquet") if path.stem not in hidden)
+    found = (path for path in found if _BATCH.match(path.stem))  # others are none of the lake's
     return sorted(found, key=lambda path: path.name)
 
 

@@ -1,4 +1,4 @@
-"""Parquet as the lake writes it: zstd, row groups of one trace, statistics on what queries filter by."""
+"""Parquet as the lake writes it: zstd, row groups of one trace, statistics on what queries filter by, page checksums."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "z
                     target,
                     table.schema,
                     compression=compression,
+                    write_page_checksum=True,
                     use_dictionary=[name for name in names if name not in _DIRECT],  # pyright: ignore[reportArgumentType]
                     write_statistics=[name for name in _STATISTICS if name in names],  # pyright: ignore[reportArgumentType]
                 )

@@ -1,6 +1,8 @@
 """The analysts' DuckDB file: views over the large tables, real tables for the small ones, comments on all of it.
 
-It is built beside and renamed into place, so an analyst's open shell neither blocks ingestion nor sees half a state.
+It is built beside, opened anew and looked through, and renamed into place: an analyst's open shell neither blocks
+ingestion nor sees half a state, and a write that fails leaves the old file. Its views hold absolute paths, and refuse to
+answer from a copy that lies elsewhere; `analyst()` makes such a copy the lake's own.
 """
 
 from __future__ import annotations
@@ -9,66 +11,130 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
+from isal import isal_zlib
 
-from pipelines.lake.layout import ANALYST, ANALYST_TEMP, CAPTURE_MARK, KEYS, MARK, PUBLISHED, REJECTS, mark_of
-from pipelines.lake.prices import PRICES, add_prices
-from pipelines.lake.store import TOLD_BY, Lake, committed_rows, trace_rows
+from pipelines.lake.broken import Broken
+from pipelines.lake.contents import Contents, build, column_types, verify
+from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, PUBLISHED, REJECTS, Batch, table_file
+from pipelines.lake.prices import PRICES
+from pipelines.lake.store import TOLD_BY, Lake
 from pipelines.lake.told import content_of
-from pipelines.models.cache import digest_of, remembered
-from pipelines.models.catalog import Catalog, Column, Model, load_catalog
-from pipelines.models.run import run_models
-from pipelines.sqltext import quoted
+from pipelines.models.cache import digest_of
+from pipelines.models.catalog import Catalog, load_catalog
 
-_SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
-_LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are small otherwise
-BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
+_ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # what every look is sure to show as of now
+_NEXT = ".published.next.json"  # while the file is replaced, which it tells of
+# What `.published.json` tells beside the tables' files.
+_REST, _ROOT, _CHECKSUM, _BROKEN, _SUM = "", "root", "checksum", "broken", "sum"
 
 
 def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     """Write `<lake>/analyst.duckdb` anew and return its path. Tables without rows yet are empty, with their types.
 
-    It shows what is committed at this moment, and the user's prices (prices.py); large tables are views that hold
-    absolute paths, so it stays where it is. Raises CatalogError for a model whose SQL DuckDB refuses.
+    It shows what is committed at this moment, and the user's prices (prices.py). Raises CatalogError for a model whose
+    SQL DuckDB refuses; NotPublished, OSError or duckdb.IOException where the file cannot be written: the old one stays.
     """
     catalog = catalog or load_catalog()
     column_types(catalog)  # refuses models that DuckDB refuses, before anything is made of them
+    lake = Lake(lake.root.resolve())  # DuckDB, too, names the file by where links lead
     target = lake.root / ANALYST
     with lake.publish_lock(), tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
         files = _listed(lake, catalog.public)
         state = _state(lake, catalog, files)
-        with duckdb.connect(str(built)) as con:
-            con.execute("BEGIN")  # one flush to disk instead of one a statement
-            for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
-                _publish_table(con, catalog, catalog.models[table], files)
-            add_prices(con, lake.root)
-            con.execute("COMMIT")
+        contents = Contents(lake.root, catalog, files, lake.broken(catalog.public))
+        build(built, contents)
         with built.open("rb+") as file:
             os.fsync(file.fileno())
-        told = Path(folder) / PUBLISHED
-        told.write_text(json.dumps(state))
-        # Killed between the two, the old state stands beside the new file: it is published once more.
+        verify(built, contents)
+        broken = [[one.table, one.batch.batch_id, one.why] for one in contents.broken]
+        state_file = Path(folder) / PUBLISHED
+        whole = {**state, _CHECKSUM: _checksum(built), _BROKEN: broken}
+        state_file.write_text(json.dumps({**whole, _SUM: _sum(whole)}))
+        with state_file.open("rb+") as file:
+            os.fsync(file.fileno())
+        # Killed on the way, the old state stands beside the new file: it is published once more.
+        os.replace(state_file, lake.root / _NEXT)
         os.replace(built, target)
-        os.replace(told, lake.root / PUBLISHED)
+        os.replace(lake.root / _NEXT, lake.root / PUBLISHED)
     return target
+
+
+def analyst(lake: Lake, tables: Iterable[str] = (), catalog: Catalog | None = None) -> duckdb.DuckDBPyConnection:
+    """The analysts' file, opened read-only and as of now; it is published first where it is not (see is_published).
+
+    What needs files that are broken refuses to answer; of a lake `without_broken` it answers without them.
+    """
+    catalog = catalog or load_catalog()
+    if not is_published(lake, tables):
+        publish(lake, catalog)
+    if lake.without_broken and published_broken(lake):
+        return _without_broken(lake, catalog)
+    path = lake.root / ANALYST
+    try:
+        return duckdb.connect(str(path), read_only=True)
+    except duckdb.Error:  # whole as to its checksum, but not for this version of DuckDB
+        publish(lake, catalog)
+        return duckdb.connect(str(path), read_only=True)
+
+
+def published_whole(lake: Lake) -> bool:
+    """The analysts' file and what is told of it are as they were written, be they up to date or not."""
+    return any(_is_as_told(lake, lake.root / name) for name in (PUBLISHED, _NEXT))
+
+
+def _is_as_told(lake: Lake, state_file: Path) -> bool:
+    try:
+        told = json.loads(state_file.read_text())
+        return told.pop(_SUM) == _sum(told) and told[_CHECKSUM] == _checksum(lake.root / ANALYST)
+    except (OSError, ValueError, KeyError, AttributeError):
+        return False
+
+
+def _sum(told: dict[str, Any]) -> str:
+    return digest_of([json.dumps(told, sort_keys=True)])
+
+
+def published_broken(lake: Lake) -> list[Broken]:
+    """The files that were broken when the lake was published."""
+    found = json.loads((lake.root / PUBLISHED).read_text()).get(_BROKEN, [])
+    return [Broken(table, Batch(name), table_file(lake.root, table, Batch(name)), why) for table, name, why in found]
+
+
+def _without_broken(lake: Lake, catalog: Catalog) -> duckdb.DuckDBPyConnection:
+    """A file like the analysts', but of the files that can be read; nobody else sees it, and it goes when it is closed."""
+    with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
+        built = Path(folder) / ANALYST
+        contents = Contents(lake.root, catalog, _listed(lake, catalog.public), lake.broken(catalog.public), True)
+        build(built, contents)
+        return duckdb.connect(str(built), read_only=True)  # open, it stays until it is closed
 
 
 def is_published(lake: Lake, tables: Iterable[str]) -> bool:
     """The analysts' file shows what is committed of these tables, and which batches there are, at this moment.
 
-    It does not where something came in since, where a writer was killed before it published, or where another version
-    of the models or other prices did.
+    It does not where something came in since, where a writer was killed before it published, where another version
+    of the models or other prices did, where the file is not the one that was looked through then, and where the lake
+    was moved or copied since.
     """
     try:
-        told = json.loads((lake.root / PUBLISHED).read_text())
-    except (OSError, ValueError):  # never published, or by an older version
+        before = json.loads((lake.root / PUBLISHED).read_text())
+        now = _state(lake, load_catalog(), _listed(lake, {*_ALWAYS, *tables}))
+        return now.items() <= before.items() and before[_CHECKSUM] == _checksum(lake.root / ANALYST)
+    except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or cut off
         return False
-    now = _state(lake, load_catalog(), _listed(lake, {*KEYS, *TOLD_BY, REJECTS, *tables}))
-    return (lake.root / ANALYST).exists() and now.items() <= told.items()
+
+
+def _checksum(path: Path) -> int:
+    with path.open("rb") as file:
+        found = 0
+        while chunk := file.read(1 << 20):
+            found = isal_zlib.crc32(chunk, found)
+    return found
 
 
 def _listed(lake: Lake, tables: Iterable[str]) -> dict[str, list[Path]]:
@@ -81,69 +147,10 @@ def _state(lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> dict[s
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     rest = digest_of([duckdb.__version__, content_of(lake.root / PRICES), *models])
     # A table that is computed anew keeps its file's name: views show it, and tables that were copied do not.
-    hashes = {table: digest_of(f"{p.name}:{p.stat().st_mtime_ns}" for p in paths) for table, paths in files.items()}
-    return {**hashes, "": rest}
+    hashes = {table: digest_of(_stamp(p) for p in paths) for table, paths in files.items()}
+    return {**hashes, _REST: rest, _ROOT: str(lake.root.resolve())}
 
 
-@lru_cache
-def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-    """The columns and DuckDB types of every public table, found by running all models on nothing."""
-    digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
-    found = remembered("column-types", digest, lambda: _dry_run(catalog))
-    return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
-
-
-def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-    from pipelines.critical_path.windows import request_windows
-    from pipelines.fleet.stage import empty_stage
-    from pipelines.ingest import empty_lake_tables
-
-    with duckdb.connect() as con:
-        empty_lake_tables(con, catalog)
-        request_windows(con, [])
-        empty_stage(con)
-        run_models(con, catalog, catalog.public)
-        types = {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in catalog.public}
-    for name in (*catalog.materialized, *catalog.of_captures):
-        types[name].append((BATCH_COLUMN.name, "VARCHAR"))
-    return types
-
-
-def _publish_table(
-    con: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, files: dict[str, list[Path]]
-) -> None:
-    kind = "TABLE"
-    if model.kind == "rules":
-        run_models(con, catalog, [model.name])
-    elif model.kind == "view":
-        kind = "VIEW"
-        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
-    elif not files[model.name]:
-        types = column_types(catalog)[model.name]
-        con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
-    else:
-        is_small = model.name in _SMALL or model.layer == "summary" or mark_of(model.name) not in (MARK, CAPTURE_MARK)
-        is_small |= mark_of(model.name) == CAPTURE_MARK and model.name not in _LARGE
-        kind = "TABLE" if is_small else "VIEW"
-        rows = trace_rows(files) if model.name == MARK else committed_rows(model.name, files[model.name])
-        if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
-            # Files of an older version lack columns, which views over the table and the report ask for.
-            columns = ", ".join(
-                f"CAST(NULL AS {type_}) AS {_name(c)}" for c, type_ in column_types(catalog)[model.name]
-            )
-            rows = f"({rows}) UNION ALL BY NAME SELECT {columns} WHERE FALSE"
-        con.execute(f"CREATE {kind} {model.name} AS {rows}")
-    _comment(con, model, kind)
-
-
-def _comment(con: duckdb.DuckDBPyConnection, model: Model, kind: str) -> None:
-    present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
-    comments = [f"COMMENT ON {kind} {model.name} IS {quoted(model.doc)}"]
-    for column in (BATCH_COLUMN, *model.columns):
-        if column.name in present:
-            comments.append(f"COMMENT ON COLUMN {model.name}.{_name(column.name)} IS {quoted(column.doc)}")
-    con.execute("; ".join(comments))
-
-
-def _name(column: str) -> str:
-    return f'"{column}"'
+def _stamp(path: Path) -> str:
+    found = path.stat()
+    return f"{path.name}:{found.st_size}:{found.st_mtime_ns}"

@@ -17,9 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
+from pipelines.lake import manifest
 from pipelines.lake.layout import (
     MARK,
     OVERLAYS,
@@ -34,6 +36,7 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.publish import publish
 from pipelines.lake.store import Lake
+from pipelines.models.cache import digest_of
 from pipelines.sqltext import quoted
 
 GRACE = timedelta(days=1)
@@ -82,8 +85,25 @@ def retire(
 
 def retired_traces(lake: Lake) -> set[str]:
     """The traces that retention took out of the lake, or is about to."""
-    files = lake.root.joinpath(RETIRED).glob("**/*.json")
-    return {trace_id for path in files for trace_id in json.loads(path.read_text(encoding="utf-8"))["traces"]}
+    return {trace_id for _, notice in notices(lake) if notice for trace_id in notice["traces"]}
+
+
+def notices(lake: Lake) -> list[tuple[Path, dict[str, Any] | None]]:
+    """The notices of batches that left, or are about to, None for one that is not as it was written."""
+    return [(path, _read(path)) for path in sorted(lake.root.joinpath(RETIRED).glob("**/*.json"))]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        notice = json.loads(path.read_text(encoding="utf-8"))
+        told = notice.pop("sum", None)  # older versions wrote none
+        return notice if told in (None, _sum(notice)) and isinstance(notice["traces"], list) else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _sum(notice: dict[str, Any]) -> str:
+    return digest_of([json.dumps(notice, sort_keys=True)])[:16]
 
 
 def _due(lake: Lake, before: datetime) -> list[Batch]:
@@ -102,7 +122,7 @@ def _show_without(lake: Lake, now: datetime) -> None:
     if unpublished:
         publish(lake)
     for path in unpublished:
-        _write(path, {**json.loads(path.read_text(encoding="utf-8")), "hidden_at": now.isoformat()})
+        _write(path, {**(_read(path) or {}), "hidden_at": now.isoformat()})
 
 
 def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
@@ -120,6 +140,7 @@ def _remove(lake: Lake, retirement: Retirement) -> None:
     table_file(lake.root, MARK, batch).unlink(missing_ok=True)
     for path in _files(lake, batch, ()):
         path.unlink(missing_ok=True)
+    manifest.path_of(lake.root, batch).unlink(missing_ok=True)
     for trace_id in retirement.traces:
         shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
     shutil.rmtree(lake.root / STAGING / batch.batch_id, ignore_errors=True)
@@ -141,6 +162,8 @@ def _files(lake: Lake, batch: Batch, traces: list[str] | tuple[str, ...]) -> Ite
 
 def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
     mark = table_file(lake.root, MARK, batch)
+    if (noted := manifest.read_keys(lake.root, batch)) is not None:
+        return sorted(noted)
     if not mark.exists():  # only rejected files came with it
         return []
     with duckdb.connect() as con:
@@ -153,14 +176,31 @@ def _notice(lake: Lake, batch_id: str) -> Path:
 
 def _notices(lake: Lake) -> list[tuple[Path, dict]]:
     paths = sorted(lake.root.joinpath(RETIRED).glob("*.json"))
-    return [(path, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+    return [(path, notice) for path in paths if (notice := _read(path))]  # `tracelake check` tells of others
+
+
+def forget_for_good(lake: Lake, trace_id: str) -> None:
+    """Keep a trace's content from being ingested again."""
+    _write(lake.root / RETIRED / REMOVED / f"forgotten-{trace_id}.json", {"traces": [trace_id], "hidden_at": None})
+
+
+def write_again(lake: Lake, path: Path) -> bool:
+    """Write a notice that cannot be read anew, from what was noted of its batch; False where nothing was.
+
+    Its grace begins again.
+    """
+    noted = manifest.read_keys(lake.root, Batch(path.stem))
+    if noted is None:
+        return False
+    _write(path, {"traces": sorted(noted), "hidden_at": None})
+    return True
 
 
 def _write(path: Path, notice: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(notice, file)
+        json.dump({**notice, "sum": _sum(notice)}, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

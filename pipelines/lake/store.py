@@ -8,17 +8,17 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
+from pipelines.lake import manifest
+from pipelines.lake.broken import Broken, BrokenFiles, find_broken, unreadable
 from pipelines.lake.layout import (
     ANALYST_TEMP,
-    CAPTURE_MARK,
-    CAPTURE_RANKS,
     KEYS,
     MARK,
-    RECORDING_MARK,
     REJECTS,
     RUN_MARK,
     STAGING,
@@ -30,18 +30,34 @@ from pipelines.lake.layout import (
     table_file,
     table_files,
 )
+from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows
 from pipelines.paths import UnusablePath, local_path, utf8_path
 from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
+WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 VERSION_KEY = "tracelake_version"
 
 
-class Lake:
-    """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state."""
+@dataclass(frozen=True)
+class Staged:
+    """A Parquet file to be put in place: its rows, where they are counted, and what the table lacks."""
 
-    def __init__(self, root: str | Path) -> None:
+    path: Path
+    n_rows: int | None = None
+    left_out: tuple[manifest.LeftOut, ...] = ()
+
+
+class Lake:
+    """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state.
+
+    What cannot be told because a file is missing or broken is refused with BrokenFiles; `without_broken` (by default
+    whether the variable TRACELAKE_WITHOUT_BROKEN is set) leaves it out instead.
+    """
+
+    def __init__(self, root: str | Path, without_broken: bool = False) -> None:
         """Nothing is made yet. Raises UnusablePath for a URL, a file and a link that leads nowhere."""
+        self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(local_path(root).absolute())
         if self.root.exists() and not self.root.is_dir():
             raise UnusablePath(f"{root}: is a file; a lake is a folder")
@@ -53,24 +69,85 @@ class Lake:
         """Some batch is committed."""
         return any(table_files(self.root, mark) for mark in KEYS)
 
+    def new_batch(self) -> Batch:
+        """A batch of now, or right after the newest one of the lake where the clock was set back since.
+
+        What came later has the greater id, which decides between two states of a capture and names it.
+        """
+        batch = Batch.new()
+        with self.commit_lock():
+            newest = max((b.batch_id for b in {*self.all_batches(), *self.batches(REJECTS)}), default="")
+        return batch if batch.batch_id > newest else Batch(newest).next
+
     def staging(self, batch: Batch) -> Path:
         """A private folder of a batch, made when it is first asked for; no view matches what is in it."""
         folder = self.root / STAGING / batch.batch_id
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def put(self, table: str, batch: Batch, staged: Path) -> Path:
-        """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible."""
+    def put(
+        self,
+        table: str,
+        batch: Batch,
+        staged: Path,
+        n_rows: int | None = None,
+        keys: Mapping[str, str | None] | None = None,
+    ) -> Path:
+        """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible.
+
+        `keys`: of a mark its keys, with the paths that they came from. Raises OSError where the lake cannot be written.
+        """
+        return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
+
+    def put_all(
+        self, batch: Batch, staged: Mapping[str, Staged], keys: Mapping[str, str | None] | None = None
+    ) -> list[Path]:
+        """`put` for several tables of a batch, one after another; what they hold is noted once (manifest.py)."""
+        for one in staged.values():
+            with one.path.open("rb+") as file:
+                os.fsync(file.fileno())
+        records = {table: manifest.describe(s.path, s.n_rows, s.left_out) for table, s in staged.items()}
+        with self.manifest_lock():
+            manifest.note_put(self.root, batch, records, keys or {})
+            targets = [self._put(table, batch, one.path) for table, one in staged.items()]
+            manifest.note_done(self.root, batch, records)
+        return targets
+
+    def _put(self, table: str, batch: Batch, staged: Path) -> Path:
         target = table_file(self.root, table, batch)
         is_new_folder = not target.parent.exists()
         target.parent.mkdir(parents=True, exist_ok=True)
-        with staged.open("rb+") as file:
-            os.fsync(file.fileno())
         os.replace(staged, target)
         # Names are flushed too, so that a commit mark does not outlive a loss of power that its batch's files do not.
         for folder in (target.parent, target.parent.parent, self.root)[: 3 if is_new_folder else 1]:
             _flush_names(folder)
         return target
+
+    def take_away(self, batch: Batch, tables: Iterable[str], to: Path | None = None) -> list[Path]:
+        """Remove the files of these tables of a batch, a mark first, or move them to a folder; returns what was there.
+
+        They are noted as gone when they are, so that a kill leaves what `tracelake check` finds.
+        """
+        gone = sorted(set(tables), key=lambda name: (name not in KEYS, name))
+        there = [path for path in (table_file(self.root, table, batch) for table in gone) if path.exists()]
+        with self.manifest_lock():
+            for path in there:
+                if to is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    to.mkdir(parents=True, exist_ok=True)
+                    os.replace(path, to / f"{path.parts[-3]}.parquet")
+            log = manifest.read(self.root, batch)
+            if log is not None:
+                kept = {table: records[0] for table, records in log.records.items() if table not in gone}
+                manifest.rewrite(self.root, batch, kept, manifest.read_keys(self.root, batch) or {})
+        return there
+
+    @contextmanager
+    def manifest_lock(self) -> Iterator[None]:
+        """Held by the one process that puts files in place, or takes them away, and notes it."""
+        with self._locked(".manifest.lock"):
+            yield
 
     @contextmanager
     def commit_lock(self) -> Iterator[None]:
@@ -106,13 +183,44 @@ class Lake:
         return self.known(RUN_MARK)
 
     def known(self, mark: str) -> dict[str, Batch]:
-        """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in."""
-        files = table_files(self.root, mark)
+        """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in.
+
+        Of a file that is missing or cannot be read they are as noted when it was written: ingested again they
+        would be there twice when it is restored. Raises BrokenFiles where they were not noted.
+        """
+        lost = {one.batch for one in self.broken({mark}) if not one.path.exists()}
+        found = {key: batch for batch in lost for key in manifest.read_keys(self.root, batch) or ()}
+        return found | self._known(mark, table_files(self.root, mark))
+
+    def _known(self, mark: str, files: list[Path]) -> dict[str, Batch]:
         if not files:
             return {}
         with duckdb.connect() as con:
-            rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
+            try:
+                rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
+            except duckdb.Error:
+                return {key: batch_of(path) for path in files for key in self._keys_in(con, mark, path)}
         return {key: Batch(batch_id) for key, batch_id in rows}
+
+    def _keys_in(self, con: duckdb.DuckDBPyConnection, mark: str, path: Path) -> list[str]:
+        try:
+            return [r[0] for r in con.execute(f"SELECT {KEYS[mark]} FROM read_parquet({quoted(path)})").fetchall()]
+        except duckdb.Error as error:
+            noted = manifest.read_keys(self.root, batch_of(path))
+            if noted is None:
+                raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
+            return list(noted)
+
+    def broken(self, tables: Iterable[str] | None = None) -> list[Broken]:
+        """Files of these tables (or all) that are missing, of another size than written, or of no batch."""
+        asked = None if tables is None else set(tables)
+        if not find_broken(self.root, asked):
+            return []
+        try:  # a writer may have been between two of its steps
+            with self.manifest_lock():
+                return find_broken(self.root, asked)
+        except OSError:  # a lake that cannot be written has no writers
+            return find_broken(self.root, asked)
 
     def batches(self, mark: str = MARK) -> list[Batch]:
         """The committed batches of traces (or of another mark), oldest first."""
@@ -135,9 +243,14 @@ class Lake:
         files = {path: table for table in tables if (path := table_file(self.root, table, batch)).exists()}
         if not files:
             return {}
-        query = f"SELECT file_name, decode(key), decode(value) FROM parquet_kv_metadata({file_list(files)})"
         with duckdb.connect() as con:
-            rows = con.execute(query).fetchall()
+            try:
+                rows = con.execute(_versions(files)).fetchall()
+            except duckdb.Error:  # of no version: computed anew
+                bad = {one.path for one in unreadable(con, files, lambda path: _versions([path]))}
+                if not (files := {path: table for path, table in files.items() if path not in bad}):
+                    return {}
+                rows = con.execute(_versions(files)).fetchall()
         return {files[Path(name)]: value for name, key, value in rows if key == VERSION_KEY}
 
     def sweep(self) -> list[Path]:
@@ -147,10 +260,11 @@ class Lake:
         """
         # The files of retired batches stay as long as readers may have them open: removing them is retention's.
         committed = self.all_batches() | {Batch(name) for name in retired_batches(self.root)}
+        committed |= {one.batch for one in self.broken(KEYS)}  # committed once: not what a killed run left
         unmarked = (
             path
             for path in batch_files(self.root)
-            if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed
+            if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed and batch_of(path).is_valid
         )
         found = [*self.root.glob(f"{STAGING}/*"), *self.root.glob(f"{ANALYST_TEMP}*"), *unmarked]
         gone = [path for path in found if _is_leftover(path)]
@@ -173,6 +287,11 @@ class Lake:
         marks = {MARK, *(mark_of(table) for table in asked)}
         order = (*marks, *(t for t in asked if t not in marks))
         files = {table: self.committed_files(table, batches) for table in (*order, *TOLD_BY)}
+        broken = [one for one in self.broken(files) if one.table in order or (one.table in TOLD_BY and MARK in asked)]
+        if broken and not self.without_broken:
+            raise BrokenFiles(broken)
+        bad = {one.path for one in broken}
+        files = {table: [path for path in paths if path not in bad] for table, paths in files.items()}
         for table in order:
             if files[table]:
                 rows = trace_rows(files) if table == MARK else committed_rows(table, files[table])
@@ -186,48 +305,8 @@ class Lake:
         return con
 
 
-def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
-    """The SELECT of a table's committed rows; it reads the table's mark (`traces`), which must be there before.
-
-    `mark_rows`: what to read instead of the mark's table. Of `traces` these are the rows as they lie: see trace_rows.
-
-    Files of an older version of a model may lack columns: they read as NULL until they are computed anew.
-    """
-    rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
-    mark = mark_of(table)
-    if table == CAPTURE_MARK:  # a capture that was computed anew has several rows: the newest batch's counts
-        newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
-        return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
-    if table == RECORDING_MARK:  # one that still ran when it came in may have come in again
-        return f"{rows} QUALIFY row_number() OVER (PARTITION BY recording_id ORDER BY batch_id DESC) = 1"
-    if table in (*KEYS, REJECTS):
-        return rows
-    return f"{rows} SEMI JOIN {mark_rows or mark} AS mark USING ({KEYS[mark]}, batch_id)"
-
-
-TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that tell which capture a trace is in
-_NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS group_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
-_GROUP = "coalesce(t.group_id, t.capture_id)"  # files of an older version call the group capture_id
-
-
-def trace_rows(files: Mapping[str, list[Path]]) -> str:
-    """The SELECT of the committed traces, each with the capture that it is in; `files` of `traces` and TOLD_BY.
-
-    The capture is known once tables of captures were computed with the trace. Before, it is what its group is called
-    where no capture has that name yet, for a group's first capture will have it; else NULL.
-    """
-    captures, members = (files[table] for table in TOLD_BY)
-    named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
-    ranks = committed_rows(CAPTURE_RANKS, members, f"({named})") if captures and members else _NO_ROWS
-    # A trace that changed its capture is in the old one, too, until that is computed anew: the newest batch counts.
-    newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
-    captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {_GROUP} END)"
-    return (
-        f"SELECT t.* REPLACE ({captured} AS capture_id, {_GROUP} AS group_id) "
-        f"FROM ({committed_rows(MARK, files[MARK])} UNION ALL BY NAME {_NO_ROWS}) AS t "
-        f"LEFT JOIN ({newest}) AS m ON m.trace_id = t.trace_id "
-        f"LEFT JOIN ({named}) AS c ON c.capture_id = {_GROUP}"
-    )
+def _versions(files: Iterable[Path]) -> str:
+    return f"SELECT file_name, decode(key), decode(value) FROM parquet_kv_metadata({file_list(files)})"
 
 
 def _flush_names(folder: Path) -> None:

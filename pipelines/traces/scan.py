@@ -32,7 +32,7 @@ class Scan:
     damage: str | None
     is_gzip: bool
     head: Head
-    stamp: tuple[int, int]  # size and time of change, to notice a file that is still being written
+    stamp: tuple[int, ...]  # to notice a file that is still being written, or replaced
     after: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,10 +74,10 @@ def _hashed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:
             yield chunk
 
 
-def stamp_of(path: Path) -> tuple[int, int]:
-    """Size and time of the last change (ns)."""
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """What changes with a file: size, times of change (the second of which nobody can set back), which file it is."""
     found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
 
 
 def _without_array(source: Source, head: Head) -> str:

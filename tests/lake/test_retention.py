@@ -38,7 +38,7 @@ def put(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch, days_ago: flo
     """Ingest one batch of the traces `seeds`, as if that many days before NOW."""
     files = [write_trace(folder / f"rank{seed}.json", seed) for seed in seeds]
     with monkeypatch.context() as patch:
-        patch.setattr(Batch, "new", Ages(days_ago).new)
+        patch.setattr(Lake, "new_batch", Ages(days_ago).new)
         ingest(files, lake)
     return files
 
@@ -136,7 +136,7 @@ def test_overlays_and_rejects_go_along(lake: Lake, tmp_path: Path, monkeypatch: 
     broken = tmp_path / "broken.json"
     broken.write_text("no trace at all")
     with monkeypatch.context() as patch:
-        patch.setattr(Batch, "new", Ages(35).new)
+        patch.setattr(Lake, "new_batch", Ages(35).new)
         ingest([broken], lake)
     trace_id = next(id for id, batch in lake.known_traces().items() if batch == lake.batches()[0])
     overlay = lake.root / OVERLAYS / f"day={lake.batches()[0].day}" / trace_id / "overlay.json"

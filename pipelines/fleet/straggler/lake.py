@@ -62,7 +62,7 @@ def ingest_jobs(paths: Iterable[Path], lake: Lake, name: str | None = None) -> l
     Raises duckdb.IOException or OSError where the lake cannot be written.
     """
     catalog = load_catalog()
-    batch = Batch.new()
+    batch = lake.new_batch()
     with duckdb.connect() as con:
         for table in JOB_TABLES:
             create_empty(con, catalog, table)

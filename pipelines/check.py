@@ -1,0 +1,255 @@
+"""`tracelake check`: every file of a lake against what was noted when it was written; with repair, mended or set aside.
+
+What can be computed from `events` is computed again. A batch that lost what it was ingested with goes to
+`.quarantine/`, with a row of `rejects` for each of its traces, and can be ingested again: nothing is by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.fleet.materialize import materialize_captures
+from pipelines.lake import Batch, Lake, manifest
+from pipelines.lake.broken import Broken, unreadable
+from pipelines.lake.layout import (
+    ANALYST,
+    CAPTURE_MARK,
+    CAPTURE_TABLES,
+    KEYS,
+    MARK,
+    PUBLISHED,
+    QUARANTINE,
+    REJECTS,
+    mark_of,
+)
+from pipelines.lake.publish import publish, published_whole
+from pipelines.lake.retention import notices, write_again
+from pipelines.models.catalog import load_catalog
+from pipelines.models.materialize import materialize
+from pipelines.sqltext import quoted, row
+
+_STRAY, _LOG, _ANALYST, _NOTICE = "stray", "log", "analyst", "retired"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something of a lake that is not as it was written.
+
+    `table` is None for what is none; `keys`: the traces (or runs, captures, …) whose rows the file holds, where that
+    was noted; `repaired`: what was done about it, None: nothing.
+    """
+
+    path: str
+    why: str
+    table: str | None = None
+    batch_id: str | None = None
+    keys: tuple[str, ...] = ()
+    repaired: str | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The faults, how many files were compared, and how many were not noted when they were written: only read."""
+
+    faults: list[Fault]
+    n_files: int
+    n_not_recorded: int
+
+
+def check(lake: Lake, repair: bool = False, on_file: Callable[[str], Any] | None = None) -> Checked:
+    """Read every file of the lake and compare. Raises OSError where the lake cannot be read, or written for a repair."""
+    found = _find(lake, on_file or (lambda _: None))
+    if repair and found.faults:
+        done = _repair(lake, found.faults)
+        found = replace(found, faults=[replace(f, repaired=done.get(f.path)) for f in found.faults])
+    return found
+
+
+def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
+    broken = {one.path: one for one in lake.broken()}
+    files = sorted(path for path in lake.root.glob("*/day=*/*") if path.is_file() and path.parts[-3][0] != ".")
+    strays = [path for path in files if path.suffix != ".parquet" or not Batch(path.stem).is_valid]
+    logs = {
+        batch.batch_id: log for batch in manifest.logged_batches(lake.root) if (log := manifest.read(lake.root, batch))
+    }
+    committed = lake.all_batches()
+    n_files = n_not_recorded = 0
+    with duckdb.connect() as con:
+        for path in sorted({*files} - {*strays} - broken.keys()):
+            table, batch = path.parts[-3], Batch(path.stem)
+            if table != REJECTS and batch not in committed:
+                continue  # hidden, or what a killed run left
+            on_file(f"{table}/{path.name}")
+            n_files += 1
+            log = logs.get(batch.batch_id)
+            records = log.records.get(table) if log else None
+            n_not_recorded += records is None
+            if one := _content(con, path, records):
+                broken[path] = one
+    faults = [_fault(lake, one) for one in broken.values()]
+    faults += [Fault(str(path), "is no file of the lake", _STRAY) for path in strays]
+    return Checked([*faults, *_of_lake(lake, logs)], n_files, n_not_recorded)
+
+
+def _content(con: duckdb.DuckDBPyConnection, path: Path, records: list[manifest.Record] | None) -> Broken | None:
+    """Compare a file's bytes; of one that was not recorded as much as reading it tells, its page checksums too."""
+    if records is None:
+        return _read_through(con, path)
+    try:
+        digest = manifest.describe(path).digest
+    except FileNotFoundError:  # computed anew, or retired meanwhile
+        return None
+    except OSError as error:
+        return Broken(path.parts[-3], Batch(path.stem), path, f"cannot be read: {error.strerror}")
+    if any(record.digest == digest for record in records):
+        return None
+    return Broken(path.parts[-3], Batch(path.stem), path, "has other bytes than were written")
+
+
+def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            for number in range(file.num_row_groups):
+                file.read_row_group(number)
+    except (pa.ArrowException, OSError) as error:
+        return Broken(path.parts[-3], Batch(path.stem), path, f"cannot be read: {str(error).splitlines()[0]}")
+    return next(iter(unreadable(con, [path])), None)
+
+
+def _fault(lake: Lake, one: Broken) -> Fault:
+    keys = manifest.read_keys(lake.root, one.batch) or {}
+    return Fault(str(one.path), one.why, one.table, one.batch.batch_id, tuple(sorted(keys)))
+
+
+def _of_lake(lake: Lake, logs: dict[str, manifest.Manifest]) -> Iterator[Fault]:
+    """What is wrong beside the tables' files: logs, notices of retention, the analysts' file."""
+    for name in sorted(os.listdir(lake.root / manifest.MANIFEST)) if (lake.root / manifest.MANIFEST).exists() else ():
+        path = lake.root / manifest.MANIFEST / name
+        if not name.startswith(".") and (not Batch(name).is_valid or logs[name].damaged):
+            yield Fault(str(path), "the log of a batch has lines that cannot be read", _LOG, name)
+    for path, notice in notices(lake):
+        if notice is None:
+            yield Fault(str(path), "the notice of a batch that left the lake cannot be read", _NOTICE, path.stem)
+    if (lake.root / PUBLISHED).exists() and not published_whole(lake):
+        yield Fault(str(lake.root / ANALYST), "is not what was published", _ANALYST)
+
+
+def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
+    """Mend what can be, the most that depends on nothing first; returns by path what was done."""
+    done: dict[str, str] = {}
+    catalog = load_catalog()
+    computed = set(catalog.materialized)
+    by_batch: defaultdict[str, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        if fault.table == _STRAY:
+            done[fault.path] = _set_aside(lake, Path(fault.path))
+        elif fault.batch_id and fault.table not in (_LOG, _NOTICE):
+            by_batch[fault.batch_id].append(fault)
+    again: list[tuple[Batch, str]] = []
+    for batch_id, several in by_batch.items():
+        batch, tables = Batch(batch_id), {fault.table or "" for fault in several}
+        if lost := tables - computed - set(CAPTURE_TABLES) - {REJECTS}:
+            _quarantine_batch(lake, batch, several, lost)
+            done |= {fault.path: "quarantined with its batch" for fault in several}
+            continue
+        gone = set(CAPTURE_TABLES) if CAPTURE_MARK in tables else tables
+        lake.take_away(batch, gone, lake.root / QUARANTINE / batch_id)
+        again += [(batch, table) for table in gone & computed]
+        done |= {f.path: "quarantined" if f.table == REJECTS else "computed again" for f in several}
+    for fault in faults:
+        if fault.table == _LOG:
+            done[fault.path] = _log_again(lake, fault)
+        elif fault.table == _NOTICE and fault.path not in done:
+            written = write_again(lake, Path(fault.path))
+            done[fault.path] = "written again" if written else _set_aside(lake, Path(fault.path))
+    _compute(lake, again, {fault.table or "" for fault in faults})
+    if any(fault.table == _ANALYST for fault in faults) or done:
+        publish(lake, catalog)
+        done |= {fault.path: "published again" for fault in faults if fault.table == _ANALYST}
+    return done
+
+
+def _compute(lake: Lake, again: Iterable[tuple[Batch, str]], tables: set[str]) -> None:
+    for batch in sorted({batch for batch, _ in again}):
+        materialize(lake, [table for of, table in again if of == batch], [batch], force=True, and_publish=False)
+    if of_captures := tables & set(CAPTURE_TABLES):
+        materialize_captures(lake, of_captures)
+
+
+def _set_aside(lake: Lake, path: Path) -> str:
+    target = lake.root / QUARANTINE / _STRAY / path.relative_to(lake.root)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(path, target)
+    return "quarantined"
+
+
+def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[str]) -> None:
+    """Take a whole batch out, once `rejects` says so."""
+    mark = mark_of(sorted(lost)[0])
+    keys = manifest.read_keys(lake.root, batch)
+    paths = _paths(lake, mark, batch) or keys or {}
+    files = ", ".join(f"{fault.table} ({fault.why})" for fault in faults)
+    way_out = "ingest it again" if mark == MARK else "ingest its folder again"
+    rows = [
+        (path or f"({KEYS[mark]} {key})", f"{KEYS[mark]} {key}: `tracelake check --repair` took its batch "
+        f"{batch.batch_id} out, broken: {files}; {way_out}")
+        for key, path in paths.items()
+    ]  # fmt: skip
+    _reject(lake, rows or [(str(faults[0].path), f"batch {batch.batch_id} was taken out, broken: {files}")])
+    tables = {path.parts[-3] for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")} - {REJECTS}
+    lake.take_away(batch, tables | lost, lake.root / QUARANTINE / batch.batch_id)
+
+
+def _paths(lake: Lake, mark: str, batch: Batch) -> dict[str, str | None]:
+    if mark != MARK:
+        return {}
+    with duckdb.connect() as con:
+        try:
+            path = quoted(lake.root / MARK / f"day={batch.day}" / f"{batch.batch_id}.parquet")
+            return dict(con.execute(f"SELECT trace_id, path FROM read_parquet({path})").fetchall())
+        except duckdb.Error:  # as noted when it was written
+            return {}
+
+
+def _reject(lake: Lake, rows: Iterable[tuple[str, str]]) -> None:
+    """Add rows to `rejects`, in a batch of their own."""
+    batch = lake.new_batch()
+    target = lake.staging(batch) / "rejects.parquet"
+    columns = "path VARCHAR, byte_offset BIGINT, reason VARCHAR, seen_at TIMESTAMP, batch_id VARCHAR"
+    with duckdb.connect() as con:
+        con.execute(f"CREATE TABLE _rejected_files ({columns})")
+        for path, reason in rows:
+            values = [path, None, reason, datetime.now(UTC), batch.batch_id]
+            con.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
+        con.execute(
+            f"COPY ({load_catalog().models[REJECTS].sql}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)"
+        )
+    lake.put(REJECTS, batch, target)
+    target.parent.rmdir()
+
+
+def _log_again(lake: Lake, fault: Fault) -> str:
+    """Note a batch's files as they are: what could be compared was, and the rest can be read."""
+    path = Path(fault.path)
+    if not Batch(path.name).is_valid:
+        path.unlink()
+        return "removed"
+    batch = Batch(path.name)
+    files = lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")
+    log = manifest.read(lake.root, batch)
+    left_out = {table: records[0].left_out for table, records in log.records.items()} if log else {}
+    with lake.manifest_lock():
+        records = {p.parts[-3]: manifest.describe(p, None, left_out.get(p.parts[-3], ())) for p in files}
+        manifest.rewrite(lake.root, batch, records, manifest.read_keys(lake.root, batch) or {})
+    return "noted again"

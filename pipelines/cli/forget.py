@@ -1,0 +1,44 @@
+"""`tracelake forget`: one trace leaves the lake."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress
+
+
+def forget(
+    trace: Annotated[str, typer.Argument(help="The trace's id, or a beginning of it that no other trace has.")],
+    lake: LakeOption = DEFAULT_LAKE,
+    for_good: Annotated[
+        bool, typer.Option("--for-good", help="Do not take its content in again, from whatever file.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Remove one trace from every table; the capture it was in is computed anew.
+
+    It is hidden at once; a run that is killed is completed by the next one. Ingesting its file again brings it back,
+    unless --for-good.
+
+    Example: `tracelake forget 3f2a91 --lake /data/lake`
+    """
+    from pipelines.forget import NoSuchTrace
+    from pipelines.forget import forget as forget_trace
+    from pipelines.lake import Lake
+
+    if not lake.is_dir():
+        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    try:
+        with progress(None, "forgetting"):
+            gone = forget_trace(Lake(lake), trace, for_good)
+    except NoSuchTrace as error:
+        raise fail(str(error), "`tracelake sql 'SELECT trace_id, path FROM traces'` lists them.") from None
+    if json:
+        print_json(asdict(gone))
+        return
+    again = "its content is not taken in again" if gone.for_good else "ingesting its file again brings it back"
+    out.print(escape(f"trace {gone.trace_id} ({gone.path or 'path not noted'}) is gone, {gone.n_rows:,} rows; {again}"))

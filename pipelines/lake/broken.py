@@ -1,0 +1,161 @@
+"""Files of a lake that are not as they were written, found by their names and sizes: what every look can afford.
+
+What takes reading them is `tracelake check`'s (pipelines/check.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from pipelines.lake import manifest
+from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, table_file
+from pipelines.sqltext import quoted
+
+WAY_OUT = (
+    "`tracelake check` tells all that is broken and `tracelake check --repair` mends it; --without-broken, or "
+    "TRACELAKE_WITHOUT_BROKEN=1, answers without it"
+)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A table's file of a batch that cannot be used, and why."""
+
+    table: str
+    batch: Batch
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+class BrokenFiles(Exception):
+    """What was asked for needs files that are broken; the message names them and the way out."""
+
+    def __init__(self, broken: Sequence[Broken]) -> None:
+        super().__init__(told(broken))
+        self.broken = tuple(broken)
+
+
+def told(broken: Sequence[Broken]) -> str:
+    """A sentence that names the files, a few of many, and the way out."""
+    more = f"; and {len(broken) - 3} more files" if len(broken) > 3 else ""
+    return f"{'; '.join(str(one) for one in broken[:3])}{more}. {WAY_OUT}"
+
+
+def find_broken(root: Path, tables: Set[str] | None = None) -> list[Broken]:
+    """Files of these tables (None: of all) that are missing, have another size than noted, or were never noted.
+
+    Only of committed batches: what a killed run left is none of the lake. Files of batches without a log count as whole.
+    """
+    sizes, known = _listing(root, tables), logs(root)
+    found = [one for log in known.values() for one in _of_batch(root, log, tables, sizes)]
+    for table, name in sizes:
+        # A batch of an older version has a log of what was computed since; only one with its mark is complete.
+        log = known.get(name)
+        if log is None or log.damaged or (tables is not None and table not in tables):
+            continue
+        if table not in log.records and mark_of(table) in log.records and table != REJECTS:
+            found.append(Broken(table, log.batch, table_file(root, table, log.batch), "was not written by tracelake"))
+    return found
+
+
+def logs(root: Path) -> dict[str, manifest.Manifest]:
+    """The logs of batches that retention neither hid nor removed, by batch_id."""
+    hidden = _hidden(root)
+    names = (batch for batch in manifest.logged_batches(root) if batch.batch_id not in hidden)
+    return {batch.batch_id: log for batch in names if (log := _read(root, batch))}
+
+
+def _of_batch(root: Path, log: manifest.Manifest, tables: Set[str] | None, sizes: _Sizes) -> Iterable[Broken]:
+    for table, records in log.records.items():
+        if tables is not None and table not in tables:
+            continue
+        size = sizes.get((table, log.batch.batch_id))
+        if size is None:
+            if table in log.done and _is_committed(log, table, sizes):
+                yield Broken(table, log.batch, table_file(root, table, log.batch), "is missing")
+        elif all(record.size != size for record in records):
+            why = f"has {size:,} bytes instead of the {records[0].size:,} that were written"
+            yield Broken(table, log.batch, table_file(root, table, log.batch), why)
+
+
+def _is_committed(log: manifest.Manifest, table: str, sizes: _Sizes) -> bool:
+    mark = mark_of(table)
+    return table == REJECTS or mark in log.done or (mark, log.batch.batch_id) in sizes
+
+
+_Sizes = dict[tuple[str, str], int]
+
+
+def _listing(root: Path, tables: Set[str] | None) -> _Sizes:
+    """The size of every file of these tables and their marks, by table and batch."""
+    folders = {entry.name for entry in _entries(root) if entry.is_dir() and not entry.name.startswith(".")}
+    found: _Sizes = {}
+    for table in folders if tables is None else folders & {*tables, *map(mark_of, tables)}:
+        for day in _entries(root / table):
+            for entry in _entries(day.path):
+                if entry.name.endswith(".parquet") and (size := _size(entry)) is not None:
+                    found[table, entry.name.removesuffix(".parquet")] = size
+    return found
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _size(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:  # taken away meanwhile
+        return None
+
+
+def _hidden(root: Path) -> set[str]:
+    """Batches that retention hid or removed."""
+    return {path.stem for path in root.joinpath(RETIRED).glob("**/*.json")}
+
+
+_cache: dict[tuple[Path, str], tuple[tuple[int, int], manifest.Manifest]] = {}
+
+
+def _read(root: Path, batch: Batch) -> manifest.Manifest | None:
+    """The log of a batch, from memory where it did not change: a process looks several times."""
+    try:
+        stat = manifest.path_of(root, batch).stat()
+    except FileNotFoundError:
+        return None
+    stamp = stat.st_size, stat.st_mtime_ns
+    known = _cache.get((root, batch.batch_id))
+    if known is None or known[0] != stamp:
+        log = manifest.read(root, batch)
+        if log is None:
+            return None
+        known = _cache[root, batch.batch_id] = stamp, log
+    return known[1]
+
+
+def unreadable(
+    con: duckdb.DuckDBPyConnection, files: Iterable[Path], query: Callable[[Path], str] | None = None
+) -> list[Broken]:
+    """The files that DuckDB cannot read: to their end, or as far as `query` does."""
+    found = []
+    for path in files:
+        try:
+            con.execute(
+                query(path) if query else f"SELECT max(hash(t)) FROM read_parquet({quoted(path)}) AS t"
+            ).fetchall()
+        except duckdb.Error as error:
+            why = f"cannot be read: {str(error).splitlines()[0]}"
+            found.append(Broken(path.parts[-3], Batch(path.stem), path, why))
+    return found

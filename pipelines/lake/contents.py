@@ -1,0 +1,232 @@
+"""What an analysts' file holds: every public table with its types and comments, or a refusal that names broken files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import duckdb
+
+from pipelines.lake.broken import Broken, told, unreadable
+from pipelines.lake.failures import add_failures
+from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
+from pipelines.lake.prices import add_prices
+from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows
+from pipelines.models.cache import digest_of, remembered
+from pipelines.models.catalog import Catalog, Column, Model
+from pipelines.models.run import run_models
+from pipelines.sqltext import quoted
+
+_SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
+_LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are small otherwise
+BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
+
+
+class NotPublished(Exception):
+    """The analysts' file that was built is not whole; the message says why. What was published before still stands."""
+
+
+@dataclass
+class Contents:
+    """What goes into an analysts' file: the files of each table, and which of all files are broken.
+
+    Tables that need broken ones refuse to answer, or are told without them: then the file is no lake's own, either.
+    """
+
+    root: Path
+    catalog: Catalog
+    files: dict[str, list[Path]]
+    broken: list[Broken]
+    leave_out: bool = False
+
+    def of(self, table: str) -> list[Broken]:
+        """The broken files that a table needs."""
+        return [] if self.leave_out else [one for one in self.broken if one.table in (table, mark_of(table))]
+
+    def usable(self, table: str) -> list[Path]:
+        """The files of a table that are not broken."""
+        bad = {one.path for one in self.broken if one.table == table}
+        return [path for path in self.files[table] if path not in bad]
+
+
+def build(built: Path, contents: Contents) -> None:
+    """Make the file; files that turn out to be unreadable on the way are added to the broken ones."""
+    while True:
+        with duckdb.connect(str(built)) as con:
+            found = _fill(con, contents)
+        if not found:
+            return
+        contents.broken += found
+        built.unlink()
+
+
+def _fill(con: duckdb.DuckDBPyConnection, contents: Contents) -> list[Broken]:
+    con.execute("BEGIN")  # one flush to disk instead of one a statement
+    con.execute("CREATE SCHEMA tracelake")
+    con.execute(f"CREATE TABLE tracelake.published AS SELECT {quoted(contents.root)} AS root, now() AS published_at")
+    con.execute(
+        "COMMENT ON TABLE tracelake.published IS 'One row: this file.'; "
+        "COMMENT ON COLUMN tracelake.published.root IS 'The lake whose files the views read.'; "
+        "COMMENT ON COLUMN tracelake.published.published_at IS 'When it was made.'"
+    )
+    catalog = contents.catalog
+    for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
+        try:
+            _publish_table(con, catalog.models[table], contents)
+        except duckdb.Error:
+            found = _unreadable(table, contents)
+            if not found:
+                raise
+            return found
+    add_prices(con, contents.root)
+    add_failures(con, contents.root, contents.usable(MARK))
+    con.execute("COMMIT")
+    try:
+        con.execute("CHECKPOINT")  # closing writes, too, but does not tell where that fails
+    except duckdb.FatalException as error:
+        raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
+    return []
+
+
+def _unreadable(table: str, contents: Contents) -> list[Broken]:
+    """The files that a table is made of and that cannot be read."""
+    tables = {table, mark_of(table), *(TOLD_BY if table == MARK else ())}
+    with duckdb.connect() as con:
+        return [one for name in tables if name in contents.files for one in unreadable(con, contents.usable(name))]
+
+
+def verify(built: Path, contents: Contents) -> None:
+    """The file as it lies on the disk has every public table, and every mark as many rows as its files.
+
+    Raises NotPublished.
+    """
+    try:
+        if built.with_name(f"{built.name}.wal").exists():
+            raise NotPublished("a part of it was not written (its log is left); is the disk full?")
+        with duckdb.connect(str(built), read_only=True) as con:
+            there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
+            if missing := sorted(set(contents.catalog.public) - there):
+                raise NotPublished(f"{len(missing)} tables are not in it, such as {missing[0]}")
+            for mark in KEYS:
+                if not contents.of(mark):
+                    _verify_mark(con, mark, contents)
+    except (duckdb.Error, NotPublished) as error:
+        why = str(error).splitlines()[0]
+        raise NotPublished(f"{ANALYST}: what was built is not whole, so the old one stays: {why}") from None
+
+
+def _verify_mark(con: duckdb.DuckDBPyConnection, mark: str, contents: Contents) -> None:
+    found = con.execute(f"SELECT count(*) FROM {mark}").fetchall()[0][0]
+    committed = 0
+    if contents.usable(mark):
+        with duckdb.connect() as other:
+            committed = other.execute(f"SELECT count(*) FROM ({_rows(mark, contents)})").fetchall()[0][0]
+    if found != committed:
+        raise NotPublished(f"{mark} has {found} rows of {committed} that are committed")
+
+
+@lru_cache
+def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
+    """The columns and DuckDB types of every public table, found by running all models on nothing."""
+    digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
+    found = remembered("column-types", digest, lambda: _dry_run(catalog))
+    return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
+
+
+def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
+    from pipelines.critical_path.windows import request_windows
+    from pipelines.fleet.stage import empty_stage
+    from pipelines.ingest import empty_lake_tables
+
+    with duckdb.connect() as con:
+        empty_lake_tables(con, catalog)
+        request_windows(con, [])
+        empty_stage(con)
+        run_models(con, catalog, catalog.public)
+        types = {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in catalog.public}
+    for name in (*catalog.materialized, *catalog.of_captures):
+        types[name].append((BATCH_COLUMN.name, "VARCHAR"))
+    return types
+
+
+def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents) -> None:
+    kind = "TABLE"
+    if model.kind == "rules":
+        run_models(con, contents.catalog, [model.name])
+    elif model.kind == "view":
+        kind = "VIEW"
+        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
+    elif broken := contents.of(model.name):
+        kind = "VIEW"
+        con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
+    elif not contents.usable(model.name):
+        types = column_types(contents.catalog)[model.name]
+        con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
+    else:
+        kind = "TABLE" if _is_copied(model, contents) else "VIEW"
+        rows = _rows(model.name, contents)
+        if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
+            # Files of an older version lack columns, which views over the table and the report ask for.
+            rows = f"({rows}) UNION ALL BY NAME {_nothing(contents.catalog, model.name)} WHERE FALSE"
+        if kind == "VIEW" and not contents.leave_out:
+            rows = f"SELECT * FROM ({rows}) WHERE {_is_at_home(contents.root)}"
+        con.execute(f"CREATE {kind} {model.name} AS {rows}")
+    _comment(con, model, kind)
+
+
+def _is_copied(model: Model, contents: Contents) -> bool:
+    """Small tables are copied; the others are views, and so is what cannot be told whole."""
+    if model.name == MARK and _untold(contents):
+        return False
+    if mark_of(model.name) == CAPTURE_MARK:
+        return model.name not in _LARGE
+    return model.name in _SMALL or model.layer == "summary" or mark_of(model.name) != MARK
+
+
+def _rows(table: str, contents: Contents) -> str:
+    if table != MARK:
+        return committed_rows(table, contents.usable(table))
+    rows = trace_rows({name: contents.usable(name) for name in (MARK, *TOLD_BY)})
+    if untold := _untold(contents):  # all but this column can be told
+        return f"SELECT * REPLACE (CAST(error({quoted(told(untold))}) AS VARCHAR) AS capture_id) FROM ({rows})"
+    return rows
+
+
+def _untold(contents: Contents) -> list[Broken]:
+    """The broken files that tell which capture a trace is in."""
+    return list(dict.fromkeys(one for table in TOLD_BY for one in contents.of(table)))
+
+
+def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
+    """A table that has its columns, and fails where a row of it is asked for."""
+    columns = _nothing(catalog, table)
+    return f"{columns} FROM (SELECT error({quoted(f'{table} is not whole: {told(broken)}')}) AS why) WHERE why IS NULL"
+
+
+def _nothing(catalog: Catalog, table: str) -> str:
+    """A SELECT of a table's columns as NULL."""
+    return "SELECT " + ", ".join(f"CAST(NULL AS {kind}) AS {_name(c)}" for c, kind in column_types(catalog)[table])
+
+
+def _is_at_home(root: Path) -> str:
+    """The condition that the file is opened where it was made: a copy of it must not answer from the original's files."""
+    way_out = (
+        f"this file was made as {root / ANALYST}, whose files it would read, and it is elsewhere now: open that one, or "
+        "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which makes it the lake's own"
+    )
+    there = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
+    return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(way_out)}) END)"
+
+
+def _comment(con: duckdb.DuckDBPyConnection, model: Model, kind: str) -> None:
+    present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
+    comments = [f"COMMENT ON {kind} {model.name} IS {quoted(model.doc)}"]
+    for column in (BATCH_COLUMN, *model.columns):
+        if column.name in present:
+            comments.append(f"COMMENT ON COLUMN {model.name}.{_name(column.name)} IS {quoted(column.doc)}")
+    con.execute("; ".join(comments))
+
+
+def _name(column: str) -> str:
+    return f'"{column}"'

@@ -1,0 +1,53 @@
+"""Which traces tables lack because a model failed on them: noted with each file (manifest.py), shown as model_failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import duckdb
+
+from pipelines.lake.broken import logs
+from pipelines.lake.layout import MARK
+from pipelines.lake.store import Lake
+from pipelines.sqltext import quoted, row
+
+FAILURES = "model_failures"
+_COLUMNS = ("trace_id", "table_name", "model", "reason", "batch_id")
+_ROWS = 500
+
+
+def add_failures(con: duckdb.DuckDBPyConnection, root: Path, marks: Iterable[Path]) -> None:
+    """Add the rows of a lake's committed batches, named by their marks' files, to the table model_failures."""
+    committed = {path.stem for path in marks}
+    rows = [
+        row([one.trace_id, table, one.model, one.reason, name])
+        for name, log in logs(root).items()
+        if name in committed
+        for table, records in sorted(log.records.items())
+        for one in records[0].left_out
+    ]
+    for first in range(0, len(rows), _ROWS):
+        con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
+
+
+def failures_of(lake: Lake, table: str) -> list[str]:
+    """`caveats` of a table, without an analysts' file."""
+    with duckdb.connect() as con:
+        con.execute(f"CREATE TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
+        add_failures(con, lake.root, lake.committed_files(MARK))
+        return caveats(con, [table])
+
+
+def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
+    """A sentence for each of these tables that lacks traces, from the analysts' file."""
+    listed = ", ".join(quoted(table) for table in tables) or "''"
+    found = con.execute(
+        f"SELECT table_name, count(DISTINCT trace_id), min(trace_id), min_by(model, trace_id), min_by(reason, trace_id) "
+        f"FROM {FAILURES} WHERE table_name IN ({listed}) GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    return [
+        f"{table} lacks {n} trace{'s' if n > 1 else ''}, such as {trace_id}, on which the model {model} failed "
+        f"({reason}): SELECT * FROM {FAILURES} tells all"
+        for table, n, trace_id, model, reason in found
+    ]

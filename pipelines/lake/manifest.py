@@ -1,0 +1,178 @@
+"""What was written of each batch: `.manifest/<batch_id>`, a log with a line for each step, so that a kill leaves it true.
+
+A file's size, rows and SHA-256 are noted before it is put in place, and that it is there after. So of each table the
+file that was put last counts, and those that may have been put since by a writer that was killed. Every line begins
+with a checksum of the rest. Batches of older versions have no log: their files are "not recorded".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.lake.layout import MANIFEST, Batch
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A trace that a table lacks, because a model that the table needs failed on it."""
+
+    trace_id: str
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """A table's file of a batch, as it was written; `n_rows` None: not counted."""
+
+    size: int
+    n_rows: int | None
+    digest: str
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass
+class Manifest:
+    """The log of a batch. `records`: by table what its file may be, the one that is known to be there first.
+
+    `done`: tables whose file was put in place; `damaged`: lines that cannot be read.
+    """
+
+    batch: Batch
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    damaged: int = 0
+
+
+def path_of(root: Path, batch: Batch) -> Path:
+    """Where the log of a batch lies."""
+    return root / MANIFEST / batch.batch_id
+
+
+def describe(path: Path, n_rows: int | None = None, left_out: tuple[LeftOut, ...] = ()) -> Record:
+    """The record of a file as it lies now."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Record(path.stat().st_size, n_rows, digest, left_out)
+
+
+def note_put(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mapping[str, str | None]) -> None:
+    """Note files that are about to be put in place, and the keys in a mark with the paths that they came from."""
+    if keys:
+        _append(root, batch, {"keys": dict(keys)})
+    _append(root, batch, {"put": {table: _written(record) for table, record in records.items()}})
+
+
+def note_done(root: Path, batch: Batch, records: Mapping[str, Record]) -> None:
+    """Note that these files are in place. Called under the lock under which they were put."""
+    _append(root, batch, {"done": {table: record.digest for table, record in records.items()}})
+
+
+def rewrite(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mapping[str, str | None]) -> None:
+    """Write a batch's log anew: these files and no others are there. Without files it is removed."""
+    target = path_of(root, batch)
+    if not records:
+        target.unlink(missing_ok=True)
+        return
+    temporary = target.with_name(f".{target.name}.part")
+    temporary.unlink(missing_ok=True)
+    temporary.parent.mkdir(exist_ok=True)
+    note_put(root, Batch(temporary.name), records, keys)
+    note_done(root, Batch(temporary.name), records)
+    os.replace(temporary, target)
+
+
+def read(root: Path, batch: Batch) -> Manifest | None:
+    """The log of a batch; None where there is none."""
+    try:
+        data = path_of(root, batch).read_bytes()
+    except FileNotFoundError:
+        return None
+    found = Manifest(batch)
+    lines = data.split(b"\n")
+    found.damaged += lines.pop() != b""  # the last line ends, too
+    for line in lines:
+        if line[9:15] != b'{"keys':  # many, and seldom asked for
+            entry = _entry(line)
+            found.damaged += entry is None
+            _apply(found, entry or {})
+        elif not _is_whole(line):
+            found.damaged += 1
+    return found
+
+
+def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
+    """The keys that the batch's mark holds, with the paths that they came from; None where that was not noted."""
+    try:
+        lines = path_of(root, batch).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return None
+    found = [entry["keys"] for line in lines if (entry := _entry(line)) and "keys" in entry]
+    return found[-1] if found else None
+
+
+def logged_batches(root: Path) -> list[Batch]:
+    """The batches that have a log, oldest first."""
+    try:
+        return [Batch(name) for name in sorted(os.listdir(root / MANIFEST)) if not name.startswith(".")]
+    except FileNotFoundError:
+        return []
+
+
+def _written(record: Record) -> list[Any]:
+    left_out = [[one.trace_id, one.model, one.reason] for one in record.left_out]
+    return [record.size, record.n_rows, record.digest, *([left_out] if left_out else [])]
+
+
+def _apply(found: Manifest, entry: Mapping[str, Any]) -> None:
+    for table, (size, n_rows, digest, *more) in entry.get("put", {}).items():
+        left_out = tuple(LeftOut(*one) for one in (more[0] if more else ()))
+        found.records.setdefault(table, []).append(Record(size, n_rows, digest, left_out))
+    for table, digest in entry.get("done", {}).items():
+        records = found.records.get(table, [])
+        places = [i for i, record in enumerate(records) if record.digest == digest]
+        if places:
+            found.records[table] = records[places[-1] :]
+            found.done.add(table)
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        return json.loads(line[9:]) if _is_whole(line) else None
+    except ValueError:
+        return None
+
+
+def _is_whole(line: bytes) -> bool:
+    return line[:9] == _checksum(line[9:])
+
+
+def _checksum(text: bytes) -> bytes:
+    return b"%08x " % zlib.crc32(text)
+
+
+def _append(root: Path, batch: Batch, entry: Mapping[str, Any]) -> None:
+    """Add a line, whole or not at all. The caller holds the lock."""
+    text = json.dumps(entry, separators=(",", ":")).encode()
+    path = path_of(root, batch)
+    path.parent.mkdir(exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        size = os.fstat(handle).st_size
+        torn = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
+        try:
+            with os.fdopen(os.dup(handle), "ab") as file:
+                file.write(torn + _checksum(text) + text + b"\n")
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
+    finally:
+        os.close(handle)

@@ -1,0 +1,80 @@
+"""The SELECT of a table's rows that count, over the files of the lake: committed, the newest state, not superseded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, RECORDING_MARK, REJECTS, mark_of
+from pipelines.sqltext import file_list
+
+
+def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
+    """The SELECT of a table's committed rows; it reads the table's mark (`traces`), which must be there before.
+
+    `mark_rows`: what to read instead of the mark's table. Of `traces` these are the rows as they lie: see trace_rows.
+
+    Files of an older version of a model may lack columns: they read as NULL until they are computed anew.
+    """
+    rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
+    mark = mark_of(table)
+    if table == CAPTURE_MARK:  # a capture that was computed anew has several rows: the newest batch's counts
+        newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
+        return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
+    if table == RECORDING_MARK:  # one that still ran when it came in may have come in again
+        return f"{rows} QUALIFY row_number() OVER (PARTITION BY recording_id ORDER BY batch_id DESC) = 1"
+    if table in (*KEYS, REJECTS):
+        return rows
+    return f"{rows} SEMI JOIN {mark_rows or mark} AS mark USING ({KEYS[mark]}, batch_id)"
+
+
+TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that tell which capture a trace is in
+_NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS group_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
+_GROUP = "coalesce(t.group_id, t.capture_id)"  # files of an older version call the group capture_id
+
+
+def trace_rows(files: Mapping[str, list[Path]]) -> str:
+    """The SELECT of the committed traces, each with the capture that it is in; `files` of `traces` and TOLD_BY.
+
+    The capture is known once tables of captures were computed with the trace. Before, it is what its group is called
+    where no capture has that name yet, for a group's first capture will have it; else NULL. Traces that are superseded
+    are not among them.
+    """
+    captures, members = (files[table] for table in TOLD_BY)
+    named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
+    ranks = committed_rows(CAPTURE_RANKS, members, f"({named})") if captures and members else _NO_ROWS
+    # A trace that changed its capture is in the old one, too, until that is computed anew: the newest batch counts.
+    newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
+    captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {_GROUP} END)"
+    rows = f"{committed_rows(MARK, files[MARK])} UNION ALL BY NAME {_NO_ROWS}"
+    return (
+        f"SELECT t.* REPLACE ({captured} AS capture_id, {_GROUP} AS group_id) "
+        f"FROM ({rows}) AS t "
+        f"ANTI JOIN ({superseded(rows)}) AS s ON s.trace_id = t.trace_id "
+        f"LEFT JOIN ({newest}) AS m ON m.trace_id = t.trace_id "
+        f"LEFT JOIN ({named}) AS c ON c.capture_id = {_GROUP}"
+    )
+
+
+def superseded(rows: str) -> str:
+    """The SELECT of traces that were cut off and of which there is a better one: trace_id, superseded_by.
+
+    `rows`: a SELECT of traces. Better is one with as many events or more that is whole, or longer: of the same file,
+    or of the same rank, job and folder where the time of the cut one lies within the other's.
+    """
+    columns = f"trace_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns, {_GROUP} AS group_id"
+    better = (
+        "w.trace_id <> p.trace_id AND p.status = 'partial' AND w.n_events >= p.n_events "
+        "AND (w.status <> 'partial' OR (w.n_events, w.trace_id) > (p.n_events, p.trace_id))"
+    )
+    inside = "w.first_ts_ns <= p.first_ts_ns AND w.last_ts_ns >= p.last_ts_ns"
+    same_file = "p JOIN m AS w ON w.path = p.path AND coalesce(p.job, w.job, '') = coalesce(w.job, '')"
+    same_rank = f"p JOIN m AS w ON w.group_id = p.group_id AND w.rank = p.rank AND {inside}"
+    pairs = " UNION ALL ".join(
+        f"SELECT p.trace_id, w.trace_id AS superseded_by, w.n_events FROM m AS {both} WHERE {better}"
+        for both in (same_file, same_rank)
+    )
+    return (
+        f"WITH m AS (SELECT {columns} FROM ({rows}) AS t) "
+        f"SELECT trace_id, max_by(superseded_by, n_events) AS superseded_by FROM ({pairs}) GROUP BY trace_id"
+    )

@@ -1,0 +1,174 @@
+"""The analysts' file: whole or the old one, healed on the next look, and no answer from another lake's files."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.cli.query import open_analyst
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.contents import NotPublished, column_types
+from pipelines.lake.ibis_tables import open_tables
+from pipelines.lake.layout import ANALYST, PUBLISHED
+from pipelines.lake.publish import analyst, is_published, publish
+from pipelines.models.catalog import load_catalog
+from pipelines.models.materialize import materialize
+from tests.lake.world import PROCESSES, TABLES, assert_whole, capture, do_publish, write_trace
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two traces with a few tables, published in `lake`."""
+    folder = tmp_path_factory.mktemp("whole")
+    ingest(capture(folder / "in", ranks=2), Lake(folder / "lake"))
+    materialize(Lake(folder / "lake"), TABLES)
+    return folder
+
+
+@pytest.fixture
+def lake(whole: Path) -> Iterator[Lake]:
+    """The lake of `whole`, which is there again afterwards: published anew it would cost a second each time."""
+    kept, root = whole / "kept", whole / "lake"
+    shutil.copytree(root, kept)  # with the times of change, so that it counts as published
+    yield Lake(root)
+    shutil.rmtree(root, ignore_errors=True)
+    kept.rename(root)
+
+
+def published_with_limit(root: Path, n_bytes: int) -> None:
+    """Publish where no file may get longer: a write that fails, as on a full or broken disk."""
+    column_types(load_catalog())  # is remembered in another file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+    try:
+        do_publish(root)
+    except (OSError, duckdb.IOException, NotPublished):
+        os._exit(3)
+
+
+def test_a_write_that_fails_leaves_the_old_file(lake: Lake, tmp_path: Path) -> None:
+    before = (lake.root / ANALYST).read_bytes()
+    ingest([write_trace(tmp_path / "late.json", 9)], lake)
+    failed, limit = 0, 0
+    while True:
+        process = PROCESSES.Process(target=published_with_limit, args=(lake.root, limit))
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == 3, limit
+        assert (lake.root / ANALYST).read_bytes() == before, limit
+        assert not is_published(lake, []), limit
+        failed, limit = failed + 1, limit + len(before) // 4
+    assert failed >= 4
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        assert assert_whole(con) == 3
+
+
+def _lost_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = publish.__globals__["build"]
+
+    def built(path: Path, *args: object) -> None:
+        build(path, *args)
+        with duckdb.connect(str(path)) as con:
+            con.execute("DELETE FROM traces")
+
+    monkeypatch.setitem(publish.__globals__, "build", built)
+
+
+def _lost_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = publish.__globals__["build"]
+
+    def built(path: Path, *args: object) -> None:
+        build(path, *args)
+        with duckdb.connect(str(path)) as con:
+            con.execute("DROP VIEW kernels")
+
+    monkeypatch.setitem(publish.__globals__, "build", built)
+
+
+@pytest.mark.parametrize("fault", [_lost_rows, _lost_table])
+def test_what_is_not_whole_is_not_published(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    before = (lake.root / ANALYST).read_bytes()
+    late = write_trace(tmp_path / "late.json", 9)
+    with monkeypatch.context() as patch:
+        fault(patch)
+        result = CliRunner().invoke(app, ["ingest", str(late), "--lake", str(lake.root)])
+        assert (result.exit_code, "so the old one stays" in " ".join(result.output.split())) == (1, True)
+        assert (lake.root / ANALYST).read_bytes() == before
+        assert not is_published(lake, [])
+    with analyst(lake) as con:
+        assert assert_whole(con) == 3
+
+
+_FAULTS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: os.truncate(path, 0),
+    "cut": lambda path: os.truncate(path, 5000),
+    "header": lambda path: path.write_bytes(bytes(4096) + path.read_bytes()[4096:]),
+    "flipped": lambda path: path.write_bytes(path.read_bytes()[:-9000] + b"\xff" + path.read_bytes()[-8999:]),
+}
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_a_broken_file_heals_on_the_next_look(lake: Lake, fault: str) -> None:
+    path = lake.root / ANALYST
+    stamp = path.stat()
+    _FAULTS[fault](path)
+    if path.exists():
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # a broken disk tells no time
+    if fault == "cut":  # as notebooks do
+        tables = open_tables(lake)
+        assert (tables.table("traces").count().execute(),) == (2,)
+        tables.disconnect()
+    else:
+        with open_analyst(lake.root, []) as con:
+            assert assert_whole(con) == 2
+
+
+def test_a_copied_lake_reads_its_own_files_and_a_moved_one_works(lake: Lake, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(lake.root, copy)
+    ingest([write_trace(tmp_path / "late.json", 9)], Lake(copy))
+    with open_analyst(copy, ["kernels"]) as con:
+        assert assert_whole(con) == 3
+        assert con.execute("SELECT root FROM tracelake.published").fetchall() == [(str(copy),)]
+    with open_analyst(lake.root, ["kernels"]) as con:
+        assert assert_whole(con) == 2
+    moved = tmp_path / "moved"
+    lake.root.rename(moved)
+    with open_analyst(moved, ["kernels"]) as con:
+        assert assert_whole(con) == 2
+        assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(8,)]
+
+
+def test_a_copied_file_refuses_to_answer_from_the_originals(lake: Lake, tmp_path: Path) -> None:
+    copy = Path(shutil.copy(lake.root / ANALYST, tmp_path / "copy.duckdb"))
+    with duckdb.connect(str(copy), read_only=True) as con:
+        with pytest.raises(duckdb.InvalidInputException, match=f"made as {lake.root}"):
+            con.execute("SELECT count(*) FROM kernels")
+        assert con.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]  # a copy of rows, not of files
+    link = tmp_path / "link"
+    link.symlink_to(lake.root)
+    for path in (link / ANALYST, Path(os.path.relpath(lake.root / ANALYST))):
+        with duckdb.connect(str(path), read_only=True) as con:
+            assert assert_whole(con) == 2
+
+
+def test_two_names_of_one_lake_publish_once(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(lake.root)
+    before = (lake.root / ANALYST).stat().st_mtime_ns
+    with open_analyst(tmp_path / "link", TABLES) as con:
+        assert assert_whole(con) == 2
+    assert (lake.root / ANALYST).stat().st_mtime_ns == before
+    assert json.loads((lake.root / PUBLISHED).read_text())["root"] == str(lake.root)
