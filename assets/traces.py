@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.common import DAYS, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
+from pipelines.foreign_text import visible
 from pipelines.ingest import IngestReport, expand, ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import RUN_MARK, mark_of
@@ -83,7 +84,9 @@ def lake_tables(
     watched = [str(path) for path in inbox_files()] if today() in span.days or not span.days else []
     files = watched if config.files is None else config.files
     started = time.perf_counter()
-    report = ingest(files, lake, job=config.job, on_file=lambda row: context.log.info(f"{row.status} {row.path}"))
+    report = ingest(
+        files, lake, job=config.job, on_file=lambda row: context.log.info(f"{row.status} {visible(row.path)}")
+    )
     seconds = time.perf_counter() - started
     for name in LAKE_TABLES:
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}

@@ -31,6 +31,7 @@ PRINTING = [
     ["-m", "pipelines.schedule.run", "--list"],
     ["-m", "pipelines.record.peaks", "--help"],
     ["-m", "pipelines.record.counters", "--help"],
+    ["-m", "pipelines.record.stacks", "--help"],
 ]
 
 
