@@ -90,6 +90,8 @@ def _shift(document: Any) -> int:
 
 def _lost(event: Any, row: dict[str, Any], shift: int) -> list[str]:
     """What of an entry is not in its row."""
+    if event is None:  # an entry of nothing has nothing to lose
+        return []
     if not isinstance(event, dict):
         return [f"no object: {_short(event)}"]  # its row is empty: a finding must say so
     lost = []

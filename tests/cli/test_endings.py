@@ -31,7 +31,6 @@ PRINTING = [
     ["-m", "pipelines.schedule.run", "--list"],
     ["-m", "pipelines.record.peaks", "--help"],
     ["-m", "pipelines.record.counters", "--help"],
-    ["-m", "pipelines.record.stacks", "--help"],
 ]
 
 
