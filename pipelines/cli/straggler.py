@@ -83,8 +83,8 @@ def _print(found: WhatIf) -> None:
     means = [float(steps.mean()) for steps in (found.base, found.now, found.ideal)]
     out.print("mean step: {:.4f} s recorded, {:.4f} s without launch gaps, {:.4f} s ideal".format(*means))
     by_stage = found.parts[0].slowdown_stage_ideal or 0
-    says = "slowdown [bold]{:.4f}[/] ({:.4f} with an ideal for each stage), by launch gaps {:.4f}"
-    out.print(styled(says, found.slowdown, by_stage, found.launch_slowdown))
+    slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with an ideal for each stage)", found.slowdown, by_stage)
+    out.print(slowdown.append(f", by launch gaps {found.launch_slowdown:.4f}"))
     out.print(
         f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.cli.path import AnnotationOption, InstanceOption, ProfileOption, opened
+from pipelines.cli.path import (
+    AnnotationOption,
+    AskedPath,
+    DependenciesOption,
+    ExecutionTraceOption,
+    InstanceOption,
+    ProfileOption,
+    SetOption,
+    opened,
+)
 from pipelines.cli.shared import (
     DEFAULT_LAKE,
     JsonOption,
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
     from pipelines.critical_path.whatif.scenario import Scenario
     from pipelines.critical_path.whatif.sensitivity import Family
     from pipelines.critical_path.whatif.window import Window
-    from pipelines.critical_path.windows import WindowRequest
 
 _SHOWN = 15
 _NAME = 60
@@ -73,6 +80,9 @@ def what_if(
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     profile: ProfileOption = "default",
+    dependencies: DependenciesOption = "serial",
+    execution_trace: ExecutionTraceOption = None,
+    settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -92,20 +102,17 @@ def what_if(
     from pipelines.critical_path.whatif.sensitivity import rank_families
     from pipelines.critical_path.whatif.targets import NothingMatches
     from pipelines.critical_path.whatif.window import NoGraph
-    from pipelines.critical_path.windows import PROFILES, WindowNotFound, WindowRequest, parse_instance
+    from pipelines.critical_path.windows import WindowNotFound
 
-    if profile not in PROFILES:
-        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+    asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     try:
-        first, last = parse_instance(instance, annotation)
         scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
         _check(scenarios, sensitivity, redraw)
-        _check_saved(trace, bool(annotation or instance or profile != "default"), redraw)
+        _check_saved(trace, asked, redraw)
     except ValueError as error:
         raise fail(str(error)) from None
-    request = WindowRequest("", "full" if not annotation else "asked", profile, annotation, first, last)
     try:
-        with _window(trace, lake, request, with_arguments=redraw is not None) as (con, window):
+        with _window(trace, lake, asked, with_arguments=redraw is not None) as (con, window):
             families = rank_families(window, with_cpu=True) if sensitivity else []
             drawn, shown = None, []
             for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
@@ -119,18 +126,21 @@ def what_if(
         raise fail(str(error)) from None
     if drawn:  # on stderr: stdout is for the answer
         err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
-    if sensitivity:
-        rows = {"families": [family.as_json() for family in families]}
-        print_json(rows) if json else out.print(sensitivity_table(families))
-    elif json:
+    if sensitivity and json:
+        print_json({"families": [family.as_json() for family in families], "inferred_waits": window.n_inferred})
+        return
+    if json:
         print_json(shown if len(scenarios) > 1 else shown[0])
-    else:
-        for table in chain.from_iterable(shown):
-            out.print(table)
+        return
+    for table in [sensitivity_table(families)] if sensitivity else chain.from_iterable(shown):
+        out.print(table)
+    if window.n_inferred:
+        waits = "waits of this graph are inferred: the trace has no cuda_sync events"
+        out.print(styled("[yellow]caveat[/]: {:,} {}", window.n_inferred, waits))
 
 
 @contextmanager
-def _window(trace: str, lake: Path, request: WindowRequest, *, with_arguments: bool) -> Iterator[tuple[Any, Window]]:
+def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -> Iterator[tuple[Any, Window]]:
     """The window with the connection that holds its trace; of a saved path without one (None)."""
     from pipelines.critical_path.saved import OlderSavedPath, looks_saved, restore_path
     from pipelines.critical_path.whatif.window import load, of_saved
@@ -143,20 +153,28 @@ def _window(trace: str, lake: Path, request: WindowRequest, *, with_arguments: b
             raise OlderSavedPath(f"{trace}: {error}") from None
         return
     with opened(trace, lake, with_arguments=with_arguments) as (con, trace_id):
+        request, overrides = asked.of(con, trace_id)
         with progress(None, "computing") as advance:
-            asked = replace(request, trace_id=trace_id)
-            window = load(con, load_catalog(), asked, on_model=lambda name: advance(1, f"computing {name}"))
+            window = load(
+                con,
+                load_catalog(),
+                request,
+                overrides=overrides,
+                on_model=lambda name: advance(1, f"computing {name}"),
+            )
         yield con, window
 
 
-def _check_saved(trace: str, has_window: bool, redraw: Path | None) -> None:
+def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
     """Refuse what a saved path cannot be asked, with ValueError."""
     from pipelines.critical_path.saved import looks_saved
 
     if not looks_saved(Path(trace)):
         return
-    if has_window:
-        raise ValueError(f"{trace} is a saved path: its window and profile are what they were. Give the trace.")
+    if not asked.is_usual:
+        raise ValueError(
+            f"{trace} is a saved path: its window, profile and switches are what they were. Give the trace."
+        )
     if redraw:
         raise ValueError(
             f"--redraw draws the whole trace, and the saved path {trace} holds only its graph. Give the trace."

@@ -34,6 +34,7 @@ _LARGEST_NS = 2**62
 _ENDS = ("src_node_id", "dst_node_id")
 _EDITED = ("edge_type", "path_weight_ns", "attributed_event_id")
 _KEPT = ("edge_id", "weight_ns")
+_FLAGS = ("waits_for_earlier_work", "is_inferred")  # an older tracelake saved none
 
 
 def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> SavedPath:
@@ -119,7 +120,8 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
     import pyarrow as pa
 
     table = saved.edges
-    old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED, *_KEPT)}
+    flags = [name for name in _FLAGS if name in table.column_names]
+    old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED, *_KEPT, *flags)}
     places = {pair: i for i, pair in enumerate(zip(*(old[name] for name in _ENDS), strict=True))}
     same, changed, added, total = [], [], [], 0
     for src, dst, data in _listed(graph):
@@ -133,6 +135,8 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
             same.append(place)
         else:
             changed.append(_row(src, dst, now) | {"edge_id": old["edge_id"][place]})
+            if was and now[0] == was[0]:  # what it waits for stays where the type does
+                changed[-1] |= {name: old[name][place] for name in flags}
             if was and now[1] == was[1]:  # what was measured stays where the weight does
                 changed[-1]["weight_ns"] = old["weight_ns"][place]
     if total >= _LARGEST_NS:

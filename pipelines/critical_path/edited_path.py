@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 
 from pipelines.critical_path.graph import Ints
-from pipelines.critical_path.labels import int_column
+from pipelines.critical_path.labels import flags, int_column
 from pipelines.critical_path.path import WindowGraph, path_edges
 from pipelines.critical_path.saved import SavedPath
 from pipelines.critical_path.whatif.window import Window, of_saved
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _DELAY = "KERNEL_LAUNCH_DELAY"
+OF_PATHS = ("no_critical_path", "inferred_waits", "coverage", "earlier_work", "only_communication", "idle_gaps")
+"""The caveats of table `critical_path_caveats` that count over the path."""
 
 
 def with_longest_path(saved: SavedPath) -> SavedPath:
@@ -44,6 +46,9 @@ def with_longest_path(saved: SavedPath) -> SavedPath:
         "edges_by_type": _by_type(saved),
         "length_us": int(int_column(path, "path_weight_ns", 0).sum()) / 1000,
         "summary": {row["bound_by"]: row["percent"] for row in summary},
+        "inferred": np.flatnonzero(flags(path, "is_inferred")).tolist(),
+        "caveats": _caveats(saved),
+        "reason": _reason(saved, cycle) if not len(on) else None,
     }
     meta = {**saved.meta, "answer": answer, "summary": summary, "cycle": cycle}
     return replace(saved, meta=meta, edges=_with_seq(saved.edges, on), path=path)
@@ -70,10 +75,14 @@ def _path(saved: SavedPath, window: Window | None, on: Ints) -> pa.Table:
     for seq, (edge, at) in enumerate(zip(edges, on.tolist(), strict=True), start=1):
         event = _event(edge)
         of = of_event.get(event, {})
-        named = edge["attributed_event_id"] is not None or edge["edge_type"] == _DELAY
+        flagged = {name: bool(edge.get(name)) for name in ("waits_for_earlier_work", "is_inferred")}
+        named = (
+            edge["attributed_event_id"] is not None or edge["edge_type"] == _DELAY or flagged["waits_for_earlier_work"]
+        )
         rows.append(
             {
                 **edge,
+                **flagged,
                 "seq": seq,
                 "duration_ns": int(window.duration[at]),
                 "event_id": event,
@@ -84,6 +93,17 @@ def _path(saved: SavedPath, window: Window | None, on: Ints) -> pa.Table:
             }
         )
     return pa.Table.from_pylist(rows, schema=saved.path.schema)
+
+
+def _caveats(saved: SavedPath) -> list[dict[str, Any]]:
+    """The caveats that are about the trace and its window; what was counted over the path that was, says nothing of this one."""
+    return [row for row in saved.meta["answer"].get("caveats", []) if row["caveat"] not in OF_PATHS]
+
+
+def _reason(saved: SavedPath, cycle: str | None) -> str:
+    if cycle:
+        return f"the edited graph has a cycle: {cycle}"
+    return saved.meta["answer"].get("reason") or "the edited graph has no edge"
 
 
 def _event(edge: dict[str, Any]) -> int:

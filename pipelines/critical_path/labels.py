@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.critical_path.graph import Ints
 
@@ -43,8 +44,9 @@ RULES = """
 """
 """The rules of what bounds an edge in a window's profile."""
 
-NO_TIME, ON_CPU = 0, 1
-"""What owns an edge: nothing, a CPU event, and from 2 on GPU work of the classes in their order."""
+NO_TIME, ON_CPU, OUTSIDE, _CLASSES = range(4)
+"""What owns an edge: nothing, a CPU event, GPU work from outside of the window that held its end up, and from _CLASSES on GPU
+work of the classes in their order."""
 
 
 def int_column(table: pa.Table, name: str, null: int = -1) -> Ints:
@@ -58,11 +60,19 @@ def text_codes(table: pa.Table, name: str) -> tuple[list[str], Ints]:
     return column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)
 
 
-def owners(owner: Ints, attributed: Ints, event_class: Ints) -> Ints:
-    """For each edge what owns it (NO_TIME, ON_CPU, 2 + class), from the place of its event in the graph's events (-1: the
-    event is none of them), the event's id (-1: none), and the class of each event of the graph (-1: the CPU)."""
-    of_event = np.append(np.where(event_class < 0, ON_CPU, event_class + 2), ON_CPU)
-    return np.where(attributed < 0, NO_TIME, of_event[owner])
+def owners(owner: Ints, attributed: Ints, event_class: Ints, outside: npt.NDArray[np.bool_]) -> Ints:
+    """For each edge what owns it (NO_TIME, ON_CPU, OUTSIDE, _CLASSES + class), from the place of its event in the graph's
+    events (-1: the event is none of them), the event's id (-1: none), the class of each event of the graph (-1: the CPU), and
+    whether the edge waits for work from outside of the window."""
+    of_event = np.append(np.where(event_class < 0, ON_CPU, event_class + _CLASSES), ON_CPU)
+    return np.where(outside, OUTSIDE, np.where(attributed < 0, NO_TIME, of_event[owner]))
+
+
+def flags(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+    """A column of yes and no as an array; no where it is NULL, and where an older tracelake wrote no such column."""
+    if name not in table.column_names:
+        return np.zeros(table.num_rows, dtype=bool)
+    return table[name].fill_null(False).to_numpy().astype(bool)
 
 
 def labels(
@@ -73,9 +83,9 @@ def labels(
     `kind` counts in `kinds`, `owner` as `owners` gives it for `classes`. Of the rules that fit, the lowest rank holds.
     Raises ValueError for an edge that no rule fits.
     """
-    n = len(classes) + 2
+    n = len(classes) + _CLASSES
     pairs, of_edge = np.unique(kind * n + owner, return_inverse=True)
-    sides = [("*", "*"), ("cpu", "*"), *(("gpu", name) for name in classes)]
+    sides = [("*", "*"), ("cpu", "*"), ("outside", "*"), *(("gpu", name) for name in classes)]
     wanted: list[int] = pairs.tolist()
     found = [_label(rules, kinds[pair // n], *sides[pair % n]) for pair in wanted]
     distinct = sorted(set(found))

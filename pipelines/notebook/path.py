@@ -3,6 +3,7 @@ tables it shows and whose graph it is and asks further."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,7 +118,12 @@ class CriticalPath(AskedGraph):
     def summary(self) -> pd.Series | Summary:
         """Percent of the path's time by what bounds it, as HTA gives it: its header is printed, and the result is a pandas
         Series, or where pandas is not installed a dict that prints alike. `answer.summary` is the plain dict, greatest first.
+
+        Caveats, warnings and errors of them, are printed to stderr; `caveats` has all.
         """
+        for caveat in self.caveats:
+            if caveat["severity"] != "info":
+                print(f"{caveat['severity']}: {caveat['detail']}", file=sys.stderr)  # stdout is as HTA's
         print(HEADER)
         return series(self.answer.summary)
 

@@ -45,6 +45,11 @@ class AskedGraph(LazyGraph):
         return self.saved.answer
 
     @property
+    def caveats(self) -> list[dict[str, Any]]:
+        """What to know before reading the numbers: caveat, severity, n, time_us and detail, a sentence; the most severe first."""
+        return self.answer.caveats
+
+    @property
     def success(self) -> bool:
         """There is a path."""
         return self.answer.success

@@ -109,15 +109,17 @@ found AS (
         CASE
             WHEN NOT w.infer_waits THEN 'the trace has no cuda_sync events (PyTorch PR 105187): what streams and blocking calls waited for is unknown'
             WHEN i.n IS NULL THEN 'the trace has no cuda_sync events (PyTorch PR 105187), and nothing tells of a wait for GPU work'
-            ELSE 'the trace has no cuda_sync events (PyTorch PR 105187): ' || CAST(i.n AS VARCHAR) || ' waits for GPU work are inferred from calls and times, '
-                || CAST(coalesce(p.n_inferred, 0) AS VARCHAR) || ' of them on the path'
+            ELSE 'the trace has no cuda_sync events (PyTorch PR 105187): ' || CAST(i.n AS VARCHAR) || ' waits for GPU work are inferred from calls and times'
         END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
     LEFT JOIN synced AS s ON s.view_no = w.view_no
     LEFT JOIN inferred AS i ON i.window_no = w.window_no
-    LEFT JOIN paths AS p ON p.window_no = w.window_no
     WHERE s.view_no IS NULL
+    UNION ALL
+    SELECT window_no, 'inferred_waits', 'info', n_inferred, NULL, CAST(n_inferred AS VARCHAR) || ' of these waits are on the path'
+    FROM paths
+    WHERE n_inferred > 0
     UNION ALL
     SELECT
         w.window_no, 'coverage', CASE WHEN 2 * p.length_ns < w.end_ns - w.start_ns THEN 'warning' ELSE 'info' END, 1, w.end_ns - w.start_ns - p.length_ns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
 import io
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from pipelines import cli
 from pipelines.cli.app import app
 from pipelines.fleet.heat import heat_map
 from pipelines.foreign_text import visible
@@ -296,3 +298,20 @@ def test_pictures_say_the_name(name: str) -> None:
 
 
 HEAT = ("caused_wait_ns", "wait_ns", "marginal_ns", "compute_ns", "step_ns")
+
+
+def test_markup_of_ours_is_styled() -> None:
+    """Strings are plain text to the CLI's consoles: markup that is not given to `styled` would be shown as it is."""
+    for path in sorted((Path(cli.__file__).parent).glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        called = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        styled = [node for node in called if isinstance(node.func, ast.Name) and node.func.id == "styled"]
+        fine = {inner for node in styled for inner in ast.walk(node)}
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        wrong = [
+            node.lineno
+            for node in texts
+            if node not in fine and re.search(r"\[/\w*\]", node.value) and "styled(" not in node.value
+        ]
+        assert not wrong, f"{path.name}: lines {wrong}"
+        assert "rich.markup" not in path.read_text(encoding="utf-8"), path.name

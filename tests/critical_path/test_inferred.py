@@ -263,3 +263,17 @@ def test_work_of_nobody_that_ran_after_the_window_is_no_launch_delay() -> None:
     assert "gpu_earlier_work" in answer.summary and answer.summary["gpu_kernel_launch_overhead"] == pytest.approx(
         100 * 5 / 305
     )
+
+
+@pytest.mark.parametrize(("earlier_end", "label"), [(80, "gpu_earlier_work"), (40, "gpu_kernel_kernel_overhead")])
+def test_a_gap_is_named_after_what_fills_half_of_it(earlier_end: float, label: str) -> None:
+    """The launch returns at 20 and its kernel begins at 100; work of the step before has the stream until then or less long."""
+    trace = [
+        *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, earlier_end - 5, 1)),
+        x("user_annotation", "ProfilerStep#1", 10, 100),
+        *(op("aten::mm", 12, 12), call("cudaLaunchKernel", 20, 2, 2), kernel("gemm", 100, 300, 2)),
+    ]
+    con, trace_id = connect(trace)
+    answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "w", annotation="ProfilerStep"))
+    (gap,) = [step for step in answer.path if step["duration_us"] == pytest.approx(80, abs=3)]
+    assert gap["bound_by"] == label

@@ -200,7 +200,6 @@ def removed(tasks: dict, task: PipelineTask) -> None:
         lambda tasks, b: tasks == {b: 0},
         lambda tasks, b: sorted([*tasks, b], key=lambda task: task.name)[0] == b,
     ],
-    ids=str,
 )
 def test_two_tasks_of_one_name_that_a_dict_or_a_set_compares_are_no_duplicate(look: Any) -> None:
     """Plans are built by functions, and twice: the tasks of one are looked up among those of the other."""

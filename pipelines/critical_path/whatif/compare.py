@@ -118,6 +118,7 @@ class Comparison:
             "after": self.after.as_json(),
             "entered": self.entered,
             "left": self.left,
+            "inferred_waits": self.before.window.n_inferred,
         }
 
 

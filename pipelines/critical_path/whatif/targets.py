@@ -8,7 +8,8 @@ A target selects the time of events (edges that are an event's own time) or a ki
 - `stream:7`: GPU work on that stream, whatever the device.
 - `rank:3`: every edge of that rank's trace.
 - `edge:KERNEL_LAUNCH_DELAY`, `edge:critical_path_kernel_launch_delay` (HTA's text): every edge of that type.
-- short names: `launch_overhead`, `kernel_gaps`, `communication`, `computation`, `memory`, `cpu`.
+- `edge:EARLIER_WORK`: waits at the window's beginning for GPU work that was launched before it, whatever their type.
+- short names: `launch_overhead`, `kernel_gaps`, `earlier_work`, `communication`, `computation`, `memory`, `cpu`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pipelines.critical_path.whatif.window import Window
 SHORT = {
     "launch_overhead": "edge:KERNEL_LAUNCH_DELAY",
     "kernel_gaps": "edge:KERNEL_KERNEL_DELAY",
+    "earlier_work": "edge:EARLIER_WORK",
     "communication": "class:COMMUNICATION",
     "computation": "class:COMPUTATION",
     "memory": "class:MEMORY",

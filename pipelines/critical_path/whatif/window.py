@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.critical_path.graph import ArrayGraph, Ints
-from pipelines.critical_path.labels import CPU, EVENTS, RULES, int_column, labels, owners, text_codes
+from pipelines.critical_path.labels import CPU, EVENTS, RULES, flags, int_column, labels, owners, text_codes
 from pipelines.critical_path.overlay import HTA_TYPES
 from pipelines.critical_path.saved import SavedPath
 from pipelines.critical_path.whatif.forest import Forest
@@ -30,11 +30,15 @@ if TYPE_CHECKING:
 
 OWN_TIME = "OPERATOR_KERNEL"
 """Type of the edges that are an event's own time; the others are delays between events, or order only."""
+EARLIER_WORK = "EARLIER_WORK"
+"""What edges are here, beside the types that the graph has, that wait for GPU work from outside of the window: no scenario
+that changes gaps or operators changes that wait."""
 
 _SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "bound_by", "edge_types", "_profiles",
             "_refused_windows")  # fmt: skip
 _EDGES = """
-    SELECT e.edge_id, e.src_node_id, e.dst_node_id, y.edge_type, e.weight_ns, e.path_weight_ns, e.attributed_event_id
+    SELECT e.edge_id, e.src_node_id, e.dst_node_id, y.edge_type, e.weight_ns, e.path_weight_ns, e.attributed_event_id,
+        e.waits_for_earlier_work, e.is_inferred
     FROM _edges AS e
     JOIN critical_path_windows AS t ON t.window_no = e.window_no
     JOIN edge_types AS y ON y.edge_code = e.edge_code
@@ -72,9 +76,9 @@ class Window:
     """The graph of one window. Arrays (m,) are in the order of the graph's edges; weights in ns.
 
     `graph.weight` is the weight on the path, `duration` the weight in the summary (they differ in profile hta);
-    `kind` counts in `kinds` (edge types), `bound` in `bounds`; `owner` is the place in `events` of the event whose time
+    `kind` counts in `kinds` (edge types, EARLIER_WORK), `bound` in `bounds`; `owner` is the place in `events` of the event whose time
     the edge is, or -1, and `attributed` that event's id, or -1; `src_event`, `dst_event` are the places of the events at
-    its ends.
+    its ends. `n_inferred`: how many edges are waits that no cuda_sync row tells.
     """
 
     trace_id: str
@@ -92,6 +96,7 @@ class Window:
     kinds: list[str]
     bounds: list[str]
     events: Events
+    n_inferred: int
 
     @cached_property
     def forest(self) -> Forest:
@@ -197,7 +202,10 @@ def _window(
     names, code = text_codes(edges, "edge_type")
     kinds = [*HTA_TYPES, *sorted(set(names) - set(HTA_TYPES))]
     kind = np.array([kinds.index(name) for name in names])[code]
-    bounds, bound = labels(rules, kinds, classes, kind, owners(owner, attributed, of_class))
+    earlier = flags(edges, "waits_for_earlier_work")
+    bounds, bound = labels(rules, kinds, classes, kind, owners(owner, attributed, of_class, earlier))
+    if earlier.any():
+        kinds, kind = [*kinds, EARLIER_WORK], np.where(earlier, len(kinds), kind)
     return Window(
         trace_id,
         window_id,
@@ -214,6 +222,7 @@ def _window(
         kinds,
         bounds,
         events,
+        int(flags(edges, "is_inferred").sum()),
     )
 
 

@@ -15,11 +15,14 @@ from typer.testing import CliRunner
 from pipelines.cli.app import app
 from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.saved import OlderSavedPath, digest, restore_path
+from pipelines.critical_path.whatif.compare import what_if
+from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import NoGraph, load, of_saved
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
+from pipelines.notebook import CriticalPath
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.harness import call, connect, kernel, sync, x
+from tests.harness import call, connect, kernel, op, sync, x
 
 WINDOW = ("--annotation", "ProfilerStep", "--instance", "1:2")
 SCENARIOS = (
@@ -88,6 +91,7 @@ OVERLAPPING = [
     [
         ("ranks/sampled_128/rank0", "hta"),  # with time that is an annotation's
         ("single/mi250_minitoy", "default"),
+        ("single/mi300_rccl_metadata", "default"),  # with waits that are inferred
         (OVERLAPPING, "hta"),
     ],
 )
@@ -106,8 +110,8 @@ def test_the_window_is_the_traces(shared: Path, trace: str | list[dict], profile
 def test_what_needs_the_trace_says_so(saved: Path, tmp_path: Path) -> None:
     for words, said in (
         (("--remove", "cpu", "--redraw", tmp_path / "drawn"), "--redraw draws the whole trace"),
-        (("--remove", "cpu", *WINDOW), "its window and profile are what they were"),
-        (("--remove", "cpu", "--profile", "hta"), "its window and profile are what they were"),
+        (("--remove", "cpu", *WINDOW), "its window, profile and switches are what they were"),
+        (("--remove", "cpu", "--profile", "hta"), "its window, profile and switches are what they were"),
         (("--remove", "nothing of this"), "There are: class:COMMUNICATION"),
         ((), "nothing to change"),
     ):
@@ -163,3 +167,50 @@ def test_graphs_without_a_path(tmp_path: Path) -> None:
         with pytest.raises(NoGraph) as theirs:
             load(con, load_catalog(), request)
         assert str(ours.value) == str(theirs.value)
+
+
+# The stream is busy with work of before the window until 60; that work is no gap that a scenario could remove.
+HELD_UP = [
+    *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, 55, 1)),
+    x("user_annotation", "ProfilerStep#1", 10, 100),
+    *(op("aten::mm", 10, 12), call("cudaLaunchKernel", 20, 2, 2), kernel("gemm", 61, 30, 2)),
+    *(op("aten::add", 24, 8), call("cudaLaunchKernel", 26, 2, 3), kernel("add", 95, 5, 3)),
+]
+
+
+def test_work_from_before_the_window_stays_what_it_is(tmp_path: Path) -> None:
+    """In what-if from the trace, from the file, and after an edit; no scenario of gaps or operators takes it away."""
+    con, trace_id = connect(HELD_UP)
+    request = WindowRequest(trace_id, "w", annotation="ProfilerStep")
+    answer = critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
+    earlier = answer.length_us * answer.summary["gpu_earlier_work"] / 100
+    assert earlier > 30
+    saved = restore_path(tmp_path / "a.zip")
+    same(of_saved(saved), load(con, load_catalog(), request))
+    [compared] = what_if(of_saved(saved), [of_options([], ["kernel_gaps", "cpu"], False)])
+    assert compared.before.summary == answer.summary
+    assert compared.after.length_us * compared.after.summary["gpu_earlier_work"] / 100 == pytest.approx(earlier)
+    assert compared.after.length_us < answer.length_us
+    [without] = what_if(of_saved(saved), [of_options([], ["earlier_work"], False)])
+    assert without.after.length_us == pytest.approx(answer.length_us - earlier)
+    path = CriticalPath.of(saved)
+    for *_, edge in path.edges(data=True):
+        edge["weight"] *= 2
+    assert path.critical_path() and path.answer.summary == pytest.approx(answer.summary)
+    assert [step["name"] for step in path.answer.path] == [step["name"] for step in answer.path]
+
+
+def test_what_is_inferred_is_told_by_what_if_and_after_edits(shared: Path, tmp_path: Path) -> None:
+    trace = shared / "traces" / "single" / "mi300_rccl_metadata.json.gz"
+    con, trace_id = connect(trace)
+    answer = critical_path(con, load_catalog(), WindowRequest(trace_id), save_to=tmp_path / "a.zip")
+    assert answer.inferred
+    said = run("what-if", tmp_path / "a.zip", "--scale", "communication=0.5")
+    assert "waits of this graph are inferred" in said.stdout
+    window = of_saved(restore_path(tmp_path / "a.zip"))
+    assert window.n_inferred >= len(answer.inferred)
+    path = CriticalPath.of(restore_path(tmp_path / "a.zip"))
+    path.edges[next(iter(path.edges))]["weight"] += 0.001
+    assert path.critical_path() and path.answer.inferred == answer.inferred
+    assert "no_sync_events" in {caveat["caveat"] for caveat in path.answer.caveats}
+    assert "coverage" not in {caveat["caveat"] for caveat in path.answer.caveats}
