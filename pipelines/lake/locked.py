@@ -250,8 +250,9 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     except duckdb.PermissionException:
         raise QueryRefused("the statement reads files: a query reads the lake's tables only") from None
     words = [word for _, word in _tokens(query)]
-    if kind != "SELECT" or words[0] == "pragma":
-        told = kind if words[0] in ("explain", "with") else words[0].upper()
+    first = next((word for word in words if word != ";"), "")
+    if kind != "SELECT" or first == "pragma":
+        told = kind if first in ("explain", "with") else first.upper()
         raise QueryRefused(
             f"{told}: a query reads the lake's tables, with SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
         )

@@ -33,7 +33,7 @@ from tests.attack.mutate import made
 from tests.attack.tally import Tally
 
 CHUNK = 40  # files that come in together: one bad file must not stop the others
-SECONDS = 60.0  # that a file alone may take; so small a one takes less than one
+SECONDS = 60.0  # that files may take, and 2 for each; so small a one takes far less
 _NO_SENTENCE = re.compile(r"^\W*$|Traceback|^\w+(Error|Exception)\b|^<")
 
 
@@ -70,7 +70,7 @@ def attacked(numbers: Sequence[int], seed: int, *, models: bool = True) -> tuple
     for at in range(0, len(numbers), CHUNK):
         with tempfile.TemporaryDirectory(prefix="tracelake-attack-") as folder:
             mutants = [_written(Path(folder) / "in", seed, number) for number in numbers[at : at + CHUNK]]
-            for mutant, (outcome, why) in _outcomes(mutants, Path(folder), models):
+            for mutant, (outcome, why) in zip(mutants, _outcomes(mutants, Path(folder), models), strict=True):
                 counts[outcome] += 1
                 if outcome in ("traceback", "silent"):
                     failures.append(Failure(seed, mutant.number, mutant.kind, outcome, why))
@@ -88,26 +88,19 @@ def _written(folder: Path, seed: int, number: int) -> Mutant:
     return Mutant(number, kind, path)
 
 
-def _outcomes(mutants: list[Mutant], folder: Path, models: bool) -> Iterator[tuple[Mutant, tuple[str, str]]]:
-    """The files together in one lake; where that fails, each alone, so that it is known whose fault it is."""
+def _outcomes(mutants: list[Mutant], folder: Path, models: bool) -> list[tuple[str, str]]:
+    """What became of each of the files, together in one lake; where that fails, by halves, so that it is known whose fault it is."""
+    lake = Lake(folder / f"lake-{mutants[0].number}-{mutants[-1].number}")
     try:
-        yield from zip(mutants, _tried(mutants, Lake(folder / "lake"), models), strict=True)
-    except Exception as together:
-        alone = [_alone(mutant, folder / f"lake{mutant.number}", models) for mutant in mutants]
-        if not any(outcome == "traceback" for outcome, _ in alone):
-            alone[0] = (
-                "traceback",
-                f"files {mutants[0].number} to {mutants[-1].number} together: {_last_line(together)}",
-            )
-        yield from zip(mutants, alone, strict=True)
-
-
-def _alone(mutant: Mutant, root: Path, models: bool) -> tuple[str, str]:
-    try:
-        with _ended_after(SECONDS):
-            return _tried([mutant], Lake(root), models)[0]
+        return _tried(mutants, lake, models)
     except Exception as error:
-        return "traceback", _last_line(error)
+        if len(mutants) == 1:
+            return [("traceback", _last_line(error))]
+        half = len(mutants) // 2
+        found = [*_outcomes(mutants[:half], folder, models), *_outcomes(mutants[half:], folder, models)]
+        if not any(outcome == "traceback" for outcome, _ in found):
+            found[0] = ("traceback", f"files {mutants[0].number} to {mutants[-1].number} together: {_last_line(error)}")
+        return found
 
 
 def _tried(mutants: list[Mutant], lake: Lake, models: bool) -> list[tuple[str, str]]:
