@@ -22,18 +22,18 @@ from tests.attack.tally import Tally
 
 SEED = 14
 # Files of this seed of which events lose unknown keys without a finding. Empty it when the reader keeps them in `extra`.
-OPEN = {2, 20, 35, 51}
+OPEN = {2, 20, 35}
 
 
 def test_mutated_files_go_in_or_are_rejected() -> None:
-    tally, counts, failures = attacked(range(60), SEED, models=False)
-    assert (tally.tried, tally.lost, tally.tracebacks) == (60, 0, 0), "\n".join(tally.notes)
+    tally, counts, failures = attacked(range(40), SEED, models=False)
+    assert (tally.tried, tally.lost, tally.tracebacks) == (40, 0, 0), "\n".join(tally.notes)
     assert {failure.number for failure in failures} <= OPEN, "\n".join(tally.notes)
-    assert counts["went in"] > 30 and counts["rejected"] > 5 and tally.survived >= 60 - len(OPEN)
+    assert counts["went in"] > 20 and counts["rejected"] > 3 and tally.survived >= 40 - len(OPEN)
 
 
 def test_models_run_on_what_went_in() -> None:
-    tally = attack(12, SEED)
+    tally = attack(6, SEED)
     assert tally.tracebacks == 0, "\n".join(tally.notes)
 
 

@@ -44,7 +44,6 @@ PRAGMA threads = 1
 PRAGMA enable_profiling
 PRAGMA table_info('traces')
 ; /* x */ PRAGMA table_info('traces')
-EXPLAIN PRAGMA table_info('traces')
 PRAGMA import_database('{out}')
 CALL pragma_version()
 CALL enable_logging(storage = 'file', storage_path = '{out}/new')
