@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import duckdb
 
+from pipelines.foreign_text import in_markdown
 from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import RUN_MARK, batch_of, mark_of, table_files
 from pipelines.models.catalog import GIVEN, GIVEN_FROM, Catalog, Model, load_catalog
@@ -138,11 +139,11 @@ def shown_files(table: str, files: list[str]) -> dict[str, Any]:
 
 def markdown_table(columns: list[str], rows: Iterable[Iterable[Any]], width: int = PREVIEW_WIDTH) -> str:
     """A Markdown table; long values are cut, so that a row stays a line."""
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines = ["| " + " | ".join(map(in_markdown, columns)) + " |", "|" + "---|" * len(columns)]
     return "\n".join([*lines, *("| " + " | ".join(_cell(value, width) for value in row) + " |" for row in rows)])
 
 
 def _cell(value: Any, width: int) -> str:
     text = "" if value is None else str(value)
     cut = text if len(text) <= width else text[: width - 1] + "…"
-    return cut.replace("|", "\\|").replace("\n", " ")
+    return in_markdown(cut)

@@ -8,6 +8,7 @@ import duckdb
 
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
 from pipelines.critical_path.overlay import PREFIX, write_overlay
+from pipelines.foreign_text import visible
 from pipelines.ingest import LAKE_ERRNOS
 from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS, table_file
@@ -53,7 +54,7 @@ def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> 
                 folder = lake.root / OVERLAYS / f"day={batch.day}" / trace_id
                 files = [path for path in folder.glob(f"{PREFIX}*") if path.stat().st_mtime >= changed]
                 if not files:
-                    context.log.info(f"overlay {source}")
+                    context.log.info(f"overlay {visible(source)}")
                     try:
                         files = [write_overlay(con, trace_id, None, folder)]
                     except (ValueError, OSError, duckdb.DataError) as error:

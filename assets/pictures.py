@@ -6,6 +6,7 @@ import dagster as dg
 import duckdb
 
 from pipelines.fleet.stragglers import stragglers_of
+from pipelines.foreign_text import in_markdown
 from pipelines.lake import Lake
 from pipelines.lake.publish import analyst
 from pipelines.report.ranks import rank_map_svg
@@ -30,7 +31,9 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 
 def image(name: str, svg: str) -> dg.MetadataValue:
     """An SVG as metadata that the UI shows."""
-    return dg.MetadataValue.md(f"![{name}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})")
+    return dg.MetadataValue.md(
+        f"![{in_markdown(name)}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+    )
 
 
 def _layers(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:

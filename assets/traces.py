@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.common import DAYS, PROCESS_TAG, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
+from pipelines.foreign_text import visible
 from pipelines.inbox import look
 from pipelines.ingest import IngestReport, ingest
 from pipelines.isolated import ingest_isolated
@@ -90,7 +91,7 @@ def lake_tables(
     files = watched if config.files is None else [text_path(name) for name in config.files]
     started = time.perf_counter()
     take_in = ingest_isolated if config.isolate else ingest
-    report = take_in(files, lake, config.job, lambda row: context.log.info(f"{row.status} {row.path}"))
+    report = take_in(files, lake, config.job, lambda row: context.log.info(f"{row.status} {visible(row.path)}"))
     seconds = time.perf_counter() - started
     for name in LAKE_TABLES:
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}

@@ -80,7 +80,7 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
         _told_by(found, part, lake, accounts, now)
     if inbox is not None:
         found.inbox = path_text(inbox)
-        _told_by(found, lambda *args: _inbox(*args, inbox), lake, accounts, now)
+        _told_by(found, lambda *of: _inbox(of[0], of[1], of[2], of[3], inbox), lake, accounts, now)
     found.wrong += _over(found, limits)
     return found
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines.cli.shared import err, fail, progress
+from pipelines.cli.shared import err, fail, progress, styled
 
 _REJECTS_SHOWN = 3
 
@@ -58,8 +58,8 @@ def _ingest(given: list[str], folder: Path) -> None:
     with progress(size, "reading") as advance:
         report = ingest(files, Lake(folder), on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
     for row in report.rejected[:_REJECTS_SHOWN]:
-        err.print(f"[yellow]not read:[/] {Path(row.path).name}: {row.reason}", highlight=False, soft_wrap=True)
+        err.print(styled("[yellow]not read:[/] {}: {}", Path(row.path).name, row.reason), soft_wrap=True)
     if len(report.rejected) > _REJECTS_SHOWN:
-        err.print(f"[yellow]not read:[/] {len(report.rejected) - _REJECTS_SHOWN} more", highlight=False)
+        err.print(styled("[yellow]not read:[/] {} more", len(report.rejected) - _REJECTS_SHOWN))
     if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
         raise fail(f"no trace among {', '.join(given)}", "Give the trace files of one capture, or their folder.")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from pipelines.cli.capture import opened_capture
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, styled
 
 if TYPE_CHECKING:
     from pipelines.fleet.path.answer import CapturePath
@@ -58,16 +57,15 @@ def _print(answer: CapturePath) -> None:
     out.print(_shares(answer))
     out.print(_stretches(answer))
     gap, guessed = answer.kind_us.get("gap", 0.0), answer.guessed_us
-    out.print(f"nothing known (gap): {human_us(gap)}, {answer.gap_percent:.1f} % of the path", highlight=False)
+    out.print(f"nothing known (gap): {human_us(gap)}, {answer.gap_percent:.1f} % of the path")
     if answer.n_guessed:
         out.print(
             f"guessed: {answer.n_guessed} hops, {human_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
             "(traces without cuda_sync rows do not tell what waited for what)",
-            highlight=False,
         )
     if answer.left_out:
         ranks = ", ".join(map(str, answer.left_out))
-        out.print(f"[yellow]not joined with the others, so not on the path: rank {ranks}[/]", highlight=False)
+        out.print(styled("[yellow]not joined with the others, so not on the path: rank {}[/]", ranks))
 
 
 def _shares(answer: CapturePath) -> Table:
@@ -82,12 +80,17 @@ def _shares(answer: CapturePath) -> Table:
     for rank, share in answer.share_us.items():
         own = [segment for segment in answer.segments if segment.rank == rank]
         percent = f"{answer.share_percent[rank]:.2f}"
-        table.add_row(f"[bold]{rank}[/]", "[bold]all[/]", f"{len(own):,}", human_us(share), f"[bold]{percent}[/]")
+        table.add_row(
+            *(styled("[bold]{}[/]", t) for t in (rank, "all")),
+            f"{len(own):,}",
+            human_us(share),
+            styled("[bold]{}[/]", percent),
+        )
         parts = sorted({(s.kind, s.guessed) for s in own}, key=lambda part: -_time(own, *part))
         for kind, guessed in parts:
             time = _time(own, kind, guessed)
             n = sum((s.kind, s.guessed) == (kind, guessed) for s in own)
-            label = kind.replace("_", " ") + (" [yellow](guess)[/]" if guessed else "")
+            label = styled("{}" + (" [yellow](guess)[/]" if guessed else ""), kind.replace("_", " "))
             table.add_row("", label, f"{n:,}", human_us(time), f"{100 * time / answer.span_us:.2f}")
         table.add_section()
     return table
@@ -107,7 +110,7 @@ def _stretches(answer: CapturePath) -> Table:
         end = stretch.start_us + stretch.dur_us
         own = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
         longest = max(own, key=lambda s: s.dur_us)
-        most = f"{longest.kind.replace('_', ' ')} {human_us(longest.dur_us)} {escape((longest.name or '')[:60])}"
+        most = f"{longest.kind.replace('_', ' ')} {human_us(longest.dur_us)} {(longest.name or '')[:60]}"
         table.add_row(human_us(stretch.start_us), str(stretch.rank), human_us(stretch.dur_us), most)
     if len(answer.stretches) > _SHOWN:
         table.add_row("…", "", "", f"{len(answer.stretches) - _SHOWN} more stretches")

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress
@@ -48,7 +47,7 @@ def _show(found) -> None:
         table = Table("file", "why", "traces", "repaired")
         for fault in found.faults:
             keys = ", ".join(fault.keys[:3]) + (f" and {len(fault.keys) - 3} more" if len(fault.keys) > 3 else "")
-            table.add_row(*map(escape, (fault.path, fault.why, keys, fault.repaired or "")))
+            table.add_row(fault.path, fault.why, keys, fault.repaired or "")
         out.print(table)
     out.print(f"{found.n_files:,} files are read, {len(found.faults):,} faults found")
     if found.n_not_recorded:

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pipelines.cli.shared import fail
+from pipelines.foreign_text import visible
 
 # Errors whose message says what to do. Modules that were not imported raised none of theirs.
 _SENTENCES = (
@@ -27,9 +28,19 @@ _SENTENCES = (
     ("duckdb", "InvalidInputException"),  # error() in the analysts' file: what it cannot tell
 )
 
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, of which newer versions of typer have a copy of their own
+
 
 class Commands(TyperGroup):
     """The group of all commands."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _words_told_as_text():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _words_told_as_text():
+            return super().invoke(ctx)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Parse and run a command, and leave."""
@@ -59,6 +70,16 @@ class Command(TyperCommand):
             _die_of_broken_pipe()
         finally:
             _on_broken_pipe(signal.SIG_DFL)
+
+
+@contextmanager
+def _words_told_as_text() -> Iterator[None]:
+    """Typer quotes words that it does not understand, which may be names of files that a glob found."""
+    try:
+        yield
+    except _USAGE_ERROR as error:
+        error.message = visible(error.message)  # pyright: ignore[reportAttributeAccessIssue]
+        raise
 
 
 @contextmanager

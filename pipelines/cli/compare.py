@@ -14,7 +14,7 @@ from rich.table import Table
 from pipelines.cli.capture import opened_capture
 from pipelines.cli.path import opened
 from pipelines.cli.query import open_analyst
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json, styled
 
 _TABLES = ("profiler_steps", "ops_by_shape")
 
@@ -51,7 +51,7 @@ def compare(
         changes = Counter(row.change for row in found)
         total = human_us(sum(row.diff_ns for row in found) / 1e3)
         counts = ", ".join(f"{changes[kind]} {kind}" for kind in _CHANGES)
-        out.print(f"[bold]{device}[/]: {counts}; {total} in all", highlight=False)
+        out.print(styled("[bold]{}[/]: {}; {} in all", device, counts, total))
         out.print(_table(found[: limit or None]))
 
 
@@ -134,8 +134,8 @@ def _table(rows: list) -> Table:
     for row in rows:
         times = human_us(row.test_ns / 1e3), human_us(row.diff_ns / 1e3)
         table.add_row(
-            row.name.replace("[", "\\["),
-            (row.input_dims or "").replace("[", "\\["),
+            row.name,
+            row.input_dims or "",
             f"{row.test_n:,}",
             f"{row.diff_n:+,}",
             *times,

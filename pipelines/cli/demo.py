@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, err, fail, human_us, local, out, progress
+from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, err, fail, human_us, local, out, progress, styled
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEMO_PLAN = "fused_sparse_dist"
@@ -52,13 +52,10 @@ def demo(
         out.print(
             f"{len(report.rejected)} files are no profiler traces or cannot be read: see the reasons above, or table rejects."
         )
-    out.print(
-        '\nask:    [bold]tracelake sql "SELECT * FROM quality" --lake ' + f"{lake.root}[/]",
-        highlight=False,
-        soft_wrap=True,
-    )
-    out.print(f"browse: [bold]tracelake ui --lake {lake.root}[/]", highlight=False, soft_wrap=True)
-    out.print(f"[dim](tracelake is {Path(sys.executable).parent / 'tracelake'})[/]", highlight=False, soft_wrap=True)
+    out.print()
+    out.print(styled('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root), soft_wrap=True)
+    out.print(styled("browse: [bold]tracelake ui --lake {}[/]", lake.root), soft_wrap=True)
+    out.print(styled("[dim](tracelake is {})[/]", Path(sys.executable).parent / "tracelake"), soft_wrap=True)
 
 
 def _synthetic(folder: Path) -> Path:
@@ -96,8 +93,7 @@ def _show(lake: Any, overlay_folder: Path) -> None:
     overlays = sorted((lake.root / "overlays").rglob("overlaid_critical_path_*"))
     if overlays:
         out.print(
-            f"open in https://ui.perfetto.dev: [bold]{overlays[0]}[/] ({len(overlays)} files)",
-            highlight=False,
+            styled("open in https://ui.perfetto.dev: [bold]{}[/] ({} files)", overlays[0], len(overlays)),
             soft_wrap=True,
         )
     out.print(compared_table(con))

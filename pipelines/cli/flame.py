@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, fail, local, out
+from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, fail, local, out, styled
 
 
 def flame(
@@ -64,4 +64,4 @@ def flame(
     out_file.write_text(svg, encoding="utf-8")
     if folded_file is not None:
         folded_file.write_text(folded(stacks), encoding="utf-8")
-    out.print(f"open in a browser: [bold]{out_file}[/]", highlight=False, soft_wrap=True)
+    out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)

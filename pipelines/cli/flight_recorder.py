@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from pipelines.cli.shared import JsonOption, err, fail, local, out, print_json
+from pipelines.foreign_text import visible
 
 if TYPE_CHECKING:
     from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
@@ -53,7 +53,7 @@ def flight_recorder(
             if not dumps:
                 raise DumpError(f"{path}: no Flight Recorder dumps in this folder; name the files")
             if others := [inner.name for inner in inside if inner not in dumps]:
-                err.print(f"passed over, no dumps: {escape(', '.join(others))}", highlight=False, soft_wrap=True)
+                err.print(f"passed over, no dumps: {', '.join(others)}", soft_wrap=True)
             paths += dumps
         verdict = judge([read_dump(path) for path in paths])
     except (DumpError, OSError) as error:
@@ -62,7 +62,8 @@ def flight_recorder(
         print_json(as_json(verdict))
     else:
         out.print(groups_table(verdict))
-        out.print(escape(conclusion(verdict)), highlight=False, soft_wrap=True)
+        for line in conclusion(verdict).splitlines():
+            out.print(line, soft_wrap=True)
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def groups_table(verdict: Verdict) -> Table:
         name = f"{group.group.name} {group.group.desc}".strip()
         last = max(group.last_seq.values(), default=-1)
         table.add_row(
-            escape(name),
+            name,
             _ranks(group.group.ranks),
             *("" if n is None or n < 0 else str(n) for n in (group.first_seq, last)),
             finding.kind if finding else "none",
@@ -109,13 +110,17 @@ def groups_table(verdict: Verdict) -> Table:
 
 
 def conclusion(verdict: Verdict) -> str:
-    """What to do next, in a few lines."""
+    """What to do next, in a few lines of plain text."""
+    return "\n".join(visible(line) for line in _lines(verdict))
+
+
+def _lines(verdict: Verdict) -> list[str]:
     root = verdict.root
     doubts = [f"  {doubt}" for doubt in verdict.doubts]
     if root is None or root.finding is None:
         if verdict.doubts:
-            return "\n".join(["undecided: no mismatch was found, but this is not known to be healthy:", *doubts])
-        return _MATCHED
+            return ["undecided: no mismatch was found, but this is not known to be healthy:", *doubts]
+        return [_MATCHED]
     found = root.finding
     op = found.op or "a collective"
     without = found.kind == "all_joined_not_completed" and root.dump_missing
@@ -145,7 +150,7 @@ def conclusion(verdict: Verdict) -> str:
         )
     elif others:
         lines.append(f"what groups {', '.join(others)} show probably follows from it")
-    return "\n".join(lines + (["not compared, too:", *doubts] if doubts else []))
+    return lines + (["not compared, too:", *doubts] if doubts else [])
 
 
 def _named(ranks: tuple[int, ...]) -> str:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json, progress
 
@@ -41,4 +40,4 @@ def forget(
         print_json(asdict(gone))
         return
     again = "its content is not taken in again" if gone.for_good else "ingesting its file again brings it back"
-    out.print(escape(f"trace {gone.trace_id} ({gone.path or 'path not noted'}) is gone, {gone.n_rows:,} rows; {again}"))
+    out.print(f"trace {gone.trace_id} ({gone.path or 'path not noted'}) is gone, {gone.n_rows:,} rows; {again}")

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from pipelines.cli.query import warn_of_prices
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, out, print_json, progress
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, out, print_json, progress, styled
 
 
 def ingest(
@@ -64,7 +64,7 @@ def report_table(rows: list) -> Table:
             "" if row.rank is None else str(row.rank),
             "" if row.n_events is None else f"{row.n_events:,}",
             speed,
-            f"[{colours.get(row.status, 'white')}]{row.status}[/]",
+            styled(f"[{colours.get(row.status, 'white')}]{{}}[/]", row.status),
             f"{at}{row.reason}" if row.reason else "",
         )
     return table

@@ -8,10 +8,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json, progress
+from pipelines.cli.shared import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    fail,
+    human_us,
+    local,
+    out,
+    print_json,
+    progress,
+    styled,
+)
+from pipelines.foreign_text import visible
 
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, a trace id or its unique beginning.", metavar="TRACE")
@@ -314,7 +326,7 @@ def print_caveats(answer: Any) -> None:
     """What to know before reading the numbers above, the most severe first; nothing where there is nothing to say."""
     for caveat in answer.caveats:
         colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
-        out.print(f"[{colour}]{caveat['severity']}[/]: {escape(caveat['detail'])}", highlight=False, soft_wrap=True)
+        out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
 
 
 def _restored(file: Path) -> tuple[str, Any]:
@@ -330,7 +342,7 @@ def _restored(file: Path) -> tuple[str, Any]:
 def path_table(title: str, answer: Any) -> Table:
     """The critical path by boundedness, for people."""
     covered = f", {100 * answer.length_us / answer.window_us:.1f} % of the window" if answer.window_us else ""
-    heading = f"critical path of {title}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
+    heading = f"critical path of {visible(title)}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
     table = Table(
         title=heading, title_justify="left", min_width=len(heading), caption=_by_data(answer), caption_justify="left"
     )
@@ -349,7 +361,7 @@ def _by_data(answer: Any) -> str | None:
         return None
     return (
         f"dependencies by data: {said['joined']:,} of {said['operators']:,} operators ({100 * said['share']:.1f} %) joined to "
-        f"{escape(said['execution_trace'])} by {said['method']}. Optimistic: one thread runs one operator at a time."
+        f"{said['execution_trace']} by {said['method']}. Optimistic: one thread runs one operator at a time."
     )
 
 
@@ -364,12 +376,13 @@ def alternatives_table(answer: Any) -> Table:
     return table
 
 
-def _most_of(events: list[dict[str, Any]], shown: int = 3) -> str:
-    lines = [
-        f"{escape((event['name'] or '(no name)')[:60])} {human_us(event['duration_us'])}" for event in events[:shown]
-    ]
-    more = sum(event["duration_us"] for event in events[shown:])
-    return "\n".join([*lines, *([f"and {len(events) - shown} more, {human_us(more)}"] if len(events) > shown else [])])
+def _most_of(events: list[dict[str, Any]], shown: int = 3) -> Text:
+    named = ((event["name"] or "(no name)", human_us(event["duration_us"])) for event in events[:shown])
+    lines = [styled("{} {}", name[:60], time) for name, time in named]
+    if len(events) > shown:
+        more = sum(event["duration_us"] for event in events[shown:])
+        lines.append(styled("and {} more, {}", len(events) - shown, human_us(more)))
+    return Text("\n").join(lines)
 
 
 def overlay(
@@ -414,4 +427,6 @@ def overlay(
         path = write_overlay(
             con, trace_id, source, out_dir, window_id=window, only_critical=not all_events, all_edges=all_edges
         )
-    print_json({"path": str(path)}) if json else out.print(f"open in https://ui.perfetto.dev: [bold]{path}[/]")
+    print_json({"path": str(path)}) if json else out.print(
+        styled("open in https://ui.perfetto.dev: [bold]{}[/]", path), soft_wrap=True
+    )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, out, print_json, progress
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, out, print_json, progress, styled
+from pipelines.foreign_text import in_spreadsheet, visible
 
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
 
@@ -40,27 +41,59 @@ def sql(
             envvar=WITHOUT_BROKEN,
         ),
     ] = False,
+    for_spreadsheet: Annotated[
+        bool,
+        typer.Option("--for-spreadsheet", help="In CSV, put ' before text that a spreadsheet takes for a formula."),
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Stop the query after so many seconds; 0 for never.", min=0)] = 600,
+    max_rows: Annotated[int, typer.Option(help="Refuse an answer of more rows; 0 for any number.", min=0)] = 0,
+    memory: Annotated[str, typer.Option(help="Memory it may take, 4GB.", show_default="80 % of the machine's")] = "",
+    spill: Annotated[str, typer.Option(help="Disk it may take where memory does not suffice.")] = "10GB",
+    allow_files: Annotated[
+        bool, typer.Option("--allow-files", help="Let it read and write files, too, and change settings.")
+    ] = False,
 ) -> None:
     """Ask the lake in SQL. Tables that are not computed yet are computed first.
+
+    The query reads the lake's tables and nothing else, and writes nothing.
 
     Example: `tracelake sql "SELECT rank, idle_percent FROM temporal_breakdown JOIN traces USING (trace_id)"`
     """
     import duckdb
 
-    con = open_analyst(lake, tables_in(query), without_broken=without_broken)
+    from pipelines.lake.failures import caveats
+    from pipelines.lake.locked import WAY_OUT, LimitReached, Limits, LockedLake, QueryRefused, refuse_but_reading
+
+    if format is Format.parquet and sys.stdout.isatty():
+        raise fail(
+            "Parquet is no text for a terminal", "Redirect it: tracelake sql … --format parquet > answer.parquet"
+        )
     try:
-        relation = con.sql(query)
+        if not allow_files:
+            refuse_but_reading(query)  # before anything is computed
+        ready = bring_up_to_date(lake, tables_in(query), without_broken=without_broken)
+        limits = Limits(timeout, max_rows, memory, spill)
+        with LockedLake(ready.lake, limits, allow_files=allow_files, tables=ready.tables) as locked:
+            _tell(caveats(locked.con, ready.read))
+            with locked.asked(query) as answer:
+                if answer is not None:
+                    _give(answer, format, limit, for_spreadsheet)
+    except QueryRefused as error:
+        raise fail(str(error), WAY_OUT) from None
+    except (LimitReached, ValueError) as error:
+        raise fail(str(error)) from None
     except duckdb.Error as error:
-        raise fail(str(error), "`tracelake tables` lists the tables, `tracelake tables NAME` their columns.") from None
-    if relation is None:
-        return
+        way_out = "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."
+        raise fail(str(error), way_out, lines=True) from None
+
+
+def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:
     if format is Format.table:
-        _print_table(relation, limit)
+        _print_table(answer, limit)
     elif format is Format.json:
-        names = relation.columns
-        print_json([dict(zip(names, row, strict=True)) for row in relation.fetchall()])
+        print_json([dict(zip(answer.columns, row, strict=True)) for row in answer.rows()])
     else:
-        _copy_out(relation, format)
+        _copy_out(answer.arrow(), format, for_spreadsheet)
 
 
 def tables_in(query: str) -> list[str]:
@@ -79,7 +112,7 @@ def tables_in(query: str) -> list[str]:
     catalog = load_catalog()
     try:
         found = {table.name.lower() for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         return []  # DuckDB says better what is wrong with it
     views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
@@ -96,7 +129,29 @@ def _read_by_view(catalog: Any, name: str) -> set[str]:
 
 
 def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Any:
-    """The analysts' file opened read-only, with the named model tables up to date. Exits where there is no lake.
+    """The analysts' file opened read-only for queries of ours, with the named model tables up to date.
+
+    See bring_up_to_date. What others ask goes through pipelines/lake/locked.py.
+    """
+    from pipelines.lake.failures import caveats
+    from pipelines.lake.publish import analyst
+
+    ready = bring_up_to_date(folder, tables, of, without_broken)
+    con = analyst(ready.lake, ready.tables)
+    _tell(caveats(con, ready.read))
+    return con
+
+
+class Ready(NamedTuple):
+    """A lake whose `tables` are up to date; `read` are all tables that these are made of."""
+
+    lake: Any
+    tables: list[str]
+    read: list[str]
+
+
+def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Ready:
+    """Compute the named model tables where they are missing or out of date. Exits where there is no lake.
 
     `of`: the beginning of the ids of traces or captures that are enough; of others the tables are left as they are.
     `without_broken`: answer without files that are missing or broken, which is told on stderr; else what needs them fails.
@@ -106,10 +161,8 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
     from pipelines.fleet.materialize import materialize, part_of, stale_captures, trace_tables
     from pipelines.lake import Lake
     from pipelines.lake.broken import BrokenFiles
-    from pipelines.lake.failures import caveats
     from pipelines.lake.layout import CAPTURE_MARK, KEYS
     from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
-    from pipelines.lake.publish import analyst
     from pipelines.models.catalog import load_catalog
     from pipelines.models.materialize import stale
 
@@ -136,14 +189,12 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
     if is_stale:
         with progress(None, "computing tables") as advance:
             materialize(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
-    con = analyst(lake, stored, catalog)
-    _tell(caveats(con, [*of_traces, *of_captures, *trace_tables(catalog, of_captures)]))
-    return con
+    return Ready(lake, stored, [*stored, *trace_tables(catalog, of_captures)])
 
 
 def _tell(caveats: list[str]) -> None:
     for caveat in caveats:
-        err.print(f"[yellow]not whole:[/] {escape(caveat)}", highlight=False, soft_wrap=True)
+        err.print(styled("[yellow]not whole:[/] {}", caveat), soft_wrap=True)
 
 
 def _tell_failures(folder: Path, table: str) -> None:
@@ -155,40 +206,57 @@ def _tell_failures(folder: Path, table: str) -> None:
         _tell(failures_of(Lake(folder), table))
 
 
-def _print_table(relation: Any, limit: int) -> None:
-    rows = relation.fetchmany(limit + 1) if limit else relation.fetchall()
+def _print_table(answer: Any, limit: int) -> None:
+    rows = answer.rows(limit + 1 if limit else 0)
     table = Table()
-    for name, kind in zip(relation.columns, relation.types, strict=True):
-        table.add_column(name, justify="right" if _is_number(str(kind)) else "left", overflow="fold")
+    for name, kind in zip(answer.columns, answer.types, strict=True):
+        table.add_column(name, justify="right" if _is_number(kind) else "left", overflow="fold")
     for row in rows[: limit or None]:
         table.add_row(*(_cell(value) for value in row))
     out.print(table)
     if limit and len(rows) > limit:
-        err.print(f"[dim]only the first {limit} rows; --limit 0 shows all[/]")
+        err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
 
 
 def _is_number(kind: str) -> bool:
     return any(word in kind for word in ("INT", "DOUBLE", "FLOAT", "DECIMAL"))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Any:
     if value is None:
-        return "[dim]NULL[/]"
-    return f"{value:.6g}" if isinstance(value, float) else str(value).replace("[", "\\[")
+        return styled("[dim]NULL[/]")
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _copy_out(relation: Any, format: Format) -> None:
+def _copy_out(table: Any, format: Format, for_spreadsheet: bool) -> None:
+    """CSV that is piped keeps every text as it is; on a terminal it is shown as in a table."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
-    table = relation.to_arrow_table()
     sink = pa.PythonFile(sys.stdout.buffer, mode="w")
-    if format is Format.csv:
-        pyarrow.csv.write_csv(table, sink)
-    else:
+    if format is Format.parquet:
         pyarrow.parquet.write_table(table, sink, compression="zstd")
+    else:
+        if for_spreadsheet:
+            table = _texts_as(in_spreadsheet, table)
+        if sys.stdout.isatty():
+            table = _texts_as(visible, table)
+        pyarrow.csv.write_csv(table, sink)
     sys.stdout.flush()
+
+
+def _texts_as(written: Callable[[Any], Any], table: Any) -> Any:
+    """The table with its texts, and its columns' names, written otherwise."""
+    import pyarrow as pa
+
+    columns = [
+        pa.array([None if text is None else written(text) for text in column.to_pylist()], pa.string())
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=[written(name) for name in table.column_names])
 
 
 def tables(
@@ -216,7 +284,8 @@ def tables(
     types = dict(column_types(catalog)[name])
     model = catalog.models[name]
     if not json:
-        out.print(f"[bold]{name}[/]: {model.doc}\n", highlight=False)
+        out.print(styled("[bold]{}[/]: {}", name, model.doc))
+        out.print()
     _tell_failures(lake, name)
     _show(("column", "type", "meaning"), [(c.name, types.get(c.name, ""), c.doc) for c in model.columns], json)
 
@@ -224,9 +293,9 @@ def tables(
 def tell_broken(broken: list[Any]) -> None:
     """Say on stderr which files an answer is without."""
     for one in broken[:10]:
-        err.print(f"[yellow]left out:[/] {escape(str(one))}", highlight=False, soft_wrap=True)
+        err.print(styled("[yellow]left out:[/] {}", one), soft_wrap=True)
     if len(broken) > 10:
-        err.print(f"[yellow]left out:[/] {len(broken) - 10:,} more files; `tracelake check` names them")
+        err.print(styled("[yellow]left out:[/] {:,} more files; `tracelake check` names them", len(broken) - 10))
 
 
 def warn_of_prices(lake: Path) -> None:
@@ -237,7 +306,7 @@ def warn_of_prices(lake: Path) -> None:
     try:
         read_prices(lake / PRICES)
     except CatalogError as error:
-        err.print(f"[yellow]no prices:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        err.print(styled("[yellow]no prices:[/] {}", error), soft_wrap=True)
 
 
 def _show(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from pipelines.cli.query import open_analyst
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, out, print_json, styled
 
 
 def regressions(
@@ -35,9 +35,9 @@ def regressions(
     else:
         out.print(_table(found) if found else "no capture of a job is complete")
         for status, reason in dict.fromkeys((f.verdict.status, f.verdict.reason) for f in found):
-            out.print(f"{status}: {reason}", highlight=False, soft_wrap=True)
+            out.print(f"{status}: {reason}", soft_wrap=True)
         if job is None and (unnamed := without_job(con)):
-            err.print(f"[dim]{unnamed} captures have no job and are not compared; ingest them with --job[/]")
+            err.print(styled("[dim]{} captures have no job and are not compared; ingest them with --job[/]", unnamed))
     if any(f.verdict.status == "REGRESSION" for f in found):
         raise typer.Exit(1)
 
@@ -56,7 +56,7 @@ def _table(found: list) -> Table:
         p = "" if v.p_value is None else f"{v.p_value:.2g}"
         table.add_row(
             *(row.job, row.hardware or "", str(row.n_ranks), row.metric),
-            *(*sizes, p, f"{v.n_base}+{v.n_new}", f"[{colours[v.status]}]{v.status}[/]"),
+            *(*sizes, p, f"{v.n_base}+{v.n_new}", styled(f"[{colours[v.status]}]{{}}[/]", v.status)),
         )
     return table
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.capture import opened_capture
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_json, styled
 
 
 def report(
@@ -48,4 +48,4 @@ def report(
     if json:
         print_json({"path": str(to), "bytes": len(html.encode())})
     else:
-        out.print(f"open in a browser: [bold]{to}[/]", highlight=False, soft_wrap=True)
+        out.print(styled("open in a browser: [bold]{}[/]", to), soft_wrap=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, fail, human_us, local, out
+from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, fail, human_us, local, out, styled
 
 ENGINES = ("serial", "sw", "dataflow")
 _COMPARED = """
@@ -46,7 +46,7 @@ def gantt(
         known = ", ".join(row[0] for row in con.execute("SELECT run_id FROM schedule_runs").fetchall()[:10]) or "none"
         raise fail(f"{run!r} begins {len(found)} runs of the lake {lake}", f"Runs: {known}")
     out_file.write_text(picture_of_run(con, found[0][0], iterations), encoding="utf-8")
-    out.print(f"open in a browser: [bold]{out_file}[/]", highlight=False, soft_wrap=True)
+    out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
 
 
 def run_simulated(lake: Any, plan: str) -> None:
@@ -59,7 +59,9 @@ def run_simulated(lake: Any, plan: str) -> None:
             command += ["--device", "simulated", "--iterations", "40", "--out", folder]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise fail(f"schedule {plan}, engine {engine}: {(done.stderr or done.stdout).strip()[-500:]}")
+                raise fail(
+                    f"schedule {plan}, engine {engine}: {(done.stderr or done.stdout).strip()[-500:]}", lines=True
+                )
         ingest_runs(run_folders(Path(folder).rglob("*.parquet")), lake)
 
 

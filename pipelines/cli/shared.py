@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from pipelines.foreign_text import visible
 from pipelines.paths import UnusablePath, local_path
 
 
@@ -22,7 +24,7 @@ def local(given: str | Path) -> Path:
     try:
         return local_path(given)
     except UnusablePath as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(visible(error)) from None
 
 
 LakeOption = Annotated[
@@ -41,21 +43,59 @@ DEFAULT_LAKE = Path("lake")
 
 
 class _Console(Console):
+    """Strings are one line of plain text, wherever rich is given them: what a name says is shown, never done.
+
+    Colours and lines of ours are Text: see `styled`.
+    """
+
+    def render_str(self, text: str, *, style: Any = "", justify: Any = None, overflow: Any = None, **_: Any) -> Text:
+        return Text(visible(text), style=style, justify=justify, overflow=overflow)
+
     def on_broken_pipe(self) -> None:
         """Rich would leave with 1, and with what is buffered; commands.py ends the process as other tools end."""
         raise  # what rich is handling
 
 
+def make_console(**options: Any) -> Console:
+    """A console that takes strings as text."""
+    return _Console(highlight=False, **options)
+
+
+def styled(template: str, *values: Any, **named: Any) -> Text:
+    """Rich's markup with `{}`, `{:,}` and `{name}` filled in afterwards, so that values are text: `styled("[red]{}[/]", name)`."""
+    text = Text.from_markup(template, emoji=False)
+    fields = list(_FIELD.finditer(text.plain))
+    pieces = text.divide([at for field in fields for at in field.span()])
+    unnamed, whole = iter(values), Text(style=text.style, end=text.end)
+    for number, piece in enumerate(pieces):
+        if number % 2:  # a field
+            name, how = fields[number // 2].groups()
+            filled = Text(visible(format(named[name] if name else next(unnamed), how or "")))
+            for span in piece.spans:
+                filled.stylize(span.style)
+            piece = filled
+        whole.append_text(piece)
+    return whole
+
+
+_FIELD = re.compile(r"\{(\w*)(?::([^{}]*))?\}")
+
 # Where stdout is no terminal, tables get room instead of the 80 columns that rich would guess.
-out = _Console(width=None if sys.stdout is not None and sys.stdout.isatty() else 140)
-err = _Console(stderr=True)
+out = make_console(width=None if sys.stdout is not None and sys.stdout.isatty() else 140)
+err = make_console(stderr=True)
 
 
-def fail(message: str, way_out: str = "") -> typer.Exit:
-    """Print an error with its way out to stderr; raise what this returns to leave with status 1."""
-    err.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+def fail(message: str, way_out: str = "", *, lines: bool = False) -> typer.Exit:
+    """Print an error with its way out to stderr; raise what this returns to leave with status 1.
+
+    `lines`: newlines in the message are ours, or DuckDB's.
+    """
+    first, *more = message.split("\n") if lines else [message]
+    err.print(styled("[bold red]error:[/] {}", first), soft_wrap=True)
+    for text in more:
+        err.print(text, soft_wrap=True)
     if way_out:
-        err.print(f"[dim]{escape(way_out)}[/]", highlight=False, soft_wrap=True)
+        err.print(styled("[dim]{}[/]", way_out), soft_wrap=True)
     return typer.Exit(1)
 
 
@@ -75,11 +115,11 @@ def human_us(microseconds: float) -> str:
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Any]:
     """A progress bar on stderr (none where stderr is no terminal); yields `advance(n, text)`."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(visible(what), total=total)
 
         def advance(n: int = 1, text: str | None = None) -> None:
-            bar.update(task, advance=n, description=text or what)
+            bar.update(task, advance=n, description=visible(text or what))
 
         yield advance

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, local, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, local, out, print_json, styled
 
 Inbox = Annotated[
     Path | None,
@@ -47,10 +46,10 @@ def status(
     else:
         table = Table(show_header=False)
         for name, value in _lines(found):
-            table.add_row(name, escape(value))
-        out.print(table, highlight=False)
+            table.add_row(name, value)
+        out.print(table)
     for sentence in found.wrong:
-        err.print(f"[bold red]wrong:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+        err.print(styled("[bold red]wrong:[/] {}", sentence), soft_wrap=True)
     if found.wrong:
         raise typer.Exit(1)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from pipelines.cli.shared import JsonOption, fail, local, out, print_json
+from pipelines.cli.shared import JsonOption, fail, local, out, print_json, styled
 
 if TYPE_CHECKING:
     from pipelines.fleet.straggler import WhatIf
@@ -60,7 +60,7 @@ def straggler_what_if(
         except ValueError as error:
             raise fail(str(error)) from None
         if not json:
-            out.print(f"open in a browser: [bold]{svg}[/]", highlight=False, soft_wrap=True)
+            out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
 
 
 def _answer(found: WhatIf) -> dict:
@@ -79,27 +79,21 @@ def _answer(found: WhatIf) -> dict:
 def _print(found: WhatIf) -> None:
     meta, lost = found.job.meta, found.gpu_seconds
     shape = f"{meta.pp} stages, {meta.dp} dp ranks, {meta.world_size} GPUs, {len(found.job.steps)} steps"
-    out.print(f"[bold]{meta.name}[/]: {shape}", highlight=False)
+    out.print(styled("[bold]{}[/]: {}", meta.name, shape))
     means = [float(steps.mean()) for steps in (found.base, found.now, found.ideal)]
-    out.print(
-        "mean step: {:.4f} s recorded, {:.4f} s without launch gaps, {:.4f} s ideal".format(*means), highlight=False
-    )
+    out.print("mean step: {:.4f} s recorded, {:.4f} s without launch gaps, {:.4f} s ideal".format(*means))
     by_stage = found.parts[0].slowdown_stage_ideal or 0
-    out.print(
-        f"slowdown [bold]{found.slowdown:.4f}[/] ({by_stage:.4f} with an ideal for each stage), "
-        f"by launch gaps {found.launch_slowdown:.4f}",
-        highlight=False,
-    )
+    slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with an ideal for each stage)", found.slowdown, by_stage)
+    out.print(slowdown.append(f", by launch gaps {found.launch_slowdown:.4f}"))
     out.print(
         f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}",
-        highlight=False,
     )
     if found.scores is None:
         out.print("Too little to say which part is to blame.")
         return
     for scope, name in (("last_stage", "last stage"), ("worst_ranks", "worst ranks")):
         for key, part in found.of(scope).items():
-            out.print(f"{name} ({key}): ideal alone, {part.explained:.1%} of the loss is gone", highlight=False)
+            out.print(f"{name} ({key}): ideal alone, {part.explained:.1%} of the loss is gone")
     for scope, title in _SCOPES.items():
         out.print(_table(found, scope, title))
     out.print("Parts overlap: shares do not add up to 100 %, and the residual may be negative.", style="dim")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.cli.capture import opened_capture
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json, styled
 
 if TYPE_CHECKING:
     from pipelines.fleet.stragglers import Row, Stragglers
@@ -64,32 +64,34 @@ def stragglers(
         except (ValueError, OSError) as error:
             raise fail(str(error)) from None
         if not json:
-            out.print(f"open in a browser: [bold]{svg}[/]", highlight=False, soft_wrap=True)
+            out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
 
 
 def _print(found: Stragglers) -> None:
     world = "" if found.world_size is None else f" of {found.world_size}"
-    out.print(f"[bold]{escape(found.job or found.capture_id)}[/]: {found.n_ranks}{world} ranks", highlight=False)
+    out.print(styled("[bold]{}[/]: {}{} ranks", found.job or found.capture_id, found.n_ranks, world))
     if found.ranks:
         out.print(_ranks(found))
         if found.groups:
             out.print(_groups(found.groups))
-        out.print(_verdict(found), highlight=False, soft_wrap=True)
+        out.print(_verdict(found), soft_wrap=True)
     else:
-        out.print("[yellow]no collective is matched on all ranks: who waits for whom cannot be told[/]")
+        out.print("no collective is matched on all ranks: who waits for whom cannot be told", style="yellow")
     for row in found.quality:
         colour = "yellow" if row["severity"] == "warning" else "dim"
-        out.print(f"[{colour}]{row['check']}:[/] {escape(row['detail'])}", highlight=False, soft_wrap=True)
+        out.print(styled(f"[{colour}]{{}}:[/] {{}}", row["check"], row["detail"]), soft_wrap=True)
 
 
-def _verdict(found: Stragglers) -> str:
+def _verdict(found: Stragglers) -> Text:
     if found.agreement is None:
-        return "[yellow]clocks are not aligned, so the culprits are uncertain and nobody is called a straggler[/]"
+        return styled(
+            "[yellow]clocks are not aligned, so the culprits are uncertain and nobody is called a straggler[/]"
+        )
     agreed = f"durations and clocks name the same culprit in {found.agreement:.0%} of the collectives"
     if found.culprit_uncertain:
-        return f"[yellow]culprits uncertain:[/] {agreed}"
+        return styled("[yellow]culprits uncertain:[/] {}", agreed)
     names = ", ".join(f"rank {rank}" for rank in found.stragglers)
-    return f"[bold]straggler: {names}[/]; {agreed}" if names else f"no straggler; {agreed}"
+    return styled("[bold]straggler: {}[/]; {}", names, agreed) if names else styled("no straggler; {}", agreed)
 
 
 def _ranks(found: Stragglers) -> Table:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from pipelines.cli.path import (
@@ -33,7 +32,9 @@ from pipelines.cli.shared import (
     out,
     print_json,
     progress,
+    styled,
 )
+from pipelines.foreign_text import visible
 
 if TYPE_CHECKING:
     from pipelines.critical_path.whatif.compare import Comparison
@@ -124,7 +125,7 @@ def what_if(
     except (NoGraph, NotASavedPath, ScenarioError, GraphHasCycle, OSError) as error:
         raise fail(str(error)) from None
     if drawn:  # on stderr: stdout is for the answer
-        err.print(f"open in https://ui.perfetto.dev: [bold]{escape(str(drawn))}[/]", soft_wrap=True)
+        err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
     if sensitivity and json:
         print_json({"families": [family.as_json() for family in families], "inferred_waits": window.n_inferred})
         return
@@ -134,9 +135,8 @@ def what_if(
     for table in [sensitivity_table(families)] if sensitivity else chain.from_iterable(shown):
         out.print(table)
     if window.n_inferred:
-        out.print(
-            f"[yellow]caveat[/]: {window.n_inferred:,} waits of this graph are inferred: the trace has no cuda_sync events"
-        )
+        waits = "waits of this graph are inferred: the trace has no cuda_sync events"
+        out.print(styled("[yellow]caveat[/]: {:,} {}", window.n_inferred, waits))
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
     before, after = answer.before, answer.after
     gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
     what = f", {answer.scenario.name}" if answer.scenario.name else ""
-    heading = f"{escape(Path(trace).name + what)}: {human_us(before.length_us)} before, {human_us(after.length_us)} after{gain}"
+    heading = f"{visible(Path(trace).name + what)}: {human_us(before.length_us)} before, {human_us(after.length_us)} after{gain}"
     table = Table(title=heading, title_justify="left", min_width=len(heading))
     table.add_column("bound by")
     for name in ("before %", "after %", "before", "after"):
@@ -234,7 +234,7 @@ def _events_table(events: list[dict[str, Any]], what: str) -> Table:
         table.add_column(name, justify="right")
     table.add_column("name", no_wrap=True)
     for event in events[:_SHOWN]:
-        table.add_row(str(event["event_id"]), human_us(event["time_us"]), escape(event["name"][:_NAME]))
+        table.add_row(str(event["event_id"]), human_us(event["time_us"]), event["name"][:_NAME])
     return table
 
 
@@ -254,5 +254,5 @@ def sensitivity_table(families: list[Family]) -> Table:
     for family in kernels[:_SHOWN]:
         changes = (human_us(family.change_us[cut]) for cut in CUTS)
         row = (f"{family.events:,}", human_us(family.on_path_us), *changes)
-        table.add_row(family.kernel_class, escape(family.name[:_NAME]), *row)
+        table.add_row(family.kernel_class, family.name[:_NAME], *row)
     return table

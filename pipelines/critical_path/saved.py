@@ -170,7 +170,6 @@ def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
 def _table(file: Path, name: str, content: bytes) -> pa.Table:
     """A part as a table. Few bytes of Parquet can stand for many: its texts are looked at before they are repeated."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     from pyarrow import parquet
 
     told = parquet.read_metadata(BytesIO(content))
@@ -183,7 +182,11 @@ def _table(file: Path, name: str, content: bytes) -> pa.Table:
     for at, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type):
             longest = max(
-                (pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks), default=0
+                (
+                    max(map(len, chunk.dictionary.cast(pa.large_binary()).to_pylist()), default=0)
+                    for chunk in column.chunks
+                ),
+                default=0,
             )
             if longest * table.num_rows > 64 * allowed_bytes():
                 raise _too_large(file, f"texts of {longest:,} bytes in {table.num_rows:,} rows of {name}")

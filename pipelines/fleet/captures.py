@@ -13,9 +13,11 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import PurePath
 
 _INFINITY = float("inf")
+_SHOWN = 5  # names in a sentence
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     end = -_INFINITY
     for trace in sorted(traces, key=lambda t: (_start(t), t.trace_id)):
         again = [t for t in parts[-1] if t.rank == trace.rank and t.rank is not None] if parts else []
-        if _start(trace) > end or (again and not any(_overlap(trace, other) for other in again)):
+        if not parts or _start(trace) > end or (again and not any(_overlap(trace, other) for other in again)):
             parts.append([])
             end = -_INFINITY
         parts[-1].append(trace)
@@ -205,11 +207,14 @@ def _findings(members: list[Member], world_size: int | None, traces: Sequence[Ra
         paths = [m.trace.path for m in members if m.left_out == reason]
         if paths:
             found.append(Finding(reason, severity, len(paths), f"{meaning}: {_some(paths)}"))
-    present = {m.rank for m in members if m.left_out is None}
+    present = {m.rank for m in members if m.left_out is None and world_size and 0 <= (m.rank or 0) < world_size}
     if world_size is not None and len(present) < world_size:
-        missing = [str(rank) for rank in range(world_size) if rank not in present]
-        detail = f"{len(missing)} of {world_size} ranks are missing: {_some(missing)}"
-        found.append(Finding("missing_ranks", "info", len(missing), detail))
+        first = [str(rank) for rank in islice((r for r in range(world_size) if r not in present), _SHOWN)]
+        n = world_size - len(present)  # not counted one by one: a file may say any size
+        more = f" and {n - len(first)} more" if n > len(first) else ""
+        found.append(
+            Finding("missing_ranks", "info", n, f"{n} of {world_size} ranks are missing: {', '.join(first)}{more}")
+        )
     if world_size is None and len(traces) > 1:
         found.append(Finding("no_world_size", "info", 1, "no trace says how many ranks the job has"))
     return found
@@ -223,6 +228,6 @@ def _other_jobs(jobs: set[str | None]) -> list[Finding]:
     return [Finding("other_jobs_in_folder", "info", len(names), detail)]
 
 
-def _some(names: Sequence[str], shown: int = 5) -> str:
+def _some(names: Sequence[str], shown: int = _SHOWN) -> str:
     rest = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + rest

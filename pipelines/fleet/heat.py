@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from xml.sax.saxutils import escape
+
+from pipelines.foreign_text import in_xml
 
 METRICS = {
     "caused_wait_ns": "waiting of the others for the rank",
@@ -69,7 +70,7 @@ def _cell(cell: dict[str, Any], metric: str, top: int, width: int, column: int, 
     )
     box = f'<rect x="{x}" y="{y}" width="{max(width - 2, 2)}" height="{_HEIGHT - 2}" fill="{_colour(value, top)}">'
     number = _text(x + width / 2 - 1, y + 15, f"{value / 1e6:.2f}", at="middle") if width > 40 else ""
-    return f"{box}<title>{escape(says)}</title></rect>{number}"
+    return f"{box}<title>{in_xml(says)}</title></rect>{number}"
 
 
 def _frame(row: int, width: int) -> str:
@@ -92,4 +93,4 @@ def _legend(top: int, y: int) -> Iterator[str]:
 
 def _text(x: float, y: float, text: object, kind: str = "", at: str = "start") -> str:
     style = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}"{style}>{escape(str(text))}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}"{style}>{in_xml(text)}</text>'

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,17 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     return target
 
 
-def analyst(lake: Lake, tables: Iterable[str] = (), catalog: Catalog | None = None) -> duckdb.DuckDBPyConnection:
-    """The analysts' file, opened read-only and as of now; it is published first where it is not (see is_published).
+def _read_only(file: Path) -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(str(file), read_only=True)
+
+
+def analyst(
+    lake: Lake,
+    tables: Iterable[str] = (),
+    catalog: Catalog | None = None,
+    connect: Callable[[Path], duckdb.DuckDBPyConnection] = _read_only,
+) -> duckdb.DuckDBPyConnection:
+    """The analysts' file, opened by `connect` and as of now; it is published first where it is not (see is_published).
 
     What needs files that are broken refuses to answer; of a lake `without_broken` it answers without them.
     """
@@ -73,13 +82,13 @@ def analyst(lake: Lake, tables: Iterable[str] = (), catalog: Catalog | None = No
     if not is_published(lake, tables):
         publish(lake, catalog)
     if lake.without_broken and published_broken(lake):
-        return _without_broken(lake, catalog)
+        return _without_broken(lake, catalog, connect)
     path = lake.root / ANALYST
     try:
-        return duckdb.connect(str(path), read_only=True)
+        return connect(path)
     except duckdb.Error:  # whole as to its checksum, but not for this version of DuckDB
         publish(lake, catalog)
-        return duckdb.connect(str(path), read_only=True)
+        return connect(path)
 
 
 def published_whole(lake: Lake) -> bool:
@@ -105,13 +114,15 @@ def published_broken(lake: Lake) -> list[Broken]:
     return [Broken(table, Batch(name), table_file(lake.root, table, Batch(name)), why) for table, name, why in found]
 
 
-def _without_broken(lake: Lake, catalog: Catalog) -> duckdb.DuckDBPyConnection:
+def _without_broken(
+    lake: Lake, catalog: Catalog, connect: Callable[[Path], duckdb.DuckDBPyConnection]
+) -> duckdb.DuckDBPyConnection:
     """A file like the analysts', but of the files that can be read; nobody else sees it, and it goes when it is closed."""
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
         contents = Contents(lake.root, catalog, _listed(lake, catalog.public), lake.broken(catalog.public), True)
         build(built, contents)
-        return duckdb.connect(str(built), read_only=True)  # open, it stays until it is closed
+        return connect(built)  # open, it stays until it is closed
 
 
 def is_published(lake: Lake, tables: Iterable[str]) -> bool:

@@ -19,6 +19,7 @@ from pipelines.critical_path.saved import SavedPath, restore_path
 from pipelines.critical_path.saving import write_saved
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.execution.beside import execution_trace_beside
+from pipelines.foreign_text import visible
 from pipelines.models.catalog import load_catalog
 from pipelines.notebook.questions import AskedGraph
 from pipelines.notebook.summary import HEADER, Summary, series
@@ -129,7 +130,9 @@ class CriticalPath(AskedGraph):
     def show_critical_path(self) -> None:
         """Print the path's edges in order: time (us), what bounds it, event and name."""
         for step in self.answer.path:
-            print(f"{step['duration_us']:12.3f}  {step['bound_by']:28}  {step['event_id']:>8}  {step['name'] or ''}")
+            print(
+                f"{step['duration_us']:12.3f}  {step['bound_by']:28}  {step['event_id']:>8}  {visible(step['name'] or '')}"
+            )
 
     def get_critical_path_breakdown(self) -> pa.Table:
         """HTA's table, a row an edge of the path, in order: event_idx, duration (us), type (as HTA writes it), s_name

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipelines.critical_path.overlay import PREFIX as OVERLAY
 from pipelines.execution.beside import looks_like_execution_trace
+from pipelines.foreign_text import visible
 from pipelines.ingest import expand, ingest
 from pipelines.lake.store import Lake
 from pipelines.paths import path_text, text_path
@@ -62,7 +63,7 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     for rejection in rejections:
         # Execution traces lie beside profiler traces: they are read where they are asked for.
         if not looks_like_execution_trace(text_path(rejection.path)):
-            warnings.warn(f"left out: {rejection}", stacklevel=5)
+            warnings.warn(f"left out: {visible(rejection)}", stacklevel=5)
     if not found:
         raise TraceNotFound(f"there are no trace files in {folder or 'the files given'}")
     if wrong := [text for _, file in by_rank if (text := path_text(file)) not in found]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pipelines.foreign_text import visible
 from pipelines.report.layers import layers
 
 _LINE = re.compile(r":\d+\)$")
@@ -72,7 +73,7 @@ def folded(stacks: Iterable[Seen]) -> str:
     lines: dict[str, int] = {}
     for seen in stacks:
         names = (seen.thread or "(of C code)", *seen.frames)
-        line = ";".join(name.replace(";", ",").replace("\n", " ") for name in names)
+        line = ";".join(visible(name).replace(";", ",") for name in names)
         lines[line] = lines.get(line, 0) + seen.weight
     return "".join(f"{line} {weight}\n" for line, weight in sorted(lines.items()) if weight > 0)
 

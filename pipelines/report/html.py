@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from typing import Any
+
+from pipelines.foreign_text import in_html
 
 Row = dict[str, Any]
 NOT_MEASURED = '<span class="none" title="not measured">n/a</span>'
@@ -16,7 +17,7 @@ _LONG = 90
 
 def text(value: Any) -> str:
     """A text from a trace, escaped, for element content and quoted attributes."""
-    return escape(str(value), quote=True)
+    return in_html(value)
 
 
 def name(value: Any) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from xml.sax.saxutils import escape
+
+from pipelines.foreign_text import in_xml
 
 Row = dict[str, Any]
 _WIDTH, _LEFT, _TOP, _LANE, _LEGEND, _CHAR = 1200, 8, 46, 24, 160, 6.4
@@ -85,7 +86,7 @@ def _box(span: Row, depth: int, key: str, start_ns: int, end_ns: int, pixels: fl
     fill = "url(#unknown)" if span[key] is None else _colour(span[key], scale)
     box = f'<rect x="{left:.2f}" y="{y}" width="{width:.2f}" height="{_LANE - 2}" fill="{fill}">'
     said = _fitting(span["name"], width - 6)
-    return f"{box}<title>{_clean(span['says'])}</title></rect>" + (_text(left + 3, y + 15, said) if said else "")
+    return f"{box}<title>{in_xml(span['says'])}</title></rect>" + (_text(left + 3, y + 15, said) if said else "")
 
 
 def _fitting(name: str, room: float) -> str:
@@ -117,9 +118,4 @@ def _legend(y: int, scale: str, unknown: str | None) -> list[str]:
 
 def _text(x: float, y: float, said: str, kind: str = "", at: str = "start") -> str:
     style = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}"{style}>{_clean(said)}</text>'
-
-
-def _clean(said: str) -> str:
-    """Escaped, and without the control characters that XML does not allow."""
-    return escape("".join(c if c.isprintable() or c in " \n\t" else "\ufffd" for c in said))
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}"{style}>{in_xml(said)}</text>'

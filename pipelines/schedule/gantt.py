@@ -177,10 +177,9 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") 
 
 
 def _clean(text: str) -> str:
-    """Escaped, and without what XML does not allow at all (control characters, lone surrogates)."""
-    return escape(
-        "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") or c in "\ufffe\uffff" else c for c in text)
-    )
+    """Escaped; what cannot be seen, or XML has no place for (control characters, lone surrogates), is written out: `\\x1b`."""
+    written = "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else ascii(c)[1:-1] for c in text)
+    return escape(written, {'"': "&quot;", "'": "&#x27;"})
 
 
 def _fitting(text: str, room: float) -> str:

@@ -90,3 +90,20 @@ def test_content_changes_with_what_the_user_tells() -> None:
     (told,) = find_captures([trace("a", 0), trace("b", 1)], roles)
     assert {(role.rank, role.group) for role in told.roles} == {(0, "x"), (1, "y")}
     assert told.content != plain.content
+
+
+def test_traces_without_times_that_share_a_folder() -> None:
+    """A trace without timed events begins before everything; it is the first there is as well as any other."""
+    nothing = {"first_ts_ns": None, "last_ts_ns": None, "n_events": 0}
+    found = find_captures([trace("a", 0), trace("empty", None, **nothing), trace("bare", None, **nothing)])
+    assert sorted(name for capture in found for name in members(capture)) == ["a", "bare", "empty"]
+    assert len(find_captures([trace("empty", 0, **nothing), trace("bare", 0, **nothing)])) == 1
+
+
+def test_any_world_size_that_a_file_says() -> None:
+    """Missing ranks are not counted one by one: a file may say that there are 2^62."""
+    (capture,) = find_captures([trace("a", 0, world_size=2**62)])
+    assert kinds(capture) == [("missing_ranks", 2**62 - 1)]
+    assert capture.findings[0].detail.endswith(f"are missing: 1, 2, 3, 4, 5 and {2**62 - 6} more")
+    (capture,) = find_captures([trace("a", -1, world_size=3), trace("b", 1, world_size=3)])
+    assert ("missing_ranks", 2) in kinds(capture)

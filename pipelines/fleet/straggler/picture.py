@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from xml.sax.saxutils import escape
 
 from pipelines.fleet.straggler.rows import Row, score_rows
 from pipelines.fleet.straggler.whatif import WhatIf
+from pipelines.foreign_text import in_xml
 
 LOW, HIGH = 1.0, 1.5
 _COOL, _WARM = (255, 250, 240), (239, 101, 72)  # both bear black text
@@ -53,7 +53,7 @@ def _cell(cell: Row, width: int) -> str:
     frame = ' class="worst"' if cell["is_worst"] else ' stroke="#fff"'
     box = f'<rect x="{x}" y="{y}" width="{width - 2}" height="{_HEIGHT - 2}" fill="{colour(cell["score"])}"{frame}>'
     label = _text(x + width / 2 - 1, y + 20, f"{cell['score']:.3f}", at="middle") if width > 30 else ""
-    return f"{box}<title>{escape(says)}</title></rect>{label}"
+    return f"{box}<title>{in_xml(says)}</title></rect>{label}"
 
 
 def _legend(y: int) -> Iterator[str]:
@@ -68,4 +68,4 @@ def _legend(y: int) -> Iterator[str]:
 
 def _text(x: float, y: float, text: object, kind: str = "", at: str = "start") -> str:
     style = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}"{style}>{escape(str(text))}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}"{style}>{in_xml(text)}</text>'

@@ -1,0 +1,324 @@
+"""The analysts' file as others may ask it: one reading query at a time, the lake's tables and nothing else, within limits.
+
+DuckDB itself holds the lock: its file access ends at the folders of the tables, and its configuration cannot be changed
+back. What DuckDB allows within them and a query has no business doing (writing beside the tables, naming files) is refused
+before it runs. docs/sql.md says what holds.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.lake.publish import analyst
+from pipelines.lake.store import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.sqltext import file_list, quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WAY_OUT = "--allow-files lets a query read and write files and change settings."
+# Table functions that read nothing but their arguments and the catalog. Not `query`: it runs a text as a query.
+_HARMLESS = frozenset(
+    [
+        "range",
+        "generate_series",
+        "unnest",
+        "repeat",
+        "repeat_row",
+        "json_each",
+        "json_tree",
+        "histogram",
+        "histogram_values",
+        "summary",
+        "test_all_types",
+        "icu_calendar_names",
+        "pg_timezone_names",
+        "pragma_table_info",
+        "pragma_show",
+        "pragma_version",
+        "pragma_platform",
+        "duckdb_columns",
+        "duckdb_constraints",
+        "duckdb_databases",
+        "duckdb_dependencies",
+        "duckdb_extensions",
+        "duckdb_functions",
+        "duckdb_indexes",
+        "duckdb_keywords",
+        "duckdb_memory",
+        "duckdb_optimizers",
+        "duckdb_schemas",
+        "duckdb_sequences",
+        "duckdb_settings",
+        "duckdb_tables",
+        "duckdb_types",
+        "duckdb_views",
+    ]
+)
+_WORD = re.compile(r'"(?:[^"]|"")*"|\w+|\S')
+CLOSED: dict[str, Any] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",  # else FROM name reads a variable of this program
+}
+
+
+class QueryRefused(ValueError):
+    """A query that does more than read the lake's tables; the message says what."""
+
+
+class LimitReached(RuntimeError):
+    """A query that was stopped because it took more than it may; the message says of what, and how to give it more."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one query may take; 0 or "" is no limit of ours."""
+
+    seconds: float = 600.0
+    rows: int = 0
+    memory: str = ""  # as DuckDB writes sizes, "4GB"; its own default is 80 % of the machine's
+    spill: str = "10GB"  # of disk, where memory does not suffice
+
+
+class Answer:
+    """The rows of a query while its connection is open. Raises LimitReached where there are more than the limit."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation, limit: int) -> None:
+        self._relation, self._limit = relation, limit
+        self.columns: list[str] = relation.columns
+        self.types: list[str] = [str(kind) for kind in relation.types]
+
+    def rows(self, first: int = 0) -> list[tuple[Any, ...]]:
+        """All rows, or the `first` ones."""
+        if first and (not self._limit or first <= self._limit):
+            return self._relation.fetchmany(first)
+        found = self._relation.fetchmany(self._limit + 1) if self._limit else self._relation.fetchall()
+        self._check(len(found))
+        return found
+
+    def arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        found = (self._relation.limit(self._limit + 1) if self._limit else self._relation).to_arrow_table()
+        self._check(found.num_rows)
+        return found
+
+    def _check(self, n: int) -> None:
+        if self._limit and n > self._limit:
+            raise LimitReached(f"the answer has more than {self._limit:,} rows: give --max-rows, or LIMIT in the query")
+
+
+class LockedLake:
+    """A private connection to a lake's analyst.duckdb, which is published first where it is not. Close it, or use `with`.
+
+    `tables`: model tables that were brought up to date and are to be shown so. `allow_files` leaves out the locks, not the limits: the file is opened read-only, all else is up to the query.
+    """
+
+    def __init__(
+        self,
+        lake: Lake | str | Path,
+        limits: Limits | None = None,
+        *,
+        allow_files: bool = False,
+        tables: Iterable[str] = (),
+    ) -> None:
+        """Raises ValueError for sizes in `limits` that DuckDB does not read, duckdb.IOException where the file is none."""
+        self.limits, self.allow_files = limits or Limits(), allow_files
+        self._spill = tempfile.mkdtemp(prefix="tracelake-spill-")
+        sizes = {"memory_limit": self.limits.memory, "max_temp_directory_size": self.limits.spill}
+        settings = {"temp_directory": self._spill} | {name: size for name, size in sizes.items() if size}
+        try:
+            self.con = connect(lake, tables, settings, locked=not allow_files)
+        except BaseException:
+            shutil.rmtree(self._spill, ignore_errors=True)
+            raise
+
+    @contextmanager
+    def asked(self, query: str) -> Iterator[Answer | None]:
+        """The answer to a query, to be read inside of the block; None for a statement without one (with allow_files).
+
+        Raises QueryRefused, LimitReached, and duckdb.Error for what is wrong with the query.
+        """
+        if not self.allow_files:
+            refuse_but_reading(query, self.con)
+        done, late = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            if not done.wait(self.limits.seconds):
+                late.set()
+                while not done.wait(0.1):  # again: the query may just have been between two of its steps
+                    self.con.interrupt()
+
+        if self.limits.seconds:
+            threading.Thread(target=watch, daemon=True).start()
+        try:
+            relation = self.con.sql(query)
+            yield None if relation is None else Answer(relation, self.limits.rows)
+        except duckdb.InterruptException:
+            if not late.is_set():
+                raise KeyboardInterrupt from None
+            raise LimitReached(
+                f"the query was stopped after {self.limits.seconds:g} s: give --timeout, or ask for less"
+            ) from None
+        except duckdb.OutOfMemoryException as error:
+            raise LimitReached(self._too_large(str(error))) from None
+        except duckdb.PermissionException as error:
+            raise QueryRefused(f"{str(error).splitlines()[0]}: a query reads the lake's tables only") from None
+        finally:
+            done.set()
+
+    def _too_large(self, told: str) -> str:
+        if "max_temp_directory_size" in told:
+            return f"the query needs more than {self.limits.spill} of disk beside its memory: give --memory or --spill"
+        return (
+            f"the query needs more memory than it may take ({self.limits.memory or 'what DuckDB takes'}): give --memory"
+        )
+
+    def close(self) -> None:
+        """Close the connection and remove what it spilled."""
+        self.con.close()
+        shutil.rmtree(self._spill, ignore_errors=True)
+
+    def __enter__(self) -> LockedLake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect_attached(
+    file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """A connection of its own to an analysts' file, read-only. Raises ValueError for a setting that cannot be."""
+    # Attached, not connected to: a process that has an older state of the file open would be given that one.
+    con = duckdb.connect(config=config or {})
+    try:
+        for name, value in (settings or {}).items():
+            try:
+                con.execute(f"SET {name} = {quoted(value)}")
+            except duckdb.Error:
+                raise ValueError(f"{value!r} is no size; write it like 512MB or 4GB") from None
+        con.execute(f"ATTACH {quoted(file)} AS analyst (READ_ONLY)")
+        con.execute("USE analyst")
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def connect(
+    lake: Lake | str | Path,
+    tables: Iterable[str] = (),
+    settings: Mapping[str, str] | None = None,
+    *,
+    locked: bool = True,
+) -> duckdb.DuckDBPyConnection:
+    """`connect_attached` to a lake's file as of now, locked as `lock` says where that is asked for."""
+    lake = lake if isinstance(lake, Lake) else Lake(lake)
+    config = CLOSED if locked else None
+    con = analyst(lake, tables, connect=lambda file: connect_attached(file, settings, config))
+    if locked:
+        lock(con, lake.root)
+    return con
+
+
+def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None:
+    """No files from here on but those of the lake's tables (without a lake: none), and settings stay as they are.
+
+    What DuckDB still allows, and others should not be: writing in the tables' folders. LockedLake refuses it.
+    """
+    if root is not None:
+        con.execute(f"SET allowed_directories = {file_list(_table_folders(Path(root).absolute()))}")
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")
+
+
+def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None) -> None:
+    """Raise QueryRefused for what is not exactly one statement that reads tables; duckdb.ParserException for no SQL.
+
+    `con`: a locked connection to parse it with, else one is made.
+    """
+    if con is None:
+        with duckdb.connect(config=CLOSED) as own:
+            lock(own)  # to parse IMPORT is to read its file
+            return refuse_but_reading(query, own)
+    try:
+        statements = _statements(con, query)
+        if len(statements) != 1:
+            told = f"{len(statements)} statements: ask one at a time" if statements else "there is no query"
+            raise QueryRefused(told)
+        kind = statements[0]
+        if kind == "EXPLAIN":
+            kind = next(iter(_statements(con, _explained(query))), "nothing")
+    except duckdb.PermissionException:
+        raise QueryRefused("the statement reads files: a query reads the lake's tables only") from None
+    words = [word for _, word in _tokens(query)]
+    first = next((word for word in words if word != ";"), "")
+    if kind != "SELECT" or first == "pragma":
+        told = kind if first in ("explain", "with") else first.upper()
+        raise QueryRefused(
+            f"{told}: a query reads the lake's tables, with SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
+        )
+    called = [quoted(name) for name, after in pairwise(words) if after == "("]
+    found = con.execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'table_macro') "
+        f"AND function_name IN ({', '.join(called)})"
+    ).fetchall() if called else []  # fmt: skip
+    if forbidden := sorted({name for (name,) in found} - _HARMLESS):
+        raise QueryRefused(
+            f"{forbidden[0]}(): a query reads the lake's tables only, no files and no texts that are queries"
+        )
+
+
+def _table_folders(root: Path) -> list[Path]:
+    """The folders whose files may be read; DuckDB follows links before it compares, so as they are and as they lead."""
+    catalog = load_catalog()
+    found = [root / name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
+    return [*found, *(folder.resolve() for folder in found)]
+
+
+def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
+    """The kinds of the statements, without those that DuckDB makes itself: a PIVOT brings the type of its columns."""
+    found = con.extract_statements(query)
+    return [s.type.name for s in found if s.query or s.type.name != "CREATE"]
+
+
+def _tokens(query: str) -> list[tuple[int, str]]:
+    """Where each word or sign of a query begins (bytes) and what it is, in lower case; names without their quotes."""
+    text, tokens = query.encode(), duckdb.tokenize(query)
+    ends = [start for start, _ in tokens[1:]] + [len(text)]
+    found = []
+    for (start, _), end in zip(tokens, ends, strict=True):
+        if word := _WORD.match(text[start:end].decode("utf-8", "replace")):  # what follows it are blanks and comments
+            found.append((start, word[0].strip('"').replace('""', '"').lower()))
+    return found
+
+
+def _explained(query: str) -> str:
+    """The statement that is explained: without EXPLAIN, ANALYZE and (FORMAT …)."""
+    tokens = _tokens(query)
+    at = next((i for i, (_, word) in enumerate(tokens) if word == "explain"), -1) + 1
+    if at < len(tokens) and tokens[at][1] in ("analyze", "analyse"):
+        at += 1
+    if (
+        at < len(tokens)
+        and tokens[at][1] == "("
+        and at + 1 < len(tokens)
+        and tokens[at + 1][1] in ("format", "analyze")
+    ):
+        at = next((i for i, (_, word) in enumerate(tokens) if i > at and word == ")"), len(tokens)) + 1
+    return query.encode()[tokens[at][0] :].decode("utf-8", "replace") if at < len(tokens) else ""

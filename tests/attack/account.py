@@ -1,0 +1,169 @@
+"""What became of a mutated file, told by a parser that is not ours: is all of it there, or does a finding say what is not?"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from decimal import ROUND_HALF_UP, Decimal, DecimalException
+from typing import Any
+
+# These say something of the trace and not that something of the file is not there.
+_NO_LOSS = {"unmatched_begin", "unmatched_end", "negative_duration", "sub_nanosecond_time"}
+_COLUMNS = {"ph": "ph", "name": "name", "pid": "pid", "tid": "tid", "id": "flow_id", "bp": "bp", "s": "scope"}
+_NUMBERS = {"correlation": "correlation", "stream": "stream", "device": "device", "External id": "external_id"}
+_KNOWN = {*_COLUMNS, "cat", "ts", "dur", "args"}
+
+
+class Twice(ValueError):
+    """A key stands twice in an object."""
+
+
+def silent_loss(data: bytes, rows: list[dict[str, Any]], findings: dict[str, int]) -> str:
+    """What the rows of a file that went in lack, or have otherwise, without a finding; "" where all is accounted for.
+
+    `rows`: its events in their order. `findings`: how often each was counted.
+    """
+    told = sum(n for check, n in findings.items() if check not in _NO_LOSS)
+    document, flaw = _parsed(data)
+    if flaw:
+        return "" if told else f"{flaw}, and no finding"
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(events, list):
+        return "there is no array of events, and it went in"
+    if findings.get("truncated"):
+        return ""
+    if len(rows) != len(events):
+        return "" if told else f"{len(events)} entries, {len(rows)} rows, and no finding"
+    shift = _shift(document)
+    lost = [
+        (at, what)
+        for at, (event, row) in enumerate(zip(events, rows, strict=True))
+        for what in _lost(event, row, shift)
+    ]
+    if len({at for at, _ in lost}) > told:
+        shown = "; ".join(f"entry {at}: {what}" for at, what in lost[:3])
+        return f"{len(lost)} values lost or changed, findings {findings}: {shown}"
+    return ""
+
+
+def entries_of(data: bytes) -> int | None:
+    """How many entries the array has, where the file is a strict JSON document with one."""
+    document, flaw = _parsed(data)
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    return len(events) if not flaw and isinstance(events, list) else None
+
+
+def _parsed(data: bytes) -> tuple[Any, str]:
+    """The document, or what keeps the file from being strict JSON with every key once."""
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error):
+            return None, "the gzip stream is damaged"
+    try:
+        return json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_no_constant, parse_float=Decimal), ""
+    except Twice:
+        return None, "a key stands twice"
+    except (ValueError, RecursionError, DecimalException):
+        return None, "it is no strict JSON"
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Twice
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _shift(document: Any) -> int:
+    base = document.get("baseTimeNanoseconds") if isinstance(document, dict) else 0
+    try:
+        return int(base or 0)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _lost(event: Any, row: dict[str, Any], shift: int) -> list[str]:
+    """What of an entry is not in its row."""
+    if event is None:  # an entry of nothing has nothing to lose
+        return []
+    if not isinstance(event, dict):
+        return [f"no object: {_short(event)}"]  # its row is empty: a finding must say so
+    lost = []
+    for key, column in _COLUMNS.items():
+        value = event.get(key)
+        wanted = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if value is not None and (row[column] is None or (isinstance(wanted, str) and row[column] != wanted)):
+            lost.append(f"{key} {_short(value)} is {_short(row[column])}")
+    if event.get("cat") is not None and row["cat"] is None:
+        lost.append(f"cat {_short(event['cat'])}")
+    lost += _lost_times(event, row, shift)
+    lost += _lost_args(event.get("args"), row)
+    extra = _read(row["extra"]) or {}
+    lost += [f"key {_short(key)}" for key in event if key not in _KNOWN and event[key] is not None and key not in extra]
+    return lost
+
+
+def _lost_times(event: dict[str, Any], row: dict[str, Any], shift: int) -> list[str]:
+    lost = []
+    for key, column, base in (("ts", "ts_ns", shift), ("dur", "dur_ns", 0)):
+        value = event.get(key)
+        if value is None:
+            continue
+        wanted = _ns(value)
+        if wanted is None or row[column] is None or row[column] != wanted + base:
+            lost.append(f"{key} {_short(value)} is {row[column]}")
+    return lost
+
+
+def _ns(value: Any) -> int | None:
+    """Nanoseconds of a time in microseconds, halves away from zero; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+        return None
+    try:
+        return int((Decimal(value) * 1000).quantize(Decimal(1), ROUND_HALF_UP))
+    except (DecimalException, ValueError, OverflowError):
+        return None
+
+
+def _lost_args(args: Any, row: dict[str, Any]) -> list[str]:
+    if args is None:
+        return []
+    if row["args"] is None or _normal(_read(row["args"])) != _normal(args):
+        return [f"args {_short(args)} are {_short(row['args'])}"]
+    if not isinstance(args, dict):
+        return []
+    whole = {key: args[key] for key in _NUMBERS if isinstance(args.get(key), int) and not isinstance(args[key], bool)}
+    return [
+        f"{key} {value} is {row[_NUMBERS[key]]}"
+        for key, value in whole.items()
+        if -(2**63) <= value < 2**63 and row[_NUMBERS[key]] != value
+    ]
+
+
+def _read(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError):
+        return f"no JSON: {text}"
+
+
+def _normal(value: Any) -> Any:
+    """Equal for equal JSON, however its numbers are written."""
+    if isinstance(value, dict):
+        return {key: _normal(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_normal(inner) for inner in value]
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return ("number", float(value)) if abs(value) < Decimal("1e300") else ("number", "large")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "..."
