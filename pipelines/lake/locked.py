@@ -67,7 +67,7 @@ _HARMLESS = frozenset(
     ]
 )
 _WORD = re.compile(r'"(?:[^"]|"")*"|\w+|\S')
-CLOSED = {
+CLOSED: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
@@ -193,7 +193,7 @@ class LockedLake:
 
 
 def connect_attached(
-    root: str | Path, settings: Mapping[str, str] | None = None, config: dict[str, str] | None = None
+    root: str | Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
     """A connection of its own to `<lake>/analyst.duckdb`, read-only. Raises ValueError for a setting that cannot be."""
     # Attached, not connected to: a process that has an older state of the file open would be given that one.
