@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
         _told_by(found, part, lake, accounts, now)
     if inbox is not None:
         found.inbox = path_text(inbox)
-        _told_by(found, lambda *args: _inbox(*args, inbox), lake, accounts, now)
+        _told_by(found, partial(_inbox, folder=inbox), lake, accounts, now)
     found.wrong += _over(found, limits)
     return found
 

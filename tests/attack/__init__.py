@@ -1,0 +1,1 @@
+"""A fleet's folder over a night, in minutes: `make soak`."""
