@@ -94,7 +94,7 @@ def check_finds(made: Stage) -> bool:
 
 
 def _check(lake: Path) -> None:
-    command("check", str(lake))
+    command("check", "--lake", str(lake))
 
 
 def _looked(made: Stage, answers: Path) -> End:
