@@ -1,5 +1,6 @@
 # Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test`. `make bench` compares with HTA,
-# `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox.
+# `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
+# `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it).
 # Everything is installed into .venv; nothing but packages is downloaded.
 
 TRACES ?=
@@ -13,7 +14,7 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test bench bench-engine soak clean
+.PHONY: demo test bench bench-engine soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -34,6 +35,9 @@ bench-engine: $(INSTALLED_DEV)
 
 soak: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.soak.soak
+
+attack: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.attack $(ATTACK)
 
 clean:
 	rm -rf $(VENV) .bench build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -98,7 +98,11 @@ def main() -> int:
     if is_taken(port):
         print(f"error: port {port} is taken; choose another with --port", file=sys.stderr)
         return 1
-    prepare(Path(os.environ["DAGSTER_HOME"]))
+    try:
+        prepare(Path(os.environ["DAGSTER_HOME"]))
+    except OSError as error:
+        print(f"error: Dagster keeps its records in the lake: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     return serve(port)
 
 

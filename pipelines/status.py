@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pipelines.paths import path_text
 from pipelines.sqltext import file_list, quoted
 
 DAY = timedelta(days=1)
+FAILURES = "model_failures"
 RUNS = Path(".dagster", "history", "runs.db")
 
 
@@ -34,8 +36,8 @@ class Limits:
     backlog: int | None = None
     rejected: int = 0
     """Files rejected within a day."""
-    failed_runs: int = 0
-    """Newest runs of jobs of Dagster that failed."""
+    failed: int = 0
+    """Newest runs of jobs of Dagster that failed, and models that failed on a trace."""
     idle_seconds: float | None = None
     """Since the last commit."""
     free_percent: float = 5.0
@@ -56,6 +58,7 @@ class Status:
     passed_over: dict[str, str] = field(default_factory=dict)
     rejected_last_day: int = 0
     failed_runs: list[str] = field(default_factory=list)
+    failed_models: list[str] = field(default_factory=list)
     published: str = "never"
     lake_bytes: int = 0
     dagster_bytes: int = 0
@@ -80,7 +83,7 @@ def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: fl
         _told_by(found, part, lake, accounts, now)
     if inbox is not None:
         found.inbox = path_text(inbox)
-        _told_by(found, lambda *of: _inbox(of[0], of[1], of[2], of[3], inbox), lake, accounts, now)
+        _told_by(found, partial(_inbox, folder=inbox), lake, accounts, now)
     found.wrong += _over(found, limits)
     return found
 
@@ -153,6 +156,10 @@ def _size(folder: Path) -> int:
 def _published(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
     if (lake.root / ANALYST).exists():
         found.published = "fresh" if is_published(lake, []) else "stale"
+        with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+            if con.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = {quoted(FAILURES)}").fetchall():
+                rows = con.execute(f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} GROUP BY 1 ORDER BY 1")
+                found.failed_models = [f"{model} ({n} traces)" for model, n in rows.fetchall()]
 
 
 def _inbox(found: Status, lake: Lake, accounts: Accounts, now: float, folder: Path) -> None:
@@ -179,8 +186,9 @@ def _over(found: Status, limits: Limits) -> list[str]:
         over.append(f"{found.backlog} files wait")
     if found.rejected_last_day > limits.rejected:
         over.append(f"{found.rejected_last_day} files were rejected within a day: see the table rejects")
-    if len(found.failed_runs) > limits.failed_runs:
-        over.append(f"the newest run failed of: {', '.join(found.failed_runs)}")
+    if len(found.failed_runs) + len(found.failed_models) > limits.failed:
+        kinds = (("the newest run failed of", found.failed_runs), ("models failed", found.failed_models))
+        over += [f"{what}: {', '.join(names)}" for what, names in kinds if names]
     if limits.idle_seconds is not None and (found.idle_seconds is None or found.idle_seconds > limits.idle_seconds):
         since = "ever" if found.idle_seconds is None else f"for {found.idle_seconds:,.0f} s"
         over.append(f"nothing was committed {since}")

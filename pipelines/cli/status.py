@@ -22,7 +22,9 @@ def status(
     max_lag: Annotated[float, typer.Option(help="Minutes that a file may wait in the watched folder.", min=0)] = 60,
     max_backlog: Annotated[int | None, typer.Option(help="Files that may wait; any number by default.", min=0)] = None,
     max_rejected: Annotated[int, typer.Option(help="Files that may be rejected within a day.", min=0)] = 0,
-    max_failed: Annotated[int, typer.Option(help="Jobs of Dagster whose newest run may have failed.", min=0)] = 0,
+    max_failed: Annotated[
+        int, typer.Option(help="Jobs whose newest run may have failed, with models that failed on a trace.", min=0)
+    ] = 0,
     max_idle: Annotated[
         float | None, typer.Option(help="Minutes since the last commit; any number by default.", min=0)
     ] = None,
@@ -62,6 +64,7 @@ def _lines(found) -> list[tuple[str, str]]:
         ("batches", f"{found.batches:,} with {found.traces:,} traces"),
         ("rejected in a day", f"{found.rejected_last_day:,}"),
         ("newest runs that failed", ", ".join(found.failed_runs) or "none"),
+        ("models that failed", ", ".join(found.failed_models) or "none"),
         ("analyst.duckdb", found.published),
         ("disk", f"{gigabytes}; free {found.free_bytes / 1e9:,.1f} GB ({found.free_percent:g} %)"),
     ]

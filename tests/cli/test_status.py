@@ -104,6 +104,16 @@ def test_runs_that_failed(watched: Watched) -> None:
     assert code == 1 and "cannot be told" in said
 
 
+def test_models_that_failed(watched: Watched) -> None:
+    with duckdb.connect(str(watched.lake.root / "analyst.duckdb")) as con:
+        rows = "FROM (VALUES ('a', 'm'), ('b', 'm')) AS v(trace_id, model)"
+        con.execute(f"CREATE TABLE {pipelines.status.FAILURES} AS {rows}")
+    code, found, said = watched.ask()
+    assert (code, found["failed_models"]) == (1, ["m (2 traces)"])
+    assert "models failed: m (2 traces)" in said
+    assert watched.ask("--max-failed", "1")[0] == 0
+
+
 def test_dagster_still_keeps_its_runs_so(tmp_path: Path) -> None:
     import dagster as dg
 

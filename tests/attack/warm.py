@@ -1,0 +1,15 @@
+"""Loaded once in the process that the attacked ones are forked from: what every command loads, and no threads."""
+
+import pyarrow.parquet  # noqa: F401
+
+import pipelines.cli.app
+import pipelines.cli.ingest
+import pipelines.cli.query
+import pipelines.fleet.materialize
+import pipelines.ingest
+import pipelines.lake.publish
+import pipelines.lake.retention  # noqa: F401
+import tests.attack.verbs  # noqa: F401
+from pipelines.models.catalog import load_catalog
+
+load_catalog()
