@@ -39,6 +39,7 @@ from pipelines.recordings import create_recording_table, ingest_recordings, is_r
 from pipelines.runs import RUN_TABLES, create_run_table, ingest_runs, is_run_table, run_folders
 from pipelines.sqltext import as_text, file_list, first_line, quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
+from pipelines.traces.limits import Limits
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
@@ -123,6 +124,7 @@ def ingest(
     job: str | None = None,
     on_file: Callable[[TraceRow], Any] | None = None,
     on_bytes: Callable[[int], Any] | None = None,
+    limits: Limits | None = None,
 ) -> IngestReport:
     """Put files, folders and globs into the lake; content that is in it already changes nothing.
 
@@ -131,7 +133,8 @@ def ingest(
     the lake itself are passed over. Folders that hold runs of schedules come in, too (`pipelines/runs.py`), and so do
     op-level traces of jobs with the YAML file beside them (`pipelines/fleet/straggler/lake.py`), the Flight Recorder
     dumps of a folder (`pipelines/flight_recorder/lake.py`), and folders of recordings (`pipelines/recordings.py`).
-    Raises duckdb.IOException or OSError where the lake cannot be written.
+    What is larger than `limits` (by default the environment's) is rejected. Raises WrongLimit, and duckdb.IOException or
+    OSError where the lake cannot be written.
     """
     lake.sweep()
     report = IngestReport()
@@ -145,7 +148,7 @@ def ingest(
     of_others = {path for several in (*jobs.values(), *dumps.values()) for path in several}
     files = deque(path for path in given if path not in of_others and not (is_run_table(path) and path.parent in runs))
     while files:
-        with _OpenBatch(lake, job) as batch:
+        with _OpenBatch(lake, job, limits) as batch:
             rows: list[TraceRow] = []
             while files and not batch.full:
                 rows.append(batch.add(files.popleft(), on_bytes))
@@ -222,7 +225,8 @@ def _report_others(
 class _OpenBatch:
     """The traces read so far, staged as private Parquet files, until `commit` makes them visible together."""
 
-    def __init__(self, lake: Lake, job: str | None) -> None:
+    def __init__(self, lake: Lake, job: str | None, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits.of_environment()
         self.lake, self.job, self.batch = lake, job, lake.new_batch()
         self.folder = lake.staging(self.batch)
         self.catalog = load_catalog()
@@ -265,7 +269,7 @@ class _OpenBatch:
         return self.reject(path, TraceRejected(path_text(path), None, reason), time.perf_counter() - started)
 
     def _take(self, path: Path, on_bytes: Callable[[int], Any] | None, started: float) -> TraceRow:
-        trace = load_events(path, self.folder, self.batch.batch_id, self.known, on_bytes)
+        trace = load_events(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits)
         seconds = time.perf_counter() - started
         origin = describe_origin(path, trace.metadata, self.job)
         if isinstance(trace, KnownTrace):

@@ -20,6 +20,7 @@ from pipelines.origin import unusable_numbers
 from pipelines.paths import path_text
 from pipelines.sqltext import quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
+from pipelines.traces.limits import Limits
 from pipelines.traces.numbers import LATEST_NS, LONGEST_NS
 
 if TYPE_CHECKING:
@@ -47,14 +48,15 @@ def load_events(
     known: Set[str] = frozenset(),
     on_bytes: Callable[[int], Any] | None = None,
     lean: bool = False,
+    limits: Limits | None = None,
 ) -> ReadTrace | KnownTrace:
     """Read a trace into `<folder>/<trace_id>.parquet`, table `events`.
 
     Nothing is written where the id is in `known`: that costs one pass of inflating and hashing.
-    `on_bytes(n)` is called while packed bytes are read. A `lean` file is for one answer and not for a lake: it lacks
+    `limits` are the environment's where none are given. `on_bytes(n)` is called while packed bytes are read. A `lean` file is for one answer and not for a lake: it lacks
     what no model reads (extra, and args but those of metadata events) and is not packed. Raises TraceRejected, or OSError where the file cannot be read.
     """
-    reader = TraceReader(path, folder, on_bytes)
+    reader = TraceReader(path, folder, on_bytes, limits)
     if reader.trace_id in known:
         if on_bytes:
             on_bytes(path.stat().st_size)

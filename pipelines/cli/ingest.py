@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,10 +13,18 @@ from pipelines.cli.query import warn_of_prices
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, out, print_json, progress, styled
 
 
+def _limit(help: str, name: str) -> Any:
+    return typer.Option(help=help, min=1, envvar=f"TRACELAKE_{name.upper()}", rich_help_panel="Limits")
+
+
 def ingest(
     paths: Annotated[list[str], typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")],
     lake: LakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
+    max_unpacked_gib: Annotated[int, _limit("GiB that a file may unpack to.", "max_unpacked_gib")] = 64,
+    max_ratio: Annotated[int, _limit("Unpacked to packed, from 1 GiB on.", "max_ratio")] = 400,
+    max_metadata_mib: Annotated[int, _limit("MiB before the events, or behind them.", "max_metadata_mib")] = 256,
+    max_event_mib: Annotated[int, _limit("MiB of one event.", "max_event_mib")] = 128,
     json: JsonOption = False,
 ) -> None:
     """Put traces into the lake: a row a trace. Content that is already in it changes nothing.
@@ -30,11 +38,15 @@ def ingest(
     from pipelines.lake import Lake
     from pipelines.lake.publish import publish
     from pipelines.paths import total_size
+    from pipelines.traces.limits import Limits
 
+    limits = Limits(max_unpacked_gib, max_ratio, max_metadata_mib, max_event_mib)
     files = expand(paths)
     size = total_size(files)
     with progress(size, "reading") as advance:
-        report = ingest_files(files, Lake(lake), job, on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
+        report = ingest_files(
+            files, Lake(lake), job, on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name), limits=limits
+        )
     publish(Lake(lake))
     warn_of_prices(lake)
     if json:

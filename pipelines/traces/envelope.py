@@ -8,10 +8,10 @@ import json
 import math
 import re
 
+from pipelines.traces.limits import Limits, allow
 from pipelines.traces.mend import Hopeless, mend_object
 from pipelines.traces.record import FindingCounter
 
-MAX_METADATA_BYTES = 256 << 20  # before or behind the array; with more than this the file is no trace that we know
 BOM = b"\xef\xbb\xbf"
 _SPACE = re.compile(rb"[\s,]*")
 _TOKEN = re.compile(rb'["\[\]{}]')
@@ -42,7 +42,8 @@ class NotATrace(Exception):
 class Head:
     """The text before the event array. Feed it chunks until `start` is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
         self.text = bytearray()
         self.start: int | None = None  # offset of the first byte after the array's `[`
         self.is_object = False
@@ -57,8 +58,9 @@ class Head:
     def feed(self, chunk: bytes) -> bool:
         """True once the array's start is known. NotATrace where the text cannot be a trace."""
         self.text += chunk
-        if len(self.text) > MAX_METADATA_BYTES:
-            raise NotATrace(0, f"no traceEvents in the first {MAX_METADATA_BYTES >> 20} MiB (keys: {self._seen()})")
+        if len(self.text) > self.limits.metadata_bytes:
+            seen = f"no traceEvents in the first {self.limits.max_metadata_mib} MiB (keys: {self._seen()})"
+            raise NotATrace(0, f"{seen}; {allow('max_metadata_mib')}")
         return (self._opened or self._open()) and self._members()
 
     def _seen(self) -> str:

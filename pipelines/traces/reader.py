@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from pipelines.traces.envelope import MAX_METADATA_BYTES, TWO_IN_ONE, Head, NotATrace, second_document, suffix
+from pipelines.traces.envelope import TWO_IN_ONE, Head, NotATrace, second_document, suffix
 from pipelines.traces.identify import identify_path, identify_text
+from pipelines.traces.limits import Limits, allow
 from pipelines.traces.numbers import base_time
 from pipelines.traces.piece import all_keys, has_no_number, known_keys, write_piece
 from pipelines.traces.record import Finding, FindingCounter, TraceRejected
 from pipelines.traces.repair import read_stretch
 from pipelines.traces.scan import Scan, scan, stamp_of
 from pipelines.traces.segments import PIECE_BYTES, Cutter, Piece
-from pipelines.traces.source import Source
+from pipelines.traces.source import Source, TooLarge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,17 +43,25 @@ class TraceReader:
     Raises TraceRejected where the file is no trace, and OSError where it cannot be read, from any of them.
     """
 
-    def __init__(self, path: Path, folder: Path, on_bytes: Callable[[int], Any] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        on_bytes: Callable[[int], Any] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         if reason := identify_path(path):
             raise TraceRejected(str(path), None, reason)
         self.path, self.folder, self.on_bytes = path, folder, on_bytes
         self.n_events = 0
-        self._head = Head()
+        self._head = Head(limits or Limits.of_environment())
         self._found = FindingCounter()
         try:
             self._scan: Scan = scan(path, self._head)
         except NotATrace as error:
             raise self._rejected(error) from None
+        except TooLarge as error:
+            raise TraceRejected(str(path), error.offset, error.reason) from None
         self.trace_id = self._scan.trace_id
         self.unpacked_bytes = self._scan.unpacked_bytes
         self.format = f"{'json.gz' if self._scan.is_gzip else 'json'}/{'object' if self._head.is_object else 'array'}"
@@ -150,8 +159,10 @@ class _Pieces:
         """Add a piece to the text behind the array; the last one completes it."""
         assert self.tail is not None
         self.tail += piece.data() + piece.after
-        if len(self.tail) > MAX_METADATA_BYTES:
-            raise NotATrace(self.carry_offset, f"more than {MAX_METADATA_BYTES >> 20} MiB behind the event array")
+        limits = self.cutter.head.limits
+        if len(self.tail) > limits.metadata_bytes:
+            what = f"more than {limits.max_metadata_mib} MiB behind the event array"
+            raise NotATrace(self.carry_offset, f"{what}; {allow('max_metadata_mib')}")
         if piece.last:
             self._end(bytes(self.tail))
 

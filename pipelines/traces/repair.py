@@ -21,6 +21,7 @@ _BLANK = re.compile(r"\s*")
 _NO_NUMBER = re.compile(
     r'"(?:[^"\\]|\\.)*+"|(?<=[:,\[\s])([-+]?(?:nan|inf|infinity))(?=\s*[,}\]])', re.IGNORECASE | re.DOTALL
 )
+_WINDOW = 1 << 12  # of the last entry so much is looked at for bare words alone
 _KEY_FOLLOWS = re.compile(r'\]\s*,\s*"')
 
 
@@ -52,6 +53,7 @@ def _refuse(name: str) -> None:
     raise ValueError(f"bare {name}")
 
 
+_LENIENT = json.JSONDecoder(strict=False)
 _STRICT = json.JSONDecoder(parse_constant=_refuse)
 
 
@@ -80,6 +82,17 @@ def _may_follow(text: str, at: int, after_quotes: bool) -> bool:
     found = _BLANK.match(text, at)
     bracket = found.end() if found else at
     return text[bracket : bracket + 1] == "]" and is_closing(text, bracket) and ends_trace(text, bracket)
+
+
+def _same(text: str, clean: str, stop: int) -> int:
+    """The place in a text that became place `stop` when its bare words became null."""
+    moved = 0
+    for found in _NO_NUMBER.finditer(text):
+        if found.start() + moved >= stop:
+            break
+        if found[1] is not None:
+            moved += len("null") - len(found[1])
+    return stop - moved
 
 
 class _Reader:
@@ -164,14 +177,15 @@ class _Reader:
 
     def mended(self, at: int, end: int | None) -> int | None:
         """Mend the entry at `at`, which is over before `end`, where the next one begins (None: none follows)."""
-        text = self.text[at:end]
-        if (past := self.without_words(at, text)) is not None:
+        if (past := self.without_words(at, end)) is not None:
             return past
+        # Where none follows the text is not cut out: what is left of it may be long, and many entries may be in it.
+        text, begin = (self.text, at) if end is None else (self.text[at:end], 0)
         try:
-            if not text.startswith("{"):
+            if not text.startswith("{", begin):
                 raise Hopeless(at, "no object")
             counter = FindingCounter()
-            clean, past = mend_object(text, 0, counter)
+            clean, past = mend_object(text, begin, counter)
             if not _may_follow(text, past, bool(counter.counts["repaired_quote"])):
                 raise Hopeless(at, "text behind the entry")
         except Hopeless:
@@ -179,11 +193,11 @@ class _Reader:
         for check, n in counter.counts.items():
             self.found(check, at, n)
         self.out.entries.append(clean)
-        return at + past
+        return at - begin + past
 
-    def without_words(self, at: int, text: str) -> int | None:
+    def without_words(self, at: int, end: int | None) -> int | None:
         """Take an entry in which bare NaNs and infinities are all that is wrong; None for others. Ten times as quick."""
-        n = 0
+        n, text = 0, self.text[at : self.near_end(at) if end is None else end]
 
         def null(found: re.Match[str]) -> str:
             nonlocal n
@@ -194,15 +208,24 @@ class _Reader:
         if not n or self.mend_all:
             return None
         try:
-            value, end = _STRICT.raw_decode(clean)
+            value, stop = _STRICT.raw_decode(clean)
         except (ValueError, RecursionError):
             return None
-        past = len(text) - (len(clean) - end)
-        if not isinstance(value, dict) or _SURROGATE.search(clean[:end]) or not _may_follow(text, past, False):
+        past = _same(text, clean, stop)
+        n = sum(found[1] is not None for found in _NO_NUMBER.finditer(text, 0, past))
+        follows = _may_follow(self.text, at + past, False) if end is None else _may_follow(text, past, False)
+        if not isinstance(value, dict) or _SURROGATE.search(clean, 0, stop) or not follows:
             return None
         self.found("repaired_nan", at, n)
-        self.keep(clean[:end])
+        self.keep(clean[:stop])
         return at + past
+
+    def near_end(self, at: int) -> int:
+        """Where the last entry of a stretch ends, where Python can tell; else a place near it."""
+        try:
+            return _LENIENT.raw_decode(self.text, at)[1]
+        except (ValueError, RecursionError):
+            return at + _WINDOW
 
     def keep(self, entry: str) -> None:
         self.out.entries.append(escape_marks(entry.encode()).decode() if '"~' in entry else entry)

@@ -38,7 +38,7 @@ class Scan:
 
 def scan(path: Path, head: Head) -> Scan:
     """Read a file once; `head` is filled on the way. Raises NotATrace, or OSError where the file cannot be read."""
-    source, digest, tail, whole = Source(path), hashlib.sha256(), bytearray(), True
+    source, digest, tail, whole = Source(path, limits=head.limits), hashlib.sha256(), bytearray(), True
     stamp = stamp_of(path)
     for chunk in _hashed(source.chunks(), digest):
         if head.start is not None:

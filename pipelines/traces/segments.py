@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.traces.envelope import Head, NotATrace, find_end
+from pipelines.traces.limits import Limits, allow
 from pipelines.traces.mend import TIME_MARK
 from pipelines.traces.piece import read_entries, write_piece
 from pipelines.traces.record import FindingCounter
@@ -23,7 +24,6 @@ from pipelines.traces.scan import TAIL_BYTES
 from pipelines.traces.source import Source
 
 PIECE_BYTES = 12 << 20  # of JSON a piece
-MAX_PIECE_BYTES = 128 << 20  # a piece grows to this where no boundary is found
 _BOUNDARY = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
 _MARK = re.compile(rb'"~')
 # Absolute times with a fraction: a double does not hold their nanoseconds.
@@ -90,7 +90,7 @@ class Cutter:
             if before:
                 chunk, before = chunk[before:], max(before - len(chunk), 0)
             buffer += chunk
-            if len(buffer) >= PIECE_BYTES + TAIL_BYTES and (cut := _boundary(buffer)):
+            if len(buffer) >= PIECE_BYTES + TAIL_BYTES and (cut := _boundary(buffer, self.head.limits)):
                 end, begin = cut
                 with memoryview(buffer) as whole, whole[:end] as entries:
                     self._put(Piece(self._file(number), offset, after=bytes(whole[end:begin])), entries)
@@ -139,7 +139,7 @@ def _has_mark(data: memoryview) -> bool:
     return bool((np.frombuffer(data, dtype=np.uint8) == ord(TIME_MARK)).any()) and _MARK.search(data) is not None
 
 
-def _boundary(buffer: bytearray) -> tuple[int, int] | None:
+def _boundary(buffer: bytearray, limits: Limits) -> tuple[int, int] | None:
     """(end of an entry, start of the next) near PIECE_BYTES; the whole buffer may serve where there is none."""
     for window in (1 << 16, 1 << 20, len(buffer)):
         begin = max(PIECE_BYTES - window, 0)
@@ -147,6 +147,6 @@ def _boundary(buffer: bytearray) -> tuple[int, int] | None:
         found = places[-1] if places else None
         if found:
             return found.start(1), found.end(1)
-    if len(buffer) > MAX_PIECE_BYTES:
-        raise NotATrace(0, f"no end of an entry in {MAX_PIECE_BYTES >> 20} MiB")
+    if len(buffer) > limits.max_event_mib << 20:
+        raise NotATrace(0, f"no end of an entry in {limits.max_event_mib} MiB; {allow('max_event_mib')}")
     return None

@@ -5,15 +5,28 @@ from pathlib import Path
 
 from isal import isal_zlib
 
+from pipelines.traces.limits import Limits
+
 GZIP_MAGIC = b"\x1f\x8b"
 READ_BYTES = 1 << 17
 INFLATED_BYTES = 1 << 20  # at most this much comes out of one inflate call, whatever the ratio
 
 
+class TooLarge(Exception):
+    """A limit is passed at byte `offset` of the unpacked content; `reason` says which, and what allows more."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset, self.reason = offset, reason
+
+
 class Source:
     """One pass over a file. `unpacked_bytes` and `damage` hold once `chunks` has ended."""
 
-    def __init__(self, path: Path, on_bytes: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self, path: Path, on_bytes: Callable[[int], object] | None = None, limits: Limits | None = None
+    ) -> None:
+        self.limits = limits
         self.path = path
         self.is_gzip = False
         self.unpacked_bytes = 0
@@ -22,7 +35,7 @@ class Source:
         self._on_bytes = on_bytes
 
     def chunks(self) -> Iterator[bytes]:
-        """Unpacked content in pieces of at most INFLATED_BYTES. OSError where the file cannot be read."""
+        """Unpacked content in pieces of at most INFLATED_BYTES. TooLarge, and OSError where the file cannot be read."""
         with self.path.open("rb") as file:
             packed = self._packed(file)
             first = next(packed, b"")
@@ -30,6 +43,8 @@ class Source:
             for chunk in self._inflate(first, packed) if self.is_gzip else _chain(first, packed):
                 if chunk:
                     self.unpacked_bytes += len(chunk)
+                    if self.limits and (why := self.limits.unpacked(self._packed_bytes, self.unpacked_bytes)):
+                        raise TooLarge(self.unpacked_bytes, why)
                     yield chunk
 
     def _packed(self, file) -> Iterator[bytes]:

@@ -1,0 +1,55 @@
+"""How large a trace file may be. What is larger is refused by name, with the option that allows more."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+
+RATIO_FROM = 1 << 30  # bytes; what unpacks to less does no harm
+
+
+class WrongLimit(ValueError):
+    """A limit of the environment is no number; the message names it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Each is an option of `tracelake ingest` (--max-ratio) and a variable of the environment (TRACELAKE_MAX_RATIO)."""
+
+    max_unpacked_gib: int = 64  # traces of 5 GB are usual
+    max_ratio: int = 400  # unpacked to packed, looked at from 1 GiB unpacked on; traces have 10 to 60
+    max_metadata_mib: int = 256  # before the events, and behind them
+    max_event_mib: int = 128  # one event with its arguments, so every string in it, too
+
+    @classmethod
+    def of_environment(cls) -> Limits:
+        """The defaults, but for what the environment says. Raises WrongLimit."""
+        found = {}
+        for field in fields(cls):
+            name = f"TRACELAKE_{field.name.upper()}"
+            text = os.environ.get(name)
+            if text is not None:
+                if not text.isdecimal() or int(text) < 1:
+                    raise WrongLimit(f"{name}={text} is no whole number from 1")
+                found[field.name] = int(text)
+        return cls(**found)
+
+    @property
+    def metadata_bytes(self) -> int:
+        """The same in bytes."""
+        return self.max_metadata_mib << 20
+
+    def unpacked(self, packed: int, unpacked: int) -> str | None:
+        """Why a file that has unpacked to so much is not read on; None where it may be."""
+        if unpacked > self.max_unpacked_gib << 30:
+            return f"more than {self.max_unpacked_gib} GiB unpacked; {allow('max_unpacked_gib')}"
+        if unpacked > RATIO_FROM and unpacked > self.max_ratio * packed:
+            return (
+                f"{unpacked >> 20:,} MiB out of {packed >> 10:,} KiB, over {self.max_ratio} to 1; {allow('max_ratio')}"
+            )
+        return None
+
+
+def allow(field: str) -> str:
+    """What allows more, for a message."""
+    return f"--{field.replace('_', '-')} (or TRACELAKE_{field.upper()}) allows more"
