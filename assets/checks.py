@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 
 import dagster as dg
-import duckdb
 
 from assets.common import Span, markdown_table
+from pipelines import database
 from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_MARK, mark_of
 from pipelines.models.catalog import load_catalog
@@ -71,7 +71,7 @@ def _fetch(query: str, files: list[str], *more: str) -> list[tuple]:
     if not files:
         return []
     # A cursor of the process's own database: a new one for each check would take longer than the check.
-    with duckdb.cursor() as con:
+    with database.cursor() as con:
         return con.execute(query, [files, *more]).fetchall()
 
 

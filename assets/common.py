@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import duckdb
 
+from pipelines import database
 from pipelines.foreign_text import in_markdown
 from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import RUN_MARK, batch_of, mark_of, table_files
@@ -123,7 +123,7 @@ def shown_files(table: str, files: list[str]) -> dict[str, Any]:
     if not files:
         return {"dagster/row_count": 0}
     # A cursor of the process's own database: a new one for each table would take longer than the rest.
-    with duckdb.cursor() as con:
+    with database.cursor() as con:
         rows = con.from_parquet(files, hive_partitioning=False)
         count = rows.aggregate("count(*)").fetchall()[0][0]
         types = {name: str(kind) for name, kind in zip(rows.columns, rows.types, strict=True)}

@@ -7,6 +7,7 @@ import dagster as dg
 import duckdb
 
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
+from pipelines import database
 from pipelines.critical_path.overlay import PREFIX, write_overlay
 from pipelines.foreign_text import visible
 from pipelines.ingest import LAKE_ERRNOS
@@ -47,7 +48,7 @@ def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> 
         if changed is None:
             without_path += 1
             continue
-        with duckdb.connect() as con:
+        with database.connect() as con:
             for table in ("traces", "events", "critical_path"):
                 con.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(table_file(lake.root, table, batch))})")
             for trace_id, source in con.execute(_TRACES).fetchall():

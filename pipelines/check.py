@@ -16,6 +16,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.fleet.materialize import materialize_captures
 from pipelines.lake import Batch, Lake, manifest
 from pipelines.lake.broken import Broken, unreadable
@@ -82,7 +83,7 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
     }
     committed = lake.all_batches()
     n_files = n_not_recorded = 0
-    with duckdb.connect() as con:
+    with database.connect() as con:
         for path in sorted({*files} - {*strays} - broken.keys()):
             table, batch = path.parts[-3], Batch(path.stem)
             if table != REJECTS and batch not in committed:
@@ -214,7 +215,7 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
 def _paths(lake: Lake, mark: str, batch: Batch) -> dict[str, str | None]:
     if mark != MARK:
         return {}
-    with duckdb.connect() as con:
+    with database.connect() as con:
         try:
             path = quoted(lake.root / MARK / f"day={batch.day}" / f"{batch.batch_id}.parquet")
             return dict(con.execute(f"SELECT trace_id, path FROM read_parquet({path})").fetchall())
@@ -227,7 +228,7 @@ def _reject(lake: Lake, rows: Iterable[tuple[str, str]]) -> None:
     batch = lake.new_batch()
     target = lake.staging(batch) / "rejects.parquet"
     columns = "path VARCHAR, byte_offset BIGINT, reason VARCHAR, seen_at TIMESTAMP, batch_id VARCHAR"
-    with duckdb.connect() as con:
+    with database.connect() as con:
         con.execute(f"CREATE TABLE _rejected_files ({columns})")
         for path, reason in rows:
             values = [path, None, reason, datetime.now(UTC), batch.batch_id]

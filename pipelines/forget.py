@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from pipelines import database
 from pipelines.fleet.materialize import materialize_captures
 from pipelines.lake import Batch, Lake, manifest
 from pipelines.lake.layout import CAPTURE_TABLES, MARK, OVERLAYS, REJECTS, mark_of, table_file, table_files
@@ -96,7 +97,7 @@ def _remove(lake: Lake, trace: Forgotten) -> int:
 def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
     """Put a table's file in place without a trace; returns the rows that it had in it."""
     source = table_file(lake.root, table, batch)
-    with duckdb.connect() as con:
+    with database.connect() as con:
         rows = f"FROM read_parquet({quoted(source)}, hive_partitioning = false)"
         of_trace, n_rows = con.execute(
             f"SELECT count(*) FILTER (WHERE trace_id = {quoted(trace_id)}), count(*) {rows}"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines import database
 from pipelines.lake.layout import MARK, RETIRED, table_files
 from pipelines.lake.settled import settled
 from pipelines.lake.store import Lake
@@ -128,7 +129,7 @@ def _trace_ids(marks: Mapping[tuple[str, int, int], Path]) -> dict[tuple[str, in
     query = (
         f"SELECT filename, list(trace_id) FROM read_parquet({file_list(marks.values())}, filename = true) GROUP BY ALL"
     )
-    with duckdb.connect() as con:
+    with database.connect() as con:
         ids = dict(con.execute(query).fetchall())
     return {key: frozenset(ids.get(str(path), ())) for key, path in marks.items()}
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.fleet.straggler.lake import ingest_jobs, job_files
 from pipelines.flight_recorder.lake import dump_files, ingest_dumps
 from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLES, REJECTS, table_files
@@ -233,7 +234,7 @@ class _OpenBatch:
         self.known = set(lake.known_traces()) | retired_traces(lake)
         self.parts: list[Path] = []
         self.bytes = 0
-        self.rows = duckdb.connect()
+        self.rows = database.connect()
         for name, columns in _STAGED.items():
             self.rows.execute(f"CREATE TABLE {name} ({columns})")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import RECORDING_MARK, RECORDING_TABLES, Batch
 from pipelines.lake.rows import all_or_nothing, unforeseen
@@ -59,7 +60,7 @@ def ingest_recordings(folders: Iterable[Path], lake: Lake) -> list[RecordingRow]
     """Put recordings into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
     catalog = load_catalog()
     batch = lake.new_batch()
-    with duckdb.connect() as con:
+    with database.connect() as con:
         for table in RECORDING_TABLES:
             create_recording_table(con, catalog, table, [])
         con.execute("CREATE SCHEMA one")
@@ -76,7 +77,7 @@ def _known(lake: Lake) -> dict[str, tuple[str, int]]:
     files = lake.committed_files(RECORDING_MARK)
     if not files:
         return {}
-    with duckdb.connect() as con:
+    with database.connect() as con:
         found = con.execute(committed_rows(RECORDING_MARK, files))
         names = [column[0] for column in found.description or ()]
         rows = [dict(zip(names, values, strict=True)) for values in found.fetchall()]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines import database
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import RUN_MARK, Batch
 from pipelines.lake.rows import all_or_nothing, unforeseen
@@ -59,7 +60,7 @@ def ingest_runs(folders: Iterable[Path], lake: Lake) -> list[RunRow]:
     """Put runs into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
     catalog = load_catalog()
     batch = lake.new_batch()
-    with duckdb.connect() as con:
+    with database.connect() as con:
         for table in RUN_TABLES:
             create_run_table(con, catalog, table, None)
         con.execute("CREATE SCHEMA one")

@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.inbox import Accounts, Inbox, look, told, waiting
 from pipelines.lake.layout import ANALYST, REJECTS, Batch, table_files
 from pipelines.lake.publish import is_published
@@ -114,7 +115,7 @@ def _rejects(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
     files = [path for path in table_files(lake.root, REJECTS) if path.stem >= f"{since:%Y%m%dT%H%M%S}"]
     if files:
         query = f"SELECT count(*) FROM read_parquet({file_list(files)}) WHERE seen_at >= {quoted(f'{since:%F %T}')}"
-        with duckdb.connect() as con:
+        with database.connect() as con:
             found.rejected_last_day = con.execute(query).fetchall()[0][0]
 
 
@@ -156,7 +157,7 @@ def _size(folder: Path) -> int:
 def _published(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
     if (lake.root / ANALYST).exists():
         found.published = "fresh" if is_published(lake, []) else "stale"
-        with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        with database.connect(lake.root / ANALYST, read_only=True) as con:
             if con.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = {quoted(FAILURES)}").fetchall():
                 rows = con.execute(f"SELECT model, count(DISTINCT trace_id) FROM {FAILURES} GROUP BY 1 ORDER BY 1")
                 found.failed_models = [f"{model} ({n} traces)" for model, n in rows.fetchall()]

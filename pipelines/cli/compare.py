@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines import database
 from pipelines.cli.capture import opened_capture
 from pipelines.cli.path import opened
 from pipelines.cli.query import open_analyst
@@ -35,12 +36,11 @@ def compare(
 
     Example: `tracelake compare before.json.gz after.json.gz --step all`
     """
-    import duckdb
 
     from pipelines.fleet.compare import compare_sides
 
     ranks, steps = _choice(rank, "rank"), _choice(step, "step")
-    with duckdb.connect() as con:
+    with database.connect() as con:
         sides = [_side(con, given, lake, ranks, steps) for given in (control, test)]
         rows = compare_sides(con, *sides, by_shape=not by_name)
     if json:

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from pipelines import database
 from pipelines.cli.shared import (
     DEFAULT_LAKE,
     JsonOption,
@@ -54,9 +55,7 @@ def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[
     """
     import tempfile
 
-    import duckdb
-
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as con:
+    with tempfile.TemporaryDirectory() as folder, database.connect() as con:
         con.execute(f"SET temp_directory = '{folder}'")
         con.execute("SET memory_limit = '500MB'")
         con.execute("SET preserve_insertion_order = false")

@@ -18,6 +18,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.fleet.captures import Capture
 from pipelines.fleet.fits import create_fits
 from pipelines.fleet.roles import RolesError, need_roles
@@ -170,7 +171,7 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
     files = [path for path in table_files(lake.root, CAPTURE_MARK) if path not in {one.path for one in broken}]
     if not files:
         return {}
-    with duckdb.connect() as con:
+    with database.connect() as con:
         rows = con.execute(
             f"SELECT capture_id, batch_id, content, is_gone FROM read_parquet({file_list(files)}) ORDER BY batch_id"
         ).fetchall()
@@ -233,7 +234,7 @@ def _compute(
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     done = []
     try:
-        with duckdb.connect(str(folder / "work.duckdb")) as con:
+        with database.connect(folder / "work.duckdb") as con:
             con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
             con.execute("SET preserve_insertion_order = false")
             stage_captures(con, captures, gone)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines import database
 from pipelines.flight_recorder.dump import Dump, DumpError, is_dump, read_dump
 from pipelines.flight_recorder.rows import dump_rows, entry_rows, verdict_rows
 from pipelines.flight_recorder.verdicts import judge
@@ -52,7 +53,7 @@ def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = 
     catalog = load_catalog()
     batch = lake.new_batch()
     rows: list[SetRow] = []
-    with duckdb.connect() as con:
+    with database.connect() as con:
         for table in DUMP_TABLES:
             create_empty(con, catalog, table)
         known = set(lake.known(DUMP_MARK))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines import database
 from pipelines.lake.broken import Broken, told, unreadable
 from pipelines.lake.failures import add_failures
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
@@ -54,7 +55,7 @@ class Contents:
 def build(built: Path, contents: Contents) -> None:
     """Make the file; files that turn out to be unreadable on the way are added to the broken ones."""
     while True:
-        with duckdb.connect(str(built)) as con:
+        with database.connect(built) as con:
             found = _fill(con, contents)
         if not found:
             return
@@ -94,7 +95,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents) -> list[Broken]:
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
     """The files that a table is made of and that cannot be read."""
     tables = {table, mark_of(table), *(TOLD_BY if table == MARK else ())}
-    with duckdb.connect() as con:
+    with database.connect() as con:
         return [one for name in tables if name in contents.files for one in unreadable(con, contents.usable(name))]
 
 
@@ -106,7 +107,7 @@ def verify(built: Path, contents: Contents) -> None:
     try:
         if built.with_name(f"{built.name}.wal").exists():
             raise NotPublished("a part of it was not written (its log is left); is the disk full?")
-        with duckdb.connect(str(built), read_only=True) as con:
+        with database.connect(built, read_only=True) as con:
             there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
             if missing := sorted(set(contents.catalog.public) - there):
                 raise NotPublished(f"{len(missing)} tables are not in it, such as {missing[0]}")
@@ -135,7 +136,7 @@ def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     from pipelines.fleet.stage import empty_stage
     from pipelines.ingest import empty_lake_tables
 
-    with duckdb.connect() as con:
+    with database.connect() as con:
         empty_lake_tables(con, catalog)
         request_windows(con, [])
         empty_stage(con)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines import database
 from pipelines.lake.broken import logs
 from pipelines.lake.layout import MARK
 from pipelines.lake.store import Lake
@@ -33,7 +34,7 @@ def add_failures(con: duckdb.DuckDBPyConnection, root: Path, marks: Iterable[Pat
 
 def failures_of(lake: Lake, table: str) -> list[str]:
     """`caveats` of a table, without an analysts' file."""
-    with duckdb.connect() as con:
+    with database.connect() as con:
         con.execute(f"CREATE TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
         add_failures(con, lake.root, lake.committed_files(MARK))
         return caveats(con, [table])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.lake.publish import analyst
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
@@ -205,7 +206,7 @@ def connect_attached(
 ) -> duckdb.DuckDBPyConnection:
     """A connection of its own to an analysts' file, read-only. Raises ValueError for a setting that cannot be."""
     # Attached, not connected to: a process that has an older state of the file open would be given that one.
-    con = duckdb.connect(config=config or {})
+    con = database.connect(config=config or {})
     try:
         for name, value in (settings or {}).items():
             try:
@@ -253,7 +254,7 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     `con`: a locked connection to parse it with, else one is made.
     """
     if con is None:
-        with duckdb.connect(config=CLOSED) as own:
+        with database.connect(config=CLOSED) as own:
             lock(own)  # to parse IMPORT is to read its file
             return refuse_but_reading(query, own)
     try:

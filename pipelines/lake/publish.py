@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 from isal import isal_zlib
 
+from pipelines import database
 from pipelines.lake.broken import Broken
 from pipelines.lake.contents import Contents, build, column_types, verify
 from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, PUBLISHED, REJECTS, Batch, table_file
@@ -65,7 +66,7 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
 
 
 def _read_only(file: Path) -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(str(file), read_only=True)
+    return database.connect(file, read_only=True)
 
 
 def analyst(

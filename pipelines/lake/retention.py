@@ -19,8 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
+from pipelines import database
 from pipelines.lake import manifest
 from pipelines.lake.layout import (
     MARK,
@@ -166,7 +165,7 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
         return sorted(noted)
     if not mark.exists():  # only rejected files came with it
         return []
-    with duckdb.connect() as con:
+    with database.connect() as con:
         return [row[0] for row in con.execute(f"SELECT trace_id FROM {quoted(mark)} ORDER BY trace_id").fetchall()]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines import database
 from pipelines.lake import manifest
 from pipelines.lake.broken import Broken, BrokenFiles, find_broken, unreadable
 from pipelines.lake.layout import (
@@ -195,7 +196,7 @@ class Lake:
     def _known(self, mark: str, files: list[Path]) -> dict[str, Batch]:
         if not files:
             return {}
-        with duckdb.connect() as con:
+        with database.connect() as con:
             try:
                 rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
             except duckdb.Error:
@@ -243,7 +244,7 @@ class Lake:
         files = {path: table for table in tables if (path := table_file(self.root, table, batch)).exists()}
         if not files:
             return {}
-        with duckdb.connect() as con:
+        with database.connect() as con:
             try:
                 rows = con.execute(_versions(files)).fetchall()
             except duckdb.Error:  # of no version: computed anew
@@ -300,7 +301,7 @@ class Lake:
 
     def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
         """An in-memory connection with views of the tables, as of now. The caller closes it."""
-        con = duckdb.connect()
+        con = database.connect()
         self.create_views(con, tables)
         return con
 

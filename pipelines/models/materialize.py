@@ -16,6 +16,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.critical_path.windows import request_windows, usual_windows
 from pipelines.lake.broken import Broken, BrokenFiles, unreadable
 from pipelines.lake.layout import MARK, Batch, table_file
@@ -122,7 +123,7 @@ def _materialize_batch(lake: Lake, work: _Work) -> list[Materialized]:
         for number, traces in enumerate(groups):
             label = "" if len(groups) == 1 else f" (group {number + 1} of {len(groups)})"
             _run(lake, work, work.tables, traces, folder, label)
-        with duckdb.connect() as con:  # one for all: opening one costs as much as many of the tables
+        with database.connect() as con:  # one for all: opening one costs as much as many of the tables
             staged = {table: _joined(con, work, table, folder) for table in work.tables}
         lake.put_all(work.batch, staged)
         return [Materialized(t, work.batch, s.n_rows or 0, work.seconds.get(t, 0.0)) for t, s in staged.items()]
@@ -135,7 +136,7 @@ def _materialize_batch(lake: Lake, work: _Work) -> list[Materialized]:
 
 
 def _unreadable_sources(lake: Lake, batch: Batch) -> list[Broken]:
-    with duckdb.connect() as con:
+    with database.connect() as con:
         return unreadable(con, [table_file(lake.root, table, batch) for table in SOURCES])
 
 
@@ -172,7 +173,7 @@ def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Except
 
 def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
     """The batch's traces in order of trace_id, cut where the events of a group would exceed GROUP_EVENTS."""
-    with duckdb.connect() as con:
+    with database.connect() as con:
         path = quoted(table_file(lake.root, "traces", batch))
         rows = con.execute(f"SELECT trace_id, n_events FROM read_parquet({path}) ORDER BY trace_id").fetchall()
     groups: list[list[str]] = []
@@ -191,9 +192,9 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
         work.step = name
         work.on_step(name + label)
 
-    database = folder / "work.duckdb"
+    file = folder / "work.duckdb"
     work.step = ""
-    with duckdb.connect(str(database)) as con:
+    with database.connect(file) as con:
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         con.execute("SET preserve_insertion_order = false")
         _batch_views(con, lake, work.batch, traces)
@@ -207,7 +208,7 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
             work.step = table
             rows = f"SELECT *, {quoted(work.batch.batch_id)} AS batch_id FROM {table}{order}"
             _write(con, rows, folder / f"{table}.parquet", work.catalog.version(table))
-    database.unlink()
+    file.unlink()
 
 
 def _batch_views(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+from pipelines import database
 from pipelines.critical_path.saved import SavedPath
 from pipelines.sqltext import row
 
@@ -23,7 +24,7 @@ def path_tables(saved: SavedPath) -> duckdb.DuckDBPyConnection:
     """A connection with views `critical_path`, `…_nodes`, `…_edges` and `…_summary`, and, for slack and alternatives,
     `events` (trace_id, event_id, name and cat of the graph's events), `_edges`, `critical_path_windows` and
     `_refused_windows` of the window. The Arrow tables are read where they are."""
-    con = duckdb.connect()
+    con = database.connect()
     window = (saved.meta["trace"]["trace_id"], saved.meta["window"]["window_id"])
     con.execute("CREATE TABLE critical_path_windows (trace_id VARCHAR, window_id VARCHAR, window_no BIGINT)")
     con.execute(f"INSERT INTO critical_path_windows VALUES {row([*window, 1])}")

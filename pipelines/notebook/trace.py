@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.critical_path.windows import PROFILES
 from pipelines.execution import load_execution
 from pipelines.lake.store import Lake
@@ -110,7 +111,7 @@ class Trace:
     def connect(self, trace_id: str, execution_trace: Path | None = None) -> duckdb.DuckDBPyConnection:
         """A private connection with views `events`, `traces` and `findings` of one trace, joined to its execution trace
         where one is given. The caller closes it. Raises TraceRejected for what is no execution trace."""
-        con = duckdb.connect()
+        con = database.connect()
         con.execute(f"SET temp_directory = {quoted(self.scratch)}")
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         con.execute("SET preserve_insertion_order = false")

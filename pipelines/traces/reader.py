@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.traces.envelope import TWO_IN_ONE, Head, NotATrace, second_document, suffix
 from pipelines.traces.identify import identify_path, identify_text
 from pipelines.traces.limits import Limits, allow
@@ -34,7 +35,7 @@ READERS = 3  # one more than cores, because one always waits for its piece to be
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
     """A private database in memory for `TraceReader`: each of its queries has one thread, and some run side by side."""
-    return duckdb.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
+    return database.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
 
 
 class TraceReader:
@@ -195,7 +196,7 @@ class _Pieces:
 
     def _table(self, raw_events: str) -> pa.Table | None:
         try:
-            with self.con.cursor() as cursor:
+            with database.cursor(self.con) as cursor:
                 query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
                 return cursor.sql(query).to_arrow_table()
         except (duckdb.InvalidInputException, duckdb.DataError):

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
 from pipelines.fleet.path.load import load_ranks
@@ -146,7 +147,7 @@ def _some_traces(con: duckdb.DuckDBPyConnection, traces: Iterable[str]) -> Itera
     """A connection beside `con` in which the tables of traces hold these only; what it makes goes with it."""
     catalog, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
-    with con.cursor() as own:
+    with database.cursor(con) as own:
         own.execute(f"ATTACH ':memory:' AS {_GROUP}")
         for table in ("traces", "events", "findings"):
             whole = f'"{catalog}"."{schema}".{table}'

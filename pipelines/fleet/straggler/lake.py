@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines import database
 from pipelines.fleet.straggler.job import JobRejected
 from pipelines.fleet.straggler.read import is_job_file, read_job
 from pipelines.fleet.straggler.rows import Row, job_row, part_rows, score_rows, step_rows
@@ -63,7 +64,7 @@ def ingest_jobs(paths: Iterable[Path], lake: Lake, name: str | None = None) -> l
     """
     catalog = load_catalog()
     batch = lake.new_batch()
-    with duckdb.connect() as con:
+    with database.connect() as con:
         for table in JOB_TABLES:
             create_empty(con, catalog, table)
         known = set(lake.known(JOB_MARK))

@@ -1,0 +1,25 @@
+"""Connections to DuckDB that print nothing: answers go to stdout, where DuckDB draws a bar for what takes 2 seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+
+def connect(
+    path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """`duckdb.connect`, quiet. Raises what that raises."""
+    return _quiet(duckdb.connect(str(path), read_only=read_only, config=config or {}))
+
+
+def cursor(con: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection beside `con`, or beside the process's own database, with settings of its own. Quiet, too."""
+    return _quiet(con.cursor() if con is not None else duckdb.cursor())
+
+
+def _quiet(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    con.execute("SET enable_progress_bar = false")
+    return con
