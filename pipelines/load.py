@@ -142,7 +142,8 @@ def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Itera
     first, shifted = 0, f"(CAST(e.ts_ns AS HUGEINT) + {move.shift_ns})"
     fits = f"abs({shifted}) <= {LATEST_NS}"
     if move.middle_ns is not None:
-        fits += f" AND abs(CAST(e.ts_ns AS HUGEINT) - {move.middle_ns}) <= {LONGEST_NS // 2}"
+        near = f"abs(CAST(e.ts_ns AS HUGEINT) - {move.middle_ns}) <= {LONGEST_NS // 2}"
+        fits += f" AND (e.ph IS NOT DISTINCT FROM 'M' OR {near})"
     for group in row_groups(part):
         con.register("_row_group", group)
         durations = f"SELECT * FROM _begin_end WHERE event_id >= {first} AND event_id < {first + group.num_rows}"
@@ -151,7 +152,7 @@ def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Itera
             f"SELECT s.ts_ns, s.dur_ns, s.ts_ns + s.dur_ns AS end_ns, s.time_flaw FROM ("
             f"SELECT e.event_id, CASE WHEN {fits} THEN CAST({shifted} AS BIGINT) END AS ts_ns, "
             f"coalesce(e.dur_ns, CASE WHEN b.dur_ns <= {LONGEST_NS} THEN b.dur_ns END) AS dur_ns, "
-            f"CASE WHEN NOT ({fits}) AND e.ph IS DISTINCT FROM 'M' OR b.dur_ns > {LONGEST_NS} THEN 'out_of_range' "
+            f"CASE WHEN NOT ({fits}) OR b.dur_ns > {LONGEST_NS} THEN 'out_of_range' "
             "ELSE e.time_flaw END AS time_flaw "
             f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id)) AS s ORDER BY s.event_id"
         ).to_arrow_table()

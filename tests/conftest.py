@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+# Times are of the machine, not of the code: it may be shared.
+hypothesis.settings.register_profile("tracelake", deadline=None)
+hypothesis.settings.load_profile("tracelake")
 # Tests run side by side: threads of torch's operators would wait for each other, and spin meanwhile.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parents[2] / "shared"))

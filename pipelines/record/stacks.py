@@ -22,6 +22,8 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
@@ -227,6 +229,17 @@ def _frames(stack: Stack) -> str:
     return json.dumps([f"{code.co_qualname} ({code.co_filename}:{line})" for code, line in stack])
 
 
+@contextmanager
+def _readers_may_leave() -> Iterator[None]:
+    """`--help | head -1` ends as with other tools. The program that is sampled has Python's way again: an exception."""
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        signal.signal(signal.SIGPIPE, before)
+
+
 def main(given: list[str] | None = None) -> None:
     """Run a program as `python` does, and sample it until it ends; its exit status is passed on."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.stacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
@@ -236,7 +249,8 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--rank", type=int, help="rank of the process (default: the environment's RANK)")
     parser.add_argument("--timer", default=THREAD, choices=(THREAD, *TIMERS), help="who samples (default: a thread)")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="-- and a script, or -m and a module, with arguments")
-    args = parser.parse_args(given)
+    with _readers_may_leave():
+        args = parser.parse_args(given)
     program = args.program[1:] if args.program[:1] == ["--"] else args.program
     is_module = program[:1] == ["-m"]
     program = program[1:] if is_module else program

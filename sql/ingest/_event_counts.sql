@@ -5,8 +5,8 @@ SELECT
     count(*) FILTER (WHERE ph IS NOT NULL OR ts_ns IS NOT NULL) AS n_readable,  -- Those with a phase or a time.
     min(CASE WHEN dur_ns IS NOT NULL THEN ts_ns END) AS first_ts_ns,  -- Earliest start of an event with a duration, ns.
     max(CASE WHEN dur_ns IS NOT NULL THEN end_ns END) AS last_ts_ns,  -- Latest end of an event with a duration, ns.
-    min(ts_ns) AS least_ts_ns,  -- Earliest time of any event, ns.
-    max(ts_ns) AS greatest_ts_ns,  -- Latest time of any event, ns.
+    min(ts_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS least_ts_ns,  -- Earliest time of any event but metadata, ns.
+    max(ts_ns) FILTER (WHERE ph IS DISTINCT FROM 'M') AS greatest_ts_ns,  -- Latest time of any event but metadata, ns.
     count(*) FILTER (WHERE ph = 'B') AS n_begins,  -- Begin events.
     count(*) FILTER (WHERE ph = 'E') AS n_ends,  -- End events.
     count(*) FILTER (WHERE dur_ns < 0) AS n_negative,  -- Events with a negative duration.

@@ -21,12 +21,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 from rich.console import Console
 from rich.table import Table
 
 from pipelines.fleet.materialize import materialize
 from pipelines.ingest import TraceRow, ingest
 from pipelines.lake import Lake
+from pipelines.lake.layout import table_files
 from pipelines.lake.publish import publish
 from tests.attack.account import silent_loss
 from tests.attack.mutate import made
@@ -110,12 +112,16 @@ def _tried(mutants: list[Mutant], lake: Lake, models: bool) -> list[tuple[str, s
         if models and lake.exists:
             materialize(lake)
             publish(lake)
-    found = _found(lake)
-    return [_outcome(mutant, rows.get(mutant.path.name), *found) for mutant in mutants]
+    found, superseded = _found(lake), _superseded(lake)
+    return [_outcome(mutant, rows.get(mutant.path.name), *found, superseded) for mutant in mutants]
 
 
 def _outcome(
-    mutant: Mutant, row: TraceRow | None, events: dict[str, list[dict[str, Any]]], findings: dict[str, dict[str, int]]
+    mutant: Mutant,
+    row: TraceRow | None,
+    events: dict[str, list[dict[str, Any]]],
+    findings: dict[str, dict[str, int]],
+    superseded: str,
 ) -> tuple[str, str]:
     if row is None:
         return "silent", "the report has no row of it"
@@ -124,10 +130,19 @@ def _outcome(
         return ("rejected", "") if is_told else ("traceback", f"rejected without a sentence: {row.reason!r}")
     if row.trace_id is None:
         return "silent", f"{row.status}, and it has no id"
+    if row.trace_id not in events and f"trace {row.trace_id} was cut off" in superseded:
+        return "went in", ""  # another mutant of the same rank has all of it, which a row of rejects says
     if row.trace_id not in events and row.n_events:
         return "silent", f"{row.status}, and the lake has none of its events"
     why = silent_loss(mutant.path.read_bytes(), events.get(row.trace_id, []), findings.get(row.trace_id, {}))
     return ("silent", why) if why else ("went in", "")
+
+
+def _superseded(lake: Lake) -> str:
+    """What `rejects` says, for the traces that gave way to better ones."""
+    files = [str(path) for path in table_files(lake.root, "rejects")]
+    reasons = duckdb.read_parquet(files).select("reason").fetchall() if files else []
+    return "\n".join(reason for (reason,) in reasons)
 
 
 def _found(lake: Lake) -> tuple[dict[str, list[dict[str, Any]]], dict[str, dict[str, int]]]:

@@ -105,6 +105,11 @@ class Live:
         files = [str(path) for path in table_files(self.lake.root, table)]
         return [row[0] for row in duckdb.read_parquet(files).select("path").fetchall()] if files else []
 
+    def reasons(self) -> dict[str, str]:
+        """Why files were rejected, by path."""
+        files = [str(path) for path in table_files(self.lake.root, "rejects")]
+        return dict(duckdb.read_parquet(files).select("path", "reason").fetchall()) if files else {}
+
 
 def attack(n: int, seed: int) -> Tally:
     """For n seconds files fall in and runs are killed; then what is left is taken in, and all is accounted for."""
@@ -146,6 +151,6 @@ def _account(live: Live, tally: Tally) -> None:
             tally.notes.append(f"{name} is there {times} times")
         elif is_good and not taken[name]:
             tally.lost += 1
-            tally.notes.append(f"{name} is a trace and was rejected")
+            tally.notes.append(f"{name} is a trace and was rejected: {live.reasons().get(name)}")
         else:
             tally.survived += 1

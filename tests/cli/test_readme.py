@@ -39,6 +39,7 @@ STANDS_FOR = {
     "table|csv|json|parquet": "csv",
     "3f2a 91bc": "{captures}",
     "20261121T111955-fused_sparse_dist-dataflow": "{run}",
+    "flame 20261121T0530": "flame {stacks}",
     "python train.py": "{python} -c pass",
     "python -m": "{python} -m",
     "--iterations 100": "--iterations 10 --device simulated",
@@ -85,6 +86,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for rank in range(2):
         write_dump(folder / "dumps" / f"nccl_trace_rank_{rank}", n_calls=2 - rank)
     (folder / "out").mkdir()
+    (folder / "train.py").write_text("import time\nfor _ in range(50):\n    time.sleep(0.01)\n")
     return folder
 
 
@@ -115,6 +117,8 @@ def run(line: str, world: Path) -> Result | subprocess.CompletedProcess[str]:
         names["captures"] = asked("SELECT capture_id FROM captures ORDER BY n_ranks DESC LIMIT 2")
     if "{run}" in line:
         names["run"] = asked("SELECT run_id FROM schedule_runs")
+    if "{stacks}" in line:
+        names["stacks"] = asked("SELECT recording_id FROM recordings WHERE kind = 'stacks'")
     words = shlex.split(re.sub(r"\{(\w+)\}", lambda found: names[found[1]], line))
     words = [path for word in words for path in (sorted(glob.glob(word)) if "_*" in word else [word])]
     if words[0] != "tracelake":

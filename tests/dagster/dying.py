@@ -9,12 +9,12 @@ import pipelines.ingest
 _read = pipelines.ingest.load_events
 
 
-def _read_or_die(path, *args):
+def _read_or_die(path, *args, **named):
     if "kills" in path.name:
         os.kill(os.getpid(), signal.SIGKILL)
     if "raises" in path.name:
         raise RuntimeError("as no reader should")
-    return _read(path, *args)
+    return _read(path, *args, **named)
 
 
 pipelines.ingest.load_events = _read_or_die

@@ -91,7 +91,7 @@ def test_a_program_is_where_it_is(tmp_path: Path) -> None:
     assert (told["kind"], told["rank"], told["source"], told["interval_ns"]) == ("stacks", 4, "thread", 5_000_000)
     main_thread = innermost(found)
     # 60 instants or more in each; a busy machine passes some over, and lengthens the spinning.
-    assert main_thread["spins"] >= 25 and main_thread["waits"] >= 25 and innermost(found, "napper")["waits"] >= 50
+    assert main_thread["spins"] >= 25 and main_thread["waits"] >= 25 and innermost(found, "napper")["waits"] >= 25
     assert sum(main_thread.values()) == pytest.approx(told["n_samples"], rel=0.05)
     spun = [row for row in found if json.loads(row["frames"])[-1].startswith("spins")]
     for row in spun:

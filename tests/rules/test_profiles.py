@@ -106,8 +106,17 @@ SWITCHES = {
     "summary_weight": ("summary_of_measured", "measured", "used"),
     "overlap_counts_once": ("overlap_counts_once", False, True),
     "dependencies": ("data_dependencies", "serial", "serial"),
+    "whole_trace_history": ("whole_trace_history", False, True),
+    "infer_waits": ("infer_waits", "never", "without_sync_events"),
+    "forward_thread": ("steps_name_forward_thread", "by_name", "by_name_or_step"),
 }
-SETS = {"blocking_is_free": "always", "summary_weight": "measured", "dependencies": "data"}
+SETS = {
+    "blocking_is_free": "always",
+    "summary_weight": "measured",
+    "dependencies": "data",
+    "infer_waits": "without_sync_events",
+    "forward_thread": "by_name_or_step",
+}
 """Values that set a flag, where they are no true."""
 
 
