@@ -30,7 +30,7 @@ from pipelines.lake.retention import retired_traces
 from pipelines.lake.rows import all_or_nothing, create_empty, unforeseen
 from pipelines.lake.settled import Outcome, settle, states_of
 from pipelines.lake.store import Lake, Staged
-from pipelines.lake.views import superseded
+from pipelines.lake.views import SUPERSEDED, superseded
 from pipelines.load import load_events
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.errors import CatalogError
@@ -331,7 +331,7 @@ class _OpenBatch:
             return
         for path, trace_id, n_events, by, by_path, by_events, status in found:
             reason = (
-                f"trace {trace_id} was cut off ({n_events:,} events) and is left out of all tables: superseded by trace "
+                f"trace {trace_id} was cut off ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
                 f"{by} ({by_path}, {by_events:,} events, {status})"
             )
             values = [path, None, reason, datetime.now(UTC), self.batch.batch_id]

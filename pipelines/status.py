@@ -20,6 +20,7 @@ from pipelines.inbox import Accounts, Inbox, look, told, waiting
 from pipelines.lake.layout import ANALYST, REJECTS, Batch, table_files
 from pipelines.lake.publish import is_published
 from pipelines.lake.store import Lake
+from pipelines.lake.views import SUPERSEDED
 from pipelines.paths import path_text
 from pipelines.sqltext import file_list, quoted
 
@@ -114,7 +115,10 @@ def _rejects(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
     since = datetime.fromtimestamp(now, UTC) - DAY
     files = [path for path in table_files(lake.root, REJECTS) if path.stem >= f"{since:%Y%m%dT%H%M%S}"]
     if files:
-        query = f"SELECT count(*) FROM read_parquet({file_list(files)}) WHERE seen_at >= {quoted(f'{since:%F %T}')}"
+        query = (
+            f"SELECT count(*) FROM read_parquet({file_list(files)}) WHERE seen_at >= {quoted(f'{since:%F %T}')} "
+            f"AND NOT contains(reason, {quoted(SUPERSEDED)})"
+        )
         with database.connect() as con:
             found.rejected_last_day = con.execute(query).fetchall()[0][0]
 

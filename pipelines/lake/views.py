@@ -56,6 +56,10 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
     )
 
 
+SUPERSEDED = "superseded by trace"
+"""What the reason of a row of `rejects` says of a trace that gave way to a better one: nothing is wrong there."""
+
+
 def superseded(rows: str) -> str:
     """The SELECT of traces that were cut off and of which there is a better one: trace_id, superseded_by.
 

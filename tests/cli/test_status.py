@@ -22,6 +22,7 @@ from pipelines.lake.layout import table_files
 from pipelines.lake.publish import publish
 from pipelines.status import status
 from tests.dagster.conftest import age, write_trace
+from tests.lake import world
 
 
 class Watched:
@@ -172,3 +173,15 @@ def test_for_people(watched: Watched) -> None:
     done = CliRunner().invoke(app, ["status", "--lake", str(watched.lake.root), "--inbox", str(watched.inbox)])
     assert done.exit_code == 0
     assert "last commit" in done.stdout and "files that wait" in done.stdout
+
+
+def test_a_trace_that_gave_way_to_a_better_one_is_nothing_wrong(watched: Watched) -> None:
+    """A file that is written while it is taken in comes cut first, and whole later."""
+    whole = world.write_trace(watched.inbox / "rank5.json", 5, n=12)
+    data = whole.read_bytes()
+    for content in (data[: len(data) // 2], data):
+        whole.write_bytes(content)
+        ingest([age(whole)], watched.lake)
+    with watched.lake.connect(["rejects"]) as con:
+        assert con.execute("SELECT count(*) FROM rejects WHERE contains(reason, 'superseded')").fetchall() == [(1,)]
+    assert watched.ask()[0] == 0
