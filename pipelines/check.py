@@ -30,6 +30,7 @@ from pipelines.lake.layout import (
     QUARANTINE,
     REJECTS,
     mark_of,
+    table_of,
 )
 from pipelines.lake.publish import publish, published_whole
 from pipelines.lake.retention import notices, write_again
@@ -85,7 +86,7 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
     n_files = n_not_recorded = 0
     with database.connect() as con:
         for path in sorted({*files} - {*strays} - broken.keys()):
-            table, batch = path.parts[-3], Batch(path.stem)
+            table, batch = table_of(path), Batch(path.stem)
             if table != REJECTS and batch not in committed:
                 continue  # hidden, or what a killed run left
             on_file(f"{table}/{path.name}")
@@ -109,10 +110,10 @@ def _content(con: duckdb.DuckDBPyConnection, path: Path, records: list[manifest.
     except FileNotFoundError:  # computed anew, or retired meanwhile
         return None
     except OSError as error:
-        return Broken(path.parts[-3], Batch(path.stem), path, f"cannot be read: {error.strerror}")
+        return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {error.strerror}")
     if any(record.digest == digest for record in records):
         return None
-    return Broken(path.parts[-3], Batch(path.stem), path, "has other bytes than were written")
+    return Broken(table_of(path), Batch(path.stem), path, "has other bytes than were written")
 
 
 def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
@@ -124,7 +125,7 @@ def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
             for number in range(file.num_row_groups):
                 file.read_row_group(number)
     except (pa.ArrowException, OSError) as error:
-        return Broken(path.parts[-3], Batch(path.stem), path, f"cannot be read: {str(error).splitlines()[0]}")
+        return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {str(error).splitlines()[0]}")
     return next(iter(unreadable(con, [path])), None)
 
 
@@ -208,7 +209,7 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
         for key, path in paths.items()
     ]  # fmt: skip
     _reject(lake, rows or [(str(faults[0].path), f"batch {batch.batch_id} was taken out, broken: {files}")])
-    tables = {path.parts[-3] for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")} - {REJECTS}
+    tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")} - {REJECTS}
     lake.take_away(batch, tables | lost, lake.root / QUARANTINE / batch.batch_id)
 
 
@@ -251,6 +252,6 @@ def _log_again(lake: Lake, fault: Fault) -> str:
     log = manifest.read(lake.root, batch)
     left_out = {table: records[0].left_out for table, records in log.records.items()} if log else {}
     with lake.manifest_lock():
-        records = {p.parts[-3]: manifest.describe(p, None, left_out.get(p.parts[-3], ())) for p in files}
+        records = {table_of(p): manifest.describe(p, None, left_out.get(table_of(p), ())) for p in files}
         manifest.rewrite(lake.root, batch, records, manifest.read_keys(lake.root, batch) or {})
     return "noted again"

@@ -19,7 +19,7 @@ import duckdb
 from pipelines import database
 from pipelines.fleet.materialize import materialize_captures
 from pipelines.lake import Batch, Lake, manifest
-from pipelines.lake.layout import CAPTURE_TABLES, MARK, OVERLAYS, REJECTS, mark_of, table_file, table_files
+from pipelines.lake.layout import CAPTURE_TABLES, MARK, OVERLAYS, REJECTS, mark_of, table_file, table_files, table_of
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.lake.publish import publish
 from pipelines.lake.retention import forget_for_good
@@ -86,7 +86,7 @@ def _remove(lake: Lake, trace: Forgotten) -> int:
     with lake.commit_lock():
         _rewrite(lake, MARK, batch, trace.trace_id)
     publish(lake)
-    tables = {path.parts[-3] for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")}
+    tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")}
     of_traces = sorted(table for table in tables - {MARK, REJECTS} if mark_of(table) == MARK)
     n_rows = sum(_rewrite(lake, table, batch, trace.trace_id) for table in of_traces)
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)

@@ -45,7 +45,7 @@ def capture_path(
         except PathRefused as error:
             raise fail(
                 f"capture has no path through its ranks: {error}",
-                "Tables capture_quality and collective_lanes say more.",
+                "Tables capture_quality and collective_groups say more.",
             ) from None
     if json:
         print_json(answer.as_json())

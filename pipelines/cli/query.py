@@ -108,12 +108,14 @@ def tables_in(query: str) -> list[str]:
     from pipelines.lake.prices import PRICE_TABLE
     from pipelines.lake.store import TOLD_BY
     from pipelines.models.catalog import load_catalog
+    from pipelines.renamed import tables_now
 
     catalog = load_catalog()
     try:
-        found = {table.name.lower() for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
+        named = {table.name.lower() for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
     except (SqlglotError, RecursionError):
         return []  # DuckDB says better what is wrong with it
+    found = set(tables_now(named))
     views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
     if MARK in found and "capture_id" in query.lower():  # which tables of captures tell
@@ -270,15 +272,21 @@ def tables(
     """
     from pipelines.lake.publish import column_types
     from pipelines.models.catalog import LAYERS, load_catalog
+    from pipelines.renamed import old_tables
 
     catalog = load_catalog()
+    renamed = old_tables()
     if name is None:
         models = sorted(
             (catalog.models[name] for name in catalog.public), key=lambda m: (LAYERS.index(m.layer), m.name)
         )
         rows = [(m.layer, m.name, m.doc.removeprefix("One row: ").split(" How: ")[0]) for m in models]
+        rows += [(catalog.models[new].layer, old, f"renamed to {new}") for old, new in sorted(renamed.items())]
         _show(("layer", "table", "one row"), rows, json)
         return
+    if name in renamed:
+        err.print(styled("[yellow]renamed:[/] {} is called {} now", name, renamed[name]))
+        name = renamed[name]
     if name not in catalog.public:
         raise fail(f"no table {name!r}", f"There are: {', '.join(sorted(catalog.public))}")
     types = dict(column_types(catalog)[name])

@@ -31,6 +31,7 @@ from pipelines.models.catalog import GIVEN_FROM, Catalog, load_catalog
 from pipelines.models.materialize import MEMORY_LIMIT, Materialized, stale
 from pipelines.models.materialize import materialize as materialize_traces
 from pipelines.models.run import run_models
+from pipelines.renamed import tables_now
 from pipelines.sqltext import file_list, quoted
 
 OnStep = Callable[[str], Any]
@@ -74,7 +75,7 @@ def materialize(
     Raises CatalogError for a name that is no table.
     """
     catalog = load_catalog()
-    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)
+    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else tables_now(tables)
     catalog.closure(asked)  # refuses names that are no tables
     of_captures = [name for name in catalog.of_captures if name in asked]
     of_traces = [name for name in asked if name not in of_captures]
@@ -101,7 +102,7 @@ def materialize_captures(
     Raises RolesError where a table needs a roles.csv that cannot be read.
     """
     catalog = load_catalog()
-    asked = [name for name in catalog.of_captures if name in {*TOLD_BY, *tables}]
+    asked = [name for name in catalog.of_captures if name in {*TOLD_BY, *tables_now(tables)}]
     say = on_step or (lambda _: None)
     captures, known, all_changed = _state(lake, catalog, asked)
     batches = _batches(known, all_changed, part)

@@ -13,7 +13,8 @@ from pathlib import Path
 import duckdb
 
 from pipelines.lake import manifest
-from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, table_file
+from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, table_file, table_of
+from pipelines.renamed import names_of, table_now
 from pipelines.sqltext import quoted
 
 WAY_OUT = (
@@ -98,11 +99,13 @@ def _listing(root: Path, tables: Set[str] | None) -> _Sizes:
     """The size of every file of these tables and their marks, by table and batch."""
     folders = {entry.name for entry in _entries(root) if entry.is_dir() and not entry.name.startswith(".")}
     found: _Sizes = {}
-    for table in folders if tables is None else folders & {*tables, *map(mark_of, tables)}:
-        for day in _entries(root / table):
+    if tables is not None:
+        folders &= {name for table in {*tables, *map(mark_of, tables)} for name in names_of(table)}
+    for folder in sorted(folders, key=lambda name: name == table_now(name)):  # a table's old folders first
+        for day in _entries(root / folder):
             for entry in _entries(day.path):
                 if entry.name.endswith(".parquet") and (size := _size(entry)) is not None:
-                    found[table, entry.name.removesuffix(".parquet")] = size
+                    found[table_now(folder), entry.name.removesuffix(".parquet")] = size
     return found
 
 
@@ -157,5 +160,5 @@ def unreadable(
             ).fetchall()
         except duckdb.Error as error:
             why = f"cannot be read: {str(error).splitlines()[0]}"
-            found.append(Broken(path.parts[-3], Batch(path.stem), path, why))
+            found.append(Broken(table_of(path), Batch(path.stem), path, why))
     return found

@@ -13,10 +13,11 @@ from pipelines.lake.broken import Broken, told, unreadable
 from pipelines.lake.failures import add_failures
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.prices import add_prices
-from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows
+from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model
 from pipelines.models.run import run_models
+from pipelines.renamed import old_tables
 from pipelines.sqltext import quoted
 
 _SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
@@ -81,6 +82,9 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents) -> list[Broken]:
             if not found:
                 raise
             return found
+    for old, table in old_tables().items():
+        con.execute(f"CREATE VIEW {old} AS {under_old_name(old)}")
+        con.execute(f"COMMENT ON VIEW {old} IS {quoted(f'Renamed to {table}; this view stays for one release.')}")
     contents.counts = {mark: _count(con, mark) for mark in KEYS if not contents.of(mark)}
     add_prices(con, contents.root)
     add_failures(con, contents.root, contents.usable(MARK))

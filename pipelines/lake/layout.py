@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pipelines.renamed import names_of, table_now
+
 MARK = "traces"
 RUN_MARK = "schedule_runs"
 JOB_MARK = "op_jobs"
@@ -106,16 +108,25 @@ def mark_of(table: str) -> str:
 
 
 def table_file(root: Path, table: str, batch: Batch) -> Path:
-    """Where a table's rows of a batch lie once they are visible."""
-    return root / table / f"day={batch.day}" / f"{batch.batch_id}.parquet"
+    """Where a table's rows of a batch lie once they are visible: in the folder of an old name where they are there."""
+    target, *old = (root / name / f"day={batch.day}" / f"{batch.batch_id}.parquet" for name in names_of(table))
+    return target if not old or target.exists() else next((path for path in old if path.exists()), target)
+
+
+def table_of(path: Path) -> str:
+    """The table, by its name of today, that a file in a lake belongs to."""
+    return table_now(path.parts[-3])
 
 
 def table_files(root: Path, table: str) -> list[Path]:
     """All visible files of a table, oldest batch first. Files that are not named by a batch are left out."""
     hidden = retired_batches(root)
-    found = (path for path in root.joinpath(table).glob("day=*/*.parquet") if path.stem not in hidden)
-    found = (path for path in found if _BATCH.match(path.stem))  # others are none of the lake's
-    return sorted(found, key=lambda path: path.name)
+    found = (path for name in names_of(table) for path in root.joinpath(name).glob("day=*/*.parquet"))
+    of_batch: dict[str, Path] = {}
+    for path in found:
+        if path.stem not in hidden and _BATCH.match(path.stem):  # others are none of the lake's
+            of_batch.setdefault(path.name, path)
+    return [of_batch[name] for name in sorted(of_batch)]
 
 
 def batch_files(root: Path, name: str = "*") -> list[Path]:

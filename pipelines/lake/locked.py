@@ -24,6 +24,7 @@ from pipelines import database
 from pipelines.lake.publish import analyst
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
+from pipelines.renamed import names_of
 from pipelines.sqltext import file_list, quoted
 
 if TYPE_CHECKING:
@@ -288,7 +289,8 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
 def _table_folders(root: Path) -> list[Path]:
     """The folders whose files may be read; DuckDB follows links before it compares, so as they are and as they lead."""
     catalog = load_catalog()
-    found = [root / name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
+    stored = [name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
+    found = [root / folder for name in stored for folder in names_of(name)]
     return [*found, *(folder.resolve() for folder in found)]
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.lake.layout import MANIFEST, Batch
+from pipelines.renamed import table_now
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,9 @@ def _written(record: Record) -> list[Any]:
 def _apply(found: Manifest, entry: Mapping[str, Any]) -> None:
     for table, (size, n_rows, digest, *more) in entry.get("put", {}).items():
         left_out = tuple(LeftOut(*one) for one in (more[0] if more else ()))
-        found.records.setdefault(table, []).append(Record(size, n_rows, digest, left_out))
-    for table, digest in entry.get("done", {}).items():
+        found.records.setdefault(table_now(table), []).append(Record(size, n_rows, digest, left_out))
+    for name, digest in entry.get("done", {}).items():
+        table = table_now(name)
         records = found.records.get(table, [])
         places = [i for i, record in enumerate(records) if record.digest == digest]
         if places:

@@ -31,8 +31,9 @@ from pipelines.lake.layout import (
     table_file,
     table_files,
 )
-from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows
+from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
 from pipelines.paths import UnusablePath, local_path, utf8_path
+from pipelines.renamed import table_now, tables_now
 from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
@@ -280,11 +281,12 @@ class Lake:
         """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
 
         The views list the files of this moment, the marks first: what is committed later is in none of them, so no
-        query sees a batch in one table and not in another.
+        query sees a batch in one table and not in another. A table that is asked for by its old name is there under both.
         """
         batches = self.all_batches()
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
-        asked = list(tables)
+        listed = list(tables)
+        asked = tables_now(listed)
         marks = {MARK, *(mark_of(table) for table in asked)}
         order = (*marks, *(t for t in asked if t not in marks))
         files = {table: self.committed_files(table, batches) for table in (*order, *TOLD_BY)}
@@ -298,6 +300,9 @@ class Lake:
                 rows = trace_rows(files) if table == MARK else committed_rows(table, files[table])
                 only_here = "" if table == REJECTS or mark_of(table) != MARK else only
                 con.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}){only_here}")
+        for name in listed:
+            if name != (table := table_now(name)) and files[table]:
+                con.execute(f"CREATE OR REPLACE VIEW {name} AS {under_old_name(name)}")
 
     def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
         """An in-memory connection with views of the tables, as of now. The caller closes it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, RECORDING_MARK, REJECTS, mark_of
+from pipelines.renamed import old_columns, table_now
 from pipelines.sqltext import file_list
 
 
@@ -17,6 +18,7 @@ def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = No
     Files of an older version of a model may lack columns: they read as NULL until they are computed anew.
     """
     rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
+    rows = _with_new_columns(table, rows)
     mark = mark_of(table)
     if table == CAPTURE_MARK:  # a capture that was computed anew has several rows: the newest batch's counts
         newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
@@ -26,6 +28,23 @@ def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = No
     if table in (*KEYS, REJECTS):
         return rows
     return f"{rows} SEMI JOIN {mark_rows or mark} AS mark USING ({KEYS[mark]}, batch_id)"
+
+
+def _with_new_columns(table: str, rows: str) -> str:
+    """Rows whose columns have their names of today, also where files have the old ones."""
+    if not (columns := old_columns(table)):
+        return rows
+    both = ", ".join(f"NULL AS {name}" for pair in columns.items() for name in pair)
+    either = ", ".join(f"coalesce({new}, {old}) AS {new}" for old, new in columns.items())
+    shown = f"* EXCLUDE ({', '.join(columns)}) REPLACE ({either})"
+    return f"SELECT {shown} FROM ({rows} UNION ALL BY NAME SELECT {both} WHERE false)"
+
+
+def under_old_name(old: str) -> str:
+    """The SELECT of a view under a table's old name, over the table as it is called now, with its old columns too."""
+    table = table_now(old)
+    columns = (f", {new} AS {column}" for column, new in old_columns(table).items())
+    return f"SELECT *{''.join(columns)} FROM {table}"
 
 
 TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that tell which capture a trace is in

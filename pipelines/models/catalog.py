@@ -159,7 +159,7 @@ WALKED_SEGMENTS = Model(
     sql="",
     doc="One row: a segment of the critical path through the ranks of a capture, or why there is none.",
     columns=(),
-    dependencies=("capture_ranks", "clock_offsets", "collective_lanes", "collectives", "collective_ranks"),
+    dependencies=("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks"),
     checks=(),
     kind="python",
 )

@@ -26,6 +26,7 @@ from pipelines.lake.store import VERSION_KEY, Lake, Staged
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
+from pipelines.renamed import tables_now
 from pipelines.sqltext import file_list, quoted
 
 # 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
@@ -69,7 +70,7 @@ def materialize(
     `events` or what else is needed is missing or broken.
     """
     catalog = load_catalog()
-    asked = list(catalog.materialized if tables is None else tables)
+    asked = list(catalog.materialized) if tables is None else tables_now(tables)
     catalog.closure(asked)  # refuses names that are no tables
     asked = [table for table in catalog.materialized if table in set(asked)]
     done: list[Materialized] = []

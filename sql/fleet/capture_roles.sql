@@ -6,7 +6,7 @@ WITH told_roles AS (
 ),
 described AS (
     SELECT DISTINCT l.capture_id, l.group_name, l.group_ranks, l.group_description, l.rank
-    FROM collective_lanes AS l
+    FROM collective_groups AS l
     WHERE l.group_description IS NOT NULL
 ),
 read AS (

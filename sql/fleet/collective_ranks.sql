@@ -21,7 +21,7 @@ SELECT
     m.rank,  -- The rank.
     m.trace_id,  -- Its trace.
     m.event_id,  -- Its kernel's position in traceEvents.
-    m.lane,  -- The lane, in collective_lanes.
+    m.lane,  -- The lane, in collective_groups.
     m.step,  -- The rank's profiler step of the kernel's launch; NULL outside of steps.
     m.ts_ns,  -- Start on the rank's own clock, ns.
     m.dur_ns,  -- Duration, ns.

@@ -17,7 +17,7 @@ WITH ranked AS (
         k.kind, k.collective_name, k.bytes, k.group_size, l.group_name, l.refused
     FROM collective_ranks AS r
     JOIN collective_kernels AS k ON k.trace_id = r.trace_id AND k.event_id = r.event_id
-    JOIN collective_lanes AS l ON l.capture_id = r.capture_id AND l.lane = r.lane AND l.rank = r.rank
+    JOIN collective_groups AS l ON l.capture_id = r.capture_id AND l.lane = r.lane AND l.rank = r.rank
 ),
 gathered AS (
     SELECT
@@ -39,7 +39,7 @@ gathered AS (
 SELECT
     g.capture_id,  -- The capture.
     g.collective_id,  -- Number of the collective in the capture, in the order of lanes and then of time.
-    g.lane,  -- The lane, in collective_lanes.
+    g.lane,  -- The lane, in collective_groups.
     g.step,  -- Profiler step of its launch on the lane's reference rank; NULL outside of steps.
     g.kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce, gather, scatter or other.
     g.collective_name,  -- Name in the framework; NULL where the trace does not tell.

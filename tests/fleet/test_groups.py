@@ -98,7 +98,7 @@ def test_bandwidths(kind: str) -> None:
             f"{size} AS bytes, 8 AS group_size FROM collective_ranks"
         )
         con.execute(
-            "CREATE TABLE collective_lanes AS SELECT 'c' AS capture_id, 0 AS lane, rank, 0 AS reference_rank, "
+            "CREATE TABLE collective_groups AS SELECT 'c' AS capture_id, 0 AS lane, rank, 0 AS reference_rank, "
             "'0' AS group_name, NULL AS refused FROM collective_ranks"
         )
         row = con.execute(
@@ -118,14 +118,14 @@ def test_a_real_trace_with_metadata_as_two_ranks(shared: Path, tmp_path: Path) -
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(source))
     lake = Lake(tmp_path / "lake")
     ingest([tmp_path / "rank0.json", tmp_path / "rank1.json"], lake)
-    materialize(lake, ["collectives", "collective_lanes"])
-    with lake.connect(["collectives", "collective_lanes"]) as con:
+    materialize(lake, ["collectives", "collective_groups"])
+    with lake.connect(["collectives", "collective_groups"]) as con:
         rows = con.execute(
             "SELECT kind, bytes, transfer_ns, algorithm_gbps, bus_gbps, group_size, wait_ns, end_skew_ns FROM collectives "
             "ORDER BY collective_id"
         ).fetchall()
         lanes = con.execute(
-            "SELECT DISTINCT group_name, group_ranks, n_matched, refused FROM collective_lanes"
+            "SELECT DISTINCT group_name, group_ranks, n_matched, refused FROM collective_groups"
         ).fetchall()
     assert lanes == [("0", "[0, 1]", 21, None)]
     assert [row[0] for row in rows].count("allreduce") == 15 and [row[0] for row in rows].count("broadcast") == 6

@@ -16,7 +16,7 @@ from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.lake.world import run_killed, shown
 
 TABLES = [
-    *("captures", "capture_ranks", "capture_quality", "capture_roles", "collective_lanes", "collectives"),
+    *("captures", "capture_ranks", "capture_quality", "capture_roles", "collective_groups", "collectives"),
     *("collective_ranks", "clock_offsets", "straggler_ranks", "straggler_groups", "step_ranks"),
 ]
 

@@ -46,7 +46,7 @@ def test_lanes(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: 
     lane = reference(shared, name)
     rows = lakes[name].execute(
         "SELECT rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up_ns, contradiction_ns, refused "
-        "FROM collective_lanes ORDER BY rank"
+        "FROM collective_groups ORDER BY rank"
     )
     found = rows.fetchall()
     assert [row[0] for row in found] == [int(rank) for rank in lane["counts"]]

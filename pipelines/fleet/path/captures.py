@@ -122,7 +122,7 @@ def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instan
 def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
     """What the matching and the clocks say."""
     reasons = con.execute(
-        f"SELECT DISTINCT refused FROM collective_lanes WHERE capture_id = {quoted(capture_id)} AND refused IS NOT NULL "
+        f"SELECT DISTINCT refused FROM collective_groups WHERE capture_id = {quoted(capture_id)} AND refused IS NOT NULL "
         "UNION SELECT DISTINCT refused FROM clock_offsets "
         f"WHERE capture_id = {quoted(capture_id)} AND refused IS NOT NULL ORDER BY 1"
     ).fetchall()

@@ -20,7 +20,7 @@ from tests.fleet.path.make import joined, random_case
 
 pytestmark = pytest.mark.slow
 
-TABLES = ("capture_ranks", "clock_offsets", "collective_lanes", "collectives", "collective_ranks")
+TABLES = ("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks")
 # A process of its own, so that nothing else counts in its peak (VmHWM: ru_maxrss begins with what its parent held); small
 # groups, as ranks of real size would make them.
 _WALK = f"""

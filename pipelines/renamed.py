@@ -1,0 +1,52 @@
+"""Tables and columns that have a new name, as sql/rules/renamed.csv declares them.
+
+A lake keeps the folders, the logs and the columns that an older version wrote: a batch is read, and computed anew, in
+the folder that it has. Queries may use a table's old name for one release.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+RENAMED = Path(__file__).resolve().parents[1] / "sql" / "rules" / "renamed.csv"
+
+
+def table_now(name: str) -> str:
+    """What the table is called now; of a name that did not change the name itself."""
+    return _tables().get(name, name)
+
+
+def tables_now(names: Iterable[str]) -> list[str]:
+    """`table_now` of each name, each table once, in order."""
+    return list(dict.fromkeys(map(table_now, names)))
+
+
+def old_tables() -> dict[str, str]:
+    """By old name of a table its new one."""
+    return dict(_tables())
+
+
+def names_of(table: str) -> list[str]:
+    """The table's name and then its old ones, as the folders of a lake may be called."""
+    return [table, *(old for old, new in _tables().items() if new == table)]
+
+
+def old_columns(table: str) -> dict[str, str]:
+    """By old name of a column its new one; `table` by its new name."""
+    columns = ((old.split("."), new) for old, new in _declared() if "." in old)
+    return {old: new.split(".")[1] for (of, old), new in columns if of == table}
+
+
+@lru_cache
+def _tables() -> dict[str, str]:
+    return {old: new for old, new in _declared() if "." not in old}
+
+
+@lru_cache
+def _declared() -> tuple[tuple[str, str], ...]:
+    lines = RENAMED.read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    return tuple((row["old"], row["new"]) for row in rows)
