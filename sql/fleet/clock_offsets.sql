@@ -2,13 +2,13 @@
 -- How: median polish of the ends of matched collectives, put into the hard bounds of arrival before leaving (pipelines/fleet/clocks.py). Beside it, for ranks of one host, the difference of the shortest launch delays.
 -- check: unique(capture_id, rank)
 WITH devices AS (
-    SELECT trace_id, count(*) AS n_devices FROM launch_floors GROUP BY trace_id
+    SELECT trace_id, count(*) AS n_devices FROM min_launch_latency GROUP BY trace_id
 ),
 ranks AS (
     SELECT r.capture_id, r.rank, t.host, f.floor_ns, f.device
     FROM capture_ranks AS r
     JOIN traces AS t ON t.trace_id = r.trace_id
-    LEFT JOIN launch_floors AS f ON f.trace_id = r.trace_id
+    LEFT JOIN min_launch_latency AS f ON f.trace_id = r.trace_id
     LEFT JOIN devices AS d ON d.trace_id = r.trace_id
     WHERE r.left_out IS NULL AND coalesce(d.n_devices, 1) = 1
 ),
