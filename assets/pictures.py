@@ -22,7 +22,7 @@ _CAPTURE = "SELECT capture_id FROM captures WHERE NOT is_gone AND n_ranks > 1 OR
 
 def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
     """The pictures of a table from the published lake; none for most tables, or where there is nothing to draw."""
-    draw = {"span_utilization": _layers, "step_ranks": _rank_map}.get(table)
+    draw = {"span_utilization": _layers, "rank_steps": _rank_map}.get(table)
     if draw is None or not lake.exists:
         return {}
     with analyst(lake) as con:

@@ -23,7 +23,7 @@ _STYLE = "text{font:11px sans-serif;fill:#222}.title{font-size:14px;font-weight:
 def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()) -> str:
     """SVG with a row a rank and a column a step, coloured from 0 to the largest value; `marked` ranks are framed.
 
-    `cells` are rows of `step_ranks`. ValueError: an unknown metric, or no cell has it.
+    `cells` are rows of `rank_steps`. ValueError: an unknown metric, or no cell has it.
     """
     if metric not in METRICS:
         raise ValueError(f"no metric {metric!r}; there are: {', '.join(METRICS)}")

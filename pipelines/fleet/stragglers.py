@@ -9,7 +9,7 @@ import duckdb
 
 from pipelines.sqltext import quoted
 
-TABLES = ("captures", "capture_quality", "clock_offsets", "straggler_ranks", "straggler_groups", "step_ranks")
+TABLES = ("captures", "capture_quality", "clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps")
 Row = dict[str, Any]
 
 _RANKS = """
@@ -24,7 +24,7 @@ _GROUPS = """
 """
 _CELLS = """
     SELECT step, rank, step_ns, compute_ns, n_collectives, wait_ns, caused_wait_ns, marginal_ns, share_last
-    FROM step_ranks WHERE capture_id = {capture} ORDER BY step NULLS LAST, rank
+    FROM rank_steps WHERE capture_id = {capture} ORDER BY step NULLS LAST, rank
 """
 _QUALITY = 'SELECT "check", severity, n, detail FROM capture_quality WHERE capture_id = {capture} ORDER BY ALL'
 _WHOLE = """

@@ -23,7 +23,7 @@ TABLES = (
 )
 CAPTURE_TABLES = (
     *("captures", "capture_ranks", "capture_quality", "capture_paths", "capture_critical_path", "capture_losses"),
-    *("clock_offsets", "straggler_ranks", "straggler_groups", "step_ranks", "step_exposure"),
+    *("clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps", "step_exposure"),
 )
 
 _TRACES = """

@@ -17,7 +17,7 @@ from tests.lake.world import run_killed, shown
 
 TABLES = [
     *("captures", "capture_ranks", "capture_quality", "capture_roles", "collective_groups", "collectives"),
-    *("collective_ranks", "clock_offsets", "straggler_ranks", "straggler_groups", "step_ranks"),
+    *("collective_ranks", "clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps"),
 ]
 
 

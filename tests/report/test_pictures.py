@@ -22,11 +22,11 @@ def drawn(value: Any) -> list[str]:
 
 def test_a_capture_s_pictures(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
-    assert pictures(lake, "step_ranks") == {}
+    assert pictures(lake, "rank_steps") == {}
     capture = write_capture(CaptureSpec(ranks=2, steps=3), tmp_path / "in")
     ingest(capture.paths, lake)
-    materialize(lake, ["straggler_ranks", "step_ranks", "spans", "span_utilization"])
-    cells = drawn(pictures(lake, "step_ranks")["ranks by steps"])
+    materialize(lake, ["straggler_ranks", "rank_steps", "spans", "span_utilization"])
+    cells = drawn(pictures(lake, "rank_steps")["ranks by steps"])
     assert len(cells) == 2 * 3 and any(cell.startswith("rank 1, step 2:") for cell in cells)
     boxes = drawn(pictures(lake, "span_utilization")["layered utilisation"])
     assert any(box.startswith("step ProfilerStep#") for box in boxes)
