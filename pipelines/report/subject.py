@@ -22,7 +22,7 @@ TABLES = (
     *("memory_peaks", "memory_timeline", "collective_bandwidth_by_size", "collective_calls"),
 )
 CAPTURE_TABLES = (
-    *("captures", "capture_ranks", "capture_quality", "capture_paths", "capture_critical_path", "capture_losses"),
+    *("captures", "capture_ranks", "capture_quality", "capture_paths", "capture_critical_path", "gpu_time_by_cause"),
     *("clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps", "step_exposure"),
 )
 

@@ -1,5 +1,5 @@
 -- One row: what a cause took of a capture's GPU time, with its price where the job's is known.
--- How: capture_losses summed over ranks; all rows of a capture add up to its span times its GPUs, exactly. Recomputation is told apart by modules: where a rank's trace has none, its row is NULL and its time is in compute.
+-- How: gpu_time_by_cause summed over ranks; all rows of a capture add up to its span times its GPUs, exactly. Recomputation is told apart by modules: where a rank's trace has none, its row is NULL and its time is in compute.
 -- scope: lake
 WITH known AS (
     SELECT r.capture_id, min(coalesce(a.n_in_forward_module, 0)) AS n
@@ -11,15 +11,15 @@ WITH known AS (
 causes AS (
     SELECT
         capture_id, cause, sum(gpu_ns) AS gpu_ns, sum(hidden_ns) AS hidden_ns
-    FROM capture_losses
+    FROM gpu_time_by_cause
     GROUP BY capture_id, cause
     UNION ALL
     SELECT
         k.capture_id, 'recompute', CASE WHEN k.n > 0 THEN 0 END AS gpu_ns, CASE WHEN k.n > 0 THEN 0 END AS hidden_ns
     FROM known AS k
     WHERE
-        k.capture_id IN (SELECT x.capture_id FROM capture_losses AS x)
-        AND k.capture_id NOT IN (SELECT x.capture_id FROM capture_losses AS x WHERE x.cause = 'recompute')
+        k.capture_id IN (SELECT x.capture_id FROM gpu_time_by_cause AS x)
+        AND k.capture_id NOT IN (SELECT x.capture_id FROM gpu_time_by_cause AS x WHERE x.cause = 'recompute')
 )
 SELECT
     c.capture_id,  -- The capture.

@@ -23,7 +23,7 @@ COMM, GEMM, COPY = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm", "Memcpy Ht
 
 
 def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
-    """capture_losses, in us by cause, of one rank; `waits`: event_id of a kernel → us that it waits."""
+    """gpu_time_by_cause, in us by cause, of one rank; `waits`: event_id of a kernel → us that it waits."""
     con, trace_id = connect(trace)
     run_models(con, load_catalog(), ["merged_intervals", "kernels"])
     con.execute(
@@ -39,8 +39,8 @@ def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
             f"INSERT INTO collective_ranks VALUES ('cap', {event_id}, 0, '{trace_id}', {event_id}, {ts}, {dur}, {1000 * wait})"
         )
     have = frozenset(("capture_ranks", "collective_ranks", "merged_intervals", "kernels"))
-    run_models(con, load_catalog(), ["capture_losses"], have)
-    found = con.execute("SELECT cause, gpu_ns, hidden_ns FROM capture_losses").fetchall()
+    run_models(con, load_catalog(), ["gpu_time_by_cause"], have)
+    found = con.execute("SELECT cause, gpu_ns, hidden_ns FROM gpu_time_by_cause").fetchall()
     assert all(ns % 1000 == 0 for _, ns, _ in found)
     hidden = sum(ns for _, _, ns in found) // 1000
     return {**{cause: ns // 1000 for cause, ns, _ in found}, **({"hidden": hidden} if hidden else {})}
@@ -142,7 +142,7 @@ def test_real_captures_add_up_and_their_waiting_is_the_references(
     assert sum(ns for ns in costs.values() if ns is not None) == span
     assert costs["straggler_wait"] == pytest.approx(1000 * wait_us, abs=1000)
     assert costs["recompute"] is None
-    per_rank = con.execute("SELECT rank, sum(gpu_ns) FROM capture_losses GROUP BY rank").fetchall()
+    per_rank = con.execute("SELECT rank, sum(gpu_ns) FROM gpu_time_by_cause GROUP BY rank").fetchall()
     assert {ns for _, ns in per_rank} == {span // len(files)}
 
 
