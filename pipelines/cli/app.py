@@ -47,7 +47,7 @@ _COMMANDS = {
     "what-if": whatif.what_if,
     "capture-path": capture_path.capture_path,
     "stragglers": stragglers.stragglers,
-    "straggler-what-if": straggler.straggler_what_if,
+    "straggler-what-if": straggler.op_job,
     "report": report.report,
     "gantt": schedule.gantt,
     "flight-recorder": flight_recorder.flight_recorder,

@@ -17,7 +17,7 @@ _SCOPES = {"stage": "stages", "dp_rank": "dp ranks", "optype": "op types"}
 _SHOWN = 12
 
 
-def straggler_what_if(
+def op_job(
     file: Annotated[
         Path, typer.Argument(help="Op-level trace of a job (Parquet).", metavar="FILE.parquet", parser=local)
     ],

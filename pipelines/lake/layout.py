@@ -19,7 +19,7 @@ from pipelines.renamed import names_of, table_now
 MARK = "traces"
 RUN_MARK = "schedule_runs"
 JOB_MARK = "op_jobs"
-JOB_TABLES = (JOB_MARK, "straggler_what_if", "straggler_steps", "straggler_rank_scores")
+JOB_TABLES = (JOB_MARK, "op_job_what_if", "op_job_steps", "op_job_rank_scores")
 DUMP_MARK = "flight_recorder_dumps"
 DUMP_TABLES = (DUMP_MARK, "flight_recorder_entries", "flight_recorder_verdicts")
 RECORDING_MARK = "recordings"

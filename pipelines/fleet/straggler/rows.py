@@ -32,13 +32,13 @@ def job_row(found: WhatIf) -> Row:
 
 
 def part_rows(found: WhatIf) -> list[Row]:
-    """The job and its parts (table `straggler_what_if`)."""
+    """The job and its parts (table `op_job_what_if`)."""
     names = ("scope", "key", "slowdown", "explained", "explained_alone", "slowdown_stage_ideal")
     return [{name: getattr(part, name) for name in names} for part in found.parts]
 
 
 def step_rows(found: WhatIf) -> list[Row]:
-    """Every part in every step (table `straggler_steps`)."""
+    """Every part in every step (table `op_job_steps`)."""
     return [row for part in found.parts for row in _steps_of(found, part)]
 
 
@@ -60,7 +60,7 @@ def _steps_of(found: WhatIf, part: Part) -> list[Row]:
 
 
 def score_rows(found: WhatIf) -> list[Row]:
-    """The cells of the heat map (table `straggler_rank_scores`); none where the job was not taken apart."""
+    """The cells of the heat map (table `op_job_rank_scores`); none where the job was not taken apart."""
     if found.scores is None:
         return []
     worst = {rank for key in found.of("worst_ranks") for rank in key.split(",")}

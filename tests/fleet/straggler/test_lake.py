@@ -49,15 +49,15 @@ def test_a_job_comes_in_once_with_its_numbers(path: Path, tmp_path: Path) -> Non
     assert asked(lake, "SELECT job_id, job, dp, pp, tp, n_steps, n_ops, slowdown, gpu_seconds FROM op_jobs") == [
         (row.trace_id, "synthetic", 3, 2, 1, 2, found.job.n_ops, found.slowdown, found.gpu_seconds["total"])
     ]
-    rows = asked(lake, "SELECT scope, key, slowdown, explained FROM straggler_what_if")
+    rows = asked(lake, "SELECT scope, key, slowdown, explained FROM op_job_what_if")
     assert rows == [(part.scope, part.key, part.slowdown, part.explained) for part in found.parts]
-    assert asked(lake, "SELECT step, slowdown FROM straggler_steps WHERE scope = 'job' ORDER BY step") == list(
+    assert asked(lake, "SELECT step, slowdown FROM op_job_steps WHERE scope = 'job' ORDER BY step") == list(
         zip([3, 5], found.parts[0].by_step, strict=True)
     )
     assert found.scores is not None
-    scores = asked(lake, "SELECT score FROM straggler_rank_scores ORDER BY stage, dp_rank")
+    scores = asked(lake, "SELECT score FROM op_job_rank_scores ORDER BY stage, dp_rank")
     assert [score for (score,) in scores] == list(found.scores.flat)
-    assert asked(lake, "SELECT rank, stage, dp_rank FROM straggler_rank_scores WHERE is_worst") == [(3, 1, 0)]
+    assert asked(lake, "SELECT rank, stage, dp_rank FROM op_job_rank_scores WHERE is_worst") == [(3, 1, 0)]
 
 
 def test_a_job_without_its_mark_is_not_shown(path: Path, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_yaml_file_that_comes_later_brings_its_job(path: Path, tmp_path: Path)
     meta.write_text(text)
     (row,) = ingest([meta], lake, job="renamed").rows
     assert row.status == "ok"
-    assert asked(lake, "SELECT job FROM op_jobs UNION ALL SELECT DISTINCT job FROM straggler_what_if") == [
+    assert asked(lake, "SELECT job FROM op_jobs UNION ALL SELECT DISTINCT job FROM op_job_what_if") == [
         ("renamed",),
         ("renamed",),
     ]

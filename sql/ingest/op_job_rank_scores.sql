@@ -8,4 +8,4 @@ SELECT
     CAST(rank AS BIGINT) AS rank,  -- Global rank that was recorded for the two.
     CAST(score AS DOUBLE) AS score,  -- min(slowdown of the stage, slowdown of the dp rank).
     CAST(is_worst AS BOOLEAN) AS is_worst  -- Among the 3 % (at least one) with the highest scores.
-FROM _staged_straggler_rank_scores
+FROM _staged_op_job_rank_scores

@@ -3,11 +3,11 @@
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace, in op_jobs.
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
-    CAST(scope AS VARCHAR) AS scope,  -- What the part is, as in straggler_what_if.
+    CAST(scope AS VARCHAR) AS scope,  -- What the part is, as in op_job_what_if.
     CAST(key AS VARCHAR) AS key,  -- Which one; NULL for the job.
     CAST(step AS BIGINT) AS step,  -- Number of the step.
     CAST(recorded_ns AS BIGINT) AS recorded_ns,  -- The step as recorded, ns; NULL for parts of the job.
     CAST(step_ns AS BIGINT) AS step_ns,  -- The step with only this part as it was (of the job: everything), ns.
     CAST(ideal_ns AS BIGINT) AS ideal_ns,  -- The ideal step, ns.
     CAST(slowdown AS DOUBLE) AS slowdown  -- Their quotient.
-FROM _staged_straggler_steps
+FROM _staged_op_job_steps

@@ -11,4 +11,4 @@ SELECT
     CAST(explained AS DOUBLE) AS explained,  -- Share of the job's loss that is gone when only this part is ideal (M_S of last_stage, M_W of worst_ranks); may exceed 1 or be negative; NULL for other scopes.
     CAST(explained_alone AS DOUBLE) AS explained_alone,  -- Share of the job's loss that is there when only this part is as it was; NULL for other scopes.
     CAST(slowdown_stage_ideal AS DOUBLE) AS slowdown_stage_ideal  -- Like slowdown, with an ideal for each stage: a stage that is meant to be longer is then no straggler; NULL for last_stage and worst_ranks.
-FROM _staged_straggler_what_if
+FROM _staged_op_job_what_if
