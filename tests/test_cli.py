@@ -44,7 +44,7 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
     assert len(others) == 3 and answer["alternatives"] == []
     assert all(round(o["length_us"] + o["shorter_by_us"] - answer["length_us"], 3) == 0 for o in others)
     assert all(o["entered"] or o["left"] for o in others)
-    overlay = json.loads(tracelake("overlay", capture.ranks[0].path, "--out-dir", tmp_path, "--json").stdout)["path"]
+    overlay = json.loads(tracelake("overlay", capture.ranks[0].path, "--out", tmp_path, "--json").stdout)["path"]
     assert Path(overlay).name.startswith("overlaid_critical_path_")
     with (gzip.open if overlay.endswith(".gz") else open)(overlay) as drawn:
         kept = [event.get("args", {}) for event in json.load(drawn)["traceEvents"]]

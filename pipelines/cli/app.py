@@ -24,7 +24,7 @@ from pipelines.cli import (
     stragglers,
     whatif,
 )
-from pipelines.cli.commands import Command, Commands
+from pipelines.cli.commands import OLD_COMMANDS, Command, Commands
 
 app = typer.Typer(
     name="tracelake",
@@ -47,7 +47,7 @@ _COMMANDS = {
     "what-if": whatif.what_if,
     "capture-path": capture_path.capture_path,
     "stragglers": stragglers.stragglers,
-    "straggler-what-if": straggler.op_job,
+    "op-job": straggler.op_job,
     "report": report.report,
     "gantt": schedule.gantt,
     "flight-recorder": flight_recorder.flight_recorder,
@@ -63,6 +63,8 @@ _COMMANDS = {
 }
 for _name, _function in _COMMANDS.items():
     app.command(_name, cls=Command)(_function)
+for _old, _name in OLD_COMMANDS.items():
+    app.command(_old, cls=Command, hidden=True)(_COMMANDS[_name])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,14 @@ _SENTENCES = (
     ("duckdb", "InvalidInputException"),  # error() in the analysts' file: what it cannot tell
 )
 
+# What was called otherwise in the version before, and still works under that name without being listed.
+OLD_COMMANDS = {"straggler-what-if": "op-job"}
+OLD_OPTIONS = {
+    "overlay": {"--out-dir": "--out"},
+    "stragglers": {"--svg": "--out"},
+    "op-job": {"--svg": "--out"},
+}
+
 _USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, of which newer versions of typer have a copy of their own
 
 
@@ -57,6 +65,11 @@ class Commands(TyperGroup):
 class Command(TyperCommand):
     """One command. What is wrong with its input is told and leaves with 1."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse its words, of which options may have their old names."""
+        name = OLD_COMMANDS.get(self.name or "", self.name or "")
+        return super().parse_args(ctx, _with_new_options(args, OLD_OPTIONS.get(name, {})))
+
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
         _on_broken_pipe(signal.SIG_IGN)  # an exception instead, so that temporary folders go
@@ -70,6 +83,12 @@ class Command(TyperCommand):
             _die_of_broken_pipe()
         finally:
             _on_broken_pipe(signal.SIG_DFL)
+
+
+def _with_new_options(words: list[str], names: dict[str, str]) -> list[str]:
+    ends = words.index("--") if "--" in words else len(words)  # behind it are files, whatever they are called
+    parts = [word.partition("=") for word in words[:ends]]
+    return [names.get(option, option) + sign + value for option, sign, value in parts] + words[ends:]
 
 
 @contextmanager

@@ -386,7 +386,9 @@ def _most_of(events: list[dict[str, Any]], shown: int = 3) -> Text:
 
 def overlay(
     trace: TraceArgument,
-    out_dir: Annotated[Path, typer.Option(metavar="DIR", parser=local, help="Folder for the new trace.")] = Path("."),
+    out_dir: Annotated[
+        Path, typer.Option("--out", metavar="DIR", parser=local, help="Folder for the new trace.")
+    ] = Path("."),
     all_events: Annotated[bool, typer.Option(help="Keep all events and mark the critical ones.")] = False,
     all_edges: Annotated[
         bool, typer.Option(help="Draw every edge of the graph, not only those of the path; needs --all-events.")
@@ -402,7 +404,7 @@ def overlay(
 ) -> None:
     """Write a trace for Perfetto (ui.perfetto.dev) in which the critical path is a track of its own, with arrows.
 
-    Example: `tracelake overlay rank0.json.gz --out-dir /tmp`
+    Example: `tracelake overlay rank0.json.gz --out /tmp`
     """
     from pipelines.critical_path.answer import critical_path as compute
     from pipelines.critical_path.dependencies import NothingJoined

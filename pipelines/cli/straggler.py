@@ -1,4 +1,4 @@
-"""`tracelake straggler-what-if`: what a job's steps would take if nothing straggled."""
+"""`tracelake op-job`: what a job's steps would take if nothing straggled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def op_job(
         ),
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=local, help="Draw scores of stages by dp ranks as SVG.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", parser=local, help="Draw scores of stages by dp ranks as SVG."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -39,7 +40,7 @@ def op_job(
     A slowdown says what one part brings about while all else is ideal. Slowdowns are not additive, and the ideal of an op
     is that of all stages: one that is meant to be longer counts as straggling, unless its own stage is its ideal.
 
-    Example: `tracelake straggler-what-if trace-ST.parquet --svg heat.svg`
+    Example: `tracelake op-job trace-ST.parquet --out heat.svg`
     """
     from pipelines.fleet.straggler import JobRejected, read_job, what_if
     from pipelines.fleet.straggler.picture import heat_map

@@ -23,7 +23,9 @@ def stragglers(
     capture: Annotated[
         list[str], typer.Argument(help="A folder or the files of one capture, or the id of one in the lake.")
     ],
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", parser=local, help="Draw ranks by steps as SVG.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", parser=local, help="Draw ranks by steps as SVG.")
+    ] = None,
     metric: Annotated[
         str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")
     ] = "caused_wait",
@@ -40,7 +42,7 @@ def stragglers(
 
     The rank with the longest collectives is the victim, that with the shortest the culprit.
 
-    Example: `tracelake stragglers /fleet/job42/ --svg heat.svg`
+    Example: `tracelake stragglers /fleet/job42/ --out heat.svg`
     """
     from pipelines.fleet.heat import METRICS, heat_map
     from pipelines.fleet.path.answer import NoCapture, find_capture

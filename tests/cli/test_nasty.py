@@ -134,10 +134,10 @@ WHOLE = (
     ("what-if", "{file}", "--scale", "*red*=0.5", "--redraw", "{out}"),
     ("compare", "{id}", "{other}", "--limit", "0"),
     ("capture-path", "{capture}"),
-    ("stragglers", "{capture}", "--svg", "{out}/heat[red].svg"),
+    ("stragglers", "{capture}", "--out", "{out}/heat[red].svg"),
     ("report", "{capture}", "--out", "{out}/all[red].html"),
-    ("overlay", "{id}", "--out-dir", "{out}", "--all-events"),
-    ("overlay", "{file}", "--out-dir", "{out}/[red]"),
+    ("overlay", "{id}", "--out", "{out}", "--all-events"),
+    ("overlay", "{file}", "--out", "{out}/[red]"),
     ("regressions",),
     ("retention", "--keep-days", "1"),
     ("materialize", "kernels", "--force"),
@@ -197,7 +197,7 @@ WRONG = (
     ("sql", "SELECT {name}"),
     ("tables", "{name}"),
     ("materialize", "{name}"),
-    ("straggler-what-if", "{name}"),
+    ("op-job", "{name}"),
     ("flight-recorder", "{name}"),
     ("critical-path", "{id}", "--annotation", "{name}-"),
     ("critical-path", "{id}", "--set", "{name}=1"),
@@ -211,7 +211,7 @@ WRONG = (
 def test_errors_quote_what_was_given_as_text(world: dict[str, Any], name: str) -> None:
     for words in WRONG:
         given = [word.format(name=name, id=world["ids"][0], folder=world["folder"]) for word in words]
-        takes_lake = words[0] not in ("tables", "straggler-what-if", "flight-recorder")
+        takes_lake = words[0] not in ("tables", "op-job", "flight-recorder")
         result = CliRunner().invoke(app, given + (["--lake", str(world["lake"])] if takes_lake else []))
         told = result.stderr + result.stdout
         assert result.exit_code in (1, 2) and isinstance(result.exception, SystemExit), (words, told, result.exception)

@@ -68,13 +68,13 @@ OUTPUTS = (
     ("critical-path", "a.json", "--edges"),
     ("critical-path", "a.json", "--save"),
     ("critical-path", "a.json", "--execution-trace"),
-    ("overlay", "a.json", "--out-dir"),
+    ("overlay", "a.json", "--out"),
     ("report", "a.json", "--out"),
     ("gantt", "x", "--out"),
-    ("stragglers", "a.json", "--svg"),
+    ("stragglers", "a.json", "--out"),
     ("stragglers", "a.json", "--roles"),
-    ("straggler-what-if", "a.json", "--svg"),
-    ("straggler-what-if", "a.json", "--meta"),
+    ("op-job", "a.json", "--out"),
+    ("op-job", "a.json", "--meta"),
     ("what-if", "a.json", "--remove", "x", "--redraw"),
     ("what-if", "a.json", "--scenario"),
     ("demo", "a.json", "--folder"),
@@ -129,7 +129,7 @@ def test_answers_that_cannot_be_written_name_the_file() -> None:
     for words in (
         ("critical-path", "a.json", "--edges", "no/x"),
         ("critical-path", "a.json", "--save", "no/x"),
-        ("overlay", "a.json", "--out-dir", "a.json/x"),
+        ("overlay", "a.json", "--out", "a.json/x"),
     ):
         assert_refused(tracelake(*words), "a.json/x" if words[0] == "overlay" else "no")
 

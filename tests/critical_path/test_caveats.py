@@ -119,7 +119,7 @@ def test_a_trace_without_a_path_says_why(tmp_path: Path, events: list, annotatio
     path.write_text(json.dumps({"traceEvents": events}))
     for command in ("critical-path", "overlay"):
         done = tracelake(
-            command, path, "--annotation", annotation, *(["--out-dir", tmp_path] if command == "overlay" else [])
+            command, path, "--annotation", annotation, *(["--out", tmp_path] if command == "overlay" else [])
         )
         assert (done.returncode, done.stdout) == (1, "")
         assert reason in done.stderr and "Traceback" not in done.stderr
@@ -170,18 +170,18 @@ def test_values_are_read_as_people_write_them() -> None:
 def test_arrows_of_all_edges_need_all_events(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": [op("a", 0, 10)]}))
-    done = tracelake("overlay", path, "--all-edges", "--out-dir", tmp_path)
+    done = tracelake("overlay", path, "--all-edges", "--out", tmp_path)
     assert done.returncode == 1 and "--all-events" in done.stderr
-    assert tracelake("overlay", path, "--all-edges", "--all-events", "--out-dir", tmp_path).returncode == 0
+    assert tracelake("overlay", path, "--all-edges", "--all-events", "--out", tmp_path).returncode == 0
 
 
 def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:
     """An execution trace beside the trace serves the overlay, too; without one the command says what it needs."""
     trace = shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz"
-    done = tracelake("overlay", trace, "--dependencies", "data", "--out-dir", tmp_path, "--json")
+    done = tracelake("overlay", trace, "--dependencies", "data", "--out", tmp_path, "--json")
     assert done.returncode == 0 and Path(json.loads(done.stdout)["path"]).exists(), done.stderr
     lone = shared / "traces" / "critical_path" / "alexnet.json.gz"
-    done = tracelake("overlay", lone, "--dependencies", "data", "--out-dir", tmp_path)
+    done = tracelake("overlay", lone, "--dependencies", "data", "--out", tmp_path)
     assert done.returncode == 1 and "--execution-trace" in done.stderr
 
 

@@ -48,7 +48,7 @@ def test_what_is_planted_is_found(blocks: Blocks) -> None:
         return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
 
     planted = re.findall(r"rank (\d) waits +([\d.]+) us, comes last to (\d)", next(iter(said.values())))[:4]
-    found = {rank: (waits, last) for rank, waits, *_, last, _ in rows("--svg heat.svg")[:4]}
+    found = {rank: (waits, last) for rank, waits, *_, last, _ in rows("--out heat.svg")[:4]}
     for rank, us, last in planted:
         ms = float(us) / 1000
         shown = float(found[rank][0].split()[0])

@@ -32,7 +32,7 @@ def run(*words: object) -> Any:
 def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
     files = [p for p in (shared / "traces" / "ranks" / name).glob("*.json.gz") if "execution" not in p.name]
     picture = tmp_path / "heat.svg"
-    found = run(*files, "--svg", picture)
+    found = run(*files, "--out", picture)
     whole = json.loads((shared / "golden" / "fleet" / f"collectives_{name}.json").read_text())
     (lane,) = whole["lanes"]
     ranks = {row["rank"]: row for row in found["ranks"]}

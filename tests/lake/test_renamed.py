@@ -33,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     lake = Lake(folder / "lake")
     (folder / "job").mkdir()
-    write_job(folder / "job", Shape(pp=2, dp=2, steps=(1, 2), batches=1), lambda key: (1 + key[1]) * UNIT)
+    write_job(folder / "job", Shape(pp=2, dp=3, steps=(1,), batches=2), lambda key: (1 + 20 * key[1]) * UNIT)
     spec = CaptureSpec(ranks=2, steps=2, straggler=1, seed=3)
     ingest([*write_capture(spec, folder / "in").paths, folder / "job"], lake)
     materialize(lake, [*NEW, *COLUMNS])

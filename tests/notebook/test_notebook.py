@@ -223,7 +223,7 @@ def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, 
     drawn = analysis.overlay_critical_path_analysis(0, restored, str(tmp_path / "ours"), **options)
     flags = ("--all-events", "--all-edges") if options else ()
     window = ("--annotation", "ProfilerStep", "--instance", "1:2")
-    theirs = printed("overlay", capture.ranks[0].path, "--out-dir", tmp_path / "theirs", *window, *flags)["path"]
+    theirs = printed("overlay", capture.ranks[0].path, "--out", tmp_path / "theirs", *window, *flags)["path"]
     assert Path(drawn).name == Path(theirs).name == f"overlaid_critical_path_{capture.ranks[0].path.name}"
     assert events_of(drawn) == events_of(theirs)
     with pytest.raises(ValueError, match="not of rank 1"):

@@ -1,4 +1,4 @@
-"""`tracelake straggler-what-if`, on a simulated job and on the published one."""
+"""`tracelake op-job`, on a simulated job and on the published one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fleet.straggler.make import UNIT, B, F, Shape, write_job
 
 
 def run(*words: str | Path) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["straggler-what-if", *map(str, words)])
+    result = CliRunner().invoke(app, ["op-job", *map(str, words)])
     return result.exit_code, result.output
 
 
@@ -32,7 +32,7 @@ def test_tables_and_picture(tmp_path: Path) -> None:
         return (64 if key[1] == 1 else 32) * UNIT if key[0] in (F, B) else UNIT
 
     path = write_job(tmp_path, Shape(2, 2, (1,), 2), own)
-    status, text = run(path, "--svg", tmp_path / "heat.svg")
+    status, text = run(path, "--out", tmp_path / "heat.svg")
     assert status == 0
     assert "last stage (1): ideal alone" in text and "residual" in text
     assert (tmp_path / "heat.svg").read_text().startswith("<svg")
@@ -42,7 +42,7 @@ def test_a_job_without_stragglers_has_no_picture(tmp_path: Path) -> None:
     path = write_job(tmp_path, Shape(2, 2, (1,), 2), lambda key: 8 * UNIT)
     status, text = run(path)
     assert status == 0 and "Too little to say" in text
-    status, text = run(path, "--svg", tmp_path / "heat.svg")
+    status, text = run(path, "--out", tmp_path / "heat.svg")
     assert status == 1 and "no scores" in text and not (tmp_path / "heat.svg").exists()
 
 
