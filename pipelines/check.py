@@ -202,10 +202,10 @@ def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[s
     keys = manifest.read_keys(lake.root, batch)
     paths = _paths(lake, mark, batch) or keys or {}
     files = ", ".join(f"{fault.table} ({fault.why})" for fault in faults)
-    way_out = "ingest it again" if mark == MARK else "ingest its folder again"
+    hint = "ingest it again" if mark == MARK else "ingest its folder again"
     rows = [
         (path or f"({KEYS[mark]} {key})", f"{KEYS[mark]} {key}: `tracelake check --repair` took its batch "
-        f"{batch.batch_id} out, broken: {files}; {way_out}")
+        f"{batch.batch_id} out, broken: {files}; {hint}")
         for key, path in paths.items()
     ]  # fmt: skip
     _reject(lake, rows or [(str(faults[0].path), f"batch {batch.batch_id} was taken out, broken: {files}")])

@@ -155,8 +155,8 @@ def ingest(
                 rows.append(batch.add(files.popleft(), on_bytes))
                 if on_file:
                     on_file(rows[-1])
-            beaten = batch.commit()
-            report.rows.extend(replace(r, status="known") if r.trace_id in beaten else r for r in rows)
+            already_committed = batch.commit()
+            report.rows.extend(replace(r, status="known") if r.trace_id in already_committed else r for r in rows)
     if runs:
         found = ingest_runs(runs, lake)
         rows = [
@@ -299,16 +299,16 @@ class _OpenBatch:
             self.lake.put_all(self.batch, staged)
         with self.lake.commit_lock():
             mine = {path.stem for path in self.parts}
-            beaten = mine & set(self.lake.known_traces())
-            self.rows.execute(f"DELETE FROM _staged_traces WHERE trace_id IN {row(['', *beaten])}")
+            already_committed = mine & set(self.lake.known_traces())
+            self.rows.execute(f"DELETE FROM _staged_traces WHERE trace_id IN {row(['', *already_committed])}")
             self._tell_superseded()
             self._commit_rejects()
-            if mine - beaten:
+            if mine - already_committed:
                 rows = self.rows.execute("SELECT trace_id, path FROM _staged_traces").fetchall()
                 self.lake.put(MARK, self.batch, self._staged(MARK), len(rows), dict(rows))
-        if mine and mine == beaten:
+        if mine and mine == already_committed:
             self.lake.take_away(self.batch, ["events", "findings"])
-        return beaten
+        return already_committed
 
     def _tell_superseded(self) -> None:
         """A row of `rejects` for each trace that was cut off and that a better one takes the place of from now on."""

@@ -24,8 +24,8 @@ def local_path(given: str | Path) -> Path:
     # A Path that was given as ./s3:/x looks the same.
     if found is None or (isinstance(given, Path) and Path(f"{found[1]}:").exists()):
         return Path(given)
-    way_out = "write the path alone" if found[1].lower() == "file" else "copy or mount it, and give the path here"
-    raise UnusablePath(f"{given}: {found[1]}:// is not supported, only paths of this machine; {way_out}")
+    hint = "write the path alone" if found[1].lower() == "file" else "copy or mount it, and give the path here"
+    raise UnusablePath(f"{given}: {found[1]}:// is not supported, only paths of this machine; {hint}")
 
 
 def path_text(path: str | Path) -> str:

@@ -67,8 +67,13 @@ def ingest_recordings(folders: Iterable[Path], lake: Lake) -> list[RecordingRow]
         known = _known(lake)
         rows = [_add(con, catalog, folder, batch, known) for folder in folders]
         if any(row.status in ("ok", "partial") for row in rows):
-            beaten = commit_tables(con, lake, batch, RECORDING_TABLES, settled=lambda: _complete(_known(lake)))
-            rows = [RecordingRow(r.folder, "known", r.recording_id) if r.recording_id in beaten else r for r in rows]
+            already_committed = commit_tables(
+                con, lake, batch, RECORDING_TABLES, settled=lambda: _complete(_known(lake))
+            )
+            rows = [
+                RecordingRow(r.folder, "known", r.recording_id) if r.recording_id in already_committed else r
+                for r in rows
+            ]
     return rows
 
 

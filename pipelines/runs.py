@@ -66,8 +66,8 @@ def ingest_runs(folders: Iterable[Path], lake: Lake) -> list[RunRow]:
         con.execute("CREATE SCHEMA one")
         rows = [_add(con, catalog, Path(folder), batch) for folder in folders]
         if any(run.status == "ok" for run in rows):
-            beaten = commit_tables(con, lake, batch, RUN_TABLES, lambda: _forget_known_plans(con, lake))
-            rows = [RunRow(r.folder, "known", r.run_id) if r.run_id in beaten else r for r in rows]
+            already_committed = commit_tables(con, lake, batch, RUN_TABLES, lambda: _forget_known_plans(con, lake))
+            rows = [RunRow(r.folder, "known", r.run_id) if r.run_id in already_committed else r for r in rows]
     return rows
 
 

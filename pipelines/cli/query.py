@@ -62,7 +62,7 @@ def sql(
     import duckdb
 
     from pipelines.lake.failures import caveats
-    from pipelines.lake.locked import WAY_OUT, LimitReached, Limits, LockedLake, QueryRefused, refuse_but_reading
+    from pipelines.lake.locked import HINT, LimitReached, Limits, LockedLake, QueryRefused, refuse_but_reading
 
     if format is Format.parquet and sys.stdout.isatty():
         raise fail(
@@ -79,12 +79,12 @@ def sql(
                 if answer is not None:
                     _give(answer, format, limit, for_spreadsheet)
     except QueryRefused as error:
-        raise fail(str(error), WAY_OUT) from None
+        raise fail(str(error), HINT) from None
     except (LimitReached, ValueError) as error:
         raise fail(str(error)) from None
     except duckdb.Error as error:
-        way_out = "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."
-        raise fail(str(error), way_out, lines=True) from None
+        hint = "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."
+        raise fail(str(error), hint, lines=True) from None
 
 
 def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:

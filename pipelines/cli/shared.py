@@ -85,7 +85,7 @@ out = make_console(width=None if sys.stdout is not None and sys.stdout.isatty() 
 err = make_console(stderr=True)
 
 
-def fail(message: str, way_out: str = "", *, lines: bool = False) -> typer.Exit:
+def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
     """Print an error with its way out to stderr; raise what this returns to leave with status 1.
 
     `lines`: newlines in the message are ours, or DuckDB's.
@@ -94,8 +94,8 @@ def fail(message: str, way_out: str = "", *, lines: bool = False) -> typer.Exit:
     err.print(styled("[bold red]error:[/] {}", first), soft_wrap=True)
     for text in more:
         err.print(text, soft_wrap=True)
-    if way_out:
-        err.print(styled("[dim]{}[/]", way_out), soft_wrap=True)
+    if hint:
+        err.print(styled("[dim]{}[/]", hint), soft_wrap=True)
     return typer.Exit(1)
 
 

@@ -60,8 +60,8 @@ def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = 
         for folder, files in folders.items():
             rows += _add(con, folder, files, batch, known, job)
         if any(row.status == "ok" for row in rows):
-            beaten = commit_tables(con, lake, batch, DUMP_TABLES)
-            rows = [SetRow(row.path, "known", row.set_id) if row.set_id in beaten else row for row in rows]
+            already_committed = commit_tables(con, lake, batch, DUMP_TABLES)
+            rows = [SetRow(row.path, "known", row.set_id) if row.set_id in already_committed else row for row in rows]
     return rows
 
 

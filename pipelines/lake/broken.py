@@ -17,7 +17,7 @@ from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, table_file, 
 from pipelines.renamed import names_of, table_now
 from pipelines.sqltext import quoted
 
-WAY_OUT = (
+HINT = (
     "`tracelake check` tells all that is broken and `tracelake check --repair` mends it; --without-broken, or "
     "TRACELAKE_WITHOUT_BROKEN=1, answers without it"
 )
@@ -47,7 +47,7 @@ class BrokenFiles(Exception):
 def told(broken: Sequence[Broken]) -> str:
     """A sentence that names the files, a few of many, and the way out."""
     more = f"; and {len(broken) - 3} more files" if len(broken) > 3 else ""
-    return f"{'; '.join(str(one) for one in broken[:3])}{more}. {WAY_OUT}"
+    return f"{'; '.join(str(one) for one in broken[:3])}{more}. {HINT}"
 
 
 def find_broken(root: Path, tables: Set[str] | None = None) -> list[Broken]:

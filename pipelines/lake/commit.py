@@ -35,14 +35,14 @@ def commit_tables(
     try:
         with lake.commit_lock():
             mine = {found for (found,) in con.execute(f"SELECT {key} FROM {mark}").fetchall()}
-            beaten = mine & set(settled() if settled else lake.known(mark))
+            already_committed = mine & set(settled() if settled else lake.known(mark))
             for table in tables:
-                con.execute(f"DELETE FROM {table} WHERE {key} IN {row(['', *beaten])}")
+                con.execute(f"DELETE FROM {table} WHERE {key} IN {row(['', *already_committed])}")
             before_put()
-            if mine - beaten:
+            if mine - already_committed:
                 staged = {table: _written(con, table, folder) for table in (*others, mark)}
-                lake.put_all(batch, staged, dict.fromkeys(map(str, mine - beaten)))
-        return beaten
+                lake.put_all(batch, staged, dict.fromkeys(map(str, mine - already_committed)))
+        return already_committed
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -212,12 +212,12 @@ def _nothing(catalog: Catalog, table: str) -> str:
 
 def _is_at_home(root: Path) -> str:
     """The condition that the file is opened where it was made: a copy of it must not answer from the original's files."""
-    way_out = (
+    hint = (
         f"this file was made as {root / ANALYST}, whose files it would read, and it is elsewhere now: open that one, or "
         "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which makes it the lake's own"
     )
     there = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
-    return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(way_out)}) END)"
+    return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(hint)}) END)"
 
 
 def _comment(con: duckdb.DuckDBPyConnection, model: Model, kind: str) -> None:

@@ -30,7 +30,7 @@ from pipelines.sqltext import file_list, quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WAY_OUT = "--allow-files lets a query read and write files and change settings."
+HINT = "--allow-files lets a query read and write files and change settings."
 # Table functions that read nothing but their arguments and the catalog. Not `query`: it runs a text as a query.
 _HARMLESS = frozenset(
     [

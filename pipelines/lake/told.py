@@ -49,15 +49,15 @@ def _rows(path: Path, reader: csv.DictReader, columns: Sequence[str], needed: Se
 
 
 def _check_header(path: Path, header: list[str], columns: Sequence[str], needed: Sequence[str]) -> None:
-    way_out = f"write a header of `{','.join(needed)}`"
+    hint = f"write a header of `{','.join(needed)}`"
     if more := [name for name in columns if name not in needed]:
-        way_out += f" and, where needed, `{','.join(more)}`"
+        hint += f" and, where needed, `{','.join(more)}`"
     if missing := [name for name in needed if name not in header]:
-        raise WrongTable(f"{path}:1: no column {missing[0]!r}; {way_out}")
+        raise WrongTable(f"{path}:1: no column {missing[0]!r}; {hint}")
     if unknown := [name for name in header if name not in columns]:
-        raise WrongTable(f"{path}:1: a column {unknown[0]!r} has no meaning here; {way_out}")
+        raise WrongTable(f"{path}:1: a column {unknown[0]!r} has no meaning here; {hint}")
     if len(set(header)) < len(header):
-        raise WrongTable(f"{path}:1: a column stands there twice; {way_out}")
+        raise WrongTable(f"{path}:1: a column stands there twice; {hint}")
 
 
 def content_of(path: Path) -> bytes:

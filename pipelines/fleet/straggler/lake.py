@@ -70,8 +70,8 @@ def ingest_jobs(paths: Iterable[Path], lake: Lake, name: str | None = None) -> l
         known = set(lake.known(JOB_MARK))
         rows = [_add(con, path, batch, known, name) for path in paths]
         if any(row.status == "ok" for row in rows):
-            beaten = commit_tables(con, lake, batch, JOB_TABLES)
-            rows = [JobRow(row.path, "known", row.job_id) if row.job_id in beaten else row for row in rows]
+            already_committed = commit_tables(con, lake, batch, JOB_TABLES)
+            rows = [JobRow(row.path, "known", row.job_id) if row.job_id in already_committed else row for row in rows]
     return rows
 
 
