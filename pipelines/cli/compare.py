@@ -110,7 +110,9 @@ def _compute(con: Any, trace_id: str) -> None:
 
     request_windows(con, [WindowRequest(trace_id)])
     run_models(con, load_catalog(), _TABLES)
-    con.execute("CREATE TABLE capture_ranks (capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out VARCHAR)")
+    con.execute(
+        "CREATE TABLE capture_ranks (capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out_reason VARCHAR)"
+    )
 
 
 _CHANGES = ("added", "deleted", "increased", "decreased", "unchanged")

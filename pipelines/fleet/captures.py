@@ -38,11 +38,11 @@ class RankTrace:
 
 @dataclass(frozen=True)
 class Member:
-    """A trace of a capture; `left_out` says why it takes no part (None: it is the rank's)."""
+    """A trace of a capture; `left_out_reason` says why it takes no part (None: it is the rank's)."""
 
     trace: RankTrace
     rank: int | None
-    left_out: str | None = None
+    left_out_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Capture:
     @property
     def ranks(self) -> list[Member]:
         """The traces that take part, one a rank, by rank."""
-        return sorted((m for m in self.members if m.left_out is None), key=lambda m: m.rank or 0)
+        return sorted((m for m in self.members if m.left_out_reason is None), key=lambda m: m.rank or 0)
 
     @property
     def content(self) -> str:
         """A hash over its traces and the parts they take: it changes when what is computed of them may."""
-        parts = [f"{m.trace.trace_id}:{m.rank}:{m.left_out}" for m in self.members]
+        parts = [f"{m.trace.trace_id}:{m.rank}:{m.left_out_reason}" for m in self.members]
         parts += [f"{r.rank}:{r.role}:{r.group}" for r in self.roles]
         return hashlib.sha256(";".join(sorted(parts)).encode()).hexdigest()[:16]
 
@@ -204,10 +204,10 @@ _MEANINGS = {
 def _findings(members: list[Member], world_size: int | None, traces: Sequence[RankTrace]) -> list[Finding]:
     found = []
     for reason, (severity, meaning) in _MEANINGS.items():
-        paths = [m.trace.path for m in members if m.left_out == reason]
+        paths = [m.trace.path for m in members if m.left_out_reason == reason]
         if paths:
             found.append(Finding(reason, severity, len(paths), f"{meaning}: {_some(paths)}"))
-    present = {m.rank for m in members if m.left_out is None and world_size and 0 <= (m.rank or 0) < world_size}
+    present = {m.rank for m in members if m.left_out_reason is None and world_size and 0 <= (m.rank or 0) < world_size}
     if world_size is not None and len(present) < world_size:
         first = [str(rank) for rank in islice((r for r in range(world_size) if r not in present), _SHOWN)]
         n = world_size - len(present)  # not counted one by one: a file may say any size

@@ -78,7 +78,7 @@ def _traces(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str) -> list
     """The traces of a side: of a capture those of the asked ranks."""
     members = con.execute(
         "SELECT capture_id, rank, trace_id FROM capture_ranks "
-        f"WHERE left_out IS NULL AND starts_with(capture_id, {quoted(name)}) ORDER BY rank, trace_id"
+        f"WHERE left_out_reason IS NULL AND starts_with(capture_id, {quoted(name)}) ORDER BY rank, trace_id"
     ).fetchall()
     captures = {capture for capture, _, _ in members}
     traces = con.execute(f"SELECT trace_id FROM traces WHERE starts_with(trace_id, {quoted(name)})").fetchall()

@@ -106,7 +106,7 @@ def _create(con: duckdb.DuckDBPyConnection, table: str, columns: dict[str, str],
 
 
 def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
-    query = "SELECT capture_id, rank FROM _staged_capture_ranks WHERE left_out IS NULL ORDER BY capture_id, rank"
+    query = "SELECT capture_id, rank FROM _staged_capture_ranks WHERE left_out_reason IS NULL ORDER BY capture_id, rank"
     found: dict[str, list[int]] = {}
     for capture_id, rank in con.execute(query).fetchall():
         found.setdefault(capture_id, []).append(rank)
@@ -117,7 +117,7 @@ def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
     columns = con.execute(
         "SELECT m.capture_id, m.rank, k.trace_id, k.event_id, k.kind, k.waits_for_all, k.device, k.stream, k.ts_ns, "
         "k.end_ns, k.step, k.group_name, k.group_ranks, k.group_description, k.seq "
-        "FROM _staged_capture_ranks AS m JOIN collective_kernels AS k USING (trace_id) WHERE m.left_out IS NULL "
+        "FROM _staged_capture_ranks AS m JOIN collective_kernels AS k USING (trace_id) WHERE m.left_out_reason IS NULL "
         "ORDER BY m.capture_id, m.rank, k.ts_ns, k.event_id"
     )
     found: dict[str, dict[int, Kernels]] = {}

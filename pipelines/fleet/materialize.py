@@ -197,7 +197,7 @@ def _state(
     same = {
         name: known[name].content
         for name, capture in captures.items()
-        if before.get(name) == {(m.trace.trace_id, m.rank, m.left_out) for m in capture.members}
+        if before.get(name) == {(m.trace.trace_id, m.rank, m.left_out_reason) for m in capture.members}
     }
     return captures, known, _changed(captures, known, same)
 
@@ -207,7 +207,7 @@ def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]
     found: dict[str, set] = {}
     with lake.connect([CAPTURE_RANKS]) as con:
         if con.execute("SELECT 1 FROM duckdb_views() WHERE view_name = ?", [CAPTURE_RANKS]).fetchall():
-            query = f"SELECT capture_id, trace_id, rank, left_out FROM {CAPTURE_RANKS}"
+            query = f"SELECT capture_id, trace_id, rank, left_out_reason FROM {CAPTURE_RANKS}"
             for capture_id, *part in con.execute(query).fetchall():
                 found.setdefault(capture_id, set()).add(tuple(part))
     return found

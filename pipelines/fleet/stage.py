@@ -16,7 +16,7 @@ from pipelines.sqltext import row
 _STAGED = {
     "_staged_captures": "capture_id VARCHAR, job VARCHAR, n_ranks BIGINT, world_size BIGINT, started_at TIMESTAMP, "
     "first_ts_ns BIGINT, last_ts_ns BIGINT, n_traces BIGINT, content VARCHAR, is_gone BOOLEAN",
-    "_staged_capture_ranks": "capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out VARCHAR, batch_id VARCHAR",
+    "_staged_capture_ranks": "capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out_reason VARCHAR, batch_id VARCHAR",
     "_staged_capture_roles": "capture_id VARCHAR, rank BIGINT, role VARCHAR, group_name VARCHAR",
     "_staged_capture_quality": 'capture_id VARCHAR, "check" VARCHAR, severity VARCHAR, n BIGINT, detail VARCHAR',
 }
@@ -58,7 +58,9 @@ def stage_captures(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture], 
         con.execute(f"CREATE OR REPLACE TABLE {table} ({columns})")
     found = list(captures)
     _insert(con, "_staged_captures", [*map(_capture, found), *(_gone(capture_id) for capture_id in gone)])
-    ranks = [(c.capture_id, m.rank, m.trace.trace_id, m.left_out, m.trace.batch_id) for c in found for m in c.members]
+    ranks = [
+        (c.capture_id, m.rank, m.trace.trace_id, m.left_out_reason, m.trace.batch_id) for c in found for m in c.members
+    ]
     _insert(con, "_staged_capture_ranks", [row(values) for values in ranks])
     roles = [(c.capture_id, r.rank, r.role, r.group) for c in found for r in c.roles]
     _insert(con, "_staged_capture_roles", [row(values) for values in roles])

@@ -97,7 +97,7 @@ def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None) -> 
     members = f"JOIN capture_ranks AS r USING (trace_id) WHERE r.capture_id = {quoted(capture)}"
     order = "ORDER BY t.rank NULLS LAST, t.path"
     # Traces without ranks take no part in a capture, but each of them can still be shown.
-    traces = rows_of(con, f"{_TRACES} {members} AND r.left_out IS NULL {order}") or rows_of(
+    traces = rows_of(con, f"{_TRACES} {members} AND r.left_out_reason IS NULL {order}") or rows_of(
         con, f"{_TRACES} {members} {order}"
     )
     straggler = con.execute(

@@ -5,7 +5,7 @@ WITH known AS (
     SELECT r.capture_id, min(coalesce(a.n_in_forward_module, 0)) AS n
     FROM capture_ranks AS r
     LEFT JOIN span_attribution AS a ON a.trace_id = r.trace_id
-    WHERE r.left_out IS NULL
+    WHERE r.left_out_reason IS NULL
     GROUP BY r.capture_id
 ),
 causes AS (

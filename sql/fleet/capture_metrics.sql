@@ -2,7 +2,7 @@
 -- How: summaries of the ranks side by side, long. Of a capture, times are a mean over its ranks and their steps, so captures of other lengths compare; the step is the median of the steps' slowest ranks.
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
-    SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out IS NULL
+    SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL
 ),
 rank_steps AS (
     SELECT r.capture_id, r.rank, s.step, s.dur_ns

@@ -10,7 +10,7 @@ ranks AS (
     JOIN traces AS t ON t.trace_id = r.trace_id
     LEFT JOIN min_launch_latency AS f ON f.trace_id = r.trace_id
     LEFT JOIN devices AS d ON d.trace_id = r.trace_id
-    WHERE r.left_out IS NULL AND coalesce(d.n_devices, 1) = 1
+    WHERE r.left_out_reason IS NULL AND coalesce(d.n_devices, 1) = 1
 ),
 hosts AS (
     SELECT

@@ -5,7 +5,7 @@ WITH ranks AS (
     SELECT r.capture_id, r.rank, r.trace_id, t.first_ts_ns, t.last_ts_ns
     FROM capture_ranks AS r
     JOIN traces AS t ON t.trace_id = r.trace_id
-    WHERE r.left_out IS NULL AND t.last_ts_ns > t.first_ts_ns
+    WHERE r.left_out_reason IS NULL AND t.last_ts_ns > t.first_ts_ns
 ),
 spans AS (
     SELECT capture_id, max(last_ts_ns - first_ts_ns) AS span_ns FROM ranks GROUP BY capture_id

@@ -14,7 +14,7 @@ windows AS (
     JOIN lengths AS l ON l.trace_id = w.trace_id AND l.window_id = w.window_id
     LEFT JOIN capture_ranks AS r ON r.trace_id = t.trace_id AND r.capture_id = t.capture_id
     LEFT JOIN stepped AS s ON s.trace_id = w.trace_id
-    WHERE (w.annotation <> '' OR s.trace_id IS NULL) AND coalesce(r.left_out, 'no_rank') = 'no_rank'
+    WHERE (w.annotation <> '' OR s.trace_id IS NULL) AND coalesce(r.left_out_reason, 'no_rank') = 'no_rank'
 ),
 per_capture AS (
     SELECT capture_id, count(*) AS n_windows, count(DISTINCT trace_id) AS n_ranks, sum(duration_ns) AS duration_ns

@@ -17,7 +17,7 @@ times AS (
         r.capture_id, t.step, r.rank, max(t.dur_ns) AS step_ns, sum(t.busy_ns) AS busy_ns, sum(t.compute_ns) AS compute_ns
     FROM capture_ranks AS r
     JOIN step_times AS t ON t.trace_id = r.trace_id
-    WHERE r.left_out IS NULL
+    WHERE r.left_out_reason IS NULL
     GROUP BY r.capture_id, t.step, r.rank
 )
 SELECT

@@ -5,7 +5,7 @@ WITH ranks AS (
     SELECT r.capture_id, r.rank, t.device_name, t.status, t.ingested_at
     FROM capture_ranks AS r
     JOIN traces AS t ON t.trace_id = r.trace_id
-    WHERE r.left_out IS NULL
+    WHERE r.left_out_reason IS NULL
 ),
 good AS (
     SELECT

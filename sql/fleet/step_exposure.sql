@@ -2,7 +2,7 @@
 -- How: a sweep over the communication launched in the step on each device. A matched collective would take the shortest duration of all ranks from its start on; what it takes beyond that is waiting, which is neither work nor communication.
 -- check: unique(capture_id, step, rank)
 WITH ranks AS (
-    SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out IS NULL
+    SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL
 ),
 matched AS (
     SELECT r.capture_id, r.trace_id, r.event_id, r.wait_ns

@@ -18,7 +18,7 @@ def kinds(capture: Capture) -> list[tuple[str, int]]:
 
 
 def members(capture: Capture) -> dict[str, str | None]:
-    return {member.trace.trace_id: member.left_out for member in capture.members}
+    return {member.trace.trace_id: member.left_out_reason for member in capture.members}
 
 
 def test_the_ranks_of_a_folder_are_one_capture_whatever_their_clocks_show() -> None:

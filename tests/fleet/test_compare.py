@@ -51,7 +51,9 @@ def world(*traces: list[dict] | Path) -> tuple[duckdb.DuckDBPyConnection, list[s
             con.execute(f"CREATE TABLE IF NOT EXISTS {table} AS FROM given LIMIT 0; INSERT INTO {table} FROM given")
             con.unregister("given")
         ids.append(trace_id)
-    con.execute("CREATE TABLE capture_ranks (capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out VARCHAR)")
+    con.execute(
+        "CREATE TABLE capture_ranks (capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out_reason VARCHAR)"
+    )
     for rank, trace_id in enumerate(ids):
         con.execute(f"INSERT INTO capture_ranks VALUES ('cap', {rank}, '{trace_id}', NULL)")
     return con, ids

@@ -27,7 +27,7 @@ def losses(trace: list[dict], waits: dict[int, int]) -> dict[str, int]:
     con, trace_id = connect(trace)
     run_models(con, load_catalog(), ["merged_intervals", "kernels"])
     con.execute(
-        f"CREATE TABLE capture_ranks AS SELECT 'cap' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, NULL AS left_out"
+        f"CREATE TABLE capture_ranks AS SELECT 'cap' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, NULL AS left_out_reason"
     )
     con.execute(
         "CREATE TABLE collective_ranks (capture_id VARCHAR, collective_id BIGINT, rank BIGINT, trace_id VARCHAR, "

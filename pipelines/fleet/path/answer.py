@@ -159,6 +159,6 @@ def _stretch(rank: int, part: Sequence[PathSegment]) -> Stretch:
 def _left_out(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[int]:
     rows = con.execute(
         "SELECT r.rank FROM capture_ranks AS r JOIN clock_offsets AS o USING (capture_id, rank) "
-        f"WHERE capture_id = {quoted(capture_id)} AND r.left_out IS NULL AND o.offset_ns IS NULL ORDER BY r.rank"
+        f"WHERE capture_id = {quoted(capture_id)} AND r.left_out_reason IS NULL AND o.offset_ns IS NULL ORDER BY r.rank"
     ).fetchall()
     return [rank for (rank,) in rows]

@@ -60,7 +60,9 @@ def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
     Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks` and the tables of the ranks' traces.
     """
     con.execute(f"CREATE OR REPLACE TABLE _walked_segments ({', '.join(f'{n} {kind}' for n, kind in COLUMNS.items())})")
-    found = con.execute("SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out IS NULL ORDER BY 1").fetchall()
+    found = con.execute(
+        "SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out_reason IS NULL ORDER BY 1"
+    ).fetchall()
     for (capture_id,) in found:
         for rows in _walk_capture(con, capture_id):
             _insert(con, rows)
@@ -100,7 +102,7 @@ def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRa
     rows = con.execute(
         "SELECT r.rank, r.trace_id, c.offset_ns, t.n_events FROM capture_ranks AS r "
         "JOIN clock_offsets AS c USING (capture_id, rank) JOIN traces AS t USING (trace_id) "
-        f"WHERE capture_id = {quoted(capture_id)} AND r.left_out IS NULL AND c.offset_ns IS NOT NULL ORDER BY r.rank"
+        f"WHERE capture_id = {quoted(capture_id)} AND r.left_out_reason IS NULL AND c.offset_ns IS NOT NULL ORDER BY r.rank"
     ).fetchall()
     return [JoinableRank(*values) for values in rows]
 
