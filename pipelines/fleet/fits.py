@@ -27,7 +27,7 @@ LANE_COLUMNS = {
     "runner_up_ns": "DOUBLE",
     "reference_rank": "BIGINT",
     "contradiction_ns": "BIGINT",
-    "refused": "VARCHAR",
+    "refused_reason": "VARCHAR",
 }
 KERNEL_COLUMNS = {
     "capture_id": "VARCHAR",
@@ -55,7 +55,7 @@ CLOCK_COLUMNS = {
     "contradiction_ns": "BIGINT",
     "n_matched": "BIGINT",
     "method": "VARCHAR",
-    "refused": "VARCHAR",
+    "refused_reason": "VARCHAR",
 }
 TABLES = {"_fitted_lanes": LANE_COLUMNS, "_fitted_kernels": KERNEL_COLUMNS, "_fitted_clocks": CLOCK_COLUMNS}
 
@@ -127,7 +127,7 @@ def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
 
 
 def _add_clock(capture_id: str, one: FittedClock, rows: _Rows) -> None:
-    values: dict[str, Any] = {"capture_id": capture_id, "rank": one.rank, "refused": one.refused}
+    values: dict[str, Any] = {"capture_id": capture_id, "rank": one.rank, "refused_reason": one.refused}
     if one.contradiction_ns is not None:
         values["contradiction_ns"] = round(one.contradiction_ns)
     if one.clock is not None:
@@ -155,7 +155,7 @@ def _add_lane(capture_id: str, one: FittedLane, rows: _Rows) -> None:
             runner_up_ns=one.match.runner_up.get(member.rank),
             reference_rank=one.match.reference,
             contradiction_ns=None if one.match.refused else round(one.fit.contradiction_ns),
-            refused=one.refused,
+            refused_reason=one.refused,
         )
 
 

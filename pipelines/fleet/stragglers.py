@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 _RANKS = """
     SELECT s.rank, s.n_collectives, s.wait_ns, s.caused_wait_ns, s.caused_percent, s.marginal_ns, s.marginal_percent,
-        s.n_last, s.share_last, s.is_straggler, c.offset_ns, c.error_ns, c.refused AS clock_refused
+        s.n_last, s.share_last, s.is_straggler, c.offset_ns, c.error_ns, c.refused_reason AS clock_refused
     FROM straggler_ranks AS s JOIN clock_offsets AS c USING (capture_id, rank)
     WHERE capture_id = {capture} ORDER BY s.caused_wait_ns DESC, s.rank
 """

@@ -17,4 +17,4 @@ SELECT
     w.collective_id  -- Of a transfer: the collective; else NULL.
 FROM _walked_segments AS w
 LEFT JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = coalesce(w.owner_event_id, w.event_id)
-WHERE w.refused IS NULL
+WHERE w.refused_reason IS NULL

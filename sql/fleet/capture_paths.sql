@@ -3,7 +3,7 @@
 SELECT
     capture_id,  -- The capture.
     target,  -- What the path ends with: last_gpu_end, last_collective_end or last_event_end.
-    max(refused) AS refused,  -- Why there is no path; NULL where there is one.
+    max(refused_reason) AS refused_reason,  -- Why there is no path; NULL where there is one.
     TRY_CAST(sum(dur_ns) AS BIGINT) AS span_ns,  -- From the first event of all ranks to the target, ns; NULL where there is no path.
     count(seq) AS n_segments,  -- Segments.
     count(seq) FILTER (WHERE guessed) AS n_guessed,  -- Hops that are guesses.

@@ -1,16 +1,16 @@
 -- One row: something about a capture that limits what can be said about it.
 -- How: findings about its files, lanes that were refused, clocks that were refused, kernels without a partner.
 WITH refused_lanes AS (
-    SELECT capture_id, lane, refused, count(*) AS n FROM _fitted_lanes WHERE refused IS NOT NULL GROUP BY capture_id, lane, refused
+    SELECT capture_id, lane, refused_reason, count(*) AS n FROM _fitted_lanes WHERE refused_reason IS NOT NULL GROUP BY capture_id, lane, refused_reason
 ),
 refused_clocks AS (
-    SELECT capture_id, refused, count(*) AS n FROM _fitted_clocks WHERE refused IS NOT NULL GROUP BY capture_id, refused
+    SELECT capture_id, refused_reason, count(*) AS n FROM _fitted_clocks WHERE refused_reason IS NOT NULL GROUP BY capture_id, refused_reason
 ),
 dropped AS (
     SELECT k.capture_id, k.lane, count(DISTINCT k.instance) AS n
     FROM _fitted_kernels AS k
     JOIN _fitted_lanes AS l ON l.capture_id = k.capture_id AND l.lane = k.lane AND l.rank = k.rank
-    WHERE NOT k.kept AND l.refused IS NULL
+    WHERE NOT k.kept AND l.refused_reason IS NULL
     GROUP BY k.capture_id, k.lane
 )
 SELECT
@@ -22,20 +22,20 @@ SELECT
 FROM _staged_capture_quality
 UNION ALL
 SELECT
-    capture_id, 'refused_lane', CASE WHEN refused LIKE 'no_partner%' THEN 'info' ELSE 'warning' END, n,
-    'collectives of lane ' || lane || ' are not used: ' || refused
+    capture_id, 'refused_lane', CASE WHEN refused_reason LIKE 'no_partner%' THEN 'info' ELSE 'warning' END, n,
+    'collectives of lane ' || lane || ' are not used: ' || refused_reason
 FROM refused_lanes
 UNION ALL
 SELECT
-    capture_id, 'refused_clock', CASE WHEN refused LIKE 'no_%' THEN 'info' ELSE 'warning' END, n,
-    'clocks of ' || n || ' ranks are not aligned: ' || refused
+    capture_id, 'refused_clock', CASE WHEN refused_reason LIKE 'no_%' THEN 'info' ELSE 'warning' END, n,
+    'clocks of ' || n || ' ranks are not aligned: ' || refused_reason
 FROM refused_clocks
 UNION ALL
 SELECT
     capture_id, 'unmatched_kernels', 'info', n_kernels - n_matched,
     'rank ' || rank || ', lane ' || lane || ': the first or last kernels have no partner on every rank'
 FROM _fitted_lanes
-WHERE refused IS NULL AND n_kernels > n_matched
+WHERE refused_reason IS NULL AND n_kernels > n_matched
 UNION ALL
 SELECT
     capture_id, 'dropped_collectives', 'info', n,

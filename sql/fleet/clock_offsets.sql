@@ -31,7 +31,8 @@ SELECT
     c.drift_applied,  -- The drift is real enough to count in aligned times: over 5 standard errors in more than a second and more than one step.
     c.n_matched,  -- Collectives that the offset rests on.
     c.method,  -- collective_ends; NULL where refused.
-    c.refused,  -- Why there is no offset; NULL where there is one.
+    c.refused_reason AS refused,  -- Same as refused_reason.
+    c.refused_reason,  -- Why there is no offset; NULL where there is one.
     c.estimate_ns,  -- The offset by the ends alone, ns; offset_ns is this put into the bounds.
     c.low_ns,  -- Hard lower bound of the offset, ns; NULL where nothing bounds it.
     c.high_ns,  -- Hard upper bound of the offset, ns; NULL where nothing bounds it.

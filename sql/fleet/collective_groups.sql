@@ -16,5 +16,5 @@ SELECT
     spread_ns,  -- Spread (1.4826 MAD) of the differences of ends to the reference at this shift, ns.
     runner_up_ns,  -- The same at the next best shift; NULL where there is none.
     contradiction_ns,  -- How far the hard bounds of the clocks contradict each other, ns.
-    refused  -- Why the lane's collectives are not used; NULL where they are.
+    refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM _fitted_lanes

@@ -14,7 +14,7 @@ WITH ranked AS (
         row_number() OVER (
             PARTITION BY r.capture_id, r.collective_id ORDER BY CASE WHEN r.rank = l.reference_rank THEN 0 ELSE 1 END, r.rank
         ) AS by_reference,
-        k.kind, k.collective_name, k.bytes, k.group_size, l.group_name, l.refused
+        k.kind, k.collective_name, k.bytes, k.group_size, l.group_name, l.refused_reason
     FROM collective_ranks AS r
     JOIN collective_kernels AS k ON k.trace_id = r.trace_id AND k.event_id = r.event_id
     JOIN collective_groups AS l ON l.capture_id = r.capture_id AND l.lane = r.lane AND l.rank = r.rank
@@ -32,7 +32,7 @@ gathered AS (
         max(aligned_start_ns) FILTER (WHERE by_clock = 1) - max(aligned_start_ns) FILTER (WHERE by_clock = 2) AS late_ns,
         max(aligned_end_ns) - min(aligned_end_ns) AS end_skew_ns,
         max(aligned_start_ns) - min(aligned_start_ns) AS start_skew_ns,
-        bool_and(kept) AS kept, max(refused) AS refused
+        bool_and(kept) AS kept, max(refused_reason) AS refused_reason
     FROM ranked
     GROUP BY capture_id, collective_id, lane
 )
@@ -59,6 +59,6 @@ SELECT
     CAST(g.bytes AS DOUBLE) / nullif(g.transfer_ns, 0)
     * CASE WHEN k.bus_numerator = 0 THEN 1.0 ELSE k.bus_numerator * (g.group_size - 1.0) / nullif(g.group_size, 0) END AS bus_gbps,  -- The same times nccl-tests' factor of the kind, decimal GB/s: comparable with the hardware's; NULL where bytes or the group's size are unknown.
     g.kept,  -- It counts for the clocks: all ranks left it together.
-    g.refused  -- Why the lane's collectives are not used; NULL where they are.
+    g.refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM gathered AS g
 JOIN collective_kinds AS k ON k.kind = g.kind

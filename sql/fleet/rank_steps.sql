@@ -9,7 +9,7 @@ WITH waits AS (
         sum(CASE WHEN u.culprit_clock_rank IS NULL THEN NULL WHEN u.culprit_clock_rank = r.rank THEN u.late_ns ELSE 0 END) AS marginal_ns
     FROM collective_ranks AS r
     JOIN collectives AS u ON u.capture_id = r.capture_id AND u.collective_id = r.collective_id
-    WHERE u.refused IS NULL
+    WHERE u.refused_reason IS NULL
     GROUP BY r.capture_id, u.step, r.rank
 ),
 times AS (

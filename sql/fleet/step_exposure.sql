@@ -8,7 +8,7 @@ matched AS (
     SELECT r.capture_id, r.trace_id, r.event_id, r.wait_ns
     FROM collective_ranks AS r
     JOIN collectives AS u ON u.capture_id = r.capture_id AND u.collective_id = r.collective_id
-    WHERE u.refused IS NULL
+    WHERE u.refused_reason IS NULL
 ),
 launched AS (
     SELECT

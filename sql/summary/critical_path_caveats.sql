@@ -86,7 +86,7 @@ first_steps AS (
     SELECT trace_id, min(step) AS step, min(start_ns) AS start_ns, count(*) AS n_steps FROM profiler_steps GROUP BY trace_id
 ),
 pathless AS (
-    SELECT w.window_no, count(e.edge_id) AS n_edges, max(r.reason) AS refused
+    SELECT w.window_no, count(e.edge_id) AS n_edges, max(r.reason) AS refused_reason
     FROM windows AS w
     LEFT JOIN paths AS p ON p.window_no = w.window_no
     LEFT JOIN _refused_windows AS r ON r.window_no = w.window_no
@@ -98,7 +98,7 @@ found AS (
     SELECT
         window_no, 'no_critical_path' AS caveat, CASE WHEN n_edges > 0 THEN 'error' ELSE 'warning' END AS severity, n_edges AS n, CAST(NULL AS BIGINT) AS time_ns,
         CASE
-            WHEN refused IS NOT NULL THEN 'the profile refuses the window: ' || refused
+            WHEN refused_reason IS NOT NULL THEN 'the profile refuses the window: ' || refused_reason
             WHEN n_edges > 0 THEN 'the graph of the window has a cycle'
             ELSE 'the window has no operator and no GPU work'
         END AS detail

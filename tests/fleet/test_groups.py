@@ -99,7 +99,7 @@ def test_bandwidths(kind: str) -> None:
         )
         con.execute(
             "CREATE TABLE collective_groups AS SELECT 'c' AS capture_id, 0 AS lane, rank, 0 AS reference_rank, "
-            "'0' AS group_name, NULL AS refused FROM collective_ranks"
+            "'0' AS group_name, NULL AS refused_reason FROM collective_ranks"
         )
         row = con.execute(
             "SELECT algorithm_gbps, bus_gbps, transfer_ns, culprit_rank, culprit_clock_rank "
@@ -125,7 +125,7 @@ def test_a_real_trace_with_metadata_as_two_ranks(shared: Path, tmp_path: Path) -
             "ORDER BY collective_id"
         ).fetchall()
         lanes = con.execute(
-            "SELECT DISTINCT group_name, group_ranks, n_matched, refused FROM collective_groups"
+            "SELECT DISTINCT group_name, group_ranks, n_matched, refused_reason FROM collective_groups"
         ).fetchall()
     assert lanes == [("0", "[0, 1]", 21, None)]
     assert [row[0] for row in rows].count("allreduce") == 15 and [row[0] for row in rows].count("broadcast") == 6

@@ -45,7 +45,7 @@ def near(expected_us: float) -> Any:
 def test_lanes(lakes: dict[str, duckdb.DuckDBPyConnection], shared: Path, name: str) -> None:
     lane = reference(shared, name)
     rows = lakes[name].execute(
-        "SELECT rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up_ns, contradiction_ns, refused "
+        "SELECT rank, n_kernels, n_matched, n_unmatched, reference_rank, shift, runner_up_ns, contradiction_ns, refused_reason "
         "FROM collective_groups ORDER BY rank"
     )
     found = rows.fetchall()

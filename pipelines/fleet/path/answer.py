@@ -100,7 +100,7 @@ def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
 def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:
     """The path of a capture from `TABLES` in `con`. Raises PathRefused with the reason where there is none."""
     paths = con.execute(
-        "SELECT p.refused, p.span_ns / 1000.0, p.n_ranks, p.n_guessed, p.guessed_ns / 1000.0, p.gap_percent, "
+        "SELECT p.refused_reason, p.span_ns / 1000.0, p.n_ranks, p.n_guessed, p.guessed_ns / 1000.0, p.gap_percent, "
         "p.heaviest_ns / 1000.0, p.n_nodes, p.n_edges, c.job "
         "FROM capture_paths AS p JOIN captures AS c USING (capture_id) "
         f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}"

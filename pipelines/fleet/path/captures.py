@@ -37,7 +37,7 @@ COLUMNS = {
     "n_nodes": "BIGINT",
     "n_edges": "BIGINT",
     "heaviest_ns": "BIGINT",
-    "refused": "VARCHAR",
+    "refused_reason": "VARCHAR",
 }
 GROUP_EVENTS = 200_000
 """Events of ranks whose graphs are computed together: a pass over all models costs as much as some 100,000 events."""
@@ -112,7 +112,7 @@ def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instan
     rows = con.execute(
         "SELECT r.collective_id, r.rank, r.event_id FROM collective_ranks AS r "
         "JOIN collectives AS c USING (capture_id, collective_id) JOIN clock_offsets AS o USING (capture_id, rank) "
-        f"WHERE capture_id = {quoted(capture_id)} AND c.refused IS NULL AND o.offset_ns IS NOT NULL "
+        f"WHERE capture_id = {quoted(capture_id)} AND c.refused_reason IS NULL AND o.offset_ns IS NOT NULL "
         "ORDER BY r.collective_id, r.rank"
     ).fetchall()
     members: dict[int, list[tuple[int, int]]] = {}
@@ -124,9 +124,10 @@ def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instan
 def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
     """What the matching and the clocks say."""
     reasons = con.execute(
-        f"SELECT DISTINCT refused FROM collective_groups WHERE capture_id = {quoted(capture_id)} AND refused IS NOT NULL "
-        "UNION SELECT DISTINCT refused FROM clock_offsets "
-        f"WHERE capture_id = {quoted(capture_id)} AND refused IS NOT NULL ORDER BY 1"
+        "SELECT refused_reason FROM collective_groups "
+        f"WHERE capture_id = {quoted(capture_id)} AND refused_reason IS NOT NULL "
+        "UNION SELECT refused_reason FROM clock_offsets "
+        f"WHERE capture_id = {quoted(capture_id)} AND refused_reason IS NOT NULL ORDER BY 1"
     ).fetchall()
     return "; ".join(reason for (reason,) in reasons) or "its traces have no communication kernels"
 
@@ -163,7 +164,7 @@ def _some_traces(con: duckdb.DuckDBPyConnection, traces: Iterable[str]) -> Itera
 
 
 def _refusal(capture_id: str, target: str, reason: str) -> dict[str, list[Any]]:
-    return {"capture_id": [capture_id], "target": [target], "refused": [reason]}
+    return {"capture_id": [capture_id], "target": [target], "refused_reason": [reason]}
 
 
 def _segments(

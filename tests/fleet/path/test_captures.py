@@ -86,7 +86,7 @@ def test_shares_are_the_reference_output(tables: duckdb.DuckDBPyConnection, shar
     assert {str(rank): time for rank, time in by_rank} == said["share_us"]
     assert {LABELS[kind]: time for kind, time in by_kind} == said["by_type"]
     path = tables.execute(
-        "SELECT span_ns / 1000.0, gap_ns / 1000.0, n_segments, refused, n_ranks FROM capture_paths WHERE target = ?",
+        "SELECT span_ns / 1000.0, gap_ns / 1000.0, n_segments, refused_reason, n_ranks FROM capture_paths WHERE target = ?",
         [target],
     ).fetchall()
     assert path == [(said["span_us"], said["by_type"]["gap"], said["n_segments"], None, 8)]
