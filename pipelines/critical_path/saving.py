@@ -116,7 +116,7 @@ def check_target(target: Path) -> None:
 def _meta(
     con: duckdb.DuckDBPyConnection, of: str, answer: PathAnswer, overrides: dict[tuple[str, str], str]
 ) -> dict[str, Any]:
-    windows = _rows(con, f"SELECT * EXCLUDE (window_no, view_no) FROM critical_path_windows AS t WHERE {of}")
+    windows = _rows(con, f"SELECT * EXCLUDE (window_no, trace_profile_id) FROM critical_path_windows AS t WHERE {of}")
     if not windows:
         raise ValueError(f"there is no window with {of}")
     window = windows[0]

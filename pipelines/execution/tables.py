@@ -17,7 +17,7 @@ TABLES: dict[str, dict[str, str]] = {
         "trace_id": "VARCHAR",  # The profiler trace that it is joined to.
         "node_id": "BIGINT",  # Id of the node; ascends in the order in which nodes start.
         "parent_id": "BIGINT",  # Node around it; 0 when unknown.
-        "place": "BIGINT",  # Place in the file, from 0: the order in which nodes end.
+        "ordinal": "BIGINT",  # Place in the file, from 0: the order in which nodes end.
         "name": "VARCHAR",  # Name of the operator or annotation.
         "rf_id": "BIGINT",  # Id of its record function; 0 for the process and its threads.
         "fw_parent_id": "BIGINT",  # For backward operators the node of the forward pass; else 0.

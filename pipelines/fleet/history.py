@@ -37,16 +37,16 @@ def regressions(
     """
     only = f"AND job = {quoted(job)}" if job is not None else ""
     rows = con.execute(
-        "SELECT job, hardware, n_ranks, metric, unit, place, value, capture_id FROM regression_samples "
-        f"WHERE place <= {n_new + most_base} {only} ORDER BY place"
+        "SELECT job, hardware, n_ranks, metric, unit, ordinal, value, capture_id FROM regression_samples "
+        f"WHERE ordinal <= {n_new + most_base} {only} ORDER BY ordinal"
     ).fetchall()
     histories: defaultdict[tuple, defaultdict[tuple, tuple[list, list]]] = defaultdict(
         lambda: defaultdict(lambda: ([], []))
     )
     newest: dict[tuple, str] = {}
-    for *key, metric, unit, place, value, capture_id in rows:
+    for *key, metric, unit, ordinal, value, capture_id in rows:
         newest.setdefault(tuple(key), capture_id)
-        histories[tuple(key)][metric, unit][0 if place > n_new else 1].append(value)
+        histories[tuple(key)][metric, unit][0 if ordinal > n_new else 1].append(value)
     found = []
     for key, samples in histories.items():
         job_name, hardware, n_ranks = key

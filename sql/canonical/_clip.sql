@@ -1,14 +1,14 @@
 -- One row: an event that takes part in the critical path of a window.
 -- How: CPU events that start in the window; GPU work and waits whose launch starts in it; stream waits always (HTA 2.8.2).
 WITH windows AS (
-    SELECT w.window_no, w.view_no, w.start_ns, w.end_ns, p.keep_zero_duration, p.one_kernel_per_launch, p.exit_pops_top
+    SELECT w.window_no, w.trace_profile_id, w.start_ns, w.end_ns, p.keep_zero_duration, p.one_kernel_per_launch, p.exit_pops_top
     FROM critical_path_windows AS w
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 launches AS (
-    SELECT l.view_no, l.gpu_event_id, l.launch_event_id, c.ts_ns, c.dur_ns
+    SELECT l.trace_profile_id, l.gpu_event_id, l.launch_event_id, c.ts_ns, c.dur_ns
     FROM _links AS l
-    JOIN _loaded_events AS c ON c.view_no = l.view_no AND c.event_id = l.launch_event_id
+    JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
     WHERE l.is_known AND c.side = 'cpu'
 ),
 gpu AS (
@@ -18,8 +18,8 @@ gpu AS (
         NOT w.one_kernel_per_launch AND e.side = 'gpu' AND l.launch_event_id IS NULL
         AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AS is_unlaunched_in_window
     FROM windows AS w
-    JOIN _loaded_events AS e ON e.view_no = w.view_no AND (e.side IN ('gpu', 'sync') OR e.sync_kind IS NOT NULL)
-    LEFT JOIN launches AS l ON l.view_no = e.view_no AND l.gpu_event_id = e.event_id
+    JOIN _loaded_events AS e ON e.trace_profile_id = w.trace_profile_id AND (e.side IN ('gpu', 'sync') OR e.sync_kind IS NOT NULL)
+    LEFT JOIN launches AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
 )
 SELECT
     w.window_no,  -- The window.
@@ -40,7 +40,7 @@ SELECT
     CAST(NULL AS BIGINT) AS launch_ts_ns,  -- Start of that call, ns.
     FALSE AS launch_in_window  -- That call is a node of this window.
 FROM windows AS w
-JOIN _loaded_events AS e ON e.view_no = w.view_no
+JOIN _loaded_events AS e ON e.trace_profile_id = w.trace_profile_id
 WHERE
     e.side = 'cpu' AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AND (e.dur_ns > 0 OR w.keep_zero_duration AND e.dur_ns = 0)
     -- Other events only matter where the end of an operator may close them.

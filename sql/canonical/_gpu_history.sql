@@ -2,27 +2,27 @@
 -- How: a scope is what decides whether a stream was busy: the whole trace (number of the view, negative) or, in HTA, the window.
 WITH scopes AS (
     SELECT DISTINCT
-        CASE WHEN p.whole_trace_history THEN -w.view_no ELSE w.window_no END AS scope_no,
-        w.view_no, CASE WHEN NOT p.whole_trace_history THEN w.window_no END AS window_no
+        CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
+        w.trace_profile_id, CASE WHEN NOT p.whole_trace_history THEN w.window_no END AS window_no
     FROM critical_path_windows AS w
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 all_work AS (
-    SELECT s.scope_no, s.view_no, e.event_id, e.device, e.stream_key, e.ts_ns, e.ts_ns + e.dur_ns AS end_ns, l.launch_event_id, c.ts_ns AS launch_ts_ns
+    SELECT s.scope_no, s.trace_profile_id, e.event_id, e.device, e.stream_key, e.ts_ns, e.ts_ns + e.dur_ns AS end_ns, l.launch_event_id, c.ts_ns AS launch_ts_ns
     FROM scopes AS s
-    JOIN _loaded_events AS e ON e.view_no = s.view_no AND e.side = 'gpu'
-    LEFT JOIN _links AS l ON l.view_no = e.view_no AND l.gpu_event_id = e.event_id
-    LEFT JOIN _loaded_events AS c ON c.view_no = l.view_no AND c.event_id = l.launch_event_id
+    JOIN _loaded_events AS e ON e.trace_profile_id = s.trace_profile_id AND e.side = 'gpu'
+    LEFT JOIN _links AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
+    LEFT JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
     WHERE s.window_no IS NULL
     UNION ALL
-    SELECT s.scope_no, s.view_no, c.event_id, c.device, c.stream_key, c.ts_ns, c.ts_ns + c.dur_ns, c.launch_event_id, c.launch_ts_ns
+    SELECT s.scope_no, s.trace_profile_id, c.event_id, c.device, c.stream_key, c.ts_ns, c.ts_ns + c.dur_ns, c.launch_event_id, c.launch_ts_ns
     FROM scopes AS s
     JOIN _clip AS c ON c.window_no = s.window_no
     WHERE c.side = 'gpu'
 )
 SELECT
     scope_no,  -- The scope.
-    view_no,  -- The trace as a profile sees it.
+    trace_profile_id,  -- The trace as a profile sees it.
     event_id,  -- The GPU work.
     device,  -- Its device.
     stream_key,  -- Its stream as the profile sees it.

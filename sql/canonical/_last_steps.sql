@@ -1,7 +1,7 @@
 -- One row: a trace whose last profiler step a profile leaves out, with the start of that step.
 -- How: HTA drops the last of several profiler steps and what it launched (2.5).
 SELECT
-    p.view_no,  -- The trace as a profile sees it.
+    p.trace_profile_id,  -- The trace as a profile sees it.
     p.trace_id,  -- The trace.
     max(e.ts_ns) AS last_step_ns  -- Start of the last step, ns.
 FROM _profiles AS p
@@ -12,5 +12,5 @@ WHERE
     AND e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL AND e.cat IS NOT NULL
     AND (coalesce(s.side, 'cpu') <> 'none' OR p.side_by_stream_argument AND e.cat <> 'Trace')
     AND NOT (p.side_by_stream_argument AND coalesce(e.stream, -1) >= 0 AND coalesce(e.correlation, -1) >= 0)
-GROUP BY p.view_no, p.trace_id
+GROUP BY p.trace_profile_id, p.trace_id
 HAVING count(DISTINCT e.name) >= 2

@@ -3,7 +3,7 @@
 -- Source: hta-semantics 2.3 (index_correlation); correlation 0 is no correlation in default.
 WITH correlated AS (
     SELECT
-        p.view_no, p.one_kernel_per_launch, e.event_id, e.correlation,
+        p.trace_profile_id, p.one_kernel_per_launch, e.event_id, e.correlation,
         CASE
             WHEN p.side_by_stream_argument
                 THEN coalesce(e.stream, -1) >= 0 OR e.name IN ('Event Sync', 'Context Sync')
@@ -19,19 +19,19 @@ WITH correlated AS (
 ),
 both_sides AS (
     SELECT
-        view_no, correlation,
+        trace_profile_id, correlation,
         max(event_id) FILTER (WHERE NOT is_gpu AND (one_kernel_per_launch OR is_call)) AS launch_event_id,
         max(event_id) FILTER (WHERE is_gpu) AS gpu_event_id
     FROM correlated
-    GROUP BY view_no, correlation
+    GROUP BY trace_profile_id, correlation
 )
 SELECT
-    g.view_no,  -- The trace as a profile sees it.
+    g.trace_profile_id,  -- The trace as a profile sees it.
     g.event_id AS gpu_event_id,  -- The GPU side.
     b.launch_event_id,  -- The CPU call.
     g.correlation,  -- Their correlation id.
     g.event_id = b.gpu_event_id AS is_last,  -- The last work of its launch in file order.
     g.event_id = b.gpu_event_id OR NOT g.one_kernel_per_launch AS is_known  -- The profile knows this launch by this work.
 FROM correlated AS g
-JOIN both_sides AS b ON b.view_no = g.view_no AND b.correlation = g.correlation
+JOIN both_sides AS b ON b.trace_profile_id = g.trace_profile_id AND b.correlation = g.correlation
 WHERE g.is_gpu AND b.launch_event_id IS NOT NULL

@@ -10,7 +10,7 @@ WITH roles AS (
 ),
 sided AS (
     SELECT
-        p.view_no, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
+        p.trace_profile_id, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
         e.correlation, e.wait_on_stream, e.wait_on_cuda_event_record_corr_id, e.device AS device_argument, e.stream,
         CASE
             WHEN NOT p.side_by_stream_argument THEN coalesce(s.side, 'cpu')
@@ -37,7 +37,7 @@ placed AS (
         ON s.trace_id = e.trace_id AND s.device = coalesce(e.device_argument, TRY_CAST(t.pid AS BIGINT), 0) AND s.stream = e.stream
 )
 SELECT
-    e.view_no,  -- The trace as a profile sees it.
+    e.trace_profile_id,  -- The trace as a profile sees it.
     e.event_id,  -- Position in traceEvents.
     e.thread_id,  -- Number of its thread in threads.
     e.ts_ns,  -- Start, ns.
@@ -61,8 +61,8 @@ SELECT
     coalesce(r.is_launch AND e.is_operator, FALSE) AS is_launch  -- Starts GPU work, by name.
 FROM placed AS e
 LEFT JOIN roles AS r ON r.profile = e.profile AND r.name = e.name
-LEFT JOIN _last_steps AS st ON st.view_no = e.view_no
-LEFT JOIN _dropped_work AS d ON d.view_no = e.view_no AND d.gpu_event_id = e.event_id
+LEFT JOIN _last_steps AS st ON st.trace_profile_id = e.trace_profile_id
+LEFT JOIN _dropped_work AS d ON d.trace_profile_id = e.trace_profile_id AND d.gpu_event_id = e.event_id
 WHERE
     d.gpu_event_id IS NULL
     AND (st.last_step_ns IS NULL OR e.is_correlated_gpu OR e.ts_ns < st.last_step_ns)

@@ -11,7 +11,7 @@ chosen AS (
 SELECT
     a.trace_id,  -- The trace.
     a.profile,  -- hta or default.
-    row_number() OVER (ORDER BY a.trace_id, a.profile) AS view_no,  -- Number of the trace as this profile sees it; private models join on it.
+    row_number() OVER (ORDER BY a.trace_id, a.profile) AS trace_profile_id,  -- Number of the trace as this profile sees it; private models join on it.
     bool_or(c.switch = 'drop_last_step' AND c.value = 'true') AS drop_last_step,  -- The last ProfilerStep and what it launched are left out.
     bool_or(c.switch = 'keep_zero_duration' AND c.value = 'true') AS keep_zero_duration,  -- CPU events of no duration take part.
     bool_or(c.switch = 'stream_by_device' AND c.value = 'true') AS stream_by_device,  -- A stream is (device, stream), not its number alone.

@@ -2,7 +2,7 @@
 -- How: no annotation is the whole trace; else the rows whose name is (default) or holds the annotation, counted from 0, first to last instance (HTA 2.8.1).
 -- check: unique(trace_id, window_id)
 WITH asked AS (
-    SELECT w.*, p.view_no, p.instances_on_cpu
+    SELECT w.*, p.trace_profile_id, p.instances_on_cpu
     FROM window_requests AS w
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
 ),
@@ -41,7 +41,7 @@ matching AS (
         END AS occurrence
     FROM candidates AS c
     JOIN asked AS w ON w.trace_id = c.trace_id AND w.window_id = c.window_id
-    JOIN _loaded_events AS l ON l.view_no = w.view_no AND l.event_id = c.event_id
+    JOIN _loaded_events AS l ON l.trace_profile_id = w.trace_profile_id AND l.event_id = c.event_id
     JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
     WHERE NOT w.instances_on_cpu OR l.side = 'cpu'
 ),
@@ -64,7 +64,7 @@ chosen AS (
 whole AS (
     SELECT w.trace_id, w.window_id, min(l.ts_ns) AS start_ns, max(l.ts_ns + l.dur_ns) AS end_ns
     FROM asked AS w
-    JOIN _loaded_events AS l ON l.view_no = w.view_no
+    JOIN _loaded_events AS l ON l.trace_profile_id = w.trace_profile_id
     WHERE w.annotation = ''
     GROUP BY w.trace_id, w.window_id
 ),
@@ -83,6 +83,6 @@ SELECT
     b.start_ns,  -- Start of the window, ns.
     b.end_ns,  -- End of the window, ns.
     row_number() OVER (ORDER BY b.trace_id, b.window_id) AS window_no,  -- Number of the window within this computation; private models join on it.
-    w.view_no  -- Number of the trace and profile within this computation.
+    w.trace_profile_id  -- Number of the trace and profile within this computation.
 FROM bounds AS b
 JOIN asked AS w ON w.trace_id = b.trace_id AND w.window_id = b.window_id

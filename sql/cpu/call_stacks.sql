@@ -24,7 +24,7 @@ marks AS (
 ordered AS (
     SELECT
         trace_id, thread_id, event_id, change,
-        row_number() OVER thread AS place,
+        row_number() OVER thread AS ordinal,
         sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS open_after,
         lag(change) OVER thread AS change_before,
         lag(event_id) OVER thread AS event_before
@@ -35,7 +35,7 @@ starts AS (
     SELECT
         trace_id, thread_id, event_id, open_after AS depth,
         last_value(CASE WHEN change_before = 1 THEN event_before END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id, open_after ORDER BY place
+            PARTITION BY trace_id, thread_id, open_after ORDER BY ordinal
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS opener
     FROM ordered

@@ -12,12 +12,12 @@ WITH nodes AS (
         lag(parent_event_id) OVER thread AS src_parent_event_id
     FROM _stack_order
     WHERE is_operator
-    WINDOW thread AS (PARTITION BY thread_key ORDER BY place)
+    WINDOW thread AS (PARTITION BY thread_key ORDER BY ordinal)
 )
 SELECT
     thread_key // 1048576 AS window_no,  -- The window.
     thread_key % 1048576 AS thread_id,  -- The thread.
-    place,  -- Place on the thread.
+    ordinal,  -- Place on the thread.
     src_event_id * 2 + CASE WHEN src_change = 1 THEN 0 ELSE 1 END AS src_node_id,  -- Source node.
     event_id * 2 + CASE WHEN change = 1 THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
     CASE WHEN change = 1 AND open_after = 1 THEN 2 ELSE 1 END AS edge_code,  -- Type of the edge.

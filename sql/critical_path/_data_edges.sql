@@ -2,22 +2,22 @@
 -- How: operators follow what made their data, and the bounds of their stretch; calls follow the call before.
 -- Every edge but those between calls weighs what the serial edge into its destination weighs: the host's time right before an operator stays with it.
 WITH ends AS (
-    SELECT window_no, thread_id, place, src_event_id * 2 + 1 AS src_node_id
+    SELECT window_no, thread_id, ordinal, src_event_id * 2 + 1 AS src_node_id
     FROM _data_flows
     WHERE NOT is_next
     UNION ALL
-    SELECT window_no, thread_id, place, lower_node_id FROM _fallen_edges WHERE lower_node_id IS NOT NULL
+    SELECT window_no, thread_id, ordinal, lower_node_id FROM _fallen_edges WHERE lower_node_id IS NOT NULL
     UNION ALL
     SELECT window_no, thread_id, upper_place, src_node_id FROM _fallen_edges WHERE upper_place IS NOT NULL
 ),
 calls AS (
     SELECT
-        window_no, thread_id, place, node_id, change, last_node_id,
+        window_no, thread_id, ordinal, node_id, change, last_node_id,
         lag(node_id) OVER thread AS call_node_id,
         lag(change) OVER thread AS call_change
     FROM _data_order
     WHERE is_call
-    WINDOW thread AS (PARTITION BY window_no, thread_id ORDER BY place)
+    WINDOW thread AS (PARTITION BY window_no, thread_id ORDER BY ordinal)
 )
 SELECT
     e.window_no,  -- The window.
@@ -28,7 +28,7 @@ SELECT
     c.ends_blocking_call,  -- It runs into the end of a blocking call.
     c.attributed_event_id  -- Event whose time it is.
 FROM ends AS e
-JOIN _cpu_edges AS c ON c.window_no = e.window_no AND c.thread_id = e.thread_id AND c.place = e.place
+JOIN _cpu_edges AS c ON c.window_no = e.window_no AND c.thread_id = e.thread_id AND c.ordinal = e.ordinal
 UNION ALL
 SELECT window_no, call_node_id, node_id, 2, 0, FALSE, NULL
 FROM calls

@@ -3,21 +3,21 @@
 WITH flows AS (
     SELECT
         made.window_no, made.thread_id, made.event_id AS src_event_id, needs.event_id AS dst_event_id,
-        needs.parent_event_id, needs.place, needs.last_node_id = made.node_id AS is_next
+        needs.parent_event_id, needs.ordinal, needs.last_node_id = made.node_id AS is_next
     FROM execution_edges AS x
     JOIN critical_path_windows AS w ON w.trace_id = x.trace_id
     JOIN _data_order AS made
         ON made.window_no = w.window_no AND made.execution_node_id = x.producer_id AND made.change = -1 AND made.is_free
     JOIN _data_order AS needs
         ON needs.window_no = w.window_no AND needs.execution_node_id = x.consumer_id AND needs.change = 1 AND needs.is_free
-            AND needs.thread_id = made.thread_id AND needs.place > made.place
+            AND needs.thread_id = made.thread_id AND needs.ordinal > made.ordinal
 )
 SELECT
     f.window_no,  -- The window.
     f.thread_id,  -- The thread.
     f.src_event_id,  -- The operator that has to end first.
     f.dst_event_id,  -- The operator that needs it.
-    f.place,  -- Place of its start on the thread.
+    f.ordinal,  -- Place of its start on the thread.
     f.is_next  -- Nothing lies between them: the serial edge is the dependency.
 FROM flows AS f
 LEFT JOIN flows AS around

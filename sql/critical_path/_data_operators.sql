@@ -3,7 +3,7 @@
 WITH windows AS (
     SELECT w.window_no, w.trace_id
     FROM critical_path_windows AS w
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE p.data_dependencies
 ),
 returned AS (

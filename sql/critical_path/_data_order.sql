@@ -3,7 +3,7 @@
 -- Free neighbours lie between two bounds: the start of the operator around or the end of the last that is not free, and likewise the next.
 WITH nodes AS (
     SELECT
-        s.thread_key, s.place, s.event_id, s.change, s.parent_event_id,
+        s.thread_key, s.ordinal, s.event_id, s.change, s.parent_event_id,
         s.event_id * 2 + CASE WHEN s.change = 1 THEN 0 ELSE 1 END AS node_id,
         o.execution_node_id, o.is_call, o.hides_data,
         lag(s.event_id * 2 + CASE WHEN s.change = 1 THEN 0 ELSE 1 END) OVER thread AS last_node_id,
@@ -13,7 +13,7 @@ WITH nodes AS (
         ) AS n_hiding
     FROM _data_operators AS o
     JOIN _stack_order AS s ON s.thread_key // 1048576 = o.window_no AND s.event_id = o.event_id
-    WINDOW thread AS (PARTITION BY s.thread_key ORDER BY s.place)
+    WINDOW thread AS (PARTITION BY s.thread_key ORDER BY s.ordinal)
 ),
 judged AS (
     SELECT
@@ -36,17 +36,17 @@ bounded AS (
     SELECT
         *,
         last_value(CASE WHEN is_lower THEN node_id END IGNORE NULLS) OVER (
-            PARTITION BY thread_key, level ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            PARTITION BY thread_key, level ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS lower_node_id,
-        last_value(CASE WHEN is_upper THEN place END IGNORE NULLS) OVER (
-            PARTITION BY thread_key, level ORDER BY place DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        last_value(CASE WHEN is_upper THEN ordinal END IGNORE NULLS) OVER (
+            PARTITION BY thread_key, level ORDER BY ordinal DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS upper_place
     FROM levels
 )
 SELECT
     thread_key // 1048576 AS window_no,  -- The window.
     thread_key % 1048576 AS thread_id,  -- The thread.
-    place,  -- Place on the thread.
+    ordinal,  -- Place on the thread.
     event_id,  -- The operator or call entered or left.
     change,  -- 1 for entering, -1 for leaving.
     parent_event_id,  -- For entering: the event around it.

@@ -17,35 +17,35 @@ explained_calls AS (
 profiled AS (
     SELECT w.window_no, p.blocking_is_always_free, p.zero_from_ns
     FROM critical_path_windows AS w
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 kernel_edges AS (
-    SELECT window_no, place * 8 AS place, event_id * 2 AS src_node_id, event_id * 2 + 1 AS dst_node_id, 1 AS edge_code, dur_ns AS weight_ns, event_id AS attributed_event_id, FALSE AS is_earlier
+    SELECT window_no, ordinal * 8 AS ordinal, event_id * 2 AS src_node_id, event_id * 2 + 1 AS dst_node_id, 1 AS edge_code, dur_ns AS weight_ns, event_id AS attributed_event_id, FALSE AS is_earlier
     FROM _kernel_nodes
     UNION ALL
-    SELECT window_no, place * 8 + 1, launch_event_id * 2, event_id * 2, 3, CASE WHEN waited_for_launch THEN ts_ns - launch_ts_ns ELSE 0 END, NULL, FALSE
+    SELECT window_no, ordinal * 8 + 1, launch_event_id * 2, event_id * 2, 3, CASE WHEN waited_for_launch THEN ts_ns - launch_ts_ns ELSE 0 END, NULL, FALSE
     FROM _kernel_nodes
     WHERE (waited_for_launch OR zero_weight_launch AND launch_in_window) AND NOT held_up_since_launch
     UNION ALL
     -- Launched behind work from outside of the window: no delay of the launch, and nothing in the window to follow.
-    SELECT window_no, place * 8 + 1, launch_event_id * 2, event_id * 2, 4, ts_ns - launch_ts_ns, NULL, waits_for_earlier_work
+    SELECT window_no, ordinal * 8 + 1, launch_event_id * 2, event_id * 2, 4, ts_ns - launch_ts_ns, NULL, waits_for_earlier_work
     FROM _kernel_nodes
     WHERE held_up_since_launch
     UNION ALL
-    SELECT window_no, place * 8 + 2, last_event_id * 2 + 1, event_id * 2, 4, ts_ns - last_end_ns, CASE WHEN NOT waits_for_earlier_work THEN last_event_id END, waits_for_earlier_work
+    SELECT window_no, ordinal * 8 + 2, last_event_id * 2 + 1, event_id * 2, 4, ts_ns - last_end_ns, CASE WHEN NOT waits_for_earlier_work THEN last_event_id END, waits_for_earlier_work
     FROM _kernel_nodes
     WHERE may_wait_for_last AND NOT waited_for_launch AND overlapped_ts_ns IS NULL
     UNION ALL
     -- Overlapping work: the time until the second began is the first one's, and the second is not done before the first.
-    SELECT window_no, place * 8 + 3, last_event_id * 2, event_id * 2, 1, ts_ns - overlapped_ts_ns, last_event_id, FALSE
+    SELECT window_no, ordinal * 8 + 3, last_event_id * 2, event_id * 2, 1, ts_ns - overlapped_ts_ns, last_event_id, FALSE
     FROM _kernel_nodes
     WHERE overlapped_ts_ns IS NOT NULL
     UNION ALL
-    SELECT window_no, place * 8 + 4, last_event_id * 2 + 1, event_id * 2 + 1, 2, 0, NULL, FALSE
+    SELECT window_no, ordinal * 8 + 4, last_event_id * 2 + 1, event_id * 2 + 1, 2, 0, NULL, FALSE
     FROM _kernel_nodes
     WHERE overlapped_ts_ns IS NOT NULL AND last_end_ns <= ts_ns + dur_ns
     UNION ALL
-    SELECT window_no, place * 8 + 5, ordered_after_event_id * 2 + CASE WHEN overlaps_previous THEN 0 ELSE 1 END, event_id * 2, 2, 0, NULL, FALSE
+    SELECT window_no, ordinal * 8 + 5, ordered_after_event_id * 2 + CASE WHEN overlaps_previous THEN 0 ELSE 1 END, event_id * 2, 2, 0, NULL, FALSE
     FROM _kernel_nodes
     WHERE ordered_after_event_id IS NOT NULL
 ),
@@ -63,19 +63,19 @@ sync_edges AS (
 ),
 edges AS (
     SELECT
-        window_no, 1152921504606846976 + place AS edge_id, src_node_id, dst_node_id, edge_code,
+        window_no, 1152921504606846976 + ordinal AS edge_id, src_node_id, dst_node_id, edge_code,
         coalesce(dts_ns, 0) AS weight_ns, FALSE AS ends_blocking_call,
         CASE WHEN edge_code = 1 THEN dst_node_id // 2 END AS attributed_event_id, FALSE AS is_earlier, FALSE AS is_inferred
     FROM _lock_edges
     UNION ALL
     SELECT
-        c.window_no, 2305843009213693952 + c.thread_id * 1099511627776 + c.place, c.src_node_id, c.dst_node_id, c.edge_code,
+        c.window_no, 2305843009213693952 + c.thread_id * 1099511627776 + c.ordinal, c.src_node_id, c.dst_node_id, c.edge_code,
         CASE WHEN c.edge_code = 2 THEN 0 ELSE c.dts_ns END, c.ends_blocking_call, c.attributed_event_id, FALSE, FALSE
     FROM _cpu_edges AS c
-    LEFT JOIN _fallen_edges AS f ON f.window_no = c.window_no AND f.thread_id = c.thread_id AND f.place = c.place
+    LEFT JOIN _fallen_edges AS f ON f.window_no = c.window_no AND f.thread_id = c.thread_id AND f.ordinal = c.ordinal
     WHERE f.window_no IS NULL
     UNION ALL
-    SELECT window_no, 3458764513820540928 + place, src_node_id, dst_node_id, edge_code, weight_ns, FALSE, attributed_event_id, is_earlier, FALSE
+    SELECT window_no, 3458764513820540928 + ordinal, src_node_id, dst_node_id, edge_code, weight_ns, FALSE, attributed_event_id, is_earlier, FALSE
     FROM kernel_edges
     UNION ALL
     SELECT

@@ -3,7 +3,7 @@
 SELECT
     after.window_no,  -- The window.
     after.thread_id,  -- The thread.
-    after.place,  -- Place of the edge's destination on the thread.
+    after.ordinal,  -- Place of the edge's destination on the thread.
     before.node_id AS src_node_id,  -- Source node: the end of an operator.
     after.node_id AS dst_node_id,  -- Destination node: the start of the next.
     after.lower_node_id,  -- The node that the destination follows all the same; NULL where there is none.

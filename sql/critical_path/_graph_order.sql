@@ -4,7 +4,7 @@ WITH spread AS (
     SELECT c.window_no, c.launch_event_id
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.side = 'gpu' AND c.launch_event_id IS NOT NULL AND NOT p.one_kernel_per_launch
     GROUP BY c.window_no, c.launch_event_id
     HAVING min(c.stream_key) <> max(c.stream_key)

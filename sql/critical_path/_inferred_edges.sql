@@ -13,7 +13,7 @@ WHERE k.is_inferred
 UNION ALL
 SELECT c.window_no, i.source_event_id, s.event_id IS NOT NULL, i.source_end_ns, c.event_id, FALSE, greatest(c.ts_ns + c.dur_ns - i.source_end_ns, 0)
 FROM _inferred_waits AS i
-JOIN critical_path_windows AS w ON w.view_no = i.view_no
+JOIN critical_path_windows AS w ON w.trace_profile_id = i.trace_profile_id
 JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = i.event_id AND c.is_operator
 LEFT JOIN _clip AS s ON s.window_no = w.window_no AND s.event_id = i.source_event_id AND s.side = 'gpu'
 WHERE i.is_call

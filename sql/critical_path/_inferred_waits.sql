@@ -5,13 +5,13 @@
 -- a blocking call waited for what was launched before it and ended in it, a copying call for its copy.
 -- The first work of a stream that began more than 1 ms after its launch returned waited for work of before the trace, which nobody sees.
 WITH synced AS (
-    SELECT DISTINCT view_no FROM _loaded_events WHERE sync_kind IS NOT NULL
+    SELECT DISTINCT trace_profile_id FROM _loaded_events WHERE sync_kind IS NOT NULL
 ),
 inferring AS (
-    SELECT p.view_no, p.trace_id
+    SELECT p.trace_profile_id, p.trace_id
     FROM _profiles AS p
-    LEFT JOIN synced AS s ON s.view_no = p.view_no
-    WHERE p.infer_waits AND s.view_no IS NULL
+    LEFT JOIN synced AS s ON s.trace_profile_id = p.trace_profile_id
+    WHERE p.infer_waits AND s.trace_profile_id IS NULL
 ),
 work AS (
     SELECT
@@ -20,105 +20,105 @@ work AS (
         coalesce(lag(h.launch_event_id) OVER stream = h.launch_event_id, FALSE) AS continues_launch,
         greatest(h.busy_until_ns, h.launch_ts_ns) AS free_ns
     FROM _gpu_history AS h
-    JOIN inferring AS i ON i.view_no = h.view_no
-    WINDOW stream AS (PARTITION BY h.view_no, h.stream_key ORDER BY h.ts_ns, h.event_id)
+    JOIN inferring AS i ON i.trace_profile_id = h.trace_profile_id
+    WINDOW stream AS (PARTITION BY h.trace_profile_id, h.stream_key ORDER BY h.ts_ns, h.event_id)
 ),
 wait_calls AS (
-    SELECT e.view_no, e.ts_ns
+    SELECT e.trace_profile_id, e.ts_ns
     FROM _loaded_events AS e
-    JOIN inferring AS i ON i.view_no = e.view_no
+    JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     WHERE e.is_wait
 ),
 showing AS (
-    SELECT DISTINCT view_no FROM wait_calls
+    SELECT DISTINCT trace_profile_id FROM wait_calls
 ),
 calls_in_order AS (
     SELECT
-        view_no, event_id,
-        max(wait_ts_ns) OVER (PARTITION BY view_no ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS wait_ts_ns
+        trace_profile_id, event_id,
+        max(wait_ts_ns) OVER (PARTITION BY trace_profile_id ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS wait_ts_ns
     FROM (
-        SELECT view_no, ts_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS event_id, ts_ns AS wait_ts_ns FROM wait_calls
+        SELECT trace_profile_id, ts_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS event_id, ts_ns AS wait_ts_ns FROM wait_calls
         UNION ALL
-        SELECT view_no, launch_ts_ns, 1, event_id, NULL FROM work WHERE launch_ts_ns IS NOT NULL
+        SELECT trace_profile_id, launch_ts_ns, 1, event_id, NULL FROM work WHERE launch_ts_ns IS NOT NULL
     ) AS both_kinds
 ),
 own_copies AS (
-    SELECT c.view_no, c.event_id, max(w.end_ns) AS end_ns
+    SELECT c.trace_profile_id, c.event_id, max(w.end_ns) AS end_ns
     FROM work AS w
-    JOIN inferring AS i ON i.view_no = w.view_no
+    JOIN inferring AS i ON i.trace_profile_id = w.trace_profile_id
     JOIN events AS e ON e.trace_id = i.trace_id AND e.event_id = w.event_id AND e.cat = 'gpu_memcpy'
-    JOIN _loaded_events AS c ON c.view_no = w.view_no AND c.event_id = w.launch_event_id
+    JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     WHERE
         w.end_ns > c.ts_ns AND w.end_ns <= c.ts_ns + c.dur_ns + 10000
         -- Where neither the stream was busy nor the copy long, nobody knows what the call did.
         AND (w.busy_until_ns > c.ts_ns OR 2 * (w.end_ns - w.ts_ns) >= w.end_ns - c.ts_ns)
-    GROUP BY c.view_no, c.event_id
+    GROUP BY c.trace_profile_id, c.event_id
 ),
 waits AS (
     -- Work is seen to begin up to 2 us before the end of what it waited for.
-    SELECT w.view_no, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns, w.free_ns AS after_ns, w.ts_ns + 2000 AS until_ns, w.ts_ns
+    SELECT w.trace_profile_id, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns, w.free_ns AS after_ns, w.ts_ns + 2000 AS until_ns, w.ts_ns
     FROM work AS w
-    JOIN calls_in_order AS c ON c.view_no = w.view_no AND c.event_id = w.event_id
+    JOIN calls_in_order AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.event_id
     WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
     UNION ALL
-    SELECT view_no, event_id, 'timing', device, stream_key, ts_ns, coalesce(free_ns, ts_ns - 50001), ts_ns + 2000, ts_ns
+    SELECT trace_profile_id, event_id, 'timing', device, stream_key, ts_ns, coalesce(free_ns, ts_ns - 50001), ts_ns + 2000, ts_ns
     FROM work
     WHERE NOT continues_launch AND (free_ns IS NULL OR ts_ns - free_ns > 50000)
     UNION ALL
     -- A call may return up to 10 us before the end of what it waited for: the GPU's clock is not the host's. Shorter calls tell nothing.
-    SELECT e.view_no, e.event_id, 'blocking_call', NULL, NULL, e.ts_ns, e.ts_ns, e.ts_ns + e.dur_ns + 10000, NULL
+    SELECT e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.ts_ns, e.ts_ns, e.ts_ns + e.dur_ns + 10000, NULL
     FROM _loaded_events AS e
-    JOIN inferring AS i ON i.view_no = e.view_no
-    LEFT JOIN own_copies AS o ON o.view_no = e.view_no AND o.event_id = e.event_id
+    JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
+    LEFT JOIN own_copies AS o ON o.trace_profile_id = e.trace_profile_id AND o.event_id = e.event_id
     WHERE e.is_blocking AND e.dur_ns > 10000 AND o.event_id IS NULL
 ),
 stream_list AS (
-    SELECT DISTINCT view_no, device, stream_key FROM work
+    SELECT DISTINCT trace_profile_id, device, stream_key FROM work
 ),
 -- Every wait asks every stream that it may have waited for.
 asked AS (
     SELECT q.*, s.stream_key AS source_stream_key
     FROM waits AS q
-    JOIN stream_list AS s ON s.view_no = q.view_no
+    JOIN stream_list AS s ON s.trace_profile_id = q.trace_profile_id
     WHERE q.basis = 'blocking_call' OR s.device = q.device AND s.stream_key <> q.stream_key
 ),
 launched AS (
     SELECT
-        view_no, stream_key, asks_event_id, basis,
-        max(end_ns) OVER (PARTITION BY view_no, stream_key ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS end_ns
+        trace_profile_id, stream_key, asks_event_id, basis,
+        max(end_ns) OVER (PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS end_ns
     FROM (
         SELECT
-            view_no, stream_key, coalesce(launch_ts_ns, -9223372036854775807) AS at_ns, 1 AS turn,
+            trace_profile_id, stream_key, coalesce(launch_ts_ns, -9223372036854775807) AS at_ns, 1 AS turn,
             CAST(NULL AS BIGINT) AS asks_event_id, CAST(NULL AS VARCHAR) AS basis, end_ns
         FROM work
         UNION ALL
-        SELECT view_no, source_stream_key, before_ns, 0, event_id, basis, NULL FROM asked
+        SELECT trace_profile_id, source_stream_key, before_ns, 0, event_id, basis, NULL FROM asked
     ) AS both_kinds
 ),
 ended AS (
     SELECT
-        view_no, stream_key, asks_event_id, basis,
-        max(end_ns) OVER (PARTITION BY view_no, stream_key ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS end_ns
+        trace_profile_id, stream_key, asks_event_id, basis,
+        max(end_ns) OVER (PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS end_ns
     FROM (
-        SELECT view_no, stream_key, end_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS asks_event_id, CAST(NULL AS VARCHAR) AS basis, end_ns FROM work
+        SELECT trace_profile_id, stream_key, end_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS asks_event_id, CAST(NULL AS VARCHAR) AS basis, end_ns FROM work
         UNION ALL
-        SELECT view_no, source_stream_key, until_ns, 1, event_id, basis, NULL FROM asked
+        SELECT trace_profile_id, source_stream_key, until_ns, 1, event_id, basis, NULL FROM asked
     ) AS both_kinds
 ),
 answers AS (
     SELECT a.*, least(l.end_ns, e.end_ns) AS end_ns
     FROM asked AS a
     JOIN launched AS l
-        ON l.view_no = a.view_no AND l.stream_key = a.source_stream_key AND l.asks_event_id = a.event_id AND l.basis = a.basis
+        ON l.trace_profile_id = a.trace_profile_id AND l.stream_key = a.source_stream_key AND l.asks_event_id = a.event_id AND l.basis = a.basis
     JOIN ended AS e
-        ON e.view_no = a.view_no AND e.stream_key = a.source_stream_key AND e.asks_event_id = a.event_id AND e.basis = a.basis
+        ON e.trace_profile_id = a.trace_profile_id AND e.stream_key = a.source_stream_key AND e.asks_event_id = a.event_id AND e.basis = a.basis
     WHERE least(l.end_ns, e.end_ns) > a.after_ns AND l.end_ns IS NOT NULL AND e.end_ns IS NOT NULL
 ),
 sources AS (
-    SELECT a.view_no, a.event_id, a.basis, a.ts_ns, a.after_ns, w.event_id AS source_event_id, w.ts_ns AS source_ts_ns, a.end_ns
+    SELECT a.trace_profile_id, a.event_id, a.basis, a.ts_ns, a.after_ns, w.event_id AS source_event_id, w.ts_ns AS source_ts_ns, a.end_ns
     FROM answers AS a
-    JOIN work AS w ON w.view_no = a.view_no AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
-    LEFT JOIN showing AS s ON s.view_no = a.view_no
+    JOIN work AS w ON w.trace_profile_id = a.trace_profile_id AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
+    LEFT JOIN showing AS s ON s.trace_profile_id = a.trace_profile_id
     WHERE
         a.basis = 'blocking_call'
         -- What began later was not waited for, however short it was.
@@ -127,20 +127,20 @@ sources AS (
             a.basis = 'wait_call'
             OR CASE WHEN a.ts_ns - a.end_ns <= 50000 THEN 1 ELSE 0 END
             + CASE WHEN 2 * (a.end_ns - greatest(a.after_ns, w.ts_ns)) >= a.ts_ns - a.after_ns THEN 1 ELSE 0 END
-            >= CASE WHEN s.view_no IS NULL THEN 1 ELSE 2 END
+            >= CASE WHEN s.trace_profile_id IS NULL THEN 1 ELSE 2 END
         )
 ),
 latest AS (
     SELECT
         *,
         row_number() OVER (
-            PARTITION BY view_no, event_id
+            PARTITION BY trace_profile_id, event_id
             ORDER BY CASE WHEN basis = 'wait_call' AND ts_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC, basis DESC, source_event_id DESC
         ) AS choice
     FROM sources
 )
 SELECT
-    view_no,  -- The trace as a profile sees it.
+    trace_profile_id,  -- The trace as a profile sees it.
     event_id,  -- GPU work or a CPU call that waited.
     source_event_id,  -- GPU work that it waited for; NULL where that was launched before the trace.
     end_ns AS source_end_ns,  -- The end of that work, ns; the start of the waiting work where it is not in the trace.
@@ -149,13 +149,13 @@ SELECT
 FROM latest
 WHERE choice = 1
 UNION ALL
-SELECT o.view_no, o.event_id, max(w.event_id), o.end_ns, TRUE, 'own_copy'
+SELECT o.trace_profile_id, o.event_id, max(w.event_id), o.end_ns, TRUE, 'own_copy'
 FROM own_copies AS o
-JOIN work AS w ON w.view_no = o.view_no AND w.launch_event_id = o.event_id AND w.end_ns = o.end_ns
-GROUP BY o.view_no, o.event_id, o.end_ns
+JOIN work AS w ON w.trace_profile_id = o.trace_profile_id AND w.launch_event_id = o.event_id AND w.end_ns = o.end_ns
+GROUP BY o.trace_profile_id, o.event_id, o.end_ns
 UNION ALL
-SELECT w.view_no, w.event_id, NULL, w.ts_ns, FALSE, 'before_trace'
+SELECT w.trace_profile_id, w.event_id, NULL, w.ts_ns, FALSE, 'before_trace'
 FROM work AS w
-JOIN _loaded_events AS c ON c.view_no = w.view_no AND c.event_id = w.launch_event_id
-LEFT JOIN latest AS l ON l.view_no = w.view_no AND l.event_id = w.event_id
+JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
+LEFT JOIN latest AS l ON l.trace_profile_id = w.trace_profile_id AND l.event_id = w.event_id
 WHERE w.busy_until_ns IS NULL AND w.ts_ns - (c.ts_ns + c.dur_ns) > 1000000 AND l.event_id IS NULL

@@ -4,16 +4,16 @@
 -- With overlap_counts_once the work before it is that which ended last of all that began before it on its stream, or in its graph if that ended later.
 WITH in_order AS (
     SELECT
-        c.window_no, w.view_no, w.start_ns, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
-        CASE WHEN p.whole_trace_history THEN -w.view_no ELSE w.window_no END AS scope_no,
+        c.window_no, w.trace_profile_id, w.start_ns, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
         p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch, p.overlap_counts_once,
-        row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS place,
+        row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS ordinal,
         lag(c.event_id) OVER stream AS previous_event_id,
         lag(c.ts_ns + c.dur_ns) OVER stream AS previous_end_ns,
         max(c.ts_ns + c.dur_ns) OVER (stream ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.side = 'gpu'
     WINDOW stream AS (PARTITION BY c.window_no, c.stream_key ORDER BY c.ts_ns, c.event_id)
 ),
@@ -64,20 +64,20 @@ outside AS (
     LEFT JOIN latest AS l ON l.window_no = k.window_no AND l.event_id = k.event_id
 ),
 queue AS (
-    SELECT q.view_no, q.event_id, q.change, q.queue_length
+    SELECT q.trace_profile_id, q.event_id, q.change, q.queue_length
     FROM _queue AS q
-    JOIN _profiles AS p ON p.view_no = q.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = q.trace_profile_id
     WHERE p.launch_delay_needs_queue
 ),
 at_start AS (
-    SELECT view_no, event_id, queue_length FROM queue WHERE change = -1
+    SELECT trace_profile_id, event_id, queue_length FROM queue WHERE change = -1
 ),
 at_launch AS (
-    SELECT view_no, event_id, max(queue_length) AS queue_length FROM queue WHERE change = 1 GROUP BY view_no, event_id
+    SELECT trace_profile_id, event_id, max(queue_length) AS queue_length FROM queue WHERE change = 1 GROUP BY trace_profile_id, event_id
 )
 SELECT
     k.window_no,  -- The window.
-    k.place,  -- Place in time order.
+    k.ordinal,  -- Place in time order.
     k.event_id,  -- The GPU work.
     k.ts_ns,  -- Start, ns.
     k.dur_ns,  -- Duration, ns.
@@ -125,5 +125,5 @@ SELECT
     ) AS waits_for_earlier_work  -- Work from outside of the window ran for at least half of the time since that launch, or since the work before it ended.
 FROM work AS k
 JOIN outside AS o ON o.window_no = k.window_no AND o.event_id = k.event_id
-LEFT JOIN at_start AS qk ON qk.view_no = k.view_no AND qk.event_id = k.event_id
-LEFT JOIN at_launch AS ql ON ql.view_no = k.view_no AND ql.event_id = k.launch_event_id
+LEFT JOIN at_start AS qk ON qk.trace_profile_id = k.trace_profile_id AND qk.event_id = k.event_id
+LEFT JOIN at_launch AS ql ON ql.trace_profile_id = k.trace_profile_id AND ql.event_id = k.launch_event_id

@@ -2,11 +2,11 @@
 -- How: the waits of _event_waits, and where there are none to be read, those of _inferred_waits. In HTA both ends lie in the window, and the last wait it walks past before the kernel holds (2.8.7).
 WITH work AS (
     SELECT
-        c.window_no, w.view_no, c.event_id, c.stream_key, c.ts_ns, p.one_wait_per_kernel,
-        CASE WHEN p.whole_trace_history THEN -w.view_no ELSE w.window_no END AS scope_no
+        c.window_no, w.trace_profile_id, c.event_id, c.stream_key, c.ts_ns, p.one_wait_per_kernel,
+        CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.side = 'gpu'
 ),
 known AS (
@@ -14,7 +14,7 @@ known AS (
         k.window_no, k.scope_no, k.event_id, k.stream_key, k.ts_ns, k.one_wait_per_kernel, w.source_kernel_id AS source_event_id,
         row_number() OVER (PARTITION BY k.window_no, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC) AS recency
     FROM _event_waits AS w
-    JOIN work AS k ON k.view_no = w.view_no AND k.event_id = w.waiting_kernel_id
+    JOIN work AS k ON k.trace_profile_id = w.trace_profile_id AND k.event_id = w.waiting_kernel_id
     WHERE
         w.source_kernel_id IS NOT NULL
         -- HTA looks at a wait when it walks past its end: one that ends after the kernel started comes too late.
@@ -30,7 +30,7 @@ waiting AS (
     UNION ALL
     SELECT k.window_no, k.scope_no, k.event_id, k.stream_key, k.ts_ns, i.source_event_id, i.source_end_ns, TRUE
     FROM _inferred_waits AS i
-    JOIN work AS k ON k.view_no = i.view_no AND k.event_id = i.event_id
+    JOIN work AS k ON k.trace_profile_id = i.trace_profile_id AND k.event_id = i.event_id
     WHERE NOT i.is_call
 )
 SELECT

@@ -4,7 +4,7 @@ WITH locks AS (
     SELECT c.window_no, c.event_id, c.ts_ns, c.dur_ns, p.keep_overlapped_call_time
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.is_operator AND c.is_lock
 ),
 marks AS (
@@ -15,7 +15,7 @@ marks AS (
 ordered AS (
     SELECT
         *,
-        row_number() OVER by_time AS place,
+        row_number() OVER by_time AS ordinal,
         lag(change) OVER by_time AS change_before,
         lag(event_id) OVER by_time AS event_before,
         sum(CASE WHEN change = -1 THEN 1 ELSE 0 END) OVER (by_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
@@ -24,25 +24,25 @@ ordered AS (
     WINDOW by_time AS (PARTITION BY window_no ORDER BY at_ns, event_id, change DESC)
 ),
 closed AS (
-    SELECT s.window_no, s.place, s.event_id AS src_event_id, e.event_id AS dst_event_id, e.at_ns - s.at_ns AS dts_ns
+    SELECT s.window_no, s.ordinal, s.event_id AS src_event_id, e.event_id AS dst_event_id, e.at_ns - s.at_ns AS dts_ns
     FROM ordered AS s
     JOIN ordered AS e ON e.window_no = s.window_no AND e.ends_before = s.ends_before
     WHERE s.change = 1 AND e.change = -1
 )
 SELECT
     window_no,  -- The window.
-    place * 4 AS place,  -- Place in time order, four numbers apart.
+    ordinal * 4 AS ordinal,  -- Place in time order, four numbers apart.
     src_event_id * 2 AS src_node_id,  -- Source node.
     dst_event_id * 2 + 1 AS dst_node_id,  -- Destination node: always an end.
     CASE WHEN src_event_id = dst_event_id THEN 1 ELSE 2 END AS edge_code,  -- Type of the edge.
     CASE WHEN src_event_id = dst_event_id THEN dts_ns END AS dts_ns  -- From source to destination, ns; NULL for dependencies.
 FROM closed
 UNION ALL
-SELECT window_no, place * 4 + 1, event_before * 2 + 1, event_id * 2 + 1, 2, NULL
+SELECT window_no, ordinal * 4 + 1, event_before * 2 + 1, event_id * 2 + 1, 2, NULL
 FROM ordered
 WHERE change = -1 AND change_before = -1
 UNION ALL
-SELECT c.window_no, c.place * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, 1, l.dur_ns
+SELECT c.window_no, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, 1, l.dur_ns
 FROM closed AS c
 JOIN locks AS l ON l.window_no = c.window_no AND l.event_id = c.src_event_id
 WHERE c.src_event_id <> c.dst_event_id AND l.keep_overlapped_call_time

@@ -68,6 +68,6 @@ SELECT
     r.bound_by  -- What it is bound by.
 FROM on_path AS o
 JOIN critical_path_windows AS w ON w.window_no = o.window_no
-JOIN _profiles AS p ON p.view_no = w.view_no
+JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 JOIN ruled AS r
     ON r.profile = o.profile AND r.edge_code = o.edge_code AND r.side = o.side AND r.class = o.class AND r.choice = 1

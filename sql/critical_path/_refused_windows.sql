@@ -5,5 +5,5 @@ SELECT DISTINCT
     'a kernel waits for an event of its own stream' AS reason  -- Why.
 FROM _kernel_waits AS k
 JOIN critical_path_windows AS w ON w.window_no = k.window_no
-JOIN _profiles AS p ON p.view_no = w.view_no
+JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 WHERE k.is_same_stream AND p.one_wait_per_kernel

@@ -8,7 +8,7 @@ WITH named AS (
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
     JOIN threads AS t ON t.trace_id = w.trace_id AND t.thread_id = c.thread_id
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.is_forward OR c.is_backward
     GROUP BY c.window_no, t.tid, p.steps_name_forward_thread
 ),
@@ -39,7 +39,7 @@ cpu AS (
         c.event_id, c.ts_ns, c.dur_ns, c.is_operator, c.is_lock, c.is_blocking, p.exit_pops_top
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     LEFT JOIN moved AS m ON m.window_no = c.window_no AND m.thread_id = c.thread_id
     WHERE c.side = 'cpu'
 ),
@@ -59,7 +59,7 @@ marks AS (
 ordered AS (
     SELECT
         thread_key, event_id, exit_pops_top, change, at_ns, is_operator, is_lock, is_blocking,
-        row_number() OVER thread AS place,
+        row_number() OVER thread AS ordinal,
         sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
         + CASE WHEN change = 1 THEN 0 ELSE 1 END AS depth,
         lag(change) OVER thread AS change_before,
@@ -69,18 +69,18 @@ ordered AS (
 ),
 by_level AS (
     SELECT
-        thread_key, place, event_id, change, at_ns, depth, is_operator, is_lock, is_blocking, exit_pops_top,
+        thread_key, ordinal, event_id, change, at_ns, depth, is_operator, is_lock, is_blocking, exit_pops_top,
         last_value(CASE WHEN change = 1 AND change_before = 1 THEN event_before END IGNORE NULLS) OVER (
-            PARTITION BY thread_key, depth ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY thread_key, depth ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS opener,
-        lag(event_id) OVER (PARTITION BY thread_key, depth ORDER BY place) AS before_event_id
+        lag(event_id) OVER (PARTITION BY thread_key, depth ORDER BY ordinal) AS before_event_id
     FROM ordered
     -- Only starts have a parent to look for, unless ends may close another event.
     WHERE change = 1 OR exit_pops_top
 ),
 popped AS (
     SELECT
-        b.thread_key, b.place, b.change, b.depth, b.opener, b.exit_pops_top,
+        b.thread_key, b.ordinal, b.change, b.depth, b.opener, b.exit_pops_top,
         t.event_id, t.ts_ns + t.dur_ns AS at_ns, t.is_operator, t.is_lock, t.is_blocking
     FROM by_level AS b
     JOIN cpu AS t ON t.thread_key = b.thread_key AND t.event_id = b.before_event_id
@@ -88,7 +88,7 @@ popped AS (
 )
 SELECT
     thread_key,  -- The window and the thread: window_no * 1048576 + thread_id, after the backward thread joined the forward one.
-    place,  -- Place on the thread, from 1.
+    ordinal,  -- Place on the thread, from 1.
     event_id,  -- The event entered or left.
     change,  -- 1 for entering, -1 for leaving.
     at_ns,  -- The event's own start or end, ns.
@@ -100,9 +100,9 @@ SELECT
 FROM by_level
 WHERE change = 1
 UNION ALL
-SELECT thread_key, place, event_id, change, at_ns, CASE WHEN depth > 1 THEN opener END, is_operator, is_lock, is_blocking, exit_pops_top
+SELECT thread_key, ordinal, event_id, change, at_ns, CASE WHEN depth > 1 THEN opener END, is_operator, is_lock, is_blocking, exit_pops_top
 FROM popped
 UNION ALL
-SELECT thread_key, place, event_id, change, at_ns, NULL, is_operator, is_lock, is_blocking, exit_pops_top
+SELECT thread_key, ordinal, event_id, change, at_ns, NULL, is_operator, is_lock, is_blocking, exit_pops_top
 FROM ordered
 WHERE change = -1 AND NOT exit_pops_top

@@ -3,11 +3,11 @@
 -- What a call waited for may lie outside of the window (_gpu_history): such a row is no edge, but explains the call's time.
 WITH syncs AS (
     SELECT
-        c.window_no, CASE WHEN p.whole_trace_history THEN -w.view_no ELSE w.window_no END AS scope_no, w.view_no, c.event_id, c.sync_kind, c.device, c.stream_key, c.ts_ns + c.dur_ns AS end_ns, c.launch_event_id,
+        c.window_no, CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no, w.trace_profile_id, c.event_id, c.sync_kind, c.device, c.stream_key, c.ts_ns + c.dur_ns AS end_ns, c.launch_event_id,
         n.ts_ns AS call_ts_ns, n.ts_ns + n.dur_ns AS call_end_ns, p.stream_by_device
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     JOIN _clip AS n ON n.window_no = c.window_no AND n.event_id = c.launch_event_id AND n.is_operator
     WHERE c.side = 'sync' AND c.sync_kind IN ('Stream Sync', 'Context Sync', 'Event Sync')
 ),
@@ -17,7 +17,7 @@ calls AS (
 event_syncs AS (
     SELECT s.scope_no, k.event_id AS src_event_id, k.end_ns AS src_ns, s.launch_event_id AS call_event_id
     FROM syncs AS s
-    JOIN _event_waits AS w ON w.view_no = s.view_no AND w.wait_event_id = s.event_id
+    JOIN _event_waits AS w ON w.trace_profile_id = s.trace_profile_id AND w.wait_event_id = s.event_id
     JOIN _gpu_history AS k ON k.scope_no = s.scope_no AND k.event_id = w.source_kernel_id
     WHERE s.sync_kind = 'Event Sync'
 ),
@@ -39,14 +39,14 @@ both_kinds AS (
     SELECT scope_no, stream_key, end_ns, sync_event_id, launch_event_id, NULL FROM synced_streams
 ),
 numbered AS (
-    SELECT *, row_number() OVER (PARTITION BY scope_no, stream_key ORDER BY at_ns, order_id) AS place FROM both_kinds
+    SELECT *, row_number() OVER (PARTITION BY scope_no, stream_key ORDER BY at_ns, order_id) AS ordinal FROM both_kinds
 ),
 walk AS (
     SELECT
         *,
-        max(CASE WHEN call_event_id IS NULL THEN place END) OVER (
-            PARTITION BY scope_no, stream_key ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS last_place
+        max(CASE WHEN call_event_id IS NULL THEN ordinal END) OVER (
+            PARTITION BY scope_no, stream_key ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS last_ordinal
     FROM numbered
 ),
 call_waits AS (
@@ -54,7 +54,7 @@ call_waits AS (
     UNION
     SELECT s.scope_no, k.order_id, k.end_ns, s.call_event_id
     FROM walk AS s
-    JOIN walk AS k ON k.scope_no = s.scope_no AND k.stream_key = s.stream_key AND k.place = s.last_place
+    JOIN walk AS k ON k.scope_no = s.scope_no AND k.stream_key = s.stream_key AND k.ordinal = s.last_ordinal
     WHERE s.call_event_id IS NOT NULL
 )
 SELECT

@@ -18,7 +18,7 @@ sizes AS (
 slowest AS (
     SELECT
         capture_id, step, max(dur_ns) AS dur_ns,
-        row_number() OVER (PARTITION BY capture_id ORDER BY max(dur_ns)) AS place,
+        row_number() OVER (PARTITION BY capture_id ORDER BY max(dur_ns)) AS ordinal,
         count(*) OVER (PARTITION BY capture_id) AS n
     FROM rank_steps
     GROUP BY capture_id, step
@@ -115,7 +115,7 @@ metrics AS (
     UNION ALL
     SELECT capture_id, NULL, NULL, 'step', NULL, avg(dur_ns), 'ns'
     FROM slowest
-    WHERE 2 * place BETWEEN n AND n + 2
+    WHERE 2 * ordinal BETWEEN n AND n + 2
     GROUP BY capture_id
     UNION ALL
     SELECT

@@ -27,7 +27,7 @@ SELECT
     m.metric,  -- The metric, in capture_metric_kinds.
     m.value,  -- Its value for the whole capture.
     m.unit,  -- Unit of the value.
-    row_number() OVER (PARTITION BY g.job, g.hardware, g.n_ranks, m.metric, m.unit ORDER BY g.at_ns DESC, g.capture_id) AS place  -- 1 for the newest of its history.
+    row_number() OVER (PARTITION BY g.job, g.hardware, g.n_ranks, m.metric, m.unit ORDER BY g.at_ns DESC, g.capture_id) AS ordinal  -- 1 for the newest of its history.
 FROM good AS g
 JOIN capture_metrics AS m ON m.capture_id = g.capture_id AND m.rank IS NULL AND m.step IS NULL AND m.name IS NULL
 JOIN capture_metric_kinds AS k ON k.metric = m.metric AND k.worse = 'up'

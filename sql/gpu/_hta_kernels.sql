@@ -19,9 +19,9 @@ SELECT
     c.class AS hta_class,  -- Class in HTA 0.6.1.
     c.rule_id AS hta_rule_id  -- Rule of kernel_classes that decided that.
 FROM _loaded_events AS l
-JOIN _profiles AS p ON p.view_no = l.view_no AND p.profile = 'hta'
+JOIN _profiles AS p ON p.trace_profile_id = l.trace_profile_id AND p.profile = 'hta'
 JOIN events AS e ON e.trace_id = p.trace_id AND e.event_id = l.event_id
 JOIN _kernel_class AS c ON c.profile = 'hta' AND c.cat = e.cat AND c.name = e.name
-LEFT JOIN _links AS k ON k.view_no = l.view_no AND k.gpu_event_id = l.event_id
-LEFT JOIN _loaded_events AS call ON call.view_no = k.view_no AND call.event_id = k.launch_event_id
+LEFT JOIN _links AS k ON k.trace_profile_id = l.trace_profile_id AND k.gpu_event_id = l.event_id
+LEFT JOIN _loaded_events AS call ON call.trace_profile_id = k.trace_profile_id AND call.event_id = k.launch_event_id
 WHERE coalesce(e.stream, -1) <> -1 AND (NOT l.sorts_first OR call.event_id IS NOT NULL)

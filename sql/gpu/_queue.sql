@@ -1,38 +1,38 @@
 -- One row: a change of the number of launches that have not started yet on a stream, in a profile.
 -- How: +1 at each launch call, -1 at each start of GPU work, running sum a stream; ties: launches first, then file order (HTA 2.7).
 WITH any_call AS (
-    SELECT DISTINCT p.view_no
+    SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r
     JOIN _profiles AS p ON p.profile = r.profile
     WHERE r.role = 'launch' AND r.name = '*'
 ),
 launched AS (
-    SELECT DISTINCT c.view_no, c.event_id AS launch_event_id, c.ts_ns, c.correlation
+    SELECT DISTINCT c.trace_profile_id, c.event_id AS launch_event_id, c.ts_ns, c.correlation
     FROM _loaded_events AS c
-    JOIN _links AS l ON l.view_no = c.view_no AND l.launch_event_id = c.event_id
-    JOIN _loaded_events AS g ON g.view_no = l.view_no AND g.event_id = l.gpu_event_id
-    LEFT JOIN any_call AS a ON a.view_no = c.view_no
-    WHERE c.is_launch OR a.view_no IS NOT NULL AND g.side = 'gpu'
+    JOIN _links AS l ON l.trace_profile_id = c.trace_profile_id AND l.launch_event_id = c.event_id
+    JOIN _loaded_events AS g ON g.trace_profile_id = l.trace_profile_id AND g.event_id = l.gpu_event_id
+    LEFT JOIN any_call AS a ON a.trace_profile_id = c.trace_profile_id
+    WHERE c.is_launch OR a.trace_profile_id IS NOT NULL AND g.side = 'gpu'
 ),
 pairs AS (
-    SELECT l.view_no, l.launch_event_id, l.ts_ns AS launch_ts_ns, g.event_id, g.ts_ns, g.stream_key
+    SELECT l.trace_profile_id, l.launch_event_id, l.ts_ns AS launch_ts_ns, g.event_id, g.ts_ns, g.stream_key
     FROM launched AS l
-    JOIN _loaded_events AS g ON g.view_no = l.view_no AND g.correlation = l.correlation
+    JOIN _loaded_events AS g ON g.trace_profile_id = l.trace_profile_id AND g.correlation = l.correlation
     WHERE g.stream_key IS NOT NULL AND g.side IN ('gpu', 'sync')
 ),
 changes AS (
-    SELECT view_no, stream_key, launch_ts_ns AS ts_ns, launch_event_id AS event_id, event_id AS order_id, 1 AS change FROM pairs
+    SELECT trace_profile_id, stream_key, launch_ts_ns AS ts_ns, launch_event_id AS event_id, event_id AS order_id, 1 AS change FROM pairs
     UNION ALL
-    SELECT DISTINCT view_no, stream_key, ts_ns, event_id, event_id, -1 FROM pairs
+    SELECT DISTINCT trace_profile_id, stream_key, ts_ns, event_id, event_id, -1 FROM pairs
 )
 SELECT
-    view_no,  -- The trace as a profile sees it.
+    trace_profile_id,  -- The trace as a profile sees it.
     stream_key,  -- Stream as the profile sees it.
     event_id,  -- The launch call or the GPU work.
     ts_ns,  -- When, ns.
     change,  -- +1 for a launch, -1 for a start.
     TRY_CAST(sum(change) OVER (
-        PARTITION BY view_no, stream_key ORDER BY ts_ns, change DESC, event_id, order_id
+        PARTITION BY trace_profile_id, stream_key ORDER BY ts_ns, change DESC, event_id, order_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS BIGINT) AS queue_length  -- Launches that have not started yet, this change included.
 FROM changes

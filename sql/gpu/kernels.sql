@@ -24,5 +24,5 @@ JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
 LEFT JOIN _kernel_class AS c ON c.profile = 'default' AND c.cat = e.cat AND c.name = e.name
 LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = e.cat AND h.name = e.name
 LEFT JOIN _profiles AS p ON p.trace_id = e.trace_id AND p.profile = 'default'
-LEFT JOIN _links AS l ON l.view_no = p.view_no AND l.gpu_event_id = e.event_id
+LEFT JOIN _links AS l ON l.trace_profile_id = p.trace_profile_id AND l.gpu_event_id = e.event_id
 WHERE e.dur_ns IS NOT NULL AND e.ts_ns IS NOT NULL

@@ -9,6 +9,6 @@ SELECT
     CAST(q.change AS BIGINT) AS change,  -- +1 for a launch, -1 for a start.
     q.queue_length  -- Launches that have not started yet, this change included.
 FROM _queue AS q
-JOIN _profiles AS p ON p.view_no = q.view_no
+JOIN _profiles AS p ON p.trace_profile_id = q.trace_profile_id
 JOIN streams AS s ON s.trace_id = p.trace_id AND s.stream_id = q.stream_key
 WHERE p.profile = 'default'

@@ -40,7 +40,7 @@ marks AS (
 ordered AS (
     SELECT
         trace_id, thread_id, event_id, change, modelled, owning,
-        row_number() OVER thread AS place,
+        row_number() OVER thread AS ordinal,
         sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_open,
         sum(modelled) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_modelled,
         sum(owning) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_owning
@@ -52,13 +52,13 @@ found AS (
     SELECT
         trace_id, event_id, change, n_open, n_modelled, n_owning,
         last_value(CASE WHEN change = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id, n_open ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY trace_id, thread_id, n_open ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost,
         last_value(CASE WHEN modelled = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id, n_modelled ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY trace_id, thread_id, n_modelled ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost_modelled,
         last_value(CASE WHEN owning = 1 AND n_owning = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY trace_id, thread_id ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS outermost_owning
     FROM ordered
     WHERE change >= 0

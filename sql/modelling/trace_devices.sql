@@ -1,23 +1,23 @@
 -- One row: a device that a trace lists in its metadata, and what it was recognised as.
 -- How: the first rule of device_rules that fits name, memory and multiprocessors; a device that no rule knows stays NULL, and with it every utilisation.
 -- check: unique(trace_id, device)
-WITH places AS (
-    SELECT v.place
-    FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS v (place)
+WITH ordinals AS (
+    SELECT v.ordinal
+    FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS v (ordinal)
 ),
 listed AS (
     SELECT
         t.trace_id,
-        CAST(t.metadata ->> ('$.deviceProperties[' || p.place || '].id') AS BIGINT) AS device,
-        t.metadata ->> ('$.deviceProperties[' || p.place || '].name') AS name,
-        TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.place || '].totalGlobalMem') AS BIGINT) AS memory_bytes,
-        TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.place || '].numSms') AS BIGINT) AS sms,
+        CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') AS BIGINT) AS device,
+        t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].name') AS name,
+        TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].totalGlobalMem') AS BIGINT) AS memory_bytes,
+        TRY_CAST(t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].numSms') AS BIGINT) AS sms,
         row_number() OVER (
-            PARTITION BY t.trace_id, t.metadata ->> ('$.deviceProperties[' || p.place || '].id') ORDER BY p.place
+            PARTITION BY t.trace_id, t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') ORDER BY p.ordinal
         ) AS choice
     FROM traces AS t
-    CROSS JOIN places AS p
-    WHERE t.metadata ->> ('$.deviceProperties[' || p.place || '].id') IS NOT NULL
+    CROSS JOIN ordinals AS p
+    WHERE t.metadata ->> ('$.deviceProperties[' || p.ordinal || '].id') IS NOT NULL
 ),
 fitting AS (
     SELECT

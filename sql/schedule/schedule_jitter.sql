@@ -9,7 +9,7 @@ WITH timed AS (
 ranked AS (
     SELECT
         run_id, task, task_ns,
-        row_number() OVER (PARTITION BY run_id, task ORDER BY task_ns) AS place,
+        row_number() OVER (PARTITION BY run_id, task ORDER BY task_ns) AS ordinal,
         count(*) OVER (PARTITION BY run_id, task) AS n
     FROM timed
     WHERE task_ns IS NOT NULL
@@ -17,9 +17,9 @@ ranked AS (
 tasks AS (
     SELECT
         run_id, task, max(n) AS n,
-        max(CASE WHEN place = (n + 1) // 2 THEN task_ns END) AS p50_ns,
-        max(CASE WHEN place = (n * 9 + 9) // 10 THEN task_ns END) AS p90_ns,
-        max(CASE WHEN place = (n * 99 + 99) // 100 THEN task_ns END) AS p99_ns
+        max(CASE WHEN ordinal = (n + 1) // 2 THEN task_ns END) AS p50_ns,
+        max(CASE WHEN ordinal = (n * 9 + 9) // 10 THEN task_ns END) AS p90_ns,
+        max(CASE WHEN ordinal = (n * 99 + 99) // 100 THEN task_ns END) AS p99_ns
     FROM ranked
     GROUP BY run_id, task
 ),
@@ -34,7 +34,7 @@ periods AS (
 ranked_periods AS (
     SELECT
         run_id, period_ns,
-        row_number() OVER (PARTITION BY run_id ORDER BY period_ns) AS place,
+        row_number() OVER (PARTITION BY run_id ORDER BY period_ns) AS ordinal,
         count(*) OVER (PARTITION BY run_id) AS n
     FROM periods
     WHERE period_ns IS NOT NULL
@@ -42,8 +42,8 @@ ranked_periods AS (
 iterations AS (
     SELECT
         run_id,
-        max(CASE WHEN place = (n + 1) // 2 THEN period_ns END) AS p50_ns,
-        max(CASE WHEN place = (n * 9 + 9) // 10 THEN period_ns END) AS p90_ns
+        max(CASE WHEN ordinal = (n + 1) // 2 THEN period_ns END) AS p50_ns,
+        max(CASE WHEN ordinal = (n * 9 + 9) // 10 THEN period_ns END) AS p90_ns
     FROM ranked_periods
     GROUP BY run_id
 )

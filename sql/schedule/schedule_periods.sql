@@ -15,20 +15,20 @@ iterations AS (
 placed AS (
     SELECT
         run_id, finish_ns,
-        row_number() OVER (PARTITION BY run_id ORDER BY iteration) AS place,
+        row_number() OVER (PARTITION BY run_id ORDER BY iteration) AS ordinal,
         count(*) OVER (PARTITION BY run_id) AS n
     FROM iterations
 ),
 middle AS (
     SELECT run_id, min(finish_ns) AS first_ns, max(finish_ns) AS last_ns, count(*) - 1 AS steps
     FROM placed
-    WHERE place > n // 4 AND place <= n - n // 4
+    WHERE ordinal > n // 4 AND ordinal <= n - n // 4
     GROUP BY run_id
 ),
 ranked AS (
     SELECT
         run_id, task, finish_ns - begin_ns AS task_ns,
-        row_number() OVER (PARTITION BY run_id, task ORDER BY finish_ns - begin_ns) AS place,
+        row_number() OVER (PARTITION BY run_id, task ORDER BY finish_ns - begin_ns) AS ordinal,
         count(*) OVER (PARTITION BY run_id, task) AS n
     FROM timed
     WHERE begin_ns IS NOT NULL AND finish_ns IS NOT NULL
@@ -38,7 +38,7 @@ streams AS (
     FROM schedule_runs AS r
     JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash
     JOIN ranked AS m
-        ON m.run_id = r.run_id AND m.task = p.task AND m.place = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END
+        ON m.run_id = r.run_id AND m.task = p.task AND m.ordinal = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END
     GROUP BY r.run_id, p.stream
 ),
 ideal AS (

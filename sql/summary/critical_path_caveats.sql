@@ -2,9 +2,9 @@
 -- How: counts over the window's graph and path; the time in which only collectives, or nothing, ran beside the path is a sweep over starts and ends.
 -- check: unique(trace_id, window_id, caveat, detail)
 WITH windows AS (
-    SELECT w.window_no, w.trace_id, w.window_id, w.view_no, w.annotation, w.start_ns, w.end_ns, p.infer_waits
+    SELECT w.window_no, w.trace_id, w.window_id, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.infer_waits
     FROM critical_path_windows AS w
-    JOIN _profiles AS p ON p.view_no = w.view_no
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 on_path AS (
     SELECT
@@ -80,7 +80,7 @@ inferred AS (
     SELECT window_no, count(*) AS n FROM _inferred_edges GROUP BY window_no
 ),
 synced AS (
-    SELECT DISTINCT view_no FROM _loaded_events WHERE sync_kind IS NOT NULL
+    SELECT DISTINCT trace_profile_id FROM _loaded_events WHERE sync_kind IS NOT NULL
 ),
 first_steps AS (
     SELECT trace_id, min(step) AS step, min(start_ns) AS start_ns, count(*) AS n_steps FROM profiler_steps GROUP BY trace_id
@@ -113,9 +113,9 @@ found AS (
         END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
-    LEFT JOIN synced AS s ON s.view_no = w.view_no
+    LEFT JOIN synced AS s ON s.trace_profile_id = w.trace_profile_id
     LEFT JOIN inferred AS i ON i.window_no = w.window_no
-    WHERE s.view_no IS NULL
+    WHERE s.trace_profile_id IS NULL
     UNION ALL
     SELECT window_no, 'inferred_waits', 'info', n_inferred, NULL, CAST(n_inferred AS VARCHAR) || ' of these waits are on the path'
     FROM paths

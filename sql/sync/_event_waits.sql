@@ -3,118 +3,118 @@
 -- Both lookups are windows over launches and records (or waits) in time order, so no row is walked.
 WITH waits AS (
     SELECT
-        e.view_no, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key, e.ts_ns + e.dur_ns AS end_ns,
+        e.trace_profile_id, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key, e.ts_ns + e.dur_ns AS end_ns,
         e.wait_on_stream, e.wait_on_cuda_event_record_corr_id AS record_correlation,
         c.event_id AS wait_call_event_id, c.thread_id, c.ts_ns AS call_ts_ns, c.is_wait,
         p.stream_by_device
     FROM _loaded_events AS e
-    JOIN _profiles AS p ON p.view_no = e.view_no
-    JOIN _links AS l ON l.view_no = e.view_no AND l.gpu_event_id = e.event_id
-    JOIN _loaded_events AS c ON c.view_no = l.view_no AND c.event_id = l.launch_event_id
+    JOIN _profiles AS p ON p.trace_profile_id = e.trace_profile_id
+    JOIN _links AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
+    JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
     WHERE l.is_known AND e.sync_kind IN ('Stream Wait Event', 'Event Sync')
 ),
 records AS (
-    SELECT view_no, correlation, max(event_id) AS record_event_id, max(ts_ns) AS ts_ns
+    SELECT trace_profile_id, correlation, max(event_id) AS record_event_id, max(ts_ns) AS ts_ns
     FROM _loaded_events
     WHERE is_record AND correlation IS NOT NULL
-    GROUP BY view_no, correlation
+    GROUP BY trace_profile_id, correlation
 ),
 -- An event may be waited for from another device than it was recorded on: every device with that stream is a candidate.
 recorded_on AS (
     SELECT DISTINCT
-        r.view_no, r.record_event_id, r.ts_ns, l.device, l.stream_key, w.wait_event_id,
+        r.trace_profile_id, r.record_event_id, r.ts_ns, l.device, l.stream_key, w.wait_event_id,
         l.device = w.device AS same_device
     FROM waits AS w
     JOIN records AS r
-        ON r.view_no = w.view_no AND r.correlation = w.record_correlation
-    JOIN _profiles AS p ON p.view_no = w.view_no
+        ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     LEFT JOIN streams AS s ON w.stream_by_device AND s.trace_id = p.trace_id AND s.stream = w.wait_on_stream
     JOIN _launches AS l
-        ON l.view_no = w.view_no
+        ON l.trace_profile_id = w.trace_profile_id
             AND l.stream_key = CASE WHEN w.stream_by_device THEN s.stream_id ELSE w.wait_on_stream END
             AND (w.stream_by_device OR l.device = w.device)
 ),
 record_places AS (
-    SELECT DISTINCT view_no, record_event_id, ts_ns, device, stream_key FROM recorded_on
+    SELECT DISTINCT trace_profile_id, record_event_id, ts_ns, device, stream_key FROM recorded_on
 ),
 before_record AS (
     SELECT
         *,
-        max(CASE WHEN record_event_id IS NULL THEN place END) OVER (
-            PARTITION BY view_no, device, stream_key ORDER BY place
+        max(CASE WHEN record_event_id IS NULL THEN ordinal END) OVER (
+            PARTITION BY trace_profile_id, device, stream_key ORDER BY ordinal
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS launch_place
+        ) AS launch_ordinal
     FROM (
         SELECT
             *,
             row_number() OVER (
-                PARTITION BY view_no, device, stream_key
+                PARTITION BY trace_profile_id, device, stream_key
                 ORDER BY ts_ns, CASE WHEN record_event_id IS NULL THEN 0 ELSE 1 END, order_id
-            ) AS place
+            ) AS ordinal
         FROM (
-            SELECT view_no, device, stream_key, ts_ns, launch_event_id AS order_id, last_gpu_event_id, CAST(NULL AS BIGINT) AS record_event_id
+            SELECT trace_profile_id, device, stream_key, ts_ns, launch_event_id AS order_id, last_gpu_event_id, CAST(NULL AS BIGINT) AS record_event_id
             FROM _launches AS l
-            WHERE EXISTS (SELECT 1 FROM record_places AS r WHERE r.view_no = l.view_no AND r.device = l.device AND r.stream_key = l.stream_key)
+            WHERE EXISTS (SELECT 1 FROM record_places AS r WHERE r.trace_profile_id = l.trace_profile_id AND r.device = l.device AND r.stream_key = l.stream_key)
             UNION ALL
-            SELECT view_no, device, stream_key, ts_ns, record_event_id, NULL, record_event_id FROM record_places
+            SELECT trace_profile_id, device, stream_key, ts_ns, record_event_id, NULL, record_event_id FROM record_places
         ) AS both_kinds
     ) AS placed
 ),
 sources AS (
-    SELECT r.view_no, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id, l.ts_ns AS launched_ns
+    SELECT r.trace_profile_id, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id, l.ts_ns AS launched_ns
     FROM before_record AS r
     JOIN before_record AS l
-        ON l.view_no = r.view_no AND l.device = r.device
-            AND l.stream_key = r.stream_key AND l.place = r.launch_place
+        ON l.trace_profile_id = r.trace_profile_id AND l.device = r.device
+            AND l.stream_key = r.stream_key AND l.ordinal = r.launch_ordinal
     WHERE r.record_event_id IS NOT NULL
 ),
 wait_sources AS (
     SELECT
-        o.view_no, o.wait_event_id, o.record_event_id, s.source_kernel_id,
+        o.trace_profile_id, o.wait_event_id, o.record_event_id, s.source_kernel_id,
         row_number() OVER (
-            PARTITION BY o.view_no, o.wait_event_id
+            PARTITION BY o.trace_profile_id, o.wait_event_id
             ORDER BY CASE WHEN o.same_device THEN 0 ELSE 1 END, s.launched_ns DESC, s.source_kernel_id
         ) AS choice
     FROM recorded_on AS o
     JOIN sources AS s
-        ON s.view_no = o.view_no AND s.record_event_id = o.record_event_id
+        ON s.trace_profile_id = o.trace_profile_id AND s.record_event_id = o.record_event_id
             AND s.device = o.device AND s.stream_key = o.stream_key
 ),
 after_wait AS (
     SELECT
         *,
-        min(CASE WHEN wait_event_id IS NULL THEN place END) OVER (
-            PARTITION BY view_no, thread_id, stream_key ORDER BY place
+        min(CASE WHEN wait_event_id IS NULL THEN ordinal END) OVER (
+            PARTITION BY trace_profile_id, thread_id, stream_key ORDER BY ordinal
             ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
-        ) AS launch_place
+        ) AS launch_ordinal
     FROM (
         SELECT
             *,
             row_number() OVER (
-                PARTITION BY view_no, thread_id, stream_key
+                PARTITION BY trace_profile_id, thread_id, stream_key
                 ORDER BY ts_ns, CASE WHEN wait_event_id IS NULL THEN 0 ELSE 1 END, order_id
-            ) AS place
+            ) AS ordinal
         FROM (
-            SELECT view_no, thread_id, stream_key, ts_ns, launch_event_id AS order_id, first_gpu_event_id, CAST(NULL AS BIGINT) AS wait_event_id
+            SELECT trace_profile_id, thread_id, stream_key, ts_ns, launch_event_id AS order_id, first_gpu_event_id, CAST(NULL AS BIGINT) AS wait_event_id
             FROM _launches AS l
-            WHERE EXISTS (SELECT 1 FROM waits AS w WHERE w.view_no = l.view_no AND w.thread_id = l.thread_id AND w.stream_key = l.stream_key)
+            WHERE EXISTS (SELECT 1 FROM waits AS w WHERE w.trace_profile_id = l.trace_profile_id AND w.thread_id = l.thread_id AND w.stream_key = l.stream_key)
             UNION ALL
-            SELECT view_no, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
+            SELECT trace_profile_id, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
             FROM waits
             WHERE sync_kind = 'Stream Wait Event' AND is_wait
         ) AS both_kinds
     ) AS placed
 ),
 targets AS (
-    SELECT w.view_no, w.wait_event_id, l.first_gpu_event_id AS waiting_kernel_id
+    SELECT w.trace_profile_id, w.wait_event_id, l.first_gpu_event_id AS waiting_kernel_id
     FROM after_wait AS w
     JOIN after_wait AS l
-        ON l.view_no = w.view_no AND l.thread_id = w.thread_id
-            AND l.stream_key = w.stream_key AND l.place = w.launch_place
+        ON l.trace_profile_id = w.trace_profile_id AND l.thread_id = w.thread_id
+            AND l.stream_key = w.stream_key AND l.ordinal = w.launch_ordinal
     WHERE w.wait_event_id IS NOT NULL
 )
 SELECT
-    w.view_no,  -- The trace as a profile sees it.
+    w.trace_profile_id,  -- The trace as a profile sees it.
     w.wait_event_id,  -- The cuda_sync row.
     w.sync_kind AS wait_kind,  -- Stream Wait Event or Event Sync.
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
@@ -124,6 +124,6 @@ SELECT
     s.source_kernel_id,  -- GPU work that must end first; NULL when nothing was launched before the record.
     t.waiting_kernel_id  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
 FROM waits AS w
-LEFT JOIN records AS r ON r.view_no = w.view_no AND r.correlation = w.record_correlation
-LEFT JOIN wait_sources AS s ON s.view_no = w.view_no AND s.wait_event_id = w.wait_event_id AND s.choice = 1
-LEFT JOIN targets AS t ON t.view_no = w.view_no AND t.wait_event_id = w.wait_event_id
+LEFT JOIN records AS r ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
+LEFT JOIN wait_sources AS s ON s.trace_profile_id = w.trace_profile_id AND s.wait_event_id = w.wait_event_id AND s.choice = 1
+LEFT JOIN targets AS t ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id

@@ -10,5 +10,5 @@ SELECT
     w.wait_call_event_id,  -- The CPU call that waits or makes the stream wait.
     w.wait_kind  -- Stream Wait Event or Event Sync.
 FROM _event_waits AS w
-JOIN _profiles AS p ON p.view_no = w.view_no
+JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 WHERE p.profile = 'default'

@@ -26,6 +26,7 @@ from tests.fleet.straggler.make import UNIT, Shape, write_job
 
 NEW = sorted({*old_tables().values()})
 COLUMNS = {new: columns for new in load_catalog().public if (columns := old_columns(new))}
+STORED = sorted(table for table in {*NEW, *COLUMNS} if load_catalog().models[table].kind != "view")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_job(folder / "job", Shape(pp=2, dp=3, steps=(1,), batches=2), lambda key: (1 + 20 * key[1]) * UNIT)
     spec = CaptureSpec(ranks=2, steps=2, straggler=1, seed=3)
     ingest([*write_capture(spec, folder / "in").paths, folder / "job"], lake)
-    materialize(lake, [*NEW, *COLUMNS])
+    materialize(lake, STORED)
     publish(lake)
     return lake.root
 
@@ -53,7 +54,7 @@ def older(made: Path, tmp_path: Path) -> Lake:
     shutil.copytree(made, tmp_path / "older")
     lake = Lake(tmp_path / "older")
     names = {new: old for old, new in old_tables().items()}
-    for table in {*names, *COLUMNS}:
+    for table in STORED:
         for path in table_files(lake.root, table):
             _with_old_columns(path, old_columns(table))
     for new, old in names.items():
@@ -126,9 +127,9 @@ def test_a_lake_of_an_older_version_says_the_same(today: Lake, older: Lake) -> N
     with (
         duckdb.connect(str(publish(today)), read_only=True) as now,
         duckdb.connect(str(publish(older)), read_only=True) as then,
-        older.connect([*NEW, *COLUMNS]) as unpublished,
+        older.connect(STORED) as unpublished,
     ):
-        for table in {*NEW, *COLUMNS}:
+        for table in STORED:
             assert rows(then, table) == rows(now, table) == rows(unpublished, table), table
 
 
