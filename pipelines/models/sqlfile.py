@@ -117,9 +117,20 @@ def _column(path: Path, projection: Any) -> Column:
         raise CatalogError(f"{path}:{line}: the outermost SELECT names its columns, no `*`")
     if not name:
         raise CatalogError(f"{path}:{line}: give the column a name: `{projection.sql()} AS name,  -- Meaning, unit.`")
-    if not projection.comments:
+    comments = projection.comments or _comments_above(projection)
+    if not comments:
         raise CatalogError(f"{path}:{line}: column {name!r} has no meaning; write `{name},  -- Meaning, unit.`")
-    return Column(name, projection.comments[-1].strip())
+    return Column(name, " ".join(comment.strip() for comment in comments))
+
+
+def _comments_above(projection: Any) -> list[str]:
+    """What stands in lines of its own before a projection, which sqlglot keeps with the first part of an expression."""
+    part = projection
+    while not part.comments:
+        part = next(part.iter_expressions(), None)
+        if part is None:
+            return []
+    return part.comments
 
 
 def _tables(query: Any) -> tuple[str, ...]:

@@ -1,7 +1,10 @@
 -- One row: an event that takes part in the critical path of a window.
--- How: CPU events that start in the window; GPU work and waits whose launch starts in it; stream waits always (HTA 2.8.2).
+-- How: CPU events that start in the window; GPU work and waits whose launch starts in it; stream waits always (HTA
+-- 2.8.2).
 WITH windows AS (
-    SELECT w.window_no, w.trace_profile_id, w.start_ns, w.end_ns, p.keep_zero_duration, p.one_kernel_per_launch, p.exit_pops_top
+    SELECT
+        w.window_no, w.trace_profile_id, w.start_ns, w.end_ns, p.keep_zero_duration, p.one_kernel_per_launch,
+        p.exit_pops_top
     FROM critical_path_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
@@ -14,11 +17,14 @@ launches AS (
 gpu AS (
     SELECT
         w.window_no, e.*, l.launch_event_id, l.ts_ns AS launch_ts_ns,
-        coalesce(l.ts_ns BETWEEN w.start_ns AND w.end_ns AND (l.dur_ns > 0 OR w.keep_zero_duration AND l.dur_ns = 0), FALSE) AS launch_in_window,
+        coalesce(
+            l.ts_ns BETWEEN w.start_ns AND w.end_ns AND (l.dur_ns > 0 OR w.keep_zero_duration AND l.dur_ns = 0), FALSE
+        ) AS launch_in_window,
         NOT w.one_kernel_per_launch AND e.side = 'gpu' AND l.launch_event_id IS NULL
         AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AS is_unlaunched_in_window
     FROM windows AS w
-    JOIN _loaded_events AS e ON e.trace_profile_id = w.trace_profile_id AND (e.side IN ('gpu', 'sync') OR e.sync_kind IS NOT NULL)
+    JOIN _loaded_events AS e
+        ON e.trace_profile_id = w.trace_profile_id AND (e.side IN ('gpu', 'sync') OR e.sync_kind IS NOT NULL)
     LEFT JOIN launches AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
 )
 SELECT
@@ -33,7 +39,7 @@ SELECT
     e.is_blocking,  -- Waits for the GPU.
     e.is_forward,  -- Names its thread the forward thread.
     e.is_backward,  -- Names its thread the backward thread.
-    CAST(NULL AS VARCHAR) AS sync_kind,  -- What a cuda_sync row waited with.
+    CAST(NULL AS VARCHAR) AS sync_kind,  -- Kind of wait of a cuda_sync row.
     e.device,  -- Device.
     e.stream_key,  -- Stream as the profile sees it.
     CAST(NULL AS BIGINT) AS launch_event_id,  -- The call that launched it.
@@ -42,8 +48,10 @@ SELECT
 FROM windows AS w
 JOIN _loaded_events AS e ON e.trace_profile_id = w.trace_profile_id
 WHERE
-    e.side = 'cpu' AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AND (e.dur_ns > 0 OR w.keep_zero_duration AND e.dur_ns = 0)
-    -- Other events only matter where the end of an operator may close them.
+    e.side = 'cpu' AND e.ts_ns BETWEEN w.start_ns AND w.end_ns AND (
+        e.dur_ns > 0 OR w.keep_zero_duration AND e.dur_ns = 0
+    )
+    -- Other events matter only where the end of an operator may close them.
     AND (e.is_operator OR e.is_forward OR e.is_backward OR w.exit_pops_top)
 UNION ALL
 SELECT

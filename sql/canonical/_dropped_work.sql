@@ -1,5 +1,5 @@
--- One row: a piece of GPU work that a profile leaves out because its launch lies in the last profiler step.
--- How: a table of its own and no CTE, so that the database knows how few rows there are when it joins.
+-- One row: a piece of GPU work that a profile drops because it was launched in the last profiler step.
+-- How: a table of its own rather than a CTE, so that the database knows how few rows it joins.
 SELECT
     l.trace_profile_id,  -- The trace as a profile sees it.
     l.gpu_event_id  -- The GPU work.

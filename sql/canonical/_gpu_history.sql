@@ -1,5 +1,7 @@
--- One row: a piece of GPU work and until when its stream was busy with work that began before it, in a scope.
--- How: a scope is what decides whether a stream was busy: the whole trace (number of the view, negative) or, in HTA, the window.
+-- One row: a piece of GPU work in a scope, with the time until which its stream was busy with work that began before
+-- it.
+-- How: the scope is where we look for earlier work on the stream: the whole trace (minus its trace_profile_id) or, in
+-- HTA, only the window (its window_no).
 WITH scopes AS (
     SELECT DISTINCT
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
@@ -8,14 +10,18 @@ WITH scopes AS (
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 all_work AS (
-    SELECT s.scope_no, s.trace_profile_id, e.event_id, e.device, e.stream_key, e.ts_ns, e.ts_ns + e.dur_ns AS end_ns, l.launch_event_id, c.ts_ns AS launch_ts_ns
+    SELECT
+        s.scope_no, s.trace_profile_id, e.event_id, e.device, e.stream_key, e.ts_ns, e.ts_ns + e.dur_ns AS end_ns,
+        l.launch_event_id, c.ts_ns AS launch_ts_ns
     FROM scopes AS s
     JOIN _loaded_events AS e ON e.trace_profile_id = s.trace_profile_id AND e.side = 'gpu'
     LEFT JOIN _links AS l ON l.trace_profile_id = e.trace_profile_id AND l.gpu_event_id = e.event_id
     LEFT JOIN _loaded_events AS c ON c.trace_profile_id = l.trace_profile_id AND c.event_id = l.launch_event_id
     WHERE s.window_no IS NULL
     UNION ALL
-    SELECT s.scope_no, s.trace_profile_id, c.event_id, c.device, c.stream_key, c.ts_ns, c.ts_ns + c.dur_ns, c.launch_event_id, c.launch_ts_ns
+    SELECT
+        s.scope_no, s.trace_profile_id, c.event_id, c.device, c.stream_key, c.ts_ns, c.ts_ns + c.dur_ns,
+        c.launch_event_id, c.launch_ts_ns
     FROM scopes AS s
     JOIN _clip AS c ON c.window_no = s.window_no
     WHERE c.side = 'gpu'
@@ -32,5 +38,5 @@ SELECT
     launch_ts_ns,  -- Start of that call, ns.
     max(end_ns) OVER (
         PARTITION BY scope_no, stream_key ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS busy_until_ns  -- The last end of all work of the stream that began before it, ns; NULL for the first.
+    ) AS busy_until_ns  -- Latest end of all work on the stream that began before it, ns; NULL for the first.
 FROM all_work

@@ -1,4 +1,4 @@
--- One row: a trace whose last profiler step a profile leaves out, with the start of that step.
+-- One row: a trace whose last profiler step a profile drops, with the start of that step.
 -- How: HTA drops the last of several profiler steps and what it launched (2.5).
 SELECT
     p.trace_profile_id,  -- The trace as a profile sees it.

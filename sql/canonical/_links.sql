@@ -1,6 +1,7 @@
--- One row: a piece of GPU work (or a GPU-side wait) and the CPU call with its correlation id, in a profile.
--- How: group both sides by correlation; HTA keeps the last event of either side, default keeps every kernel and its launch.
--- Source: hta-semantics 2.3 (index_correlation); correlation 0 is no correlation in default.
+-- One row: a piece of GPU work (or a GPU-side wait) and the CPU call with the same correlation id, in a profile.
+-- How: group both sides by correlation id; HTA keeps the last event on each side, default keeps every kernel and its
+-- launch.
+-- Source: HTA's index_correlation (2.3); in default, correlation 0 means no correlation.
 WITH correlated AS (
     SELECT
         p.trace_profile_id, p.one_kernel_per_launch, e.event_id, e.correlation,
@@ -30,8 +31,9 @@ SELECT
     g.event_id AS gpu_event_id,  -- The GPU side.
     b.launch_event_id,  -- The CPU call.
     g.correlation,  -- Their correlation id.
-    g.event_id = b.gpu_event_id AS is_last,  -- The last work of its launch in file order.
-    g.event_id = b.gpu_event_id OR NOT g.one_kernel_per_launch AS is_known  -- The profile knows this launch by this work.
+    g.event_id = b.gpu_event_id AS is_last,  -- Last work of its launch, in file order.
+    -- The profile links this launch to this work.
+    g.event_id = b.gpu_event_id OR NOT g.one_kernel_per_launch AS is_known
 FROM correlated AS g
 JOIN both_sides AS b ON b.trace_profile_id = g.trace_profile_id AND b.correlation = g.correlation
 WHERE g.is_gpu AND b.launch_event_id IS NOT NULL

@@ -1,5 +1,6 @@
--- One row: an event with a duration that a profile takes part in, with its side, thread, stream and call roles.
--- How: sides by category (default) or by the stream argument (HTA 2.3); HTA then drops the last profiler step and what it launched (2.5).
+-- One row: an event with a duration that takes part in a profile, with its side, thread, stream and call roles.
+-- How: the side follows from the category (default) or from the stream argument (HTA 2.3); HTA then drops the last
+-- profiler step and what it launched (2.5).
 WITH roles AS (
     SELECT
         profile, name,
@@ -10,7 +11,8 @@ WITH roles AS (
 ),
 sided AS (
     SELECT
-        p.trace_profile_id, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
+        p.trace_profile_id, p.stream_by_device, p.steps_name_forward_thread, p.profile, e.trace_id, e.event_id, e.cat,
+        e.name, e.pid, e.tid, e.ts_ns, e.dur_ns,
         e.correlation, e.wait_on_stream, e.wait_on_cuda_event_record_corr_id, e.device AS device_argument, e.stream,
         CASE
             WHEN NOT p.side_by_stream_argument THEN coalesce(s.side, 'cpu')
@@ -34,7 +36,8 @@ placed AS (
     FROM sided AS e
     JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
     LEFT JOIN streams AS s
-        ON s.trace_id = e.trace_id AND s.device = coalesce(e.device_argument, TRY_CAST(t.pid AS BIGINT), 0) AND s.stream = e.stream
+        ON s.trace_id = e.trace_id AND s.device = coalesce(e.device_argument, TRY_CAST(t.pid AS BIGINT), 0)
+            AND s.stream = e.stream
 )
 SELECT
     e.trace_profile_id,  -- The trace as a profile sees it.
@@ -44,16 +47,23 @@ SELECT
     e.dur_ns,  -- Duration, ns.
     e.side,  -- cpu, gpu, sync or annotation.
     e.is_operator,  -- A CPU event that is a node of the graph.
-    CASE WHEN e.cat = 'cuda_sync' THEN e.name END AS sync_kind,  -- What a cuda_sync row waited with; NULL for other events.
+    -- Kind of wait of a cuda_sync row; NULL for other events.
+    CASE WHEN e.cat = 'cuda_sync' THEN e.name END AS sync_kind,
     e.device,  -- Device of GPU work.
-    CASE WHEN e.stream_by_device THEN e.stream_id ELSE e.stream END AS stream_key,  -- What orders GPU work: the stream as the profile sees it.
+    -- What orders GPU work: the stream as the profile sees it.
+    CASE WHEN e.stream_by_device THEN e.stream_id ELSE e.stream END AS stream_key,
     e.correlation,  -- Correlation id.
     e.wait_on_stream,  -- Stream whose event is waited for.
     e.wait_on_cuda_event_record_corr_id,  -- Correlation id of the record call waited for.
-    st.last_step_ns IS NOT NULL AND e.is_correlated_gpu AS sorts_first,  -- HTA's frame has GPU rows first once it dropped the last step.
+    -- HTA's data frame has GPU rows first once the last step is dropped.
+    st.last_step_ns IS NOT NULL AND e.is_correlated_gpu AS sorts_first,
+    -- Names its thread the forward thread.
     e.cat IN ('cpu_op', 'user_annotation')
-    AND (contains(e.name, 'forward') OR e.steps_name_forward_thread AND starts_with(e.name, 'ProfilerStep#')) AS is_forward,  -- Names its thread the forward thread.
-    e.cat IN ('cpu_op', 'user_annotation') AND contains(e.name, 'autograd') AS is_backward,  -- Names its thread the backward thread.
+    AND (
+        contains(e.name, 'forward') OR e.steps_name_forward_thread AND starts_with(e.name, 'ProfilerStep#')
+    ) AS is_forward,
+    -- Names its thread the backward thread.
+    e.cat IN ('cpu_op', 'user_annotation') AND contains(e.name, 'autograd') AS is_backward,
     coalesce(r.is_lock AND e.is_operator, FALSE) AS is_lock,  -- Takes the runtime lock.
     coalesce(r.is_blocking AND e.is_operator, FALSE) AS is_blocking,  -- Waits for the GPU.
     coalesce(r.is_record AND e.is_operator, FALSE) AS is_record,  -- Records an event.

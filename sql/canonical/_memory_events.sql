@@ -1,5 +1,6 @@
 -- One row: an allocation or release that the trace recorded, in the order of its device's memory.
--- How: the instants named [memory]; in order of time, then of the file; the step between two totals of the allocator must be the bytes of the later event.
+-- How: the instant events named [memory], by time and then by file order; two successive totals of the allocator must
+-- differ by the bytes of the later event.
 WITH told AS (
     SELECT
         trace_id, event_id, pid, tid, ts_ns,
@@ -22,10 +23,14 @@ SELECT
     device,  -- Device number.
     row_number() OVER device_order AS seq,  -- Place in the order of its device, from 1.
     address,  -- Address of the block.
-    delta_bytes,  -- Bytes; negative where they are released.
+    delta_bytes,  -- Bytes; negative for a release.
     allocated_bytes,  -- The allocator's total after it.
-    reserved_bytes,  -- What the allocator holds of the device after it.
-    TRY_CAST(sum(delta_bytes) OVER (device_order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS net_bytes,  -- Sum of the bytes up to here.
-    allocated_bytes - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok  -- The totals before and after differ by the bytes; NULL where one of them is missing.
+    reserved_bytes,  -- What the allocator has reserved on the device after it, bytes.
+    -- Sum of the bytes up to here.
+    TRY_CAST(sum(delta_bytes) OVER (
+        device_order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS BIGINT) AS net_bytes,
+    -- The totals before and after differ by exactly these bytes; NULL where one of them is missing.
+    allocated_bytes - lag(allocated_bytes) OVER device_order = delta_bytes AS delta_ok
 FROM told
 WINDOW device_order AS (PARTITION BY trace_id, device_type, device ORDER BY ts_ns, event_id)

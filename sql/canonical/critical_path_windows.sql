@@ -1,12 +1,13 @@
--- One row: a stretch of a trace whose critical path is asked for.
--- How: no annotation is the whole trace; else the rows whose name is (default) or holds the annotation, counted from 0, first to last instance (HTA 2.8.1).
+-- One row: a window of a trace: a stretch whose critical path is requested.
+-- How: without an annotation, the whole trace; else from the first to the last requested instance, counted from 0, of
+-- the rows whose name equals (default) or contains (HTA 2.8.1) the annotation.
 -- check: unique(trace_id, window_id)
 WITH asked AS (
     SELECT w.*, p.trace_profile_id, p.instances_on_cpu
     FROM window_requests AS w
     JOIN _profiles AS p ON p.trace_id = w.trace_id AND p.profile = w.profile
 ),
--- An annotation that is some event's whole name means that name: ProfilerStep#5 is not ProfilerStep#50.
+-- An annotation that equals some event's whole name means that name: ProfilerStep#5 is not ProfilerStep#50.
 named AS (
     SELECT w.trace_id, w.window_id, e.event_id
     FROM asked AS w
@@ -34,7 +35,7 @@ matching AS (
     SELECT
         w.trace_id, w.window_id, l.ts_ns, l.ts_ns + l.dur_ns AS end_ns,
         CASE WHEN w.instances_on_cpu THEN l.ts_ns WHEN l.sorts_first THEN 0 ELSE 1 END AS turn, l.event_id,
-        -- In default a profiler step that several threads name is one instance.
+        -- In default, a profiler step annotated on several threads is one instance.
         CASE
             WHEN w.instances_on_cpu AND regexp_matches(e.name, '^ProfilerStep#[0-9]+$') THEN e.name
             ELSE CAST(l.event_id AS VARCHAR)
@@ -58,7 +59,7 @@ chosen AS (
     JOIN asked AS w ON w.trace_id = o.trace_id AND w.window_id = o.window_id
     WHERE o.instance BETWEEN w.first_instance AND w.last_instance
     GROUP BY o.trace_id, o.window_id
-    -- A range beyond the last instance is an error in default; HTA takes what there is.
+    -- In default, a range beyond the last instance is an error; HTA takes what there is.
     HAVING max(o.instance) = max(w.last_instance) OR NOT bool_or(w.instances_on_cpu)
 ),
 whole AS (
@@ -77,12 +78,13 @@ SELECT
     b.trace_id,  -- The trace.
     b.window_id,  -- Name of the window; full is the whole trace.
     w.profile,  -- hta or default.
-    w.annotation,  -- Text the annotation's name holds; empty for the whole trace.
+    w.annotation,  -- Text that the annotation's name contains; empty for the whole trace.
     w.first_instance,  -- First instance of the annotation, from 0.
     w.last_instance,  -- Last instance, inclusive.
     b.start_ns,  -- Start of the window, ns.
     b.end_ns,  -- End of the window, ns.
-    row_number() OVER (ORDER BY b.trace_id, b.window_id) AS window_no,  -- Number of the window within this computation; private models join on it.
+    -- Number of the window within this computation; private models join on it.
+    row_number() OVER (ORDER BY b.trace_id, b.window_id) AS window_no,
     w.trace_profile_id  -- Number of the trace and profile within this computation.
 FROM bounds AS b
 JOIN asked AS w ON w.trace_id = b.trace_id AND w.window_id = b.window_id

@@ -1,5 +1,6 @@
 -- One row: a GPU stream of a trace: a device and a stream number on it.
--- How: distinct (device, stream) of GPU work and waits, numbered; where a row has no device its pid stands for it, as Kineto writes it.
+-- How: the distinct (device, stream) of GPU work and waits, numbered; where a row has no device, its pid is used, which
+-- is where Kineto writes the device.
 -- check: unique(trace_id, stream_id)
 WITH seen AS (
     SELECT
@@ -14,7 +15,8 @@ WITH seen AS (
 )
 SELECT
     trace_id,  -- The trace.
-    row_number() OVER (PARTITION BY trace_id ORDER BY device, stream) AS stream_id,  -- Number of the stream within its trace, from 1.
+    -- Number of the stream within its trace, from 1.
+    row_number() OVER (PARTITION BY trace_id ORDER BY device, stream) AS stream_id,
     device,  -- Device number.
     stream,  -- Stream number on the device.
     n_kernels  -- Pieces of GPU work that ran on it.

@@ -1,4 +1,4 @@
--- One row: a CPU thread (or GPU stream row) of a trace, as pid and tid name it.
+-- One row: a CPU thread (or GPU stream row) of a trace, identified by pid and tid.
 -- How: number the distinct (pid, tid) of a trace in text order; the name is the last thread_name metadata event.
 -- check: unique(trace_id, thread_id)
 WITH named AS (
@@ -16,10 +16,11 @@ seen AS (
 )
 SELECT
     s.trace_id,  -- The trace.
-    row_number() OVER (PARTITION BY s.trace_id ORDER BY s.pid, s.tid) AS thread_id,  -- Number of the thread within its trace, from 1.
+    -- Number of the thread within its trace, from 1.
+    row_number() OVER (PARTITION BY s.trace_id ORDER BY s.pid, s.tid) AS thread_id,
     s.pid,  -- Process id as text; for GPU work the device number.
     s.tid,  -- Thread id as text; for GPU work the stream.
-    n.thread_name,  -- Name the profiler gave the thread; NULL when it gave none.
+    n.thread_name,  -- Name that the profiler gave the thread; NULL when it gave none.
     s.n_events  -- Events with a duration on this thread.
 FROM seen AS s
 LEFT JOIN named AS n

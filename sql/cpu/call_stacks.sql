@@ -1,7 +1,9 @@
--- One row: a CPU event with a duration and what it ran inside of, on its thread.
--- How: depth is a running sum of +1 at starts and -1 at ends; the parent is the start that opened the group of siblings at that depth.
--- Order at one time: ends first (shorter, then later in the file), starts (longer, then earlier in the file), events of no duration last.
--- Where events cross instead of nest, an end closes whatever is on top of the stack, as HTA does (2.8.5).
+-- One row: a CPU event with a duration, and the event on its thread that it ran inside of.
+-- How: depth is a running sum of +1 at starts and -1 at ends; the parent is the event whose start opened that group of
+-- siblings.
+-- Order at equal times: ends first (shorter, then later in the file), then starts (longer, then earlier in the file),
+-- events with zero duration last.
+-- Where events cross instead of nesting, an end closes whatever is on top of the stack, as in HTA (2.8.5).
 -- check: unique(trace_id, event_id)
 WITH cpu AS (
     SELECT e.trace_id, t.thread_id, e.event_id, e.ts_ns, greatest(e.dur_ns, 0) AS dur_ns
@@ -44,7 +46,8 @@ starts AS (
 SELECT
     trace_id,  -- The trace.
     event_id,  -- The event.
-    CASE WHEN depth > 1 THEN opener END AS parent_event_id,  -- The event it ran inside of; NULL at the top of the thread.
+    -- The event it ran inside of; NULL at the top of the thread.
+    CASE WHEN depth > 1 THEN opener END AS parent_event_id,
     CAST(depth AS BIGINT) AS depth,  -- Depth on the stack, 1 at the top.
     thread_id  -- Its thread in threads.
 FROM starts

@@ -1,4 +1,4 @@
--- One row: a call of a collective or of a transfer on the CPU (record_param_comms), with what it says of it.
+-- One row: a CPU call of a collective or a point-to-point transfer (record_param_comms), with its arguments.
 -- check: unique(trace_id, event_id)
 WITH told AS (
     SELECT
@@ -18,12 +18,13 @@ SELECT
     event_id,  -- Position in traceEvents.
     ts_ns,  -- Start, ns.
     end_ns,  -- End of the call on the CPU, ns.
-    collective_name,  -- Operation, as the framework spells it.
-    replace(lower(collective_name), '_', '') AS op,  -- The same without case and underscores: allreduce, allgatherbase.
-    group_name,  -- Process group; NULL where the trace does not tell.
+    collective_name,  -- Name of the operation, as the framework spells it.
+    -- The same in lower case without underscores: allreduce, allgatherbase.
+    replace(lower(collective_name), '_', '') AS op,
+    group_name,  -- Process group; NULL where the trace does not say.
     group_ranks,  -- Ranks of the group, as written in the trace.
-    seq,  -- Number within the group; NULL where the trace has none.
+    seq,  -- Sequence number within the group; NULL where the trace has none.
     in_elements,  -- Elements of the input.
     out_elements,  -- Elements of the output.
-    dtype  -- Type of the elements, in lower case.
+    dtype  -- Element type, in lower case.
 FROM told

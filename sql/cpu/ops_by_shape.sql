@@ -1,5 +1,7 @@
--- One row: the operators, calls, annotations or pieces of GPU work of a trace's profiler step that have one name and one shape.
--- How: GPU work has the shape of the operator with its External id (its launch's, where it has none itself), and the step of its launch.
+-- One row: the operators, calls, annotations or pieces of GPU work of a profiler step of a trace that share a name and
+-- a shape.
+-- How: GPU work takes the shape of the operator with the same External id (its launch's id where it has none of its
+-- own) and the step of its launch.
 -- check: unique(trace_id, step, device, cat, name, input_dims, input_types)
 WITH work AS (
     SELECT
@@ -31,8 +33,10 @@ SELECT
     device,  -- cpu or gpu.
     cat,  -- Category: cpu_op, cuda_runtime, kernel, …
     name,  -- Name.
-    coalesce(args ->> '$."Input Dims"', args ->> '$."Input dims"') AS input_dims,  -- Sizes of the inputs, as JSON; NULL where the trace does not record shapes.
-    coalesce(args ->> '$."Input type"', args ->> '$."Input Type"') AS input_types,  -- Types of the inputs, as JSON; NULL where the trace does not record them.
+    -- Sizes of the inputs, as JSON; NULL where the trace does not record shapes.
+    coalesce(args ->> '$."Input Dims"', args ->> '$."Input dims"') AS input_dims,
+    -- Types of the inputs, as JSON; NULL where the trace does not record them.
+    coalesce(args ->> '$."Input type"', args ->> '$."Input Type"') AS input_types,
     count(*) AS n,  -- How many.
     TRY_CAST(sum(dur_ns) AS BIGINT) AS dur_ns,  -- Their summed duration, ns.
     avg(dur_ns) AS mean_ns,  -- Their mean duration, ns.

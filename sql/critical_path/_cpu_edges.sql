@@ -1,6 +1,8 @@
 -- One row: an edge between neighbouring nodes of a CPU thread.
--- How: the thread's nodes in stack order; entering at the top of the thread is a dependency without time, all else takes the time between (HTA 2.8.5).
--- Between calls under the runtime lock the lock edges speak instead, except from the end of one to the start of the next.
+-- How: the thread's nodes in stack order; entering at the top of the thread is a dependency that takes no time, every
+-- other edge takes the time between its nodes (HTA 2.8.5).
+-- Between calls under the runtime lock, the lock edges are used instead, except from the end of one call to the start
+-- of the next.
 WITH nodes AS (
     SELECT
         *,
@@ -22,15 +24,16 @@ SELECT
     event_id * 2 + CASE WHEN change = 1 THEN 0 ELSE 1 END AS dst_node_id,  -- Destination node.
     CASE WHEN change = 1 AND open_after = 1 THEN 2 ELSE 1 END AS edge_code,  -- Type of the edge.
     at_ns - src_ns AS dts_ns,  -- From source to destination, ns.
-    change = -1 AND is_blocking AS ends_blocking_call,  -- It runs into the end of a blocking call.
+    change = -1 AND is_blocking AS ends_blocking_call,  -- It leads to the end of a blocking call.
     CASE
         WHEN change = 1 AND open_after = 1 THEN NULL
         WHEN src_change = 1 THEN src_event_id
         WHEN change = -1 THEN event_id
-        -- From the end of one operator to the start of the next: the operator around (HTA: around the one that ended).
+        -- From the end of one operator to the start of the next: the operator around both (HTA: around the one that
+        -- ended).
         WHEN exit_pops_top THEN src_parent_event_id
         ELSE parent_event_id
-    END AS attributed_event_id  -- Event whose time it is (HTA 2.8.6).
+    END AS attributed_event_id  -- Event that the edge's time belongs to (HTA 2.8.6).
 FROM nodes
 WHERE
     src_event_id IS NOT NULL

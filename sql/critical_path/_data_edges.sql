@@ -1,6 +1,7 @@
--- One row: an edge of a CPU thread that stands for serial edges that fell away.
--- How: operators follow what made their data, and the bounds of their stretch; calls follow the call before.
--- Every edge but those between calls weighs what the serial edge into its destination weighs: the host's time right before an operator stays with it.
+-- One row: an edge of a CPU thread that replaces serial edges that were dropped.
+-- How: operators follow whatever produced their data, and the bounds of their stretch; calls follow the call before.
+-- Except between calls, an edge weighs what the serial edge into its destination weighs: host time right before an
+-- operator stays with that operator.
 WITH ends AS (
     SELECT window_no, thread_id, ordinal, src_event_id * 2 + 1 AS src_node_id
     FROM _data_flows
@@ -25,7 +26,7 @@ SELECT
     c.dst_node_id,  -- Destination node.
     c.edge_code,  -- Type of the edge.
     c.dts_ns,  -- Time of the thread right before the destination, ns.
-    c.ends_blocking_call,  -- It runs into the end of a blocking call.
+    c.ends_blocking_call,  -- It leads to the end of a blocking call.
     c.attributed_event_id  -- Event whose time it is.
 FROM ends AS e
 JOIN _cpu_edges AS c ON c.window_no = e.window_no AND c.thread_id = e.thread_id AND c.ordinal = e.ordinal

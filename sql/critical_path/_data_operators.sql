@@ -1,5 +1,6 @@
--- One row: an operator or call of a window whose dependencies are data, and what the execution trace knows of it.
--- How: operators joined to their node; one that gives the host a value (`aten::item`: Scalar) passes on what no tensor shows.
+-- One row: an operator or call of a window with data dependencies, and what the execution trace says about it.
+-- How: operators joined to their node; one that returns a value to the host (`aten::item`: Scalar) passes data on that
+-- no tensor shows.
 WITH windows AS (
     SELECT w.window_no, w.trace_id
     FROM critical_path_windows AS w
@@ -17,8 +18,10 @@ SELECT
     e.cat <> 'cpu_op' AS is_call,  -- A call of the runtime or driver: these keep their order.
     e.cat = 'cpu_op' AND (
         o.node_id IS NULL
-        OR coalesce(r.result, '') NOT IN ('', '()') AND NOT contains(r.result, 'Tensor') AND NOT contains(r.result, '__torch__')
-    ) AS hides_data  -- An operator whose dependencies the execution trace does not tell: it stays serial.
+        OR coalesce(r.result, '') NOT IN ('', '()') AND NOT contains(r.result, 'Tensor') AND NOT contains(
+            r.result, '__torch__'
+        )
+    ) AS hides_data  -- An operator whose dependencies the execution trace does not show: it stays serial.
 FROM windows AS w
 JOIN _clip AS c ON c.window_no = w.window_no AND c.is_operator AND c.side = 'cpu'
 JOIN events AS e ON e.trace_id = w.trace_id AND e.event_id = c.event_id

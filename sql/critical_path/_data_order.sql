@@ -1,6 +1,8 @@
--- One row: a node of a CPU thread in a window whose dependencies are data, with the nodes that still bound it in time.
--- How: an operator is free when neither it nor an operator in it hides data; what is not free keeps its place among its neighbours.
--- Free neighbours lie between two bounds: the start of the operator around or the end of the last that is not free, and likewise the next.
+-- One row: a node of a CPU thread in a window with data dependencies, with the nodes that still bound it in time.
+-- How: an operator is free when neither it nor an operator inside it hides data; one that is not free keeps its place
+-- among its neighbours.
+-- Free neighbours lie between two bounds: before them, the start of the enclosing operator or the end of the last
+-- operator that is not free; after them, likewise.
 WITH nodes AS (
     SELECT
         s.thread_key, s.ordinal, s.event_id, s.change, s.parent_event_id,
@@ -19,10 +21,11 @@ judged AS (
     SELECT
         *,
         NOT is_call AND NOT hides_data
-        AND max(n_hiding) OVER (PARTITION BY thread_key, event_id) = min(n_hiding) OVER (PARTITION BY thread_key, event_id) AS is_free
+        AND max(n_hiding) OVER (PARTITION BY thread_key, event_id)
+        = min(n_hiding) OVER (PARTITION BY thread_key, event_id) AS is_free
     FROM nodes
 ),
--- Each node stands on two levels: among its neighbours, and at the edge of what it holds.
+-- Each node belongs to two levels: to that of its neighbours, and to that of what it contains, at its edge.
 levels AS (
     SELECT
         *, open_after - CASE WHEN change = 1 THEN 1 ELSE 0 END AS level, FALSE AS is_around,
@@ -54,8 +57,8 @@ SELECT
     last_node_id,  -- The node before it on the thread.
     execution_node_id,  -- Its node in the execution trace; NULL where it was not joined.
     is_call,  -- A call of the runtime or driver.
-    is_free,  -- Only data orders it among its neighbours.
-    lower_node_id,  -- The node that it follows in any case; NULL where nothing bounds it.
-    upper_place  -- Place of the node that follows it in any case; NULL likewise.
+    is_free,  -- Among its neighbours, only data orders it.
+    lower_node_id,  -- The node that it follows regardless of data; NULL where nothing bounds it.
+    upper_place  -- Place of the node that follows it regardless of data; NULL likewise.
 FROM bounded
 WHERE NOT is_around

@@ -1,15 +1,23 @@
 -- One row: an edge of the dependency graph of a window, in numbers only.
--- How: the union of lock, call-stack, kernel, synchronisation, launch, data and inferred edges; ascending edge_id is the order in which HTA inserts them.
+-- How: the union of lock, call-stack, kernel, synchronisation, launch, data and inferred edges; ascending edge_id is
+-- the order in which HTA inserts them.
 WITH call_waits AS (
-    SELECT window_no, dst_event_id * 2 + 1 AS dst_node_id, src_ns, src_in_window, dst_ns - src_ns AS remaining_ns, FALSE AS is_inferred
+    SELECT
+        window_no, dst_event_id * 2 + 1 AS dst_node_id, src_ns, src_in_window, dst_ns - src_ns AS remaining_ns,
+        FALSE AS is_inferred
     FROM _sync_edges
     WHERE NOT dst_is_start AND explains_wait
     UNION ALL
-    SELECT window_no, dst_event_id * 2 + 1, src_ns, src_in_window, weight_ns, TRUE FROM _inferred_edges WHERE NOT dst_is_start
+    SELECT
+        window_no, dst_event_id * 2 + 1, src_ns, src_in_window, weight_ns, TRUE
+    FROM _inferred_edges
+    WHERE NOT dst_is_start
 ),
--- What ended last is what a call waited for.
+-- A call waited for whatever ended last.
 ranked_call_waits AS (
-    SELECT *, row_number() OVER (PARTITION BY window_no, dst_node_id ORDER BY src_ns DESC, src_in_window DESC) AS choice FROM call_waits
+    SELECT
+        *, row_number() OVER (PARTITION BY window_no, dst_node_id ORDER BY src_ns DESC, src_in_window DESC) AS choice
+    FROM call_waits
 ),
 explained_calls AS (
     SELECT * FROM ranked_call_waits WHERE choice = 1
@@ -20,24 +28,34 @@ profiled AS (
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
 kernel_edges AS (
-    SELECT window_no, ordinal * 8 AS ordinal, event_id * 2 AS src_node_id, event_id * 2 + 1 AS dst_node_id, 1 AS edge_code, dur_ns AS weight_ns, event_id AS attributed_event_id, FALSE AS is_earlier
+    SELECT
+        window_no, ordinal * 8 AS ordinal, event_id * 2 AS src_node_id, event_id * 2 + 1 AS dst_node_id, 1 AS edge_code,
+        dur_ns AS weight_ns, event_id AS attributed_event_id, FALSE AS is_earlier
     FROM _kernel_nodes
     UNION ALL
-    SELECT window_no, ordinal * 8 + 1, launch_event_id * 2, event_id * 2, 3, CASE WHEN waited_for_launch THEN ts_ns - launch_ts_ns ELSE 0 END, NULL, FALSE
+    SELECT
+        window_no, ordinal * 8 + 1, launch_event_id * 2, event_id * 2, 3,
+        CASE WHEN waited_for_launch THEN ts_ns - launch_ts_ns ELSE 0 END, NULL, FALSE
     FROM _kernel_nodes
     WHERE (waited_for_launch OR zero_weight_launch AND launch_in_window) AND NOT held_up_since_launch
     UNION ALL
-    -- Launched behind work from outside of the window: no delay of the launch, and nothing in the window to follow.
-    SELECT window_no, ordinal * 8 + 1, launch_event_id * 2, event_id * 2, 4, ts_ns - launch_ts_ns, NULL, waits_for_earlier_work
+    -- Launched behind work from outside the window: not a launch delay, and there is nothing in the window to follow.
+    SELECT
+        window_no, ordinal * 8 + 1, launch_event_id * 2, event_id * 2, 4, ts_ns - launch_ts_ns, NULL,
+        waits_for_earlier_work
     FROM _kernel_nodes
     WHERE held_up_since_launch
     UNION ALL
-    SELECT window_no, ordinal * 8 + 2, last_event_id * 2 + 1, event_id * 2, 4, ts_ns - last_end_ns, CASE WHEN NOT waits_for_earlier_work THEN last_event_id END, waits_for_earlier_work
+    SELECT
+        window_no, ordinal * 8 + 2, last_event_id * 2 + 1, event_id * 2, 4, ts_ns - last_end_ns,
+        CASE WHEN NOT waits_for_earlier_work THEN last_event_id END, waits_for_earlier_work
     FROM _kernel_nodes
     WHERE may_wait_for_last AND NOT waited_for_launch AND overlapped_ts_ns IS NULL
     UNION ALL
-    -- Overlapping work: the time until the second began is the first one's, and the second is not done before the first.
-    SELECT window_no, ordinal * 8 + 3, last_event_id * 2, event_id * 2, 1, ts_ns - overlapped_ts_ns, last_event_id, FALSE
+    -- Overlapping work: the time until the second began belongs to the first, and the second does not finish before the
+    -- first.
+    SELECT
+        window_no, ordinal * 8 + 3, last_event_id * 2, event_id * 2, 1, ts_ns - overlapped_ts_ns, last_event_id, FALSE
     FROM _kernel_nodes
     WHERE overlapped_ts_ns IS NOT NULL
     UNION ALL
@@ -45,18 +63,22 @@ kernel_edges AS (
     FROM _kernel_nodes
     WHERE overlapped_ts_ns IS NOT NULL AND last_end_ns <= ts_ns + dur_ns
     UNION ALL
-    SELECT window_no, ordinal * 8 + 5, ordered_after_event_id * 2 + CASE WHEN overlaps_previous THEN 0 ELSE 1 END, event_id * 2, 2, 0, NULL, FALSE
+    SELECT
+        window_no, ordinal * 8 + 5, ordered_after_event_id * 2 + CASE WHEN overlaps_previous THEN 0 ELSE 1 END,
+        event_id * 2, 2, 0, NULL, FALSE
     FROM _kernel_nodes
     WHERE ordered_after_event_id IS NOT NULL
 ),
--- Where a kernel waits for the work before it on its own stream, that order already says so.
+-- A kernel that waits for the work before it on its own stream: stream order already says so.
 sync_edges AS (
     SELECT s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start
     FROM _sync_edges AS s
     LEFT JOIN _kernel_nodes AS k
         ON k.window_no = s.window_no AND k.event_id = s.dst_event_id
             AND (
-                k.last_event_id = s.src_event_id AND (k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch)
+                k.last_event_id = s.src_event_id AND (
+                    k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch
+                )
                 OR k.ordered_after_event_id = s.src_event_id
             )
     WHERE s.src_in_window AND (k.event_id IS NULL OR NOT s.dst_is_start)
@@ -65,46 +87,54 @@ edges AS (
     SELECT
         window_no, 1152921504606846976 + ordinal AS edge_id, src_node_id, dst_node_id, edge_code,
         coalesce(dts_ns, 0) AS weight_ns, FALSE AS ends_blocking_call,
-        CASE WHEN edge_code = 1 THEN dst_node_id // 2 END AS attributed_event_id, FALSE AS is_earlier, FALSE AS is_inferred
+        CASE WHEN edge_code = 1 THEN dst_node_id // 2 END AS attributed_event_id, FALSE AS is_earlier,
+        FALSE AS is_inferred
     FROM _lock_edges
     UNION ALL
     SELECT
-        c.window_no, 2305843009213693952 + c.thread_id * 1099511627776 + c.ordinal, c.src_node_id, c.dst_node_id, c.edge_code,
+        c.window_no, 2305843009213693952 + c.thread_id * 1099511627776 + c.ordinal, c.src_node_id, c.dst_node_id,
+        c.edge_code,
         CASE WHEN c.edge_code = 2 THEN 0 ELSE c.dts_ns END, c.ends_blocking_call, c.attributed_event_id, FALSE, FALSE
     FROM _cpu_edges AS c
     LEFT JOIN _fallen_edges AS f ON f.window_no = c.window_no AND f.thread_id = c.thread_id AND f.ordinal = c.ordinal
     WHERE f.window_no IS NULL
     UNION ALL
-    SELECT window_no, 3458764513820540928 + ordinal, src_node_id, dst_node_id, edge_code, weight_ns, FALSE, attributed_event_id, is_earlier, FALSE
+    SELECT
+        window_no, 3458764513820540928 + ordinal, src_node_id, dst_node_id, edge_code, weight_ns, FALSE,
+        attributed_event_id, is_earlier, FALSE
     FROM kernel_edges
     UNION ALL
     SELECT
         window_no,
         4611686018427387904 + row_number() OVER (PARTITION BY window_no ORDER BY dst_event_id, src_event_id),
-        src_event_id * 2 + 1, dst_event_id * 2 + CASE WHEN dst_is_start THEN 0 ELSE 1 END, 5, 0, FALSE, NULL, FALSE, FALSE
+        src_event_id * 2 + 1, dst_event_id * 2 + CASE WHEN dst_is_start THEN 0 ELSE 1 END, 5, 0, FALSE, NULL, FALSE,
+        FALSE
     FROM sync_edges
     UNION ALL
     SELECT
         window_no,
         5764607523034230784 + row_number() OVER (PARTITION BY window_no ORDER BY dst_node_id, src_node_id),
-        src_node_id, dst_node_id, edge_code, CASE WHEN edge_code = 2 THEN 0 ELSE dts_ns END, ends_blocking_call, attributed_event_id, FALSE, FALSE
+        src_node_id, dst_node_id, edge_code, CASE WHEN edge_code = 2 THEN 0 ELSE dts_ns END, ends_blocking_call,
+        attributed_event_id, FALSE, FALSE
     FROM _data_edges
     UNION ALL
     SELECT
         window_no,
         6917529027641081856 + row_number() OVER (PARTITION BY window_no ORDER BY dst_event_id, src_event_id),
-        src_event_id * 2 + 1, dst_event_id * 2 + CASE WHEN dst_is_start THEN 0 ELSE 1 END, CASE WHEN dst_is_start THEN 4 ELSE 1 END, weight_ns,
+        src_event_id * 2 + 1, dst_event_id * 2 + CASE WHEN dst_is_start THEN 0 ELSE 1 END,
+        CASE WHEN dst_is_start THEN 4 ELSE 1 END, weight_ns,
         NOT dst_is_start, CASE WHEN dst_is_start THEN src_event_id ELSE dst_event_id END, FALSE, TRUE
     FROM _inferred_edges
     WHERE src_in_window
 )
 SELECT
     e.window_no,  -- The window.
-    e.edge_id,  -- Number of the edge within the window; ascending in the order of insertion.
+    e.edge_id,  -- Number of the edge within the window; ascending in insertion order.
     e.src_node_id,  -- Source node: twice the event, plus 1 for its end.
     e.dst_node_id,  -- Destination node, likewise.
     e.edge_code,  -- Type of the edge in edge_types.
-    CASE WHEN e.ends_blocking_call AND p.blocking_is_always_free THEN 0 ELSE e.weight_ns END AS weight_ns,  -- Weight as measured, ns.
+    -- Weight as measured, ns.
+    CASE WHEN e.ends_blocking_call AND p.blocking_is_always_free THEN 0 ELSE e.weight_ns END AS weight_ns,
     CASE
         WHEN e.weight_ns <= p.zero_from_ns OR e.ends_blocking_call AND p.blocking_is_always_free THEN 0
         WHEN c.src_in_window AND c.is_inferred THEN least(e.weight_ns, c.remaining_ns)
@@ -112,9 +142,13 @@ SELECT
         ELSE e.weight_ns
     END AS path_weight_ns,  -- Weight as used on the path, ns.
     e.attributed_event_id,  -- Event whose time it is.
-    e.is_earlier OR coalesce(NOT c.src_in_window AND 2 * c.remaining_ns <= e.weight_ns, FALSE) AS waits_for_earlier_work,  -- Most of its time was a wait for GPU work from outside of the window.
-    e.is_inferred  -- A wait that no cuda_sync row tells: inferred from calls and times.
+    -- Most of its time was a wait for GPU work from outside the window.
+    e.is_earlier OR coalesce(
+        NOT c.src_in_window AND 2 * c.remaining_ns <= e.weight_ns, FALSE
+    ) AS waits_for_earlier_work,
+    e.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
 FROM edges AS e
 JOIN profiled AS p ON p.window_no = e.window_no
 LEFT JOIN explained_calls AS c
-    ON c.window_no = e.window_no AND c.dst_node_id = e.dst_node_id AND e.edge_code = 1 AND e.attributed_event_id = e.dst_node_id // 2
+    ON c.window_no = e.window_no AND c.dst_node_id = e.dst_node_id AND e.edge_code = 1
+        AND e.attributed_event_id = e.dst_node_id // 2

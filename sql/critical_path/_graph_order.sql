@@ -1,5 +1,7 @@
--- One row: a piece of GPU work of a CUDA or HIP graph that ran on several streams, and the work of the same launch that was the last to end before it began.
--- How: starts and ends of a launch's work in time order; the last end before each start. A trace does not hold a graph's own edges: the last to end stands for what released the work.
+-- One row: a piece of GPU work of a CUDA or HIP graph that ran on several streams, and the work of the same launch that
+-- ended last before it began.
+-- How: starts and ends of a launch's work in time order; the last end before each start. A trace does not contain the
+-- graph's own edges, so the last work to end stands for whatever released this work.
 WITH spread AS (
     SELECT c.window_no, c.launch_event_id
     FROM _clip AS c
@@ -16,7 +18,9 @@ work AS (
     WHERE c.side = 'gpu'
 ),
 marks AS (
-    SELECT window_no, launch_event_id, ts_ns AS at_ns, 1 AS turn, event_id, CAST(NULL AS BIGINT) AS ended_event_id, CAST(NULL AS BIGINT) AS ended_ns
+    SELECT
+        window_no, launch_event_id, ts_ns AS at_ns, 1 AS turn, event_id, CAST(NULL AS BIGINT) AS ended_event_id,
+        CAST(NULL AS BIGINT) AS ended_ns
     FROM work
     UNION ALL
     SELECT window_no, launch_event_id, end_ns, 0, event_id, event_id, end_ns
@@ -37,7 +41,7 @@ walked AS (
 SELECT
     window_no,  -- The window.
     event_id,  -- GPU work of the graph.
-    released_by_event_id,  -- Work of the same launch, on whatever stream, that was the last to end before it began.
+    released_by_event_id,  -- Work of the same launch, on any stream, that ended last before it began.
     released_ns  -- The end of that work, ns.
 FROM walked
 WHERE turn = 1 AND released_by_event_id IS NOT NULL

@@ -1,9 +1,11 @@
--- One row: an inferred wait of a window: GPU work or a CPU call that waited for GPU work where no cuda_sync row says so.
--- How: _inferred_waits cut to the window. A wait explains the time until the work ended; what follows keeps its weight: a gap before GPU work, a call's own time.
+-- One row: an inferred wait in a window: GPU work or a CPU call that waited for GPU work although no cuda_sync row says
+-- so.
+-- How: _inferred_waits cut to the window. A wait explains the time until the work ended; what remains (a gap before GPU
+-- work, a call's own time) keeps its weight.
 SELECT
     k.window_no,  -- The window.
     k.source_event_id AS src_event_id,  -- GPU work that had to end.
-    k.source_in_window AS src_in_window,  -- That work belongs to the window; else this is no edge.
+    k.source_in_window AS src_in_window,  -- That work belongs to the window; else this row is not an edge.
     k.source_end_ns AS src_ns,  -- Its end, ns.
     k.event_id AS dst_event_id,  -- GPU work or CPU call that waited.
     TRUE AS dst_is_start,  -- TRUE: the start of GPU work; FALSE: the end of a CPU call.
@@ -11,7 +13,9 @@ SELECT
 FROM _kernel_waits AS k
 WHERE k.is_inferred
 UNION ALL
-SELECT c.window_no, i.source_event_id, s.event_id IS NOT NULL, i.source_end_ns, c.event_id, FALSE, greatest(c.ts_ns + c.dur_ns - i.source_end_ns, 0)
+SELECT
+    c.window_no, i.source_event_id, s.event_id IS NOT NULL, i.source_end_ns, c.event_id, FALSE,
+    greatest(c.ts_ns + c.dur_ns - i.source_end_ns, 0)
 FROM _inferred_waits AS i
 JOIN critical_path_windows AS w ON w.trace_profile_id = i.trace_profile_id
 JOIN _clip AS c ON c.window_no = w.window_no AND c.event_id = i.event_id AND c.is_operator

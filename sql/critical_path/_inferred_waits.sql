@@ -1,9 +1,14 @@
--- One row: GPU work or a CPU call and the GPU work that it waited for, in a trace without cuda_sync rows, which would say so.
--- How: of the work on each other stream, the last to end before the wait was over; the latest of these over all streams. Three kinds of evidence:
--- a cudaStreamWaitEvent between the launch before on its stream and its own: then what was launched before that call counts;
--- else, after a gap of more than 50 us, that the work ended within 50 us before, or covered half of the gap (both, where the trace shows such calls);
--- a blocking call waited for what was launched before it and ended in it, a copying call for its copy.
--- The first work of a stream that began more than 1 ms after its launch returned waited for work of before the trace, which nobody sees.
+-- One row: GPU work or a CPU call, and the GPU work that it waited for, in a trace without the cuda_sync rows that
+-- would show this.
+-- How: on each other stream, the work that ended last before the wait was over; of these, the latest. Three kinds of
+-- evidence:
+-- a cudaStreamWaitEvent between the previous launch on its stream and its own launch: then work launched before that
+-- call counts;
+-- else, after a gap of more than 50 us, work that ended at most 50 us before, or that covered half of the gap (both,
+-- where the trace shows such calls);
+-- a blocking call waited for work that was launched before it and ended during it; a copying call, for its own copy.
+-- The first work on a stream, if it began more than 1 ms after its launch returned, waited for work from before the
+-- trace.
 WITH synced AS (
     SELECT DISTINCT trace_profile_id FROM _loaded_events WHERE sync_kind IS NOT NULL
 ),
@@ -35,9 +40,13 @@ showing AS (
 calls_in_order AS (
     SELECT
         trace_profile_id, event_id,
-        max(wait_ts_ns) OVER (PARTITION BY trace_profile_id ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS wait_ts_ns
+        max(wait_ts_ns) OVER (
+            PARTITION BY trace_profile_id ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS wait_ts_ns
     FROM (
-        SELECT trace_profile_id, ts_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS event_id, ts_ns AS wait_ts_ns FROM wait_calls
+        SELECT
+            trace_profile_id, ts_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS event_id, ts_ns AS wait_ts_ns
+        FROM wait_calls
         UNION ALL
         SELECT trace_profile_id, launch_ts_ns, 1, event_id, NULL FROM work WHERE launch_ts_ns IS NOT NULL
     ) AS both_kinds
@@ -50,23 +59,29 @@ own_copies AS (
     JOIN _loaded_events AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.launch_event_id
     WHERE
         w.end_ns > c.ts_ns AND w.end_ns <= c.ts_ns + c.dur_ns + 10000
-        -- Where neither the stream was busy nor the copy long, nobody knows what the call did.
+        -- Where the stream was not busy and the copy not long, it is not known what the call did.
         AND (w.busy_until_ns > c.ts_ns OR 2 * (w.end_ns - w.ts_ns) >= w.end_ns - c.ts_ns)
     GROUP BY c.trace_profile_id, c.event_id
 ),
 waits AS (
-    -- Work is seen to begin up to 2 us before the end of what it waited for.
-    SELECT w.trace_profile_id, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns, w.free_ns AS after_ns, w.ts_ns + 2000 AS until_ns, w.ts_ns
+    -- In traces, work begins up to 2 us before the end of what it waited for.
+    SELECT
+        w.trace_profile_id, w.event_id, 'wait_call' AS basis, w.device, w.stream_key, c.wait_ts_ns AS before_ns,
+        w.free_ns AS after_ns, w.ts_ns + 2000 AS until_ns, w.ts_ns
     FROM work AS w
     JOIN calls_in_order AS c ON c.trace_profile_id = w.trace_profile_id AND c.event_id = w.event_id
     WHERE NOT w.continues_launch AND c.wait_ts_ns > coalesce(w.last_launch_ts_ns, c.wait_ts_ns - 1)
     UNION ALL
-    SELECT trace_profile_id, event_id, 'timing', device, stream_key, ts_ns, coalesce(free_ns, ts_ns - 50001), ts_ns + 2000, ts_ns
+    SELECT
+        trace_profile_id, event_id, 'timing', device, stream_key, ts_ns, coalesce(free_ns, ts_ns - 50001), ts_ns + 2000,
+        ts_ns
     FROM work
     WHERE NOT continues_launch AND (free_ns IS NULL OR ts_ns - free_ns > 50000)
     UNION ALL
-    -- A call may return up to 10 us before the end of what it waited for: the GPU's clock is not the host's. Shorter calls tell nothing.
-    SELECT e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.ts_ns, e.ts_ns, e.ts_ns + e.dur_ns + 10000, NULL
+    -- A call may return up to 10 us before the end of what it waited for, because GPU and host clocks differ. Shorter
+    -- calls tell us nothing.
+    SELECT
+        e.trace_profile_id, e.event_id, 'blocking_call', NULL, NULL, e.ts_ns, e.ts_ns, e.ts_ns + e.dur_ns + 10000, NULL
     FROM _loaded_events AS e
     JOIN inferring AS i ON i.trace_profile_id = e.trace_profile_id
     LEFT JOIN own_copies AS o ON o.trace_profile_id = e.trace_profile_id AND o.event_id = e.event_id
@@ -75,7 +90,7 @@ waits AS (
 stream_list AS (
     SELECT DISTINCT trace_profile_id, device, stream_key FROM work
 ),
--- Every wait asks every stream that it may have waited for.
+-- Every wait with every stream that it may have waited for.
 asked AS (
     SELECT q.*, s.stream_key AS source_stream_key
     FROM waits AS q
@@ -85,7 +100,11 @@ asked AS (
 launched AS (
     SELECT
         trace_profile_id, stream_key, asks_event_id, basis,
-        max(end_ns) OVER (PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS end_ns
+        max(end_ns) OVER (
+            PARTITION BY trace_profile_id, stream_key
+            ORDER BY at_ns, turn
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS end_ns
     FROM (
         SELECT
             trace_profile_id, stream_key, coalesce(launch_ts_ns, -9223372036854775807) AS at_ns, 1 AS turn,
@@ -98,9 +117,16 @@ launched AS (
 ended AS (
     SELECT
         trace_profile_id, stream_key, asks_event_id, basis,
-        max(end_ns) OVER (PARTITION BY trace_profile_id, stream_key ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS end_ns
+        max(end_ns) OVER (
+            PARTITION BY trace_profile_id, stream_key
+            ORDER BY at_ns, turn
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS end_ns
     FROM (
-        SELECT trace_profile_id, stream_key, end_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS asks_event_id, CAST(NULL AS VARCHAR) AS basis, end_ns FROM work
+        SELECT
+            trace_profile_id, stream_key, end_ns AS at_ns, 0 AS turn, CAST(NULL AS BIGINT) AS asks_event_id,
+            CAST(NULL AS VARCHAR) AS basis, end_ns
+        FROM work
         UNION ALL
         SELECT trace_profile_id, source_stream_key, until_ns, 1, event_id, basis, NULL FROM asked
     ) AS both_kinds
@@ -109,19 +135,24 @@ answers AS (
     SELECT a.*, least(l.end_ns, e.end_ns) AS end_ns
     FROM asked AS a
     JOIN launched AS l
-        ON l.trace_profile_id = a.trace_profile_id AND l.stream_key = a.source_stream_key AND l.asks_event_id = a.event_id AND l.basis = a.basis
+        ON l.trace_profile_id = a.trace_profile_id AND l.stream_key = a.source_stream_key
+            AND l.asks_event_id = a.event_id AND l.basis = a.basis
     JOIN ended AS e
-        ON e.trace_profile_id = a.trace_profile_id AND e.stream_key = a.source_stream_key AND e.asks_event_id = a.event_id AND e.basis = a.basis
+        ON e.trace_profile_id = a.trace_profile_id AND e.stream_key = a.source_stream_key
+            AND e.asks_event_id = a.event_id AND e.basis = a.basis
     WHERE least(l.end_ns, e.end_ns) > a.after_ns AND l.end_ns IS NOT NULL AND e.end_ns IS NOT NULL
 ),
 sources AS (
-    SELECT a.trace_profile_id, a.event_id, a.basis, a.ts_ns, a.after_ns, w.event_id AS source_event_id, w.ts_ns AS source_ts_ns, a.end_ns
+    SELECT
+        a.trace_profile_id, a.event_id, a.basis, a.ts_ns, a.after_ns, w.event_id AS source_event_id,
+        w.ts_ns AS source_ts_ns, a.end_ns
     FROM answers AS a
-    JOIN work AS w ON w.trace_profile_id = a.trace_profile_id AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
+    JOIN work AS w
+        ON w.trace_profile_id = a.trace_profile_id AND w.stream_key = a.source_stream_key AND w.end_ns = a.end_ns
     LEFT JOIN showing AS s ON s.trace_profile_id = a.trace_profile_id
     WHERE
         a.basis = 'blocking_call'
-        -- What began later was not waited for, however short it was.
+        -- Work that began later was not waited for, however short it was.
         OR (w.ts_ns < a.ts_ns OR w.ts_ns = a.ts_ns AND w.event_id < a.event_id)
         AND (
             a.basis = 'wait_call'
@@ -135,7 +166,8 @@ latest AS (
         *,
         row_number() OVER (
             PARTITION BY trace_profile_id, event_id
-            ORDER BY CASE WHEN basis = 'wait_call' AND ts_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC, basis DESC, source_event_id DESC
+            ORDER BY CASE WHEN basis = 'wait_call' AND ts_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC,
+            basis DESC, source_event_id DESC
         ) AS choice
     FROM sources
 )
@@ -144,8 +176,8 @@ SELECT
     event_id,  -- GPU work or a CPU call that waited.
     source_event_id,  -- GPU work that it waited for; NULL where that was launched before the trace.
     end_ns AS source_end_ns,  -- The end of that work, ns; the start of the waiting work where it is not in the trace.
-    basis = 'blocking_call' AS is_call,  -- A CPU call waited, not GPU work.
-    basis  -- What it is inferred from: wait_call, timing, blocking_call, own_copy or before_trace.
+    basis = 'blocking_call' AS is_call,  -- TRUE: a CPU call waited; FALSE: GPU work did.
+    basis  -- What the wait is inferred from: wait_call, timing, blocking_call, own_copy or before_trace.
 FROM latest
 WHERE choice = 1
 UNION ALL

@@ -1,12 +1,17 @@
--- One row: a piece of GPU work of a window with all that decides its incoming edges: the work before it on its stream, its launch, its waits.
--- How: lag over the stream in time order; waits by _kernel_waits; queue by _queue (HTA 2.8.7). What lies outside of the window (earlier
--- work of the stream by _gpu_history, sources of waits) is no node, and yet decides: a stream that was busy did not wait for its launch.
--- With overlap_counts_once the work before it is that which ended last of all that began before it on its stream, or in its graph if that ended later.
+-- One row: a piece of GPU work of a window with everything that decides its incoming edges: the work before it on its
+-- stream, its launch, its waits.
+-- How: lag over the stream in time order; waits from _kernel_waits; queue from _queue (HTA 2.8.7). Work outside the
+-- window (earlier work on the stream from _gpu_history, sources of waits) is not a node but still counts: work on a
+-- busy stream did not wait for its launch.
+-- With overlap_counts_once, the work before it is whichever ended last of all work that began before it on its stream,
+-- or in its graph if that ended later.
 WITH in_order AS (
     SELECT
-        c.window_no, w.trace_profile_id, w.start_ns, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
+        c.window_no, w.trace_profile_id, w.start_ns, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id,
+        c.launch_ts_ns, c.launch_in_window,
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
-        p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch, p.overlap_counts_once,
+        p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch,
+        p.overlap_counts_once,
         row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS ordinal,
         lag(c.event_id) OVER stream AS previous_event_id,
         lag(c.ts_ns + c.dur_ns) OVER stream AS previous_end_ns,
@@ -54,11 +59,14 @@ latest AS (
     FROM _kernel_waits
     GROUP BY window_no, event_id
 ),
--- Work on its stream, or waited for, that is not in the window.
+-- Work outside the window: earlier on its stream, or waited for.
 outside AS (
     SELECT
         k.window_no, k.event_id, l.any_source_end_ns, l.other_source_end_ns, l.is_inferred,
-        greatest(CASE WHEN k.reached_ns IS NULL OR h.busy_until_ns > k.reached_ns THEN h.busy_until_ns END, l.outside_source_end_ns) AS outside_end_ns
+        greatest(
+            CASE WHEN k.reached_ns IS NULL OR h.busy_until_ns > k.reached_ns THEN h.busy_until_ns END,
+            l.outside_source_end_ns
+        ) AS outside_end_ns
     FROM in_order AS k
     LEFT JOIN _gpu_history AS h ON h.scope_no = k.scope_no AND h.event_id = k.event_id
     LEFT JOIN latest AS l ON l.window_no = k.window_no AND l.event_id = k.event_id
@@ -73,7 +81,11 @@ at_start AS (
     SELECT trace_profile_id, event_id, queue_length FROM queue WHERE change = -1
 ),
 at_launch AS (
-    SELECT trace_profile_id, event_id, max(queue_length) AS queue_length FROM queue WHERE change = 1 GROUP BY trace_profile_id, event_id
+    SELECT
+        trace_profile_id, event_id, max(queue_length) AS queue_length
+    FROM queue
+    WHERE change = 1
+    GROUP BY trace_profile_id, event_id
 )
 SELECT
     k.window_no,  -- The window.
@@ -83,13 +95,14 @@ SELECT
     k.dur_ns,  -- Duration, ns.
     k.last_event_id,  -- Work before it on its stream or in its graph.
     k.last_end_ns,  -- End of that work, ns.
-    CASE WHEN k.overlap_counts_once AND k.last_end_ns > k.ts_ns THEN k.reaching_ts_ns END AS overlapped_ts_ns,  -- Start of that work where this began before it ended and follows its start, ns; else NULL.
+    -- Start of that work, ns, where this work overlaps it and so follows its start; else NULL.
+    CASE WHEN k.overlap_counts_once AND k.last_end_ns > k.ts_ns THEN k.reaching_ts_ns END AS overlapped_ts_ns,
     CASE
         WHEN k.overlap_counts_once AND k.reaching_event_id <> k.last_event_id THEN k.reaching_event_id
         WHEN k.overlap_counts_once AND k.previous_event_id <> k.last_event_id THEN k.previous_event_id
         WHEN o.is_inferred THEN k.last_event_id
-    END AS ordered_after_event_id,  -- Other work that it follows on its stream without having waited for it.
-    k.previous_end_ns > k.ts_ns AS overlaps_previous,  -- It began before the work that began before it on its stream ended.
+    END AS ordered_after_event_id,  -- Other work on its stream that it follows without having waited for it.
+    k.previous_end_ns > k.ts_ns AS overlaps_previous,  -- It overlaps the work that began before it on its stream.
     k.launch_event_id,  -- The call that launched it.
     k.launch_ts_ns,  -- Start of that call, ns.
     k.launch_in_window,  -- That call is a node of the window.
@@ -110,19 +123,25 @@ SELECT
             ELSE o.other_source_end_ns IS NULL OR o.other_source_end_ns < k.last_end_ns
         END,
         FALSE
-    ) AS may_wait_for_last,  -- The work before it may be what it waited for.
-    o.other_source_end_ns IS NOT NULL AS waits_on_other_stream,  -- Work of the window on another stream had to end first.
+    ) AS may_wait_for_last,  -- It may have waited for the work before it.
+    -- Work in the window on another stream had to end first.
+    o.other_source_end_ns IS NOT NULL AS waits_on_other_stream,
+    -- It was launched behind work from outside the window, and follows no work of the window on its stream.
     coalesce(
         k.launch_in_window AND k.last_end_ns IS NULL AND o.outside_end_ns >= k.launch_ts_ns
         AND (o.other_source_end_ns IS NULL OR o.other_source_end_ns < o.outside_end_ns),
         FALSE
-    ) AS held_up_since_launch,  -- It was launched behind work from outside of the window, and follows nothing of the window on its stream.
-    -- A gap is named after what fills the larger part of it.
+    ) AS held_up_since_launch,
+    -- Work from outside the window ran for at least half of the time since that launch, or since the work before it
+    -- ended.
+    -- A gap is named after whatever fills most of it.
     coalesce(
         o.outside_end_ns IS NOT NULL
-        AND 2 * (least(o.outside_end_ns, k.ts_ns) - coalesce(k.last_end_ns, k.launch_ts_ns)) >= k.ts_ns - coalesce(k.last_end_ns, k.launch_ts_ns),
+        AND 2 * (
+            least(o.outside_end_ns, k.ts_ns) - coalesce(k.last_end_ns, k.launch_ts_ns)
+        ) >= k.ts_ns - coalesce(k.last_end_ns, k.launch_ts_ns),
         FALSE
-    ) AS waits_for_earlier_work  -- Work from outside of the window ran for at least half of the time since that launch, or since the work before it ended.
+    ) AS waits_for_earlier_work
 FROM work AS k
 JOIN outside AS o ON o.window_no = k.window_no AND o.event_id = k.event_id
 LEFT JOIN at_start AS qk ON qk.trace_profile_id = k.trace_profile_id AND qk.event_id = k.event_id

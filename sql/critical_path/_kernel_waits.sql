@@ -1,5 +1,6 @@
 -- One row: GPU work of a window and GPU work that it waited for on another stream or through an event.
--- How: the waits of _event_waits, and where there are none to be read, those of _inferred_waits. In HTA both ends lie in the window, and the last wait it walks past before the kernel holds (2.8.7).
+-- How: the waits of _event_waits, or those of _inferred_waits where the trace has none. In HTA both ends lie in the
+-- window, and the last wait that it walks past before the kernel counts (2.8.7).
 WITH work AS (
     SELECT
         c.window_no, w.trace_profile_id, c.event_id, c.stream_key, c.ts_ns, p.one_wait_per_kernel,
@@ -11,20 +12,25 @@ WITH work AS (
 ),
 known AS (
     SELECT
-        k.window_no, k.scope_no, k.event_id, k.stream_key, k.ts_ns, k.one_wait_per_kernel, w.source_kernel_id AS source_event_id,
-        row_number() OVER (PARTITION BY k.window_no, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC) AS recency
+        k.window_no, k.scope_no, k.event_id, k.stream_key, k.ts_ns, k.one_wait_per_kernel,
+        w.source_kernel_id AS source_event_id,
+        row_number() OVER (
+            PARTITION BY k.window_no, k.event_id ORDER BY w.wait_end_ns DESC, w.wait_event_id DESC
+        ) AS recency
     FROM _event_waits AS w
     JOIN work AS k ON k.trace_profile_id = w.trace_profile_id AND k.event_id = w.waiting_kernel_id
     WHERE
         w.source_kernel_id IS NOT NULL
-        -- HTA looks at a wait when it walks past its end: one that ends after the kernel started comes too late.
+        -- HTA looks at a wait when it walks past the wait's end: one that ends after the kernel started comes too late.
         AND (
             NOT k.one_wait_per_kernel
             OR w.wait_end_ns < k.ts_ns OR w.wait_end_ns = k.ts_ns AND w.wait_event_id < k.event_id
         )
 ),
 waiting AS (
-    SELECT DISTINCT window_no, scope_no, event_id, stream_key, ts_ns, source_event_id, CAST(NULL AS BIGINT) AS source_end_ns, FALSE AS is_inferred
+    SELECT DISTINCT
+        window_no, scope_no, event_id, stream_key, ts_ns, source_event_id, CAST(NULL AS BIGINT) AS source_end_ns,
+        FALSE AS is_inferred
     FROM known
     WHERE (recency = 1 OR NOT one_wait_per_kernel) AND source_event_id <> event_id
     UNION ALL
@@ -39,9 +45,10 @@ SELECT
     w.ts_ns,  -- Its start, ns.
     w.source_event_id,  -- GPU work that has to end first; NULL where that was launched before the trace.
     coalesce(w.source_end_ns, s.end_ns) AS source_end_ns,  -- Its end, ns.
-    coalesce(s.stream_key = w.stream_key, FALSE) AS is_same_stream,  -- Both run on one stream: the wait is legal and adds nothing.
-    i.event_id IS NOT NULL AS source_in_window,  -- That work belongs to the window, too.
-    w.is_inferred  -- No cuda_sync row says so: inferred from calls and times.
+    -- Both run on one stream: the wait is legal and adds nothing.
+    coalesce(s.stream_key = w.stream_key, FALSE) AS is_same_stream,
+    i.event_id IS NOT NULL AS source_in_window,  -- That work also belongs to the window.
+    w.is_inferred  -- Not shown by a cuda_sync row: inferred from calls and timing.
 FROM waiting AS w
 LEFT JOIN _gpu_history AS s ON s.scope_no = w.scope_no AND s.event_id = w.source_event_id
 LEFT JOIN work AS i ON i.window_no = w.window_no AND i.event_id = w.source_event_id

@@ -1,5 +1,6 @@
 -- One row: an edge between calls that take the CUDA runtime lock, over all threads.
--- How: starts are grouped by the number of ends before them; each runs into the next end, and an end into an end that follows it directly (HTA 2.8.4).
+-- How: starts are grouped by the number of ends before them; each has an edge to the next end, and an end has one to an
+-- end that directly follows it (HTA 2.8.4).
 WITH locks AS (
     SELECT c.window_no, c.event_id, c.ts_ns, c.dur_ns, p.keep_overlapped_call_time
     FROM _clip AS c
@@ -35,7 +36,8 @@ SELECT
     src_event_id * 2 AS src_node_id,  -- Source node.
     dst_event_id * 2 + 1 AS dst_node_id,  -- Destination node: always an end.
     CASE WHEN src_event_id = dst_event_id THEN 1 ELSE 2 END AS edge_code,  -- Type of the edge.
-    CASE WHEN src_event_id = dst_event_id THEN dts_ns END AS dts_ns  -- From source to destination, ns; NULL for dependencies.
+    -- From source to destination, ns; NULL for dependencies.
+    CASE WHEN src_event_id = dst_event_id THEN dts_ns END AS dts_ns
 FROM closed
 UNION ALL
 SELECT window_no, ordinal * 4 + 1, event_before * 2 + 1, event_id * 2 + 1, 2, NULL

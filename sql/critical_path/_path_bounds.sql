@@ -1,5 +1,6 @@
--- One row: an edge of the longest path of a window with what it is bound by, in numbers where there are many.
--- How: the attributed event's side and class choose the rule of rules/bound_by.csv; rules are matched once for each kind of edge.
+-- One row: an edge of the longest path of a window, with what it is bound by; columns are numbers where rows are many.
+-- How: the attributed event's side and class choose the rule in rules/bound_by.csv; rules are matched once per kind of
+-- edge.
 WITH gpu_work AS (
     SELECT c.window_no, c.event_id, k.class
     FROM _clip AS c
@@ -10,8 +11,14 @@ WITH gpu_work AS (
 ),
 on_path AS (
     SELECT
-        w.profile, l.seq, e.window_no, e.edge_id, e.src_node_id, e.dst_node_id, e.edge_code, e.weight_ns, e.path_weight_ns, e.attributed_event_id, e.waits_for_earlier_work, e.is_inferred,
-        CASE WHEN e.waits_for_earlier_work THEN 'outside' WHEN e.attributed_event_id IS NULL THEN '*' WHEN g.event_id IS NULL THEN 'cpu' ELSE 'gpu' END AS side,
+        w.profile, l.seq, e.window_no, e.edge_id, e.src_node_id, e.dst_node_id, e.edge_code, e.weight_ns,
+        e.path_weight_ns, e.attributed_event_id, e.waits_for_earlier_work, e.is_inferred,
+        CASE
+            WHEN e.waits_for_earlier_work THEN 'outside'
+            WHEN e.attributed_event_id IS NULL THEN '*'
+            WHEN g.event_id IS NULL THEN 'cpu'
+            ELSE 'gpu'
+        END AS side,
         coalesce(g.class, '*') AS class
     FROM longest_path AS l
     JOIN critical_path_windows AS w ON w.trace_id = l.trace_id AND w.window_id = l.window_id
@@ -61,10 +68,11 @@ SELECT
     o.edge_code,  -- Type of the edge.
     o.weight_ns,  -- Weight as measured, ns.
     o.path_weight_ns,  -- Weight as used, ns.
-    CASE WHEN p.summary_of_measured THEN o.weight_ns ELSE o.path_weight_ns END AS duration_ns,  -- The edge's time in the summary, ns.
+    -- The edge's time in the summary, ns.
+    CASE WHEN p.summary_of_measured THEN o.weight_ns ELSE o.path_weight_ns END AS duration_ns,
     o.attributed_event_id,  -- Event whose time it is.
-    o.waits_for_earlier_work,  -- Most of its time was a wait for GPU work from outside of the window.
-    o.is_inferred,  -- A wait that no cuda_sync row tells.
+    o.waits_for_earlier_work,  -- Most of its time was a wait for GPU work from outside the window.
+    o.is_inferred,  -- A wait that no cuda_sync row shows.
     r.bound_by  -- What it is bound by.
 FROM on_path AS o
 JOIN critical_path_windows AS w ON w.window_no = o.window_no

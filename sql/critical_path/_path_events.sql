@@ -1,5 +1,6 @@
--- One row: an event of a window with what the path through several ranks asks of it: where it ran, and what it may have waited for.
--- How: the operators and GPU work of _clip, with the process of their thread.
+-- One row: an event of a window with what the path through several ranks needs to know: where it ran, and what it may
+-- have waited for.
+-- How: the operators and GPU work of _clip, with their thread's process.
 WITH processes AS (
     SELECT trace_id, thread_id, dense_rank() OVER (PARTITION BY trace_id ORDER BY pid) AS process_no
     FROM threads
@@ -9,8 +10,9 @@ SELECT
     c.event_id,  -- The event.
     c.ts_ns AS start_ns,  -- Start, ns.
     c.ts_ns + c.dur_ns AS end_ns,  -- End, ns.
-    c.side = 'gpu' AS is_gpu,  -- GPU work, not a CPU event.
-    coalesce(CASE WHEN c.side = 'gpu' THEN c.stream_key ELSE c.thread_id END, -1) AS lane,  -- Its stream, or its CPU thread.
+    c.side = 'gpu' AS is_gpu,  -- TRUE: GPU work; FALSE: a CPU event.
+    -- Its stream, or its CPU thread.
+    coalesce(CASE WHEN c.side = 'gpu' THEN c.stream_key ELSE c.thread_id END, -1) AS lane,
     coalesce(p.process_no, -1) AS process,  -- Number of a CPU event's process within the trace.
     coalesce(c.launch_event_id, -1) AS launch_event_id,  -- The call that launched GPU work; -1 where none is known.
     c.is_blocking,  -- A call that waits for the GPU.

@@ -1,6 +1,7 @@
 -- One row: the start or end of a CPU event of a window, in the order in which its thread enters and leaves it.
--- How: as call_stacks, over the clipped events; the backward thread joins the forward thread where each is the only one of its kind (HTA 2.8.5).
--- With exit_pops_top an end leaves the event on top of the stack, which differs where events cross.
+-- How: like call_stacks, over the clipped events; the backward thread is merged into the forward thread where each is
+-- the only one of its kind (HTA 2.8.5).
+-- With exit_pops_top, an end closes the event on top of the stack, which makes a difference where events cross.
 WITH named AS (
     SELECT
         c.window_no, t.tid, bool_or(c.is_forward) AS is_forward,
@@ -44,7 +45,8 @@ cpu AS (
     WHERE c.side = 'cpu'
 ),
 marks AS (
-    -- Order at one time: ends (shorter, then later in the file), starts (longer, then earlier), events of no duration.
+    -- Order at equal times: ends (shorter, then later in the file), starts (longer, then earlier), events with zero
+    -- duration.
     SELECT
         *, 1 AS change, ts_ns AS at_ns,
         CASE WHEN dur_ns = 0 THEN 4611686018427387904 ELSE -dur_ns END AS turn, event_id * 2 AS by_place
@@ -75,7 +77,7 @@ by_level AS (
         ) AS opener,
         lag(event_id) OVER (PARTITION BY thread_key, depth ORDER BY ordinal) AS before_event_id
     FROM ordered
-    -- Only starts have a parent to look for, unless ends may close another event.
+    -- Only starts look for a parent, unless ends may close another event.
     WHERE change = 1 OR exit_pops_top
 ),
 popped AS (
@@ -87,20 +89,24 @@ popped AS (
     WHERE b.change = -1
 )
 SELECT
-    thread_key,  -- The window and the thread: window_no * 1048576 + thread_id, after the backward thread joined the forward one.
+    -- The window and the thread: window_no * 1048576 + thread_id, after the backward thread joined the forward one.
+    thread_key,
     ordinal,  -- Place on the thread, from 1.
     event_id,  -- The event entered or left.
     change,  -- 1 for entering, -1 for leaving.
-    at_ns,  -- The event's own start or end, ns.
-    CASE WHEN depth > 1 THEN opener END AS parent_event_id,  -- The event around it; NULL at the top, and for ends unless exit_pops_top.
+    at_ns,  -- Start or end of the event itself, ns.
+    -- The event around it; NULL at the top, and for ends unless exit_pops_top.
+    CASE WHEN depth > 1 THEN opener END AS parent_event_id,
     is_operator,  -- A node of the graph.
     is_lock,  -- Takes the runtime lock.
     is_blocking,  -- Waits for the GPU.
-    exit_pops_top  -- The profile's ends close whatever is on top of the stack.
+    exit_pops_top  -- In this profile, ends close whatever is on top of the stack.
 FROM by_level
 WHERE change = 1
 UNION ALL
-SELECT thread_key, ordinal, event_id, change, at_ns, CASE WHEN depth > 1 THEN opener END, is_operator, is_lock, is_blocking, exit_pops_top
+SELECT
+    thread_key, ordinal, event_id, change, at_ns, CASE WHEN depth > 1 THEN opener END, is_operator, is_lock,
+    is_blocking, exit_pops_top
 FROM popped
 UNION ALL
 SELECT thread_key, ordinal, event_id, change, at_ns, NULL, is_operator, is_lock, is_blocking, exit_pops_top

@@ -1,9 +1,13 @@
--- One row: a synchronisation edge: from the end of GPU work to the GPU work or the CPU call that waited for it.
--- How: stream waits by _kernel_waits, event syncs by _event_waits; stream and context syncs by the last work on each stream before the sync's end (HTA 2.8.7).
--- What a call waited for may lie outside of the window (_gpu_history): such a row is no edge, but explains the call's time.
+-- One row: a synchronisation edge, from the end of GPU work to the GPU work or CPU call that waited for it.
+-- How: stream waits from _kernel_waits, event syncs from _event_waits; for stream and context syncs, the last work on
+-- each stream before the sync's end (HTA 2.8.7).
+-- What a call waited for may lie outside the window (_gpu_history): such a row is not an edge, but it explains the
+-- call's time.
 WITH syncs AS (
     SELECT
-        c.window_no, CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no, w.trace_profile_id, c.event_id, c.sync_kind, c.device, c.stream_key, c.ts_ns + c.dur_ns AS end_ns, c.launch_event_id,
+        c.window_no, CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
+        w.trace_profile_id, c.event_id, c.sync_kind, c.device, c.stream_key, c.ts_ns + c.dur_ns AS end_ns,
+        c.launch_event_id,
         n.ts_ns AS call_ts_ns, n.ts_ns + n.dur_ns AS call_end_ns, p.stream_by_device
     FROM _clip AS c
     JOIN critical_path_windows AS w ON w.window_no = c.window_no
@@ -64,12 +68,14 @@ SELECT
     event_id AS dst_event_id,  -- GPU work or CPU call that waited.
     TRUE AS dst_is_start,  -- TRUE: the start of GPU work; FALSE: the end of a CPU call.
     ts_ns AS dst_ns,  -- Time of the destination, ns.
-    FALSE AS explains_wait,  -- The call began while the work still ran: this is what it waited for.
-    source_in_window AS src_in_window  -- The GPU work belongs to the window; else this is no edge.
+    FALSE AS explains_wait,  -- The call began while the work was still running, so this is what it waited for.
+    source_in_window AS src_in_window  -- The GPU work belongs to the window; else this row is not an edge.
 FROM _kernel_waits
 WHERE NOT is_inferred
 UNION ALL
-SELECT c.window_no, w.src_event_id, w.src_ns, c.call_event_id, FALSE, c.call_end_ns, w.src_ns > c.call_ts_ns, k.event_id IS NOT NULL
+SELECT
+    c.window_no, w.src_event_id, w.src_ns, c.call_event_id, FALSE, c.call_end_ns, w.src_ns > c.call_ts_ns,
+    k.event_id IS NOT NULL
 FROM call_waits AS w
 JOIN calls AS c ON c.scope_no = w.scope_no AND c.call_event_id = w.call_event_id
 LEFT JOIN _clip AS k ON k.window_no = c.window_no AND k.event_id = w.src_event_id AND k.side = 'gpu'

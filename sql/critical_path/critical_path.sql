@@ -1,5 +1,5 @@
 -- One row: an edge of the longest path of a window, in order.
--- How: the edges that networkx chose, with what they are bound by and the names of their events.
+-- How: the edges that networkx chose, with what bounds them and the names of their events.
 -- check: unique(trace_id, window_id, seq)
 SELECT
     w.trace_id,  -- The trace.
@@ -14,15 +14,24 @@ SELECT
     b.weight_ns,  -- Weight as measured, ns.
     b.path_weight_ns,  -- Weight as used on the path, ns.
     b.duration_ns,  -- The edge's time in the summary, ns: measured in HTA, used in default.
-    b.attributed_event_id,  -- Event whose time it is; NULL for edges without time and for launch delays.
+    b.attributed_event_id,  -- Event that the edge's time belongs to; NULL for edges without time and for launch delays.
     coalesce(b.attributed_event_id, b.dst_node_id // 2) AS event_id,  -- The event to show for this edge.
-    CASE WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' OR b.waits_for_earlier_work THEN e.name END AS name,  -- Name of the attributed event; of the delayed kernel for a launch delay and where earlier work held it up; NULL for edges without time.
-    CASE WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' OR b.waits_for_earlier_work THEN e.cat END AS cat,  -- Its category.
+    -- Name of the attributed event; for a launch delay, or where earlier work held a kernel up, the name of that
+    -- kernel; NULL for edges without time.
+    CASE
+        WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' OR b.waits_for_earlier_work
+            THEN e.name
+    END AS name,
+    -- Its category.
+    CASE
+        WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' OR b.waits_for_earlier_work
+            THEN e.cat
+    END AS cat,
     e.pid,  -- Process of event_id.
     e.tid,  -- Thread of event_id.
     e.stream,  -- Stream of event_id; NULL on the CPU.
     b.bound_by,  -- cpu_bound, gpu_compute_bound, … by rules/bound_by.csv.
-    b.is_inferred  -- A wait that no cuda_sync row tells: inferred from calls and times.
+    b.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
 FROM _path_bounds AS b
 JOIN critical_path_windows AS w ON w.window_no = b.window_no
 JOIN edge_types AS t ON t.edge_code = b.edge_code

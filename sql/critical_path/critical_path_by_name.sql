@@ -1,5 +1,5 @@
--- One row: a kernel or operator, by name, on the critical path of a window.
--- How: the path's edges whose time is an event's (HTA 2.8.6), summed by the event's name and category.
+-- One row: the name of a kernel or operator on the critical path of a window.
+-- How: the path's edges whose time belongs to an event (HTA 2.8.6), summed by that event's name and category.
 -- check: unique(trace_id, window_id, name, cat)
 SELECT
     trace_id,  -- The trace.

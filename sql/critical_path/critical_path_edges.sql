@@ -14,9 +14,9 @@ SELECT
     t.edge_type,  -- OPERATOR_KERNEL, DEPENDENCY, KERNEL_LAUNCH_DELAY, KERNEL_KERNEL_DELAY or SYNC_DEPENDENCY.
     e.weight_ns,  -- Weight as measured, ns; negative where the trace goes backwards.
     e.path_weight_ns,  -- Weight as used on the path, ns.
-    e.attributed_event_id,  -- Event whose time the edge is; NULL for edges without time and for launch delays.
-    e.waits_for_earlier_work,  -- Most of its time was a wait for GPU work from outside of the window.
-    e.is_inferred  -- A wait that no cuda_sync row tells: inferred from calls and times.
+    e.attributed_event_id,  -- Event that the edge's time belongs to; NULL for edges without time and for launch delays.
+    e.waits_for_earlier_work,  -- Most of its time was a wait for GPU work from outside the window.
+    e.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
 FROM _edges AS e
 JOIN critical_path_windows AS w ON w.window_no = e.window_no
 JOIN edge_types AS t ON t.edge_code = e.edge_code

@@ -2,7 +2,10 @@
 -- How: every operator and every piece of GPU work of the window has an edge at its start and at its end.
 -- check: unique(trace_id, window_id, node_id)
 WITH ends AS (
-    SELECT window_no, event_id * 2 AS node_id, event_id, TRUE AS is_start, ts_ns FROM _clip WHERE is_operator OR side = 'gpu'
+    SELECT
+        window_no, event_id * 2 AS node_id, event_id, TRUE AS is_start, ts_ns
+    FROM _clip
+    WHERE is_operator OR side = 'gpu'
     UNION ALL
     SELECT window_no, event_id * 2 + 1, event_id, FALSE, ts_ns + dur_ns FROM _clip WHERE is_operator OR side = 'gpu'
 )

@@ -1,5 +1,5 @@
--- One row: a name (and shape, where asked for) with its counts and times on two sides, control and test.
--- How: an outer join of two sums, nothing is 0; change is of counts, as in HTA's ops_diff (2.18).
+-- One row: a name (and shape, if requested) with its counts and times on two sides, control and test.
+-- How: an outer join of two sums, a missing side counts as 0; changes are in counts, as in HTA's ops_diff (2.18).
 WITH sums AS (
     SELECT
         c.side, o.device, o.cat, o.name,
@@ -26,8 +26,8 @@ SELECT
     device,  -- cpu or gpu.
     cat,  -- Category.
     name,  -- Name.
-    input_dims,  -- Sizes of the inputs, as JSON; NULL where shapes are not recorded or not asked for.
-    input_types,  -- Types of the inputs, as JSON; NULL where shapes are not recorded or not asked for.
+    input_dims,  -- Sizes of the inputs, as JSON; NULL where shapes are not recorded or not requested.
+    input_types,  -- Types of the inputs, as JSON; NULL where shapes are not recorded or not requested.
     CAST(control_n AS BIGINT) AS control_n,  -- How many in control.
     CAST(test_n AS BIGINT) AS test_n,  -- How many in test.
     CAST(test_n - control_n AS BIGINT) AS diff_n,  -- How many more in test.
@@ -40,5 +40,5 @@ SELECT
         WHEN test_n > control_n THEN 'increased'
         WHEN test_n < control_n THEN 'decreased'
         ELSE 'unchanged'
-    END AS change  -- added, deleted, increased, decreased or unchanged, by counts.
+    END AS change  -- By counts: added, deleted, increased, decreased or unchanged.
 FROM sides

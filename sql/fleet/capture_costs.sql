@@ -1,5 +1,6 @@
--- One row: what a cause took of a capture's GPU time, with its price where the job's is known.
--- How: gpu_time_by_cause summed over ranks; all rows of a capture add up to its span times its GPUs, exactly. Recomputation is told apart by modules: where a rank's trace has none, its row is NULL and its time is in compute.
+-- One row: GPU time of a capture by cause, with its price where the job's price is known.
+-- How: gpu_time_by_cause summed over ranks; the rows of a capture add up exactly to its span times its GPUs. Modules
+-- tell recomputation apart: where a rank's trace has none, the row recompute is NULL and its time counts as compute.
 -- scope: lake
 WITH known AS (
     SELECT r.capture_id, min(coalesce(a.n_in_forward_module, 0)) AS n
@@ -23,14 +24,19 @@ causes AS (
 )
 SELECT
     c.capture_id,  -- The capture.
-    c.cause,  -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory, not_in_trace or unattributed.
-    TRY_CAST(c.gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took on all ranks, ns; NULL is not measured.
+    -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost),
+    -- exposed_memory, not_in_trace or unattributed.
+    c.cause,
+    TRY_CAST(c.gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took on all ranks, ns; NULL where not measured.
     c.gpu_ns / 1e9 AS gpu_seconds,  -- The same, s.
-    TRY_CAST(c.hidden_ns AS BIGINT) AS hidden_ns,  -- Of that, while kernels computed beside it, so that it was not lost, ns.
-    100.0 * c.gpu_ns / nullif(sum(c.gpu_ns) OVER (PARTITION BY c.capture_id), 0) AS percent,  -- In percent of the span times the GPUs.
-    k.job,  -- The job; NULL where nothing tells.
-    p.team,  -- Who pays, by prices.csv; NULL where it does not say.
-    c.gpu_ns / 3.6e12 * TRY_CAST(p.price_per_gpu_hour AS DOUBLE) AS price,  -- Price of that time; NULL where the job's price is not known.
+    -- Part of it that was not lost, because kernels computed at the same time, ns.
+    TRY_CAST(c.hidden_ns AS BIGINT) AS hidden_ns,
+    -- In percent of the span times the GPUs.
+    100.0 * c.gpu_ns / nullif(sum(c.gpu_ns) OVER (PARTITION BY c.capture_id), 0) AS percent,
+    k.job,  -- The job; NULL where unknown.
+    p.team,  -- Who pays, from prices.csv; NULL where it does not say.
+    -- Price of that time; NULL where the job's price is not known.
+    c.gpu_ns / 3.6e12 * TRY_CAST(p.price_per_gpu_hour AS DOUBLE) AS price,
     p.currency  -- Currency of the price.
 FROM causes AS c
 JOIN captures AS k ON k.capture_id = c.capture_id

@@ -1,5 +1,6 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
--- How: summaries of the ranks side by side, long. Of a capture, times are a mean over its ranks and their steps, so captures of other lengths compare; the step is the median of the steps' slowest ranks.
+-- How: summaries of the ranks in long format. For a whole capture, times are means over its ranks and their steps, so
+-- captures of different lengths can be compared; its step time is the median over steps of the slowest rank.
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL
@@ -44,7 +45,10 @@ waits AS (
     SELECT capture_id, rank, step, sum(wait_ns) AS wait FROM collective_ranks GROUP BY capture_id, rank, step
 ),
 caused AS (
-    SELECT capture_id, culprit_rank AS rank, step, sum(wait_ns) AS wait FROM collectives GROUP BY capture_id, culprit_rank, step
+    SELECT
+        capture_id, culprit_rank AS rank, step, sum(wait_ns) AS wait
+    FROM collectives
+    GROUP BY capture_id, culprit_rank, step
 ),
 paths AS (
     SELECT
@@ -119,14 +123,16 @@ metrics AS (
     GROUP BY capture_id
     UNION ALL
     SELECT
-        t.capture_id, NULL, NULL, t.metric, NULL, 1.0 * sum(t.ns) / max(CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END),
+        t.capture_id, NULL, NULL, t.metric, NULL,
+        1.0 * sum(t.ns) / max(CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END),
         max(CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END)
     FROM rank_times AS t
     JOIN sizes AS s ON s.capture_id = t.capture_id
     GROUP BY t.capture_id, t.metric
     UNION ALL
     SELECT
-        k.capture_id, NULL, NULL, 'kernel', k.name, 1.0 * k.dur_ns / CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END,
+        k.capture_id, NULL, NULL, 'kernel', k.name,
+        1.0 * k.dur_ns / CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END,
         CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END
     FROM capture_kernels AS k
     JOIN sizes AS s ON s.capture_id = k.capture_id
@@ -140,9 +146,9 @@ metrics AS (
 SELECT
     capture_id,  -- The capture.
     CAST(rank AS BIGINT) AS rank,  -- The rank; NULL for all of them together.
-    CAST(step AS BIGINT) AS step,  -- The profiler step; NULL for all of the trace.
-    metric,  -- Which metric, in capture_metric_kinds.
-    name,  -- Of what: a kernel's name, or what the path is bound by; NULL for the other metrics.
+    CAST(step AS BIGINT) AS step,  -- The profiler step; NULL for the whole trace.
+    metric,  -- The metric, in capture_metric_kinds.
+    name,  -- What it is about: a kernel's name, or what the path is bound by; NULL for other metrics.
     CAST(value AS DOUBLE) AS value,  -- Its value.
     unit  -- Unit of the value.
 FROM metrics

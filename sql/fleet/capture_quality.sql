@@ -1,10 +1,18 @@
--- One row: something about a capture that limits what can be said about it.
--- How: findings about its files, lanes that were refused, clocks that were refused, kernels without a partner.
+-- One row: a finding about a capture that limits what can be said about it.
+-- How: findings about its files, refused lanes, refused clocks, kernels without a partner.
 WITH refused_lanes AS (
-    SELECT capture_id, lane, refused_reason, count(*) AS n FROM _fitted_lanes WHERE refused_reason IS NOT NULL GROUP BY capture_id, lane, refused_reason
+    SELECT
+        capture_id, lane, refused_reason, count(*) AS n
+    FROM _fitted_lanes
+    WHERE refused_reason IS NOT NULL
+    GROUP BY capture_id, lane, refused_reason
 ),
 refused_clocks AS (
-    SELECT capture_id, refused_reason, count(*) AS n FROM _fitted_clocks WHERE refused_reason IS NOT NULL GROUP BY capture_id, refused_reason
+    SELECT
+        capture_id, refused_reason, count(*) AS n
+    FROM _fitted_clocks
+    WHERE refused_reason IS NOT NULL
+    GROUP BY capture_id, refused_reason
 ),
 dropped AS (
     SELECT k.capture_id, k.lane, count(DISTINCT k.instance) AS n
@@ -15,10 +23,12 @@ dropped AS (
 )
 SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture.
-    CAST("check" AS VARCHAR) AS "check",  -- Kind of finding: missing_ranks, rank_twice, other_job, other_jobs_in_folder, no_rank, no_world_size, refused_lane, refused_clock, unmatched_kernels or dropped_collectives.
+    -- Kind of finding: missing_ranks, rank_twice, other_job, other_jobs_in_folder, no_rank, no_world_size,
+    -- refused_lane, refused_clock, unmatched_kernels or dropped_collectives.
+    CAST("check" AS VARCHAR) AS "check",
     CAST(severity AS VARCHAR) AS severity,  -- info or warning.
     CAST(n AS BIGINT) AS n,  -- How many.
-    CAST(detail AS VARCHAR) AS detail  -- What it is about, for people.
+    CAST(detail AS VARCHAR) AS detail  -- What was found, for people to read.
 FROM _staged_capture_quality
 UNION ALL
 SELECT

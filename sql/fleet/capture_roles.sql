@@ -1,5 +1,6 @@
--- One row: a rank of a capture in a group of a role of parallelism.
--- How: the user's table (roles.csv in the lake's folder) for the roles that it names, else the process groups whose description tells a role (rules/group_roles.csv).
+-- One row: a rank of a capture in a group, for each role of parallelism.
+-- How: from the user's table (roles.csv in the lake's folder) for the roles that it names, else from process groups
+-- whose description tells the role (rules/group_roles.csv).
 -- check: unique(capture_id, role, group_name, rank)
 WITH told_roles AS (
     SELECT DISTINCT capture_id, role FROM _staged_capture_roles
@@ -17,10 +18,11 @@ read AS (
 )
 SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture.
-    CAST(role AS VARCHAR) AS role,  -- dp, tp, pp, cp, ep or what the user's table says.
-    CAST(group_name AS VARCHAR) AS group_name,  -- The group: the user's name for it, or name and ranks of the process group.
+    CAST(role AS VARCHAR) AS role,  -- dp, tp, pp, cp, ep or a role of the user's table.
+    -- The group: the user's name for it, or the name and ranks of the process group.
+    CAST(group_name AS VARCHAR) AS group_name,
     CAST(rank AS BIGINT) AS rank,  -- The rank.
-    TRUE AS by_user  -- The user's table says so.
+    TRUE AS by_user  -- The user's table says so, rather than a process group.
 FROM _staged_capture_roles
 UNION ALL
 SELECT r.capture_id, r.role, r.group_name, r.rank, FALSE

@@ -1,15 +1,20 @@
--- One row: a capture: the ranks of one job that were profiled together. This table is the commit mark of captures: of the other tables of captures the rows of a capture's newest batch count.
--- How: traces of one job in one folder; where a rank comes again, by start (pipelines/fleet/captures.py).
+-- One row: a capture: the ranks of one job that were profiled together. This table is the commit mark of captures: of
+-- the other tables of captures the rows of a capture's newest batch count.
+-- How: the traces of one job in one folder; where a rank occurs again, captures are told apart by start time
+-- (pipelines/fleet/captures.py).
 -- check: unique(capture_id)
 SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture: traces.capture_id of its traces.
-    CAST(job AS VARCHAR) AS job,  -- Name of the job; NULL where nothing tells.
+    CAST(job AS VARCHAR) AS job,  -- Name of the job; NULL where unknown.
     CAST(n_ranks AS BIGINT) AS n_ranks,  -- Ranks that are there.
-    CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace tells.
-    CAST(started_at AS TIMESTAMP) AS started_at,  -- First event of its ranks, UTC; of no meaning where traces count from the start of the host.
+    CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace says.
+    -- First event of its ranks, UTC; meaningless where traces count time from the boot of the host.
+    CAST(started_at AS TIMESTAMP) AS started_at,
     TRY_CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- The same, ns, on the ranks' own clocks.
     TRY_CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Last event of its ranks, ns, on their own clocks.
-    CAST(n_traces AS BIGINT) AS n_traces,  -- Its traces, with those that are left out.
-    CAST(content AS VARCHAR) AS content,  -- Hash over its traces and their parts in it: it changes when late ranks come.
-    CAST(is_gone AS BOOLEAN) AS is_gone  -- Its traces are no longer in the lake or make other captures; readers do not see such a row.
+    CAST(n_traces AS BIGINT) AS n_traces,  -- Its traces, including those that are left out.
+    -- Hash over its traces and their roles in it; it changes when late ranks arrive.
+    CAST(content AS VARCHAR) AS content,
+    -- Its traces have left the lake or now make up other captures; readers do not see such a row.
+    CAST(is_gone AS BOOLEAN) AS is_gone
 FROM _staged_captures

@@ -1,5 +1,7 @@
--- One row: a rank of a capture: how its GPU's clock stands to that of the lowest rank. To compare times of ranks, take offset_ns from them, and keep error_ns beside the result.
--- How: median polish of the ends of matched collectives, put into the hard bounds of arrival before leaving (pipelines/fleet/clocks.py). Beside it, for ranks of one host, the difference of the shortest launch delays.
+-- One row: a rank of a capture: the offset of its GPU's clock from that of the lowest rank. To compare times across
+-- ranks, subtract offset_ns and report error_ns beside the result.
+-- How: median polish of the ends of matched collectives, clipped to the hard bounds that no rank leaves before the last
+-- has arrived (pipelines/fleet/clocks.py). For ranks of one host also the difference of the shortest launch delays.
 -- check: unique(capture_id, rank)
 WITH devices AS (
     SELECT trace_id, count(*) AS n_devices FROM min_launch_latency GROUP BY trace_id
@@ -15,7 +17,9 @@ ranks AS (
 hosts AS (
     SELECT
         capture_id,
-        count(DISTINCT host) = 1 AND count(host) = count(*) OR count(host) = 0 AND count(DISTINCT device) = count(*) AS is_one
+        count(DISTINCT host) = 1 AND count(host) = count(*) OR count(host) = 0 AND count(
+            DISTINCT device
+        ) = count(*) AS is_one
     FROM ranks
     GROUP BY capture_id
 ),
@@ -25,22 +29,26 @@ lowest AS (
 SELECT
     c.capture_id,  -- The capture.
     c.rank,  -- The rank.
-    c.offset_ns,  -- What its clock shows more than the lowest rank's, ns; NULL where refused.
+    c.offset_ns,  -- How far its clock is ahead of the lowest rank's, ns; NULL where refused.
     c.error_ns,  -- Error bar of the offset: 2 standard errors, ns.
     c.drift_ppm,  -- Slope of the residuals over time, parts per million: mostly noise, see drift_applied.
-    c.drift_applied,  -- The drift is real enough to count in aligned times: over 5 standard errors in more than a second and more than one step.
-    c.n_matched,  -- Collectives that the offset rests on.
+    -- The drift is significant, and aligned times include it: over 5 standard errors, in more than a second and more
+    -- than one step.
+    c.drift_applied,
+    c.n_matched,  -- Collectives that the offset is estimated from.
     c.method,  -- collective_ends; NULL where refused.
     c.refused_reason AS refused,  -- Same as refused_reason.
     c.refused_reason,  -- Why there is no offset; NULL where there is one.
-    c.estimate_ns,  -- The offset by the ends alone, ns; offset_ns is this put into the bounds.
+    c.estimate_ns,  -- The offset from the ends alone, ns; offset_ns is this, clipped to the bounds.
     c.low_ns,  -- Hard lower bound of the offset, ns; NULL where nothing bounds it.
     c.high_ns,  -- Hard upper bound of the offset, ns; NULL where nothing bounds it.
-    c.estimate_ns <> c.offset_ns AS is_clipped,  -- The ends alone said what the bounds do not allow.
+    c.estimate_ns <> c.offset_ns AS is_clipped,  -- The estimate from the ends alone was outside the bounds.
     c.sigma_ns,  -- Noise of the rank's ends (1.4826 MAD of the residuals), ns.
     c.max_residual_ns,  -- Largest residual of the collectives that were kept, ns.
-    c.contradiction_ns,  -- How far the hard bounds contradict each other, ns; over 50 us nothing is aligned.
-    CASE WHEN h.is_one THEN r.floor_ns - l.floor_ns END AS launch_floor_offset_ns  -- Second estimate: shortest launch delay less the lowest rank's, ns; NULL where the ranks are not known to be of one host (same host name, or none and a device each).
+    c.contradiction_ns,  -- How far the hard bounds contradict each other, ns; above 50 us nothing is aligned.
+    -- Second estimate: shortest launch delay minus the lowest rank's, ns; NULL where the ranks are not known to be on
+    -- one host (same host name, or no host names but a different device each).
+    CASE WHEN h.is_one THEN r.floor_ns - l.floor_ns END AS launch_floor_offset_ns
 FROM _fitted_clocks AS c
 LEFT JOIN ranks AS r ON r.capture_id = c.capture_id AND r.rank = c.rank
 LEFT JOIN hosts AS h ON h.capture_id = c.capture_id

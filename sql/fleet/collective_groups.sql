@@ -1,5 +1,6 @@
--- One row: a rank in a lane: a process group, or a stream where the trace names none, whose kernels are matched on their own.
--- How: by sequence number, else by order with a search for the shift (pipelines/fleet/matching.py).
+-- One row: a rank in a lane. A lane is a process group, or a stream where the trace names no group; its kernels are
+-- matched among themselves.
+-- How: matched by sequence number, else by order with a search for the shift (pipelines/fleet/matching.py).
 -- check: unique(capture_id, lane, rank)
 SELECT
     capture_id,  -- The capture.
@@ -7,13 +8,13 @@ SELECT
     rank,  -- The rank.
     group_name,  -- Process group; NULL for a stream.
     group_ranks,  -- Ranks of the group, as written in the trace.
-    group_description,  -- Description of the group, as its maker gave it.
+    group_description,  -- Description of the group, as its creator gave it.
     n_kernels,  -- Kernels of the rank in the lane.
     n_matched,  -- Collectives that all ranks of the lane have.
-    n_kernels - n_matched AS n_unmatched,  -- Kernels of the rank that are no collective of all: the edges of the capture.
+    n_kernels - n_matched AS n_unmatched,  -- Kernels of the rank that not all ranks have: at the edges of the capture.
     reference_rank,  -- Rank that shifts are relative to; NULL where sequence numbers matched.
     shift,  -- The rank's kernel i is the reference's kernel i + shift; NULL where sequence numbers matched.
-    spread_ns,  -- Spread (1.4826 MAD) of the differences of ends to the reference at this shift, ns.
+    spread_ns,  -- Spread (1.4826 MAD) of the differences of ends from the reference at this shift, ns.
     runner_up_ns,  -- The same at the next best shift; NULL where there is none.
     contradiction_ns,  -- How far the hard bounds of the clocks contradict each other, ns.
     refused_reason  -- Why the lane's collectives are not used; NULL where they are.

@@ -1,5 +1,6 @@
 -- One row: a rank in a matched collective.
--- How: transfer is the shortest duration of all ranks; what a rank takes longer, it waits (needs no clock). By the clock: it waits from its start to the last rank's.
+-- How: transfer is the shortest duration over all ranks; any extra time on a rank is waiting (needs no clock). By the
+-- clock: a rank waits from its own start to the last rank's start.
 -- check: unique(capture_id, collective_id, rank)
 WITH matched AS (
     SELECT
@@ -22,14 +23,20 @@ SELECT
     m.trace_id,  -- Its trace.
     m.event_id,  -- Its kernel's position in traceEvents.
     m.lane,  -- The lane, in collective_groups.
-    m.step,  -- The rank's profiler step of the kernel's launch; NULL outside of steps.
+    m.step,  -- Profiler step of the rank in which the kernel was launched; NULL outside of steps.
     m.ts_ns,  -- Start on the rank's own clock, ns.
     m.dur_ns,  -- Duration, ns.
-    m.dur_ns - min(m.dur_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) AS wait_ns,  -- Waiting for others: duration less the shortest, ns.
+    -- Waiting for others: duration minus the shortest, ns.
+    m.dur_ns - min(m.dur_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) AS wait_ns,
     m.aligned_start_ns,  -- Start on the clock of the lowest rank, ns; NULL where clocks are not aligned.
     m.aligned_end_ns,  -- End on the clock of the lowest rank, ns; NULL where clocks are not aligned.
-    max(m.aligned_start_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) - m.aligned_start_ns AS wait_clock_ns,  -- Waiting for others: from its start to the last rank's, ns, subject to the clocks' errors; NULL where clocks are not aligned.
-    m.aligned_end_ns - max(m.aligned_start_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) AS transfer_clock_ns,  -- From the last rank's start to its end, ns; NULL where clocks are not aligned.
-    m.kept  -- The collective counts for the clocks.
+    -- Waiting for others: from its start to the last rank's start, ns, subject to clock error; NULL where clocks are
+    -- not aligned.
+    max(m.aligned_start_ns) OVER (PARTITION BY m.capture_id, m.lane, m.instance) - m.aligned_start_ns AS wait_clock_ns,
+    -- From the last rank's start to its end, ns; NULL where clocks are not aligned.
+    m.aligned_end_ns - max(m.aligned_start_ns) OVER (
+        PARTITION BY m.capture_id, m.lane, m.instance
+    ) AS transfer_clock_ns,
+    m.kept  -- The collective is used to align the clocks.
 FROM matched AS m
 JOIN numbered AS n ON n.capture_id = m.capture_id AND n.lane = m.lane AND n.instance = m.instance

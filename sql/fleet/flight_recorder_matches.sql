@@ -1,6 +1,10 @@
--- One row: a call in a Flight Recorder's ring and a trace of its rank, with the call that it is in the trace. A call without a trace of its rank has one row, too.
--- How: by group and number where the trace has numbers (confidence 1.0); else, in one group, by time: the two nearest to each other within 1 ms, equal in operation and elements (0.8); else by order from the end, as far as operation, elements and type are equal (0.5); else unmatched.
--- A trace belongs to dumps of the same job, or where one's folder is the other's or within it. Of the sets of a folder the newest counts.
+-- One row: a call in a Flight Recorder's ring and a trace of its rank, with the matching call in the trace. A call
+-- whose rank has no trace has one row too.
+-- How: by group and sequence number where the trace has numbers (confidence 1.0); else, within one group, by time:
+-- mutually nearest within 1 ms, with equal operation and number of elements (0.8); else by order from the end, as long
+-- as operation, number of elements and type are equal (0.5); else unmatched.
+-- A trace belongs to dumps of the same job, or of the same folder or one inside the other. Of several sets in a folder,
+-- the newest counts.
 -- scope: lake
 WITH newest AS (
     SELECT set_id, job, folder, rank
@@ -59,7 +63,10 @@ near AS (
     WHERE NOT c.has_seq
 ),
 by_time AS (
-    SELECT set_id, rank, trace_id, group_name, record_id, event_id FROM near WHERE choice_of_entry = 1 AND choice_of_call = 1
+    SELECT
+        set_id, rank, trace_id, group_name, record_id, event_id
+    FROM near
+    WHERE choice_of_entry = 1 AND choice_of_call = 1
 ),
 timed_groups AS (
     SELECT DISTINCT set_id, trace_id, group_name FROM by_time
@@ -107,6 +114,8 @@ SELECT
     e.trace_id,  -- A trace of that rank; NULL where there is none.
     m.event_id,  -- The same call in the trace, a record_param_comms event; NULL where it is not found.
     coalesce(m.matched_by, 'unmatched') AS matched_by,  -- seq, time, order or unmatched.
-    CAST(m.confidence AS DOUBLE) AS confidence  -- 1.0, 0.8 or 0.5, as it was matched; NULL where it is not.
+    -- 1.0, 0.8 or 0.5, depending on how it was matched; NULL where it was not.
+    CAST(m.confidence AS DOUBLE) AS confidence
 FROM entries AS e
-LEFT JOIN matched AS m ON m.set_id = e.set_id AND m.rank = e.rank AND m.trace_id = e.trace_id AND m.record_id = e.record_id
+LEFT JOIN matched AS m
+    ON m.set_id = e.set_id AND m.rank = e.rank AND m.trace_id = e.trace_id AND m.record_id = e.record_id

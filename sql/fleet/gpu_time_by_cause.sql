@@ -1,5 +1,8 @@
--- One row: a cause that took a rank's GPU time, in order of precedence, with the whole of the rank's share of the capture's span divided among all causes.
--- How: a sweep over the rank's changes; of causes that hold at once the first takes the stretch: waiting for a straggler, exposed communication, launch overhead, idle host, recomputation (nothing but what activation checkpointing computes again runs). The span of a capture is its longest rank's, on its own clock; of each device of a rank.
+-- One row: a cause that took GPU time of a rank. All causes together account for the capture's whole span on each of
+-- the rank's devices.
+-- How: a sweep over starts and ends; where several causes hold at once, the first in this order takes the stretch:
+-- waiting for a straggler, exposed communication, launch overhead, idle host, recomputation (only what activation
+-- checkpointing computes again is running). A capture's span is that of its longest rank, on that rank's own clock.
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
     SELECT r.capture_id, r.rank, r.trace_id, t.first_ts_ns, t.last_ts_ns
@@ -101,10 +104,14 @@ open_at AS (
     SELECT
         capture_id, rank, device,
         lead(ts_ns) OVER (PARTITION BY capture_id, rank, device ORDER BY ts_ns) - ts_ns AS dur_ns,
-        sum(wait) OVER sofar AS wait, sum(communication) OVER sofar AS communication, sum(compute) OVER sofar AS compute,
-        sum(first_time) OVER sofar AS first_time, sum(again) OVER sofar AS again, sum(memory) OVER sofar AS memory, sum(launch) OVER sofar AS launch, sum(host) OVER sofar AS host
+        sum(wait) OVER sofar AS wait, sum(communication) OVER sofar AS communication,
+        sum(compute) OVER sofar AS compute,
+        sum(first_time) OVER sofar AS first_time, sum(again) OVER sofar AS again, sum(memory) OVER sofar AS memory,
+        sum(launch) OVER sofar AS launch, sum(host) OVER sofar AS host
     FROM summed
-    WINDOW sofar AS (PARTITION BY capture_id, rank, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+    WINDOW sofar AS (
+        PARTITION BY capture_id, rank, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
 ),
 caused AS (
     SELECT
@@ -138,7 +145,10 @@ SELECT
     capture_id,  -- The capture.
     rank,  -- The rank.
     device,  -- Its device; NULL where it has no GPU work.
-    cause,  -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost), exposed_memory, not_in_trace (the rank's trace is shorter than the longest), or unattributed.
+    -- straggler_wait, exposed_communication, launch_overhead, idle_host, recompute, compute (nothing lost),
+    -- exposed_memory, not_in_trace (the rank's trace is shorter than the longest), or unattributed.
+    cause,
     TRY_CAST(gpu_ns AS BIGINT) AS gpu_ns,  -- GPU time that the cause took, ns.
-    TRY_CAST(hidden_ns AS BIGINT) AS hidden_ns  -- Of that, while kernels computed beside it, so that it was not lost, ns.
+    -- Part of it that was not lost, because kernels computed at the same time, ns.
+    TRY_CAST(hidden_ns AS BIGINT) AS hidden_ns
 FROM divided

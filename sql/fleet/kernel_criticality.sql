@@ -1,5 +1,6 @@
--- One row: a kernel or operator of a capture, by name, that was on the critical path of at least one of its windows.
--- How: the windows are the profiler steps of every rank, of a trace without steps the whole trace; those without a path do not count. Nor does a trace that the capture leaves out, as the second of a rank or of another job.
+-- One row: the name of a kernel or operator that was on the critical path of at least one window of a capture.
+-- How: the windows are the profiler steps of every rank, or the whole trace where it has no steps. Windows without a
+-- path do not count, nor do traces that the capture leaves out (a second one of a rank, or one of another job).
 -- scope: lake
 WITH stepped AS (
     SELECT DISTINCT trace_id FROM critical_path_windows WHERE annotation <> ''
@@ -35,11 +36,12 @@ SELECT
     n.cat,  -- Its category.
     n.n_windows AS n_windows_on_path,  -- Windows (steps of ranks) on whose path it was.
     c.n_windows,  -- Windows of the capture.
-    100.0 * n.n_windows / c.n_windows AS percent_of_windows,  -- In how many of them it was critical, percent.
-    n.n_ranks AS n_ranks_on_path,  -- Ranks on whose path it was in at least one window.
+    100.0 * n.n_windows / c.n_windows AS percent_of_windows,  -- Share of windows in which it was critical, percent.
+    n.n_ranks AS n_ranks_on_path,  -- Ranks that had it on their path in at least one window.
     c.n_ranks,  -- Ranks of the capture.
     CAST(n.n_events AS BIGINT) AS n_events,  -- Events of that name on the paths.
     TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the paths of all windows, ns.
-    100.0 * n.duration_ns / nullif(c.duration_ns, 0) AS percent_of_path  -- That time in percent of the paths' summed lengths; NULL where those are 0.
+    -- That time in percent of the summed lengths of the paths; NULL where those are 0.
+    100.0 * n.duration_ns / nullif(c.duration_ns, 0) AS percent_of_path
 FROM named AS n
 JOIN per_capture AS c ON c.capture_id = n.capture_id

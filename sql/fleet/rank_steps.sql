@@ -1,12 +1,17 @@
 -- One row: a rank in a profiler step of a capture: a cell of the heat map.
--- How: a collective belongs to the step of its launch on the lane's reference rank; those outside of steps are in a row without step.
+-- How: a collective belongs to the step of its launch on the lane's reference rank; collectives outside of steps are in
+-- a row without a step.
 -- check: unique(capture_id, step, rank)
 WITH waits AS (
     SELECT
         r.capture_id, u.step, r.rank, count(*) AS n, sum(r.wait_ns) AS wait_ns,
         sum(CASE WHEN u.culprit_rank = r.rank THEN 1 ELSE 0 END) AS n_last,
         sum(CASE WHEN u.culprit_rank = r.rank THEN u.wait_ns ELSE 0 END) AS caused_wait_ns,
-        sum(CASE WHEN u.culprit_clock_rank IS NULL THEN NULL WHEN u.culprit_clock_rank = r.rank THEN u.late_ns ELSE 0 END) AS marginal_ns
+        sum(
+            CASE
+                WHEN u.culprit_clock_rank IS NULL THEN NULL WHEN u.culprit_clock_rank = r.rank THEN u.late_ns ELSE 0
+            END
+        ) AS marginal_ns
     FROM collective_ranks AS r
     JOIN collectives AS u ON u.capture_id = r.capture_id AND u.collective_id = r.collective_id
     WHERE u.refused_reason IS NULL
@@ -14,7 +19,8 @@ WITH waits AS (
 ),
 times AS (
     SELECT
-        r.capture_id, t.step, r.rank, max(t.dur_ns) AS step_ns, sum(t.busy_ns) AS busy_ns, sum(t.compute_ns) AS compute_ns
+        r.capture_id, t.step, r.rank, max(t.dur_ns) AS step_ns, sum(t.busy_ns) AS busy_ns,
+        sum(t.compute_ns) AS compute_ns
     FROM capture_ranks AS r
     JOIN step_times AS t ON t.trace_id = r.trace_id
     WHERE r.left_out_reason IS NULL
@@ -29,9 +35,11 @@ SELECT
     TRY_CAST(t.busy_ns AS BIGINT) AS busy_ns,  -- Time with any GPU work in it, ns.
     coalesce(w.n, 0) AS n_collectives,  -- Matched collectives of the step.
     TRY_CAST(w.wait_ns AS BIGINT) AS wait_ns,  -- Waiting for others in them, ns; NULL where there are none.
-    TRY_CAST(w.caused_wait_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of the others in those whose culprit the rank is, ns.
-    TRY_CAST(w.marginal_ns AS BIGINT) AS marginal_ns,  -- Time saved if only this rank were on time, ns; NULL where clocks are not aligned.
-    CAST(w.n_last AS BIGINT) AS n_last,  -- Collectives whose culprit it is.
+    -- Waiting of other ranks in collectives whose culprit is this rank, ns.
+    TRY_CAST(w.caused_wait_ns AS BIGINT) AS caused_wait_ns,
+    -- Time saved if only this rank were on time, ns; NULL where clocks are not aligned.
+    TRY_CAST(w.marginal_ns AS BIGINT) AS marginal_ns,
+    CAST(w.n_last AS BIGINT) AS n_last,  -- Collectives whose culprit is this rank.
     w.n_last / CAST(w.n AS DOUBLE) AS share_last  -- That as a share, 0 to 1.
 FROM waits AS w
 FULL JOIN times AS t ON t.capture_id = w.capture_id AND t.step = w.step AND t.rank = w.rank

@@ -1,5 +1,6 @@
--- One row: a tested metric of a good capture, with the capture's place in the history of its job.
--- How: captures of one job on one hardware with as many ranks are one history, the newest is place 1. Good: all ranks there, no trace cut off.
+-- One row: a tested metric of a good capture, with the capture's position in the history of its job, 1 for the newest.
+-- How: captures of one job on the same hardware with the same number of ranks form a history; the newest has ordinal 1.
+-- Good: all ranks are there and no trace is cut off.
 -- scope: lake
 WITH ranks AS (
     SELECT r.capture_id, r.rank, t.device_name, t.status, t.ingested_at
@@ -10,8 +11,12 @@ WITH ranks AS (
 good AS (
     SELECT
         c.capture_id, c.job, c.n_ranks, min(r.device_name) AS hardware,
-        -- A trace that counts from the start of its host says nothing about the day: then ingestion does.
-        CASE WHEN c.first_ts_ns > 1000000000000000000 THEN c.first_ts_ns ELSE TRY_CAST(extract(EPOCH FROM min(r.ingested_at)) * 1000000000 AS BIGINT) END AS at_ns
+        -- A trace that counts time from the boot of its host does not tell the date: then the time of ingestion is
+        -- used.
+        CASE
+            WHEN c.first_ts_ns > 1000000000000000000 THEN c.first_ts_ns
+            ELSE TRY_CAST(extract(EPOCH FROM min(r.ingested_at)) * 1000000000 AS BIGINT)
+        END AS at_ns
     FROM captures AS c
     JOIN ranks AS r ON r.capture_id = c.capture_id
     WHERE c.job IS NOT NULL
@@ -23,11 +28,15 @@ SELECT
     g.job,  -- Its job.
     g.hardware,  -- Name of its GPUs; NULL where the traces do not say.
     CAST(g.n_ranks AS BIGINT) AS n_ranks,  -- Its ranks.
-    TRY_CAST(g.at_ns AS BIGINT) AS at_ns,  -- When it began, ns since 1970; when it was ingested where its clock does not say.
+    -- When it began, ns since 1970; when it was ingested where its clock does not say.
+    TRY_CAST(g.at_ns AS BIGINT) AS at_ns,
     m.metric,  -- The metric, in capture_metric_kinds.
     m.value,  -- Its value for the whole capture.
     m.unit,  -- Unit of the value.
-    row_number() OVER (PARTITION BY g.job, g.hardware, g.n_ranks, m.metric, m.unit ORDER BY g.at_ns DESC, g.capture_id) AS ordinal  -- 1 for the newest of its history.
+    -- 1 for the newest of its history.
+    row_number() OVER (
+        PARTITION BY g.job, g.hardware, g.n_ranks, m.metric, m.unit ORDER BY g.at_ns DESC, g.capture_id
+    ) AS ordinal
 FROM good AS g
 JOIN capture_metrics AS m ON m.capture_id = g.capture_id AND m.rank IS NULL AND m.step IS NULL AND m.name IS NULL
 JOIN capture_metric_kinds AS k ON k.metric = m.metric AND k.worse = 'up'

@@ -1,5 +1,7 @@
--- One row: a rank in a profiler step of a capture: its communication without the waiting for other ranks, and what of it nothing hid.
--- How: a sweep over the communication launched in the step on each device. A matched collective would take the shortest duration of all ranks from its start on; what it takes beyond that is waiting, which is neither work nor communication.
+-- One row: a rank in a profiler step of a capture: its communication without waiting for other ranks, and how much of
+-- it was exposed.
+-- How: a sweep over the communication launched in the step on each device. A matched collective is taken to last the
+-- shortest duration over all ranks, from its start; the rest is waiting, which is neither work nor communication.
 -- check: unique(capture_id, step, rank)
 WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL
@@ -19,16 +21,20 @@ launched AS (
 ),
 counted AS (
     SELECT
-        capture_id, rank, trace_id, device, step, min(ts_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS n, count(wait_ns) AS n_matched
+        capture_id, rank, trace_id, device, step, min(ts_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS n,
+        count(wait_ns) AS n_matched
     FROM launched
     GROUP BY capture_id, rank, trace_id, device, step
 ),
 stretches AS (
-    SELECT capture_id, rank, device, step, 'transfer' AS what, ts_ns AS start_ns, end_ns - coalesce(wait_ns, 0) AS end_ns FROM launched
+    SELECT
+        capture_id, rank, device, step, 'transfer' AS what, ts_ns AS start_ns, end_ns - coalesce(wait_ns, 0) AS end_ns
+    FROM launched
     UNION ALL
     SELECT capture_id, rank, device, step, 'wait', end_ns - wait_ns, end_ns FROM launched WHERE wait_ns > 0
     UNION ALL
-    SELECT c.capture_id, c.rank, c.device, c.step, 'compute', greatest(i.start_ns, c.first_ns), least(i.end_ns, c.last_ns)
+    SELECT
+        c.capture_id, c.rank, c.device, c.step, 'compute', greatest(i.start_ns, c.first_ns), least(i.end_ns, c.last_ns)
     FROM counted AS c
     JOIN merged_intervals AS i
         ON i.trace_id = c.trace_id AND i.device = c.device AND i.scope = 'COMPUTATION'
@@ -50,7 +56,8 @@ summed AS (
 ),
 open_at AS (
     SELECT
-        capture_id, rank, device, step, lead(at_ns) OVER (PARTITION BY capture_id, rank, device, step ORDER BY at_ns) - at_ns AS dur_ns,
+        capture_id, rank, device, step,
+        lead(at_ns) OVER (PARTITION BY capture_id, rank, device, step ORDER BY at_ns) - at_ns AS dur_ns,
         sum(transfer) OVER sofar AS transfer, sum(wait) OVER sofar AS wait, sum(compute) OVER sofar AS compute
     FROM summed
     WINDOW sofar AS (
@@ -72,7 +79,8 @@ totals AS (
 ),
 measured AS (
     SELECT
-        r.capture_id, r.rank, p.step, p.actual_ns, p.efficiency, p.dragging_stage, p.ideal_ns, p.comm_ideal_ns, p.comp_ideal_ns,
+        r.capture_id, r.rank, p.step, p.actual_ns, p.efficiency, p.dragging_stage, p.ideal_ns, p.comm_ideal_ns,
+        p.comp_ideal_ns,
         coalesce(t.n, 0) AS n, coalesce(t.n_matched, 0) AS n_matched,
         CASE WHEN t.n = t.n_matched THEN d.transfer_ns END AS transfer_ns,
         CASE WHEN t.n = t.n_matched THEN d.exposed_ns END AS exposed_ns,
@@ -88,14 +96,28 @@ SELECT
     step,  -- The profiler step.
     rank,  -- The rank.
     actual_ns,  -- T_actual: the step's duration on the rank's CPU, ns.
-    efficiency,  -- The longest of loading, computing and saving over T_actual, as in step_pipeline: neither waiting nor communication counts.
+    -- The longest of loading, computing and saving over T_actual, as in step_pipeline: neither waiting nor
+    -- communication counts.
+    efficiency,
     dragging_stage,  -- load, comp or save: the longest.
     CAST(n AS BIGINT) AS n_comm,  -- Communication kernels launched in the step.
-    CAST(n_matched AS BIGINT) AS n_matched,  -- Those whose waiting is known: collectives that all ranks of their lane have.
-    TRY_CAST(transfer_ns AS BIGINT) AS transfer_ns,  -- Time that communication would take if nobody were late, ns; NULL without communication, or where the waiting of one is not known.
-    TRY_CAST(exposed_ns AS BIGINT) AS exposed_transfer_ns,  -- Of that, without computation at the same time, ns; NULL likewise.
-    TRY_CAST(wait_ns AS BIGINT) AS wait_ns,  -- Time in which communication only waits for other ranks, ns; NULL likewise.
-    TRY_CAST(exposed_wait_ns AS BIGINT) AS exposed_wait_ns,  -- Of that, without computation at the same time, ns: what other ranks cost this one; NULL likewise.
-    CAST(exposed_ns AS DOUBLE) / nullif(transfer_ns, 0) AS exposed_transfer_share,  -- Share of communication that nothing hid, without waiting, 0 to 1; NULL likewise.
-    CASE WHEN comm_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL THEN (actual_ns - exposed_wait_ns - ideal_ns) / comm_ideal_ns END AS exposure_ratio  -- (T_actual - waiting - T_ideal) / T_c2c, as in step_pipeline but for the waiting; NULL likewise, and without ideal times.
+    -- Those whose waiting is known: collectives that all ranks of their lane took part in.
+    CAST(n_matched AS BIGINT) AS n_matched,
+    -- Time that communication would take if no rank were late, ns; NULL without communication, or where the waiting of
+    -- any is not known.
+    TRY_CAST(transfer_ns AS BIGINT) AS transfer_ns,
+    -- Part of it without computation at the same time, ns; NULL likewise.
+    TRY_CAST(exposed_ns AS BIGINT) AS exposed_transfer_ns,
+    -- Time in which communication only waits for other ranks, ns; NULL likewise.
+    TRY_CAST(wait_ns AS BIGINT) AS wait_ns,
+    -- Part of it without computation at the same time, ns: what other ranks cost this one; NULL likewise.
+    TRY_CAST(exposed_wait_ns AS BIGINT) AS exposed_wait_ns,
+    -- Exposed share of communication, without waiting, 0 to 1; NULL likewise.
+    CAST(exposed_ns AS DOUBLE) / nullif(transfer_ns, 0) AS exposed_transfer_share,
+    -- (T_actual - waiting - T_ideal) / T_c2c, as in step_pipeline except for the waiting; NULL likewise, and without
+    -- ideal times.
+    CASE
+        WHEN comm_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
+            THEN (actual_ns - exposed_wait_ns - ideal_ns) / comm_ideal_ns
+    END AS exposure_ratio
 FROM measured

@@ -1,18 +1,23 @@
--- One row: a group of ranks of a role of parallelism (dp, tp, pp): what its ranks waited and what they caused.
--- How: sums of straggler_ranks over the group's ranks; a rank is in one group of each role.
+-- One row: a group of ranks in a role of parallelism (dp, tp, pp): how long its ranks waited, and how much waiting they
+-- caused.
+-- How: sums of straggler_ranks over the group's ranks; a rank is in one group per role.
 -- check: unique(capture_id, role, group_name)
 SELECT
     g.capture_id,  -- The capture.
-    g.role,  -- dp, tp, pp, cp, ep or what the user's table says.
+    g.role,  -- dp, tp, pp, cp, ep or a role of the user's table.
     g.group_name,  -- The group.
     count(*) AS n_ranks,  -- Ranks of the group that are in the capture.
     TRY_CAST(sum(s.wait_ns) AS BIGINT) AS wait_ns,  -- Waiting of its ranks, ns.
-    TRY_CAST(sum(s.caused_wait_ns) AS BIGINT) AS caused_wait_ns,  -- Waiting in collectives whose culprit is one of its ranks, ns.
+    -- Waiting in collectives whose culprit is one of its ranks, ns.
+    TRY_CAST(sum(s.caused_wait_ns) AS BIGINT) AS caused_wait_ns,
     sum(s.caused_percent) AS caused_percent,  -- That in percent of all waiting.
-    TRY_CAST(sum(s.marginal_ns) AS BIGINT) AS marginal_ns,  -- Time saved if one of its ranks at a time were on time, ns; NULL where clocks are not aligned.
-    max(g.rank) FILTER (WHERE g.ordinal = 1 AND s.caused_wait_ns IS NOT NULL) AS worst_rank,  -- Its rank that caused most; NULL where no collective is matched.
+    -- Time saved if one of its ranks at a time were on time, ns; NULL where clocks are not aligned.
+    TRY_CAST(sum(s.marginal_ns) AS BIGINT) AS marginal_ns,
+    -- The rank of the group that caused the most waiting; NULL where no collective is matched.
+    max(g.rank) FILTER (WHERE g.ordinal = 1 AND s.caused_wait_ns IS NOT NULL) AS worst_rank,
     bool_or(s.is_straggler) AS has_straggler,  -- One of its ranks is a straggler.
-    bool_or(s.culprit_uncertain) AS culprit_uncertain  -- Durations and clocks name different culprits too often, or there are no clocks to ask.
+    -- Durations and clocks disagree on the culprit too often, or clocks are not aligned.
+    bool_or(s.culprit_uncertain) AS culprit_uncertain
 FROM (
     SELECT
         r.capture_id, r.role, r.group_name, r.rank,

@@ -1,5 +1,7 @@
 -- One row: a rank of a capture: how long it waited, and how long others waited for it.
--- How: sums over the collectives of lanes that are used. Straggler: caused more than max(2 / ranks, 25 %) of all waiting (of two ranks 75 %), alone holds up over 1 % of the span, is waited for in at least 25 % of its collectives, and clocks agree on the culprits. The longest collective marks the victim, not the culprit.
+-- How: sums over the collectives of lanes that are used. A straggler caused more than max(2 / ranks, 25 %) of all
+-- waiting (75 % with two ranks), by itself delayed the others by more than 1 % of the span, was waited for in at least
+-- 25 % of its collectives, and clocks agree on the culprits. The longest collective marks the victim, not the culprit.
 -- check: unique(capture_id, rank)
 WITH used AS (
     SELECT * FROM collectives WHERE refused_reason IS NULL
@@ -7,7 +9,9 @@ WITH used AS (
 whole AS (
     SELECT
         capture_id, count(*) AS n, sum(wait_ns) AS wait_ns,
-        avg(CASE WHEN culprit_rank = culprit_clock_rank THEN 1.0 WHEN culprit_clock_rank IS NOT NULL THEN 0.0 END) AS agreement
+        avg(
+            CASE WHEN culprit_rank = culprit_clock_rank THEN 1.0 WHEN culprit_clock_rank IS NOT NULL THEN 0.0 END
+        ) AS agreement
     FROM used
     GROUP BY capture_id
 ),
@@ -23,7 +27,10 @@ waits AS (
     GROUP BY r.capture_id, r.rank
 ),
 caused AS (
-    SELECT capture_id, culprit_rank AS rank, count(*) AS n, sum(wait_ns) AS wait_ns FROM used GROUP BY capture_id, culprit_rank
+    SELECT
+        capture_id, culprit_rank AS rank, count(*) AS n, sum(wait_ns) AS wait_ns
+    FROM used
+    GROUP BY capture_id, culprit_rank
 ),
 late AS (
     SELECT capture_id, culprit_clock_rank AS rank, count(*) AS n, sum(late_ns) AS late_ns
@@ -54,18 +61,25 @@ SELECT
     rank,  -- The rank.
     n AS n_collectives,  -- Matched collectives that it takes part in.
     TRY_CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Time in them, ns.
-    TRY_CAST(wait_ns AS BIGINT) AS wait_ns,  -- Of that, waiting for others, ns (durations).
-    TRY_CAST(wait_clock_ns AS BIGINT) AS wait_clock_ns,  -- The same by the clock, ns; NULL where clocks are not aligned.
-    TRY_CAST(caused_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of the others in the collectives whose culprit it is, ns.
-    100.0 * caused_share AS caused_percent,  -- That in percent of all waiting; NULL where nobody waits.
-    TRY_CAST(marginal_ns AS BIGINT) AS marginal_ns,  -- Time saved if only this rank were on time: how much later than the last but one it started, summed, ns; NULL where clocks are not aligned.
+    TRY_CAST(wait_ns AS BIGINT) AS wait_ns,  -- Part of it spent waiting for others, by durations, ns.
+    -- The same by the clock, ns; NULL where clocks are not aligned.
+    TRY_CAST(wait_clock_ns AS BIGINT) AS wait_clock_ns,
+    TRY_CAST(caused_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of other ranks in collectives whose culprit it is, ns.
+    100.0 * caused_share AS caused_percent,  -- That in percent of all waiting; NULL where no rank waits.
+    -- Time saved if only this rank were on time: the sum of how much later it started than the last but one, ns; NULL
+    -- where clocks are not aligned.
+    TRY_CAST(marginal_ns AS BIGINT) AS marginal_ns,
     100.0 * marginal_ns / nullif(span_ns, 0) AS marginal_percent,  -- That in percent of the capture's span.
     span_ns,  -- From the first start to the last end of a matched collective, ns; NULL where clocks are not aligned.
-    n_last,  -- Collectives whose culprit it is.
+    n_last,  -- Collectives whose culprit is this rank.
     n_last_clock,  -- The same by the clock; NULL where clocks are not aligned.
-    share_last,  -- Share of its collectives whose culprit it is, 0 to 1.
-    agreement,  -- Share of the capture's collectives in which durations and clocks name the same culprit, 0 to 1; NULL where clocks are not aligned.
-    coalesce(agreement < 0.8, TRUE) AS culprit_uncertain,  -- They agree in less than 80 % of the collectives, or there are no aligned clocks to ask.
+    share_last,  -- Share of its collectives in which it is the culprit, 0 to 1.
+    -- Share of the capture's collectives in which durations and clocks name the same culprit, 0 to 1; NULL where clocks
+    -- are not aligned.
+    agreement,
+    -- They agree in less than 80 % of the collectives, or clocks are not aligned.
+    coalesce(agreement < 0.8, TRUE) AS culprit_uncertain,
+    -- It is a straggler by the rule above; NULL where that cannot be determined.
     caused_share > CASE WHEN n_ranks <= 2 THEN 0.75 ELSE greatest(2.0 / n_ranks, 0.25) END
-    AND marginal_ns > 0.01 * span_ns AND share_last >= 0.25 AND agreement >= 0.8 AS is_straggler  -- It is a straggler by the rule above; NULL where that cannot be told.
+    AND marginal_ns > 0.01 * span_ns AND share_last >= 0.25 AND agreement >= 0.8 AS is_straggler
 FROM measured

@@ -1,5 +1,5 @@
--- One row: a stretch between two changes of what a device runs, with how many merged stretches of each class are open in it.
--- How: +1 at the start and -1 at the end of every merged interval of a class, running sums in time order.
+-- One row: a stretch between two changes of what a device runs, with the number of open merged intervals of each class.
+-- How: +1 at the start and -1 at the end of every merged interval of a class, as running sums in time order.
 WITH changes AS (
     SELECT trace_id, device, scope, start_ns AS ts_ns, 1 AS change FROM merged_intervals WHERE scope <> 'all'
     UNION ALL
@@ -18,8 +18,18 @@ SELECT
     trace_id,  -- The trace.
     device,  -- Device.
     ts_ns AS start_ns,  -- Start of the stretch, ns.
-    lead(ts_ns) OVER (PARTITION BY trace_id, device ORDER BY ts_ns) AS end_ns,  -- End of the stretch, ns; NULL for the last.
-    sum(compute) OVER (PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_compute,  -- 1 while computing.
-    sum(communication) OVER (PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_communication,  -- 1 while communicating.
-    sum(memory) OVER (PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_memory  -- 1 while copying or setting memory.
+    -- End of the stretch, ns; NULL for the last.
+    lead(ts_ns) OVER (PARTITION BY trace_id, device ORDER BY ts_ns) AS end_ns,
+    -- 1 while computing.
+    sum(compute) OVER (
+        PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS n_compute,
+    -- 1 while communicating.
+    sum(communication) OVER (
+        PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS n_communication,
+    -- 1 while copying or setting memory.
+    sum(memory) OVER (
+        PARTITION BY trace_id, device ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS n_memory
 FROM summed

@@ -1,12 +1,15 @@
--- One row: what HTA counts as GPU work: an event with a stream argument, waits and host operators of Triton included, in the columns of `kernels`.
--- How: events as profile hta loads them, with its classes; HTA has one device, and of a trace whose last profiler step it drops it keeps the GPU rows whose call it keeps (HTA 2.5, 2.9).
+-- One row: an event that HTA counts as GPU work, because it has a stream argument (waits and host operators of Triton
+-- included), in the columns of `kernels`.
+-- How: events as profile hta loads them, with its classes. HTA knows one device only, and where it drops the last
+-- profiler step it keeps the GPU rows whose call it keeps (HTA 2.5, 2.9).
 SELECT
     p.trace_id,  -- The trace.
     l.event_id,  -- Position in traceEvents.
     e.name,  -- Name.
     c.class,  -- Class in HTA 0.6.1.
-    c.rule_id,  -- Rule of kernel_classes that decided.
-    min(l.device) OVER (PARTITION BY p.trace_id) AS device,  -- The lowest device of the trace: HTA takes all for one.
+    c.rule_id,  -- Rule in kernel_classes that decided it.
+    -- The lowest device of the trace: HTA treats all devices as one.
+    min(l.device) OVER (PARTITION BY p.trace_id) AS device,
     e.stream,  -- Stream.
     l.ts_ns,  -- Start, ns.
     l.ts_ns + l.dur_ns AS end_ns,  -- End, ns.
@@ -17,7 +20,7 @@ SELECT
     e.cat,  -- Category.
     e.bytes,  -- Bytes copied or set; NULL for kernels.
     c.class AS hta_class,  -- Class in HTA 0.6.1.
-    c.rule_id AS hta_rule_id  -- Rule of kernel_classes that decided that.
+    c.rule_id AS hta_rule_id  -- Rule in kernel_classes that decided that.
 FROM _loaded_events AS l
 JOIN _profiles AS p ON p.trace_profile_id = l.trace_profile_id AND p.profile = 'hta'
 JOIN events AS e ON e.trace_id = p.trace_id AND e.event_id = l.event_id

@@ -1,5 +1,5 @@
 -- One row: a distinct (category, name) of GPU work with its class in a profile.
--- How: every rule of rules/kernel_classes.csv is tried; the lowest rule_order that fits wins.
+-- How: of the rules in rules/kernel_classes.csv that match, the one with the lowest rule_order wins.
 WITH names AS (
     SELECT DISTINCT e.cat, e.name
     FROM events AS e

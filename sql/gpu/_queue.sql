@@ -1,5 +1,6 @@
--- One row: a change of the number of launches that have not started yet on a stream, in a profile.
--- How: +1 at each launch call, -1 at each start of GPU work, running sum a stream; ties: launches first, then file order (HTA 2.7).
+-- One row: a change of the number of launches on a stream whose work has not started yet, in a profile.
+-- How: +1 at each launch call, -1 at each start of GPU work, as a running sum per stream; at equal times launches
+-- first, then file order (HTA 2.7).
 WITH any_call AS (
     SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r
@@ -21,7 +22,10 @@ pairs AS (
     WHERE g.stream_key IS NOT NULL AND g.side IN ('gpu', 'sync')
 ),
 changes AS (
-    SELECT trace_profile_id, stream_key, launch_ts_ns AS ts_ns, launch_event_id AS event_id, event_id AS order_id, 1 AS change FROM pairs
+    SELECT
+        trace_profile_id, stream_key, launch_ts_ns AS ts_ns, launch_event_id AS event_id, event_id AS order_id,
+        1 AS change
+    FROM pairs
     UNION ALL
     SELECT DISTINCT trace_profile_id, stream_key, ts_ns, event_id, event_id, -1 FROM pairs
 )
@@ -34,5 +38,5 @@ SELECT
     TRY_CAST(sum(change) OVER (
         PARTITION BY trace_profile_id, stream_key ORDER BY ts_ns, change DESC, event_id, order_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS BIGINT) AS queue_length  -- Launches that have not started yet, this change included.
+    ) AS BIGINT) AS queue_length  -- Launches whose work has not started yet, after this change.
 FROM changes

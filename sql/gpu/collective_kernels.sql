@@ -1,5 +1,6 @@
--- One row: a communication kernel of a rank, with what the trace says of its collective.
--- How: kind by rules/collective_kinds.csv, from the collective's name, else from the kernel's; step of its launch.
+-- One row: a communication kernel of a rank, with what the trace says about its collective.
+-- How: the kind by rules/collective_kinds.csv, from the collective's name, else from the kernel's; the step is that of
+-- its launch.
 -- check: unique(trace_id, event_id)
 WITH told AS (
     SELECT
@@ -61,20 +62,23 @@ SELECT
     event_id,  -- Position in traceEvents.
     name,  -- Name of the kernel.
     kind,  -- allreduce, reducescatter, allgather, alltoall, broadcast, sendrecv, reduce, gather, scatter or other.
-    coalesce(waits_for_all, FALSE) AS waits_for_all,  -- No rank can leave before all have arrived; not for broadcast, reduce, one-way transfers and all-to-all with empty splits.
+    -- No rank can leave before all have arrived; not for broadcast, reduce, one-way transfers and all-to-all with empty
+    -- splits.
+    coalesce(waits_for_all, FALSE) AS waits_for_all,
     device,  -- Device it ran on.
     stream,  -- Stream on the device.
     ts_ns,  -- Start, ns.
     end_ns,  -- End, ns.
-    dur_ns,  -- Duration, ns: waiting for other ranks and transfer together.
+    dur_ns,  -- Duration, ns: includes both the transfer and waiting for other ranks.
     launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
     step,  -- Profiler step of its launch; NULL outside of steps.
-    collective_name,  -- Name of the collective in the framework; NULL where the trace does not tell.
-    group_name,  -- Process group; NULL where the trace does not tell.
+    collective_name,  -- Name of the collective in the framework; NULL where the trace does not say.
+    group_name,  -- Process group; NULL where the trace does not say.
     group_ranks,  -- Ranks of the group, as written in the trace.
-    group_description,  -- Description of the group, as its maker gave it.
+    group_description,  -- Description of the group, as its creator gave it.
     group_size,  -- Ranks in the group.
     seq,  -- Sequence number within the group; NULL where the trace has none.
-    destination,  -- Rank sent to; NULL where it is no transfer between two.
-    CASE WHEN kind = 'allgather' THEN out_elements ELSE in_elements END * size_bytes AS bytes  -- Bytes that nccl-tests counts: the output of an allgather, the input of the others; NULL where unknown.
+    destination,  -- Rank that is sent to; NULL where this is not a point-to-point transfer.
+    -- Bytes that nccl-tests counts: the output of an allgather, the input of the others; NULL where unknown.
+    CASE WHEN kind = 'allgather' THEN out_elements ELSE in_elements END * size_bytes AS bytes
 FROM described

@@ -1,5 +1,8 @@
--- One row: a kind of event of a trace, its category and name, with its class: RUNTIME for runtime and driver calls, SYNCHRONIZATION for waits, for GPU work the class that it has in kernels, OTHER for the rest (TB-12).
--- How: events with a duration by category and name; of the rules of rules/kernel_classes.csv that fit, the lowest rule_order wins. Join it to events on trace_id, cat and name; kernels itself holds no calls and no waits.
+-- One row: a category and name of events in a trace, with their class: RUNTIME for runtime and driver calls,
+-- SYNCHRONIZATION for waits, the class in kernels for GPU work, OTHER for the rest (TB-12).
+-- How: events with a duration, grouped by category and name; of the rules in rules/kernel_classes.csv that match, the
+-- one with the lowest rule_order wins. Join it to events on trace_id, cat and name; kernels itself has no calls and no
+-- waits.
 -- check: unique(trace_id, cat, name)
 WITH kinds AS (
     SELECT e.trace_id, e.cat, e.name, count(*) AS n_events, sum(e.dur_ns) AS sum_ns
@@ -15,7 +18,9 @@ fitting AS (
     FROM names AS n
     JOIN kernel_classes AS r
         ON r.profile = 'default'
-            AND regexp_matches(coalesce(n.cat, ''), r.cat_pattern) AND regexp_matches(coalesce(n.name, ''), r.name_pattern)
+            AND regexp_matches(coalesce(n.cat, ''), r.cat_pattern) AND regexp_matches(
+                coalesce(n.name, ''), r.name_pattern
+            )
     QUALIFY row_number() OVER (PARTITION BY n.cat, n.name ORDER BY r.rule_order) = 1
 )
 SELECT
@@ -23,11 +28,11 @@ SELECT
     k.cat,  -- Canonical category; NULL where the events have none.
     k.name,  -- Name of the events.
     f.class,  -- COMPUTATION, COMMUNICATION, MEMORY, RUNTIME, SYNCHRONIZATION or OTHER.
-    f.rule_id,  -- Rule of kernel_classes that decided.
-    h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for what HTA takes for the CPU's.
-    h.rule_id AS hta_rule_id,  -- Rule of kernel_classes that decided that.
+    f.rule_id,  -- Rule in kernel_classes that decided it.
+    h.class AS hta_class,  -- Class in HTA 0.6.1; NULL for what HTA counts as CPU.
+    h.rule_id AS hta_rule_id,  -- Rule in kernel_classes that decided that.
     k.n_events,  -- How many events.
-    TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events count each.
+    TRY_CAST(k.sum_ns AS BIGINT) AS sum_ns  -- Their summed duration, ns; overlapping and nested events are all counted.
 FROM kinds AS k
 JOIN fitting AS f ON f.cat IS NOT DISTINCT FROM k.cat AND f.name IS NOT DISTINCT FROM k.name
 LEFT JOIN _kernel_class AS h ON h.profile = 'hta' AND h.cat = k.cat AND h.name = k.name

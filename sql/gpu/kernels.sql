@@ -1,12 +1,12 @@
 -- One row: a piece of GPU work: a kernel, a copy or a memset.
--- How: GPU events with the class of their name, by our rules and by HTA's, and the call that launched them.
+-- How: GPU events with their class by our rules and by HTA's, and the call that launched them.
 -- check: unique(trace_id, event_id)
 SELECT
     e.trace_id,  -- The trace.
     e.event_id,  -- Position in traceEvents.
     e.name,  -- Name of the kernel or copy.
     c.class,  -- COMPUTATION, COMMUNICATION, MEMORY or OTHER.
-    c.rule_id,  -- Rule of kernel_classes that decided.
+    c.rule_id,  -- Rule in kernel_classes that decided it.
     coalesce(e.device, TRY_CAST(e.pid AS BIGINT), 0) AS device,  -- Device it ran on.
     e.stream,  -- Stream on the device.
     e.ts_ns,  -- Start, ns.
@@ -18,7 +18,7 @@ SELECT
     e.cat,  -- kernel, gpu_memcpy or gpu_memset.
     e.bytes,  -- Bytes copied or set; NULL for kernels.
     h.class AS hta_class,  -- Class in HTA 0.6.1: COMPUTATION, COMMUNICATION, MEMORY or OTHER.
-    h.rule_id AS hta_rule_id  -- Rule of kernel_classes that decided that.
+    h.rule_id AS hta_rule_id  -- Rule in kernel_classes that decided that.
 FROM events AS e
 JOIN category_sides AS s ON s.cat = e.cat AND s.side = 'gpu'
 LEFT JOIN _kernel_class AS c ON c.profile = 'default' AND c.cat = e.cat AND c.name = e.name

@@ -1,5 +1,5 @@
 -- One row: a CPU call that launched GPU work.
--- How: the links of the default profile grouped by call.
+-- How: the links of the default profile, grouped by call.
 -- check: unique(trace_id, event_id)
 SELECT
     k.trace_id,  -- The trace.
@@ -12,7 +12,8 @@ SELECT
     count(*) AS n_kernels,  -- Pieces of GPU work it launched; more than one for a graph.
     min(k.ts_ns) AS first_kernel_ts_ns,  -- Start of the first of them, ns.
     TRY_CAST(sum(k.dur_ns) AS BIGINT) AS kernel_dur_ns,  -- Their summed duration, ns.
-    min(k.ts_ns) - e.end_ns AS launch_delay_ns  -- From the end of the call to the first start, ns; negative when the GPU was quicker.
+    -- From the end of the call to the first start, ns; negative where the GPU started before the call returned.
+    min(k.ts_ns) - e.end_ns AS launch_delay_ns
 FROM kernels AS k
 JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
 WHERE k.launch_event_id IS NOT NULL

@@ -1,5 +1,6 @@
--- One row: a stretch in which the GPU was busy, over all streams of a device: with any work (scope all) or with work of a class.
--- How: sort by start; a new stretch begins where the start lies after every end before it (TB-8: touching ones merge).
+-- One row: a stretch in which a device was busy on any of its streams, with any work (scope all) or with work of one
+-- class.
+-- How: sort by start; a new stretch begins where a start lies after all earlier ends (TB-8: touching intervals merge).
 -- check: unique(trace_id, device, scope, start_ns)
 WITH scoped AS (
     SELECT trace_id, device, 'all' AS scope, event_id, ts_ns, greatest(end_ns, ts_ns) AS end_ns FROM kernels

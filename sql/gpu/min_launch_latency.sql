@@ -1,5 +1,6 @@
 -- One row: a device of a trace, with the shortest time from the start of a launch to the start of what it launched.
--- How: both clocks are of one host, so what this differs by between the GPUs of a host is an error of a GPU's clock; it may be negative.
+-- How: all GPUs of a host are compared with the same host clock, so differences between them are errors of a GPU's
+-- clock; the value may be negative.
 -- check: unique(trace_id, device)
 SELECT
     k.trace_id,  -- The trace.

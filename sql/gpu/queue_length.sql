@@ -1,5 +1,5 @@
--- One row: a change of the number of launches that have not started yet on a stream.
--- How: the series of _queue in the default profile, a stream being (device, stream).
+-- One row: a change of the number of launches on a stream whose work has not started yet.
+-- How: _queue in the default profile, where a stream is (device, stream).
 SELECT
     p.trace_id,  -- The trace.
     s.device,  -- Device.
@@ -7,7 +7,7 @@ SELECT
     q.event_id,  -- The launch call (change 1) or the GPU work (change -1).
     q.ts_ns,  -- When, ns.
     CAST(q.change AS BIGINT) AS change,  -- +1 for a launch, -1 for a start.
-    q.queue_length  -- Launches that have not started yet, this change included.
+    q.queue_length  -- Launches whose work has not started yet, after this change.
 FROM _queue AS q
 JOIN _profiles AS p ON p.trace_profile_id = q.trace_profile_id
 JOIN streams AS s ON s.trace_id = p.trace_id AND s.stream_id = q.stream_key

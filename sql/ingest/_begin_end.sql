@@ -1,5 +1,5 @@
 -- One row: a begin event that has its end event.
--- How: on each thread the depth of open begins; the next mark of the same depth closes a begin.
+-- How: track the depth of open begin events on each thread; the next mark at the same depth closes a begin.
 WITH marks AS (
     SELECT trace_id, event_id, pid, tid, ph, ts_ns, CASE WHEN ph = 'B' THEN 1 ELSE -1 END AS change
     FROM events
@@ -8,7 +8,9 @@ WITH marks AS (
 stacked AS (
     SELECT
         *,
-        sum(change) OVER (PARTITION BY trace_id, pid, tid ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+        sum(change) OVER (
+            PARTITION BY trace_id, pid, tid ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        )
         + CASE WHEN ph = 'E' THEN 1 ELSE 0 END AS depth
     FROM marks
 ),

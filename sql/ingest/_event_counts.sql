@@ -10,8 +10,10 @@ SELECT
     count(*) FILTER (WHERE ph = 'B') AS n_begins,  -- Begin events.
     count(*) FILTER (WHERE ph = 'E') AS n_ends,  -- End events.
     count(*) FILTER (WHERE dur_ns < 0) AS n_negative,  -- Events with a negative duration.
-    count(*) FILTER (WHERE time_flaw = 'not_a_number') AS n_not_a_number,  -- Events with a time that is no number.
-    count(*) FILTER (WHERE time_flaw = 'out_of_range') AS n_out_of_range,  -- Events with a time too far away, or a duration too long, for the lake.
-    count(*) FILTER (WHERE time_flaw = 'sub_nanosecond') AS n_sub_nanosecond  -- Events with a time finer than a nanosecond.
+    count(*) FILTER (WHERE time_flaw = 'not_a_number') AS n_not_a_number,  -- Events with a time that is not a number.
+    -- Events whose time is too far away, or whose duration is too long, for the lake.
+    count(*) FILTER (WHERE time_flaw = 'out_of_range') AS n_out_of_range,
+    -- Events with a time finer than a nanosecond.
+    count(*) FILTER (WHERE time_flaw = 'sub_nanosecond') AS n_sub_nanosecond
 FROM events
 GROUP BY trace_id

@@ -1,10 +1,13 @@
 -- One row: an entry of traceEvents.
--- How: the entries in their order; exact decimal microseconds become nanoseconds, plus baseTimeNanoseconds; begin events take the time up to their end event (from _begin_end, once all are read).
--- It runs on a piece of the file at a time: event_id counts within the piece, before any join, and the reader puts the rows in this order and adds what came before.
+-- How: the entries in file order; exact decimal microseconds become nanoseconds, plus baseTimeNanoseconds; a begin
+-- event takes its duration from its end event (_begin_end, once all are read).
+-- It runs on one piece of the file at a time: event_id counts within the piece, before any join; the reader sorts the
+-- rows by it and adds the number of earlier entries.
 -- check: unique(trace_id, event_id)
--- Digits are cut and joined as text: a cast through DECIMAL costs 60 µs a row, one through a double loses digits.
--- A ~ in front of a time says that it was quoted on the way to keep its digits (~~: it is a text that begins with a ~).
--- Times lie within 2^62 - 2^53 ns of zero and durations within 2^53 ns (pipelines/traces/numbers.py), so that no sum of two overflows.
+-- Digits are cut and joined as text: a cast through DECIMAL costs 60 µs per row, and one through a double loses digits.
+-- A ~ in front of a time means that the reader quoted it to keep its digits (~~: the text itself begins with a ~).
+-- Times lie within 2^62 - 2^53 ns of zero and durations within 2^53 ns (pipelines/traces/numbers.py), so that no sum of
+-- two overflows.
 WITH raw AS (
     SELECT
         row_number() OVER () - 1 AS event_id,
@@ -15,7 +18,8 @@ WITH raw AS (
     FROM raw_events
 ),
 sized AS (
-    -- As doubles, which hold whole microseconds of this size; NULL for what is no number: a cast to BIGINT takes 0x10 for one.
+    -- As doubles, which hold whole microseconds of this size; NULL for what is not a number: a cast to BIGINT would
+    -- accept 0x10.
     SELECT
         *,
         TRY_CAST(ts AS DOUBLE) AS ts_us,
@@ -35,7 +39,9 @@ found AS (
                     WHEN substr(ts, -4, 1) = '.' THEN TRY_CAST(replace(ts, '.', '') AS BIGINT)
                     ELSE
                         TRY_CAST(split_part(ts, '.', 1) || rpad(left(split_part(ts, '.', 2), 3), 3, '0') AS BIGINT)
-                        + CASE WHEN substr(split_part(ts, '.', 2), 4, 1) >= '5' THEN CASE WHEN starts_with(ts, '-') THEN -1 ELSE 1 END ELSE 0 END
+                        + CASE WHEN substr(
+                            split_part(ts, '.', 2), 4, 1
+                        ) >= '5' THEN CASE WHEN starts_with(ts, '-') THEN -1 ELSE 1 END ELSE 0 END
                 END
             WHEN ts_us = trunc(ts_us) THEN CAST(ts_us AS BIGINT) * 1000
             ELSE CAST(round(ts_us * 1000) AS BIGINT)
@@ -48,13 +54,20 @@ found AS (
                     WHEN substr(dur, -4, 1) = '.' THEN TRY_CAST(replace(dur, '.', '') AS BIGINT)
                     ELSE
                         TRY_CAST(split_part(dur, '.', 1) || rpad(left(split_part(dur, '.', 2), 3), 3, '0') AS BIGINT)
-                        + CASE WHEN substr(split_part(dur, '.', 2), 4, 1) >= '5' THEN CASE WHEN starts_with(dur, '-') THEN -1 ELSE 1 END ELSE 0 END
+                        + CASE WHEN substr(
+                            split_part(dur, '.', 2), 4, 1
+                        ) >= '5' THEN CASE WHEN starts_with(dur, '-') THEN -1 ELSE 1 END ELSE 0 END
                 END
             WHEN dur_us = trunc(dur_us) THEN CAST(dur_us AS BIGINT) * 1000
             ELSE CAST(round(dur_us * 1000) AS BIGINT)
         END AS dur_ns,
-        CASE WHEN ts_has_point AND substr(ts, -4, 1) <> '.' THEN length(rtrim(split_part(ts, '.', 2), '0')) > 3 ELSE FALSE END
-        OR CASE WHEN dur_has_point AND substr(dur, -4, 1) <> '.' THEN length(rtrim(split_part(dur, '.', 2), '0')) > 3 ELSE FALSE END AS is_fine,
+        CASE
+            WHEN ts_has_point AND substr(ts, -4, 1) <> '.' THEN length(rtrim(split_part(ts, '.', 2), '0')) > 3
+            ELSE FALSE
+        END
+        OR CASE WHEN dur_has_point AND substr(dur, -4, 1) <> '.' THEN length(
+            rtrim(split_part(dur, '.', 2), '0')
+        ) > 3 ELSE FALSE END AS is_fine,
         json_transform(args, '{
             "device": "BIGINT", "stream": "VARCHAR", "correlation": "BIGINT", "External id": "BIGINT",
             "Python id": "BIGINT", "Python parent id": "BIGINT", "wait_on_stream": "BIGINT",
@@ -68,7 +81,10 @@ placed AS (
         i.trace_id,
         i.batch_id,
         e.*,
-        CASE WHEN e.relative_ns + i.base_ns BETWEEN -4602678819172646912 AND 4602678819172646912 THEN e.relative_ns + i.base_ns END AS ts_ns
+        CASE
+            WHEN e.relative_ns + i.base_ns BETWEEN -4602678819172646912 AND 4602678819172646912
+                THEN e.relative_ns + i.base_ns
+        END AS ts_ns
     FROM found AS e
     CROSS JOIN _ingest_context AS i
 )
@@ -85,15 +101,24 @@ SELECT
     e.dur_ns,  -- Duration, ns; NULL where there is none.
     e.ts_ns + e.dur_ns AS end_ns,  -- End, ns.
     e.arg.device AS device,  -- Argument device.
-    CASE WHEN NOT starts_with(e.arg.stream, '0x') THEN TRY_CAST(e.arg.stream AS BIGINT) END AS stream,  -- Argument stream; NULL for the pointers that HIP calls write.
+    -- Argument stream; NULL for the pointers that HIP calls write.
+    CASE WHEN NOT starts_with(e.arg.stream, '0x') THEN TRY_CAST(e.arg.stream AS BIGINT) END AS stream,
     e.arg.correlation AS correlation,  -- Argument correlation: joins a call and the GPU work it launched.
-    coalesce(e.arg."External id", CASE WHEN contains(e.args, 'external id') THEN TRY_CAST(json_extract_string(e.args, '$."external id"') AS BIGINT) END) AS external_id,  -- Argument External id: joins an operator and an execution trace.
+    -- Argument External id: joins an operator and an execution trace.
+    coalesce(
+        e.arg."External id",
+        CASE
+            WHEN contains(e.args, 'external id')
+                THEN TRY_CAST(json_extract_string(e.args, '$."external id"') AS BIGINT)
+        END
+    ) AS external_id,
     e.arg."Python id" AS python_id,  -- Argument Python id of a Python frame.
     e.arg."Python parent id" AS python_parent_id,  -- Argument Python parent id of a Python frame.
     e.arg.wait_on_stream AS wait_on_stream,  -- Stream whose event is waited for.
-    e.arg.wait_on_cuda_event_record_corr_id AS wait_on_cuda_event_record_corr_id,  -- Correlation id of the record call waited for.
+    -- Correlation id of the record call waited for.
+    e.arg.wait_on_cuda_event_record_corr_id AS wait_on_cuda_event_record_corr_id,
     e.arg.wait_on_cuda_event_id AS wait_on_cuda_event_id,  -- Id of the event waited for.
-    e.arg.cuda_sync_kind AS cuda_sync_kind,  -- Kind of a wait, as the GPU's record of it says.
+    e.arg.cuda_sync_kind AS cuda_sync_kind,  -- Kind of a wait, from the GPU's record of it.
     e.arg."graph node id" AS graph_node,  -- Node of the CUDA or HIP graph the work belongs to.
     e.arg."graph id" AS graph_id,  -- That graph.
     e.arg.bytes AS bytes,  -- Bytes copied or set.
@@ -101,20 +126,36 @@ SELECT
     e.bp,  -- Binding point of a flow's end.
     e.s AS scope,  -- Scope of an instant event.
     CAST(coalesce(e.args, e.attr) AS VARCHAR) AS args,  -- All arguments as JSON; NULL when the event has none.
+    -- All other keys as JSON: those of the trace format (tts, tdur, cname, sf, stack), attr beside args, and unknown
+    -- ones; NULL when there are none.
     CASE
-        WHEN coalesce(e.tts, e.tdur, e.cname, e.sf, CAST(e.stack AS VARCHAR), e.unknown, CASE WHEN e.args IS NOT NULL THEN CAST(e.attr AS VARCHAR) END) IS NOT NULL
-            THEN left(CAST(json_object('tts', e.tts, 'tdur', e.tdur, 'cname', e.cname, 'sf', e.sf, 'stack', e.stack) AS VARCHAR), -1)
-            || CASE WHEN e.args IS NOT NULL AND e.attr IS NOT NULL THEN ',"attr":' || CAST(e.attr AS VARCHAR) ELSE '' END
+        WHEN coalesce(
+            e.tts, e.tdur, e.cname, e.sf, CAST(e.stack AS VARCHAR), e.unknown,
+            CASE WHEN e.args IS NOT NULL THEN CAST(e.attr AS VARCHAR) END
+        ) IS NOT NULL
+            THEN left(
+                CAST(json_object(
+                    'tts', e.tts, 'tdur', e.tdur, 'cname', e.cname, 'sf', e.sf, 'stack', e.stack
+                ) AS VARCHAR), -1
+            )
+            || CASE
+                WHEN e.args IS NOT NULL AND e.attr IS NOT NULL THEN ',"attr":' || CAST(e.attr AS VARCHAR) ELSE ''
+            END
             || coalesce(',' || substr(e.unknown, 2), '}')
-    END AS extra,  -- Further keys as JSON: those of the trace format (tts, tdur, cname, sf, stack), attr beside args, and keys of any other name; NULL when there is none of them.
+    END AS extra,
+    -- out_of_range or not_a_number: ts or dur is too large or could not be read, and is NULL; sub_nanosecond: it was
+    -- rounded; else NULL.
     CASE
         WHEN e.ts IS NOT NULL AND e.ts_ns IS NULL OR e.dur IS NOT NULL AND e.dur_ns IS NULL
             THEN CASE
-                WHEN e.ts_ns IS NULL AND (e.relative_ns IS NOT NULL OR abs(e.ts_us) > 4602678819172646 AND NOT isnan(e.ts_us)) THEN 'out_of_range'
+                WHEN
+                    e.ts_ns IS NULL
+                    AND (e.relative_ns IS NOT NULL OR abs(e.ts_us) > 4602678819172646 AND NOT isnan(e.ts_us))
+                    THEN 'out_of_range'
                 WHEN abs(e.dur_us) > 9007199254740 AND NOT isnan(e.dur_us) THEN 'out_of_range'
                 ELSE 'not_a_number'
             END
         WHEN e.is_fine THEN 'sub_nanosecond'
-    END AS time_flaw  -- out_of_range, not_a_number: ts or dur is too large, or could not be read, and is NULL; sub_nanosecond: it was rounded; else NULL.
+    END AS time_flaw
 FROM placed AS e
 LEFT JOIN categories AS c ON c.raw = e.cat

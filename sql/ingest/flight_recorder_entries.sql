@@ -6,26 +6,33 @@ SELECT
     CAST(rank AS BIGINT) AS rank,  -- The rank that called.
     CAST(record_id AS BIGINT) AS record_id,  -- Number of the call on its rank.
     CAST(group_name AS VARCHAR) AS group_name,  -- Process group.
-    CAST(group_description AS VARCHAR) AS group_description,  -- Its description, as its maker gave it.
-    CAST(group_ranks AS VARCHAR) AS group_ranks,  -- Its ranks, as a JSON list; NULL where the call fits no process group of the set.
+    CAST(group_description AS VARCHAR) AS group_description,  -- Its description, as its creator gave it.
+    -- Its ranks, as a JSON list; NULL where the call fits no process group of the set.
+    CAST(group_ranks AS VARCHAR) AS group_ranks,
     CAST(seq AS BIGINT) AS seq,  -- Number of the collective within the group.
     CAST(p2p_seq AS BIGINT) AS p2p_seq,  -- Number of the point-to-point call within the group.
     CAST(op AS VARCHAR) AS op,  -- Operation, without its backend.
-    CAST(backend AS VARCHAR) AS backend,  -- nccl, xccl, …; NULL where the dump does not tell.
+    CAST(backend AS VARCHAR) AS backend,  -- nccl, xccl, …; NULL where the dump does not say.
     CAST(is_p2p AS BOOLEAN) AS is_p2p,  -- Point to point.
     CAST(state AS VARCHAR) AS state,  -- scheduled, started or completed; Gloo says scheduled for all.
     CAST(created_ns AS BIGINT) AS created_ns,  -- When it was called, ns since the Unix epoch.
-    CAST(started_ns AS BIGINT) AS started_ns,  -- When a watchdog found it started, ns: late by up to its period; NULL where it has not.
-    CAST(completed_ns AS BIGINT) AS completed_ns,  -- When a watchdog found it completed, ns: late likewise; NULL where it has not.
+    -- When a watchdog noticed that it had started, ns: late by up to the watchdog's period; NULL where none did.
+    CAST(started_ns AS BIGINT) AS started_ns,
+    -- When a watchdog noticed that it had completed, ns: late likewise; NULL where none did.
+    CAST(completed_ns AS BIGINT) AS completed_ns,
     CAST(duration_ns AS BIGINT) AS duration_ns,  -- Time on the device, ns; NULL where timing was off.
     CAST(timeout_ms AS BIGINT) AS timeout_ms,  -- Timeout, ms.
     CAST(is_retired AS BOOLEAN) AS is_retired,  -- The backend is done with it.
-    CAST(is_over AS BOOLEAN) AS is_over,  -- It completed; with Gloo, which has no states: it ended, with an error or without. A part of coalesced calls has no state: the call coalesced has it.
+    -- It completed; with Gloo, which has no states: it ended, with or without an error. The parts of a coalesced call
+    -- have no state: the row of the coalesced call has it.
+    CAST(is_over AS BOOLEAN) AS is_over,
     CAST(input_sizes AS VARCHAR) AS input_sizes,  -- Sizes of the inputs, as JSON lists.
     CAST(output_sizes AS VARCHAR) AS output_sizes,  -- Sizes of the outputs, as JSON lists.
     CAST(input_dtypes AS VARCHAR) AS input_dtypes,  -- Their types, as a JSON list.
     CAST(output_dtypes AS VARCHAR) AS output_dtypes,  -- Types of the outputs, as a JSON list.
     CAST(in_elements AS BIGINT) AS in_elements,  -- Elements of all inputs.
     CAST(out_elements AS BIGINT) AS out_elements,  -- Elements of all outputs.
-    CAST(frame AS VARCHAR) AS frame  -- First Python frame of the call that is neither PyTorch's nor the standard library's, else the innermost; NULL where the dump has none (JSON).
+    -- First Python frame of the call that is neither PyTorch's nor the standard library's, else the innermost; NULL
+    -- where the dump has none (JSON).
+    CAST(frame AS VARCHAR) AS frame
 FROM _staged_flight_recorder_entries

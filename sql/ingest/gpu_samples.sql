@@ -1,4 +1,5 @@
--- One row: a sample of what NVML counts of a GPU; where there is no NVML, a row of NULLs a sample, and recordings.source says why.
+-- One row: a sample of a GPU's NVML counters. Without NVML there is one row of NULLs per sample, and recordings.source
+-- says why.
 -- check: unique(recording_id, t_unix_ns, gpu_index)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
@@ -7,14 +8,16 @@ SELECT
     CAST(gpu_index AS BIGINT) AS gpu_index,  -- Number of the GPU on its host.
     CAST(gpu_uuid AS VARCHAR) AS gpu_uuid,  -- Its identity.
     CAST(gpu_name AS VARCHAR) AS gpu_name,  -- Its name.
-    CAST(sm_util AS BIGINT) AS sm_util,  -- Percent of the driver's last sampling period (up to a second) in which some kernel ran; no measure of how well.
+    -- Percent of the driver's last sampling period (up to a second) in which any kernel ran; it does not measure how
+    -- well.
+    CAST(sm_util AS BIGINT) AS sm_util,
     CAST(mem_util AS BIGINT) AS mem_util,  -- Percent of that period in which memory was read or written.
     CAST(mem_used_bytes AS BIGINT) AS mem_used_bytes,  -- Memory in use, by all processes, bytes.
     CAST(sm_clock_mhz AS BIGINT) AS sm_clock_mhz,  -- Clock of the multiprocessors, MHz.
     CAST(mem_clock_mhz AS BIGINT) AS mem_clock_mhz,  -- Clock of the memory, MHz.
     CAST(power_w AS DOUBLE) AS power_w,  -- Power, W.
     CAST(temp_c AS BIGINT) AS temp_c,  -- Temperature, °C.
-    CAST(throttle_mask AS BIGINT) AS throttle_mask,  -- Why clocks are held down: bits of nvmlClocksThrottleReasons.
+    CAST(throttle_mask AS BIGINT) AS throttle_mask,  -- Why clocks are throttled: bits of nvmlClocksThrottleReasons.
     CAST(pcie_rx_kbs AS BIGINT) AS pcie_rx_kbs,  -- PCIe into the GPU over the last 20 ms, KB/s.
     CAST(pcie_tx_kbs AS BIGINT) AS pcie_tx_kbs,  -- PCIe out of the GPU over the last 20 ms, KB/s.
     CAST(nvlink_rx_kb AS BIGINT) AS nvlink_rx_kb,  -- NVLink into the GPU, all links, KiB since the driver was loaded.

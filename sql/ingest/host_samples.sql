@@ -1,4 +1,5 @@
--- One row: a sample of what the system counts of a process. Counters count since the process began; host_rates has their rates.
+-- One row: a sample of the system's counters of a process. Counters count from the start of the process; host_rates has
+-- their rates.
 -- check: unique(recording_id, t_mono_ns)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
@@ -7,19 +8,22 @@ SELECT
     CAST(pid AS BIGINT) AS pid,  -- Process.
     CAST(t_unix_ns AS BIGINT) AS t_unix_ns,  -- When, ns since the Unix epoch.
     CAST(t_mono_ns AS BIGINT) AS t_mono_ns,  -- When, ns on the host's monotonic clock.
-    CAST(interval_ns AS BIGINT) AS interval_ns,  -- Time that was to lie between two samples, ns.
-    CAST(start_ticks AS BIGINT) AS start_ticks,  -- When the process began, in the system's own unit: where it changes, counters begin anew.
-    CAST(state AS VARCHAR) AS state,  -- State of the main thread: R running, S sleeping, D waiting for a device, Z ended, …
-    CAST(utime_ns AS BIGINT) AS utime_ns,  -- CPU time in the program, all threads, ns; in steps of the system's tick (10 ms).
-    CAST(stime_ns AS BIGINT) AS stime_ns,  -- CPU time in the system, all threads, ns; in the same steps.
+    CAST(interval_ns AS BIGINT) AS interval_ns,  -- Intended time between two samples, ns.
+    -- When the process began, in the system's own unit: where it changes, counters restart.
+    CAST(start_ticks AS BIGINT) AS start_ticks,
+    -- State of the main thread: R running, S sleeping, D waiting for a device, Z ended, …
+    CAST(state AS VARCHAR) AS state,
+    CAST(utime_ns AS BIGINT) AS utime_ns,  -- User CPU time, all threads, ns; in steps of the system's tick (10 ms).
+    CAST(stime_ns AS BIGINT) AS stime_ns,  -- System CPU time, all threads, ns; in the same steps.
     CAST(minflt AS BIGINT) AS minflt,  -- Page faults without reading from storage.
     CAST(majflt AS BIGINT) AS majflt,  -- Page faults that read from storage.
     CAST(n_threads AS BIGINT) AS n_threads,  -- Threads.
     CAST(rss_bytes AS BIGINT) AS rss_bytes,  -- Memory in RAM, bytes.
-    CAST(shared_bytes AS BIGINT) AS shared_bytes,  -- Of that with files or other processes, bytes.
-    CAST(data_bytes AS BIGINT) AS data_bytes,  -- Data and stack, in RAM or not, bytes.
-    CAST(vol_ctx AS BIGINT) AS vol_ctx,  -- Times the main thread waited.
-    CAST(invol_ctx AS BIGINT) AS invol_ctx,  -- Times the main thread had to give up its core.
+    CAST(shared_bytes AS BIGINT) AS shared_bytes,  -- Part of it shared with files or other processes, bytes.
+    CAST(data_bytes AS BIGINT) AS data_bytes,  -- Data and stack, resident or not, bytes.
+    CAST(vol_ctx AS BIGINT) AS vol_ctx,  -- Voluntary context switches of the main thread: it waited.
+    -- Involuntary context switches of the main thread: it had to give up its core.
+    CAST(invol_ctx AS BIGINT) AS invol_ctx,
     CAST(io_read_bytes AS BIGINT) AS io_read_bytes,  -- Bytes read from storage; NULL for a process of another user.
     CAST(io_write_bytes AS BIGINT) AS io_write_bytes,  -- Bytes written to storage; NULL for a process of another user.
     CAST(cpu_last AS BIGINT) AS cpu_last  -- Core that the main thread ran on last.

@@ -6,8 +6,9 @@ SELECT
     CAST(scope AS VARCHAR) AS scope,  -- What the part is, as in op_job_what_if.
     CAST(key AS VARCHAR) AS key,  -- Which one; NULL for the job.
     CAST(step AS BIGINT) AS step,  -- Number of the step.
-    CAST(recorded_ns AS BIGINT) AS recorded_ns,  -- The step as recorded, ns; NULL for parts of the job.
-    CAST(step_ns AS BIGINT) AS step_ns,  -- The step with only this part as it was (of the job: everything), ns.
-    CAST(ideal_ns AS BIGINT) AS ideal_ns,  -- The ideal step, ns.
-    CAST(slowdown AS DOUBLE) AS slowdown  -- Their quotient.
+    CAST(recorded_ns AS BIGINT) AS recorded_ns,  -- Duration of the step as recorded, ns; NULL for parts of the job.
+    -- Duration of the step with only this part as recorded (for the job: everything), ns.
+    CAST(step_ns AS BIGINT) AS step_ns,
+    CAST(ideal_ns AS BIGINT) AS ideal_ns,  -- Duration of the ideal step, ns.
+    CAST(slowdown AS DOUBLE) AS slowdown  -- step_ns divided by ideal_ns.
 FROM _staged_op_job_steps

@@ -1,14 +1,24 @@
--- One row: a part of an op-level job, with the slowdown it brings about by itself. Slowdowns of parts are not additive and no shares of a whole: that of a stage may exceed the job's.
--- How: every op ideal but those of the part, over every op ideal. A job that loses less than 3 % has only its own row.
+-- One row: a part of an op-level job, with the slowdown that it causes by itself. Slowdowns of parts do not add up and
+-- are not shares of a whole: a stage's may exceed the job's.
+-- How: the step with every op ideal except those of the part, divided by the step with every op ideal. A job that loses
+-- less than 3 % has only its own row.
 -- check: unique(job_id, scope, key)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace, in op_jobs.
     CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(job AS VARCHAR) AS job,  -- Name of the job.
-    CAST(scope AS VARCHAR) AS scope,  -- job, dp_rank, stage, optype (sends and receives of a direction together), last_stage or worst_ranks (the 3 % with the highest scores).
-    CAST(key AS VARCHAR) AS key,  -- Which dp rank, stage or op type; of worst_ranks the ranks, joined by a comma; NULL for the job.
-    CAST(slowdown AS DOUBLE) AS slowdown,  -- Step with only this part as it was, over the ideal step.
-    CAST(explained AS DOUBLE) AS explained,  -- Share of the job's loss that is gone when only this part is ideal (M_S of last_stage, M_W of worst_ranks); may exceed 1 or be negative; NULL for other scopes.
-    CAST(explained_alone AS DOUBLE) AS explained_alone,  -- Share of the job's loss that is there when only this part is as it was; NULL for other scopes.
-    CAST(slowdown_stage_ideal AS DOUBLE) AS slowdown_stage_ideal  -- Like slowdown, with an ideal for each stage: a stage that is meant to be longer is then no straggler; NULL for last_stage and worst_ranks.
+    -- job, dp_rank, stage, optype (sends and receives of a direction together), last_stage or worst_ranks (the 3 % with
+    -- the highest scores).
+    CAST(scope AS VARCHAR) AS scope,
+    -- Which dp rank, stage or op type; for worst_ranks, the ranks separated by commas; NULL for the job.
+    CAST(key AS VARCHAR) AS key,
+    CAST(slowdown AS DOUBLE) AS slowdown,  -- The step with only this part as recorded, divided by the ideal step.
+    -- Share of the job's loss that disappears when only this part is ideal (M_S of last_stage, M_W of worst_ranks); may
+    -- exceed 1 or be negative; NULL for other scopes.
+    CAST(explained AS DOUBLE) AS explained,
+    -- Share of the job's loss that remains when only this part is as recorded; NULL for other scopes.
+    CAST(explained_alone AS DOUBLE) AS explained_alone,
+    -- Like slowdown, but with an ideal per stage, so that a stage that is meant to be longer does not count as a
+    -- straggler; NULL for last_stage and worst_ranks.
+    CAST(slowdown_stage_ideal AS DOUBLE) AS slowdown_stage_ideal
 FROM _staged_op_job_what_if

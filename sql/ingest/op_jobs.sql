@@ -1,5 +1,7 @@
--- One row: an op-level trace of a pipeline-parallel job, with its slowdown by the what-if model. This table is the commit mark of such jobs: rows of the straggler tables count only where their job is here.
--- How: a step is replayed with what each op takes by itself, and with what the ops of its type take on average over all ranks and steps.
+-- One row: an op-level trace of a pipeline-parallel job, with its slowdown by the what-if model. This table is the
+-- commit mark of such jobs: rows of the other op_job tables count only where their job is here.
+-- How: each step is replayed twice: with each op's own duration, and with the average duration of its type over all
+-- ranks and steps.
 -- check: unique(job_id)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace: hash over the content of its two files.
@@ -7,20 +9,22 @@ SELECT
     CAST(job AS VARCHAR) AS job,  -- Name of the job: the one given, else the one in the YAML file or its name.
     CAST(path AS VARCHAR) AS path,  -- The Parquet file.
     CAST(dp AS BIGINT) AS dp,  -- Data-parallel ranks.
-    CAST(dsp AS BIGINT) AS dsp,  -- Ranks that each of them is divided into for sharded data parallelism.
+    CAST(dsp AS BIGINT) AS dsp,  -- Ranks that each of them is divided into by sharded data parallelism.
     CAST(pp AS BIGINT) AS pp,  -- Pipeline stages.
     CAST(tp AS BIGINT) AS tp,  -- Tensor-parallel ranks, of which one is recorded.
-    CAST(vpp AS BIGINT) AS vpp,  -- Chunks of the model on a stage.
+    CAST(vpp AS BIGINT) AS vpp,  -- Model chunks per stage.
     CAST(world_size AS BIGINT) AS world_size,  -- GPUs: dp * dsp * pp * tp.
     CAST(n_steps AS BIGINT) AS n_steps,  -- Sampled steps.
     CAST(n_ops AS BIGINT) AS n_ops,  -- Recorded ops.
-    CAST(slowdown AS DOUBLE) AS slowdown,  -- Mean replayed step over mean ideal step; 1 where nothing straggles.
-    CAST(launch_slowdown AS DOUBLE) AS launch_slowdown,  -- Mean recorded step over mean replayed step: gaps between an op and what it waited for.
+    CAST(slowdown AS DOUBLE) AS slowdown,  -- Mean replayed step divided by mean ideal step; 1 where nothing straggles.
+    -- Mean recorded step divided by mean replayed step: gaps between an op and what it waited for.
+    CAST(launch_slowdown AS DOUBLE) AS launch_slowdown,
     CAST(recorded_ns AS BIGINT) AS recorded_ns,  -- Mean step as recorded, ns.
     CAST(step_ns AS BIGINT) AS step_ns,  -- Mean step replayed without gaps, ns.
     CAST(ideal_ns AS BIGINT) AS ideal_ns,  -- Mean step with ideal ops, ns.
     CAST(gpu_seconds AS DOUBLE) AS gpu_seconds,  -- GPU-seconds of the sampled steps.
-    CAST(straggler_gpu_seconds AS DOUBLE) AS straggler_gpu_seconds,  -- Of these lost to ops that took longer than the ideal.
+    -- Of these, lost to ops that took longer than the ideal.
+    CAST(straggler_gpu_seconds AS DOUBLE) AS straggler_gpu_seconds,
     CAST(launch_gpu_seconds AS DOUBLE) AS launch_gpu_seconds,  -- Of these lost to gaps.
     CAST(ingested_at AS TIMESTAMP) AS ingested_at  -- When it came in, UTC.
 FROM _staged_op_jobs

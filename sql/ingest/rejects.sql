@@ -1,8 +1,9 @@
--- One row: a file that did not go in, and why.
+-- One row: a file that was not ingested, and why.
 SELECT
     path,  -- The file.
-    CAST(byte_offset AS BIGINT) AS byte_offset,  -- Where reading it failed, in bytes of unpacked content; NULL when the whole file is meant.
-    reason,  -- Why, and what the file is when it is no profiler trace.
+    -- Where reading failed, in bytes of the unpacked content; NULL when it is about the whole file.
+    CAST(byte_offset AS BIGINT) AS byte_offset,
+    reason,  -- Why, and what the file is when it is not a profiler trace.
     CAST(seen_at AS TIMESTAMP) AS seen_at,  -- When it was tried, UTC.
-    batch_id  -- Ingest run that tried it.
+    batch_id  -- Ingest run that tried to read it.
 FROM _rejected_files

@@ -1,4 +1,4 @@
--- One row: a task of a plan, as the first run that brought the plan gave it.
+-- One row: a task of a plan, as given by the first run of that plan.
 -- check: unique(plan_hash, task)
 SELECT
     CAST(plan_hash AS VARCHAR) AS plan_hash,  -- The plan.
@@ -8,10 +8,11 @@ SELECT
     CAST(workload AS VARCHAR) AS workload,  -- What it computes.
     CAST(position AS BIGINT) AS position,  -- Place of the task in the plan, from 0.
     CAST(task AS VARCHAR) AS task,  -- Task.
-    CAST(stage AS BIGINT) AS stage,  -- Stage: works on the iteration that many behind the newest.
+    CAST(stage AS BIGINT) AS stage,  -- Pipeline stage: it works this many iterations behind the newest.
     CAST(stream AS VARCHAR) AS stream,  -- Stream it runs on.
     CAST(thread_group AS VARCHAR) AS thread_group,  -- Host thread that submits it in a data-flow engine.
     CAST(globally_ordered AS BOOLEAN) AS globally_ordered,  -- Submitted in the same order on every rank.
-    CAST(depends_on AS VARCHAR) AS depends_on,  -- Tasks of the same iteration it waits for, joined by a comma.
-    CAST(depends_on_last AS VARCHAR) AS depends_on_last  -- Tasks of the iteration before it waits for, joined by a comma.
+    CAST(depends_on AS VARCHAR) AS depends_on,  -- Tasks of the same iteration that it waits for, separated by commas.
+    -- Tasks of the previous iteration that it waits for, separated by commas.
+    CAST(depends_on_last AS VARCHAR) AS depends_on_last
 FROM _staged_schedule_plans

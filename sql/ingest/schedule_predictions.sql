@@ -1,4 +1,5 @@
--- One row: a task of a run (or the whole, task NULL) with what a simulation fed with the run's own durations predicts.
+-- One row: a task of a run (task NULL: the whole iteration), with what a simulation predicts from the run's own
+-- durations.
 -- check: unique(run_id, task)
 SELECT
     CAST(run_id AS VARCHAR) AS run_id,  -- The run.
@@ -6,6 +7,6 @@ SELECT
     CAST(task AS VARCHAR) AS task,  -- Task; NULL for the whole iteration.
     CAST(duration_ns AS BIGINT) AS duration_ns,  -- Duration that the simulation was given, ns; NULL for the whole.
     CAST(period_ns AS BIGINT) AS period_ns,  -- Predicted period of the pipeline, ns; NULL for tasks.
-    CAST(ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns an iteration; NULL for tasks.
-    CAST(stall_ns AS BIGINT) AS stall_ns  -- Predicted time that the stream stands still before the task, ns an iteration.
+    CAST(ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns per iteration; NULL for tasks.
+    CAST(stall_ns AS BIGINT) AS stall_ns  -- Predicted time that the stream stalls before the task, ns per iteration.
 FROM _staged_schedule_predictions

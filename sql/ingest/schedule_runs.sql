@@ -1,4 +1,5 @@
--- One row: a run of a schedule. This table is the commit mark of runs: rows of the other schedule tables count only where their run is here.
+-- One row: a run of a schedule. This table is the commit mark of runs: rows of the other schedule tables count only
+-- where their run is here.
 -- check: unique(run_id)
 SELECT
     CAST(run_id AS VARCHAR) AS run_id,  -- The run.
@@ -12,13 +13,16 @@ SELECT
     CAST(seed AS BIGINT) AS seed,  -- Seed of data and weights.
     CAST(size AS VARCHAR) AS size,  -- Size of the workload.
     CAST(iterations AS BIGINT) AS iterations,  -- Iterations that were measured.
-    CAST(warmup AS BIGINT) AS warmup,  -- Iterations before them, which no table holds.
-    CAST(wall_ns AS BIGINT) AS wall_ns,  -- From the start to the end of the last work on the device, ns; virtual on simulated.
+    CAST(warmup AS BIGINT) AS warmup,  -- Iterations before those, which no table contains.
+    -- From the start to the end of the last work on the device, ns; virtual on simulated.
+    CAST(wall_ns AS BIGINT) AS wall_ns,
     CAST(throughput_per_s AS DOUBLE) AS throughput_per_s,  -- Iterations a second.
     CAST(host AS VARCHAR) AS host,  -- Host name.
     CAST(started_at AS TIMESTAMP) AS started_at,  -- Start of the run, UTC.
-    CAST(max_depth AS BIGINT) AS max_depth,  -- Iterations that a data-flow engine lets in flight; NULL for others.
+    -- Iterations that a data-flow engine allows in flight; NULL for other engines.
+    CAST(max_depth AS BIGINT) AS max_depth,
     CAST(jitter_us AS DOUBLE) AS jitter_us,  -- Mean of the delay added to jitter_task, us; 0 for none.
     CAST(jitter_task AS VARCHAR) AS jitter_task,  -- The task that was delayed; NULL where none was.
-    CAST(trace_file AS VARCHAR) AS trace_file  -- Trace of the same iterations, beside the run's tables; NULL where none was recorded.
+    -- Trace of the same iterations, beside the run's tables; NULL where none was recorded.
+    CAST(trace_file AS VARCHAR) AS trace_file
 FROM _staged_schedule_runs

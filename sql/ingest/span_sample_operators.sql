@@ -1,14 +1,17 @@
--- One row: an operator with its arguments, in a span (or in those inside of it) of a sampled step whose operators were counted, a census; with the work that one call asks for.
--- How: the formulas of op_work, on arguments that the recorder wrote as Kineto does; views and what else moves no data are not counted.
+-- One row: an operator with its arguments, in a span (or inside it) of a sampled step in which operators were counted
+-- (a census), with the work of one call.
+-- How: the formulas of op_work, on arguments that the recorder wrote as Kineto does; views and other operators that
+-- move no data are not counted.
 SELECT
     CAST(s.recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
     CAST(s.batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
     CAST(s.step AS BIGINT) AS step,  -- Number of the step in its loop.
     CAST(s.span_id AS BIGINT) AS span_id,  -- The span, in span_samples.
     CAST(s.op AS VARCHAR) AS op,  -- Its name.
-    CAST(s.n_calls AS BIGINT) AS n_calls,  -- Times it was called so in the span and those inside: never add up spans that lie in each other.
+    -- Number of such calls in the span and in spans inside it: never add up nested spans.
+    CAST(s.n_calls AS BIGINT) AS n_calls,
     CAST(s.n_calls_own AS BIGINT) AS n_calls_own,  -- Those in no span inside.
-    CAST(s.n_calls_recompute AS BIGINT) AS n_calls_recompute,  -- Those in a forward that was computed once more.
+    CAST(s.n_calls_recompute AS BIGINT) AS n_calls_recompute,  -- Those in a recomputed forward.
     w.family,  -- As in op_work; NULL without a model.
     w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
     w.flops_matrix,  -- Matrix operations of one call; NULL without a model.

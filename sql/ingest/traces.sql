@@ -1,11 +1,16 @@
--- One row: a trace in the lake. This table is the commit mark of a batch: other tables' rows count where their trace is here.
+-- One row: a trace in the lake. This table is the commit mark of a batch: other tables' rows count where their trace is
+-- here.
 -- check: unique(trace_id)
 SELECT
     trace_id,  -- First 16 hex digits of the SHA-256 of the unpacked content.
     batch_id,  -- Ingest run that wrote it.
     path,  -- File it was read from.
-    CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture it is in, as in captures and capture_ranks, which decide it when more ranks come: the lake's views fill it in, files hold NULL.
-    group_id,  -- Hash over the job and the folder it was found in; their traces make one capture, or several where ranks come again.
+    -- Its capture, as in captures and capture_ranks, which may change it when more ranks arrive: the lake's views fill
+    -- it in, the files hold NULL.
+    CAST(capture_id AS VARCHAR) AS capture_id,
+    -- Hash over the job and the folder it was found in; the traces of a group make up one capture, or several where
+    -- ranks occur again.
+    group_id,
     job,  -- Job name, given at ingestion or from the trace's metadata; NULL when unknown.
     CAST(rank AS BIGINT) AS rank,  -- Rank from distributedInfo, else from the file name; NULL when unknown.
     CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL when unknown.
@@ -15,7 +20,7 @@ SELECT
     CAST(n_events AS BIGINT) AS n_events,  -- Entries of traceEvents.
     CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- Earliest start of an event with a duration, ns.
     CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Latest end of an event with a duration, ns.
-    format,  -- Packing and top-level form of the file.
+    format,  -- Compression and top-level form of the file.
     CAST(unpacked_bytes AS BIGINT) AS unpacked_bytes,  -- Bytes of JSON.
     status,  -- ok, repaired (broken text was mended) or partial (the file was cut off).
     CAST(ingested_at AS TIMESTAMP) AS ingested_at,  -- When it was ingested, UTC.

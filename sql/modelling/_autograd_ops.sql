@@ -1,5 +1,6 @@
 -- One row: an operator with an autograd sequence number.
--- How: a backward operator is one that names the thread of its forward (`Fwd thread id`, the profiler's number of a thread, no tid).
+-- How: a backward operator is one that names the thread of its forward (`Fwd thread id`, the profiler's own thread
+-- number, not a tid).
 -- check: unique(trace_id, event_id)
 WITH numbered AS (
     SELECT
@@ -17,7 +18,9 @@ SELECT
     ts_ns,  -- Start, ns.
     end_ns,  -- End, ns.
     sequence,  -- Sequence number; a backward operator has that of its forward. Several operators and threads share one.
-    nullif(forward_thread, 0) AS forward_thread,  -- The profiler's number of the forward's thread; NULL for a forward operator.
-    starts_with(name, 'autograd::engine::evaluate_function') AS is_wrapper  -- The engine's event around a backward operator.
+    -- The profiler's number of the forward's thread; NULL for a forward operator.
+    nullif(forward_thread, 0) AS forward_thread,
+    -- The engine's event around a backward operator.
+    starts_with(name, 'autograd::engine::evaluate_function') AS is_wrapper
 FROM numbered
 WHERE sequence >= 0

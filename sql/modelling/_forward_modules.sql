@@ -1,5 +1,6 @@
 -- One row: a forward operator with a backward, and a module that it ran in.
--- How: the modules around it; where it is itself computed again inside of a backward operator, the modules inside of that, then those of that operator's forward above the outermost of them.
+-- How: the modules around it; where it is itself recomputed inside a backward operator, the modules inside that
+-- operator, then those of that operator's forward above the outermost of them.
 -- check: unique(trace_id, forward_event_id, module_event_id)
 WITH forwards AS (
     SELECT DISTINCT trace_id, forward_event_id AS event_id FROM backward_links WHERE forward_event_id IS NOT NULL
@@ -12,7 +13,7 @@ around AS (
     LEFT JOIN _work_contexts AS c ON c.trace_id = a.trace_id AND c.event_id = a.event_id
     WHERE c.event_id IS NULL OR a.height < c.height
 ),
--- A recomputed module is in the chain already where the hook that computes it again belongs to an operator inside of it.
+-- A recomputed module is already in the chain where the hook that recomputes it belongs to an operator inside it.
 beyond AS (
     SELECT
         c.trace_id, c.event_id, a.module_event_id, a.name, c.height + a.height AS height, c.recomputed_module,
@@ -28,7 +29,7 @@ SELECT
     event_id AS forward_event_id,  -- The forward operator.
     module_event_id,  -- The module's call.
     name,  -- The module's name.
-    height  -- Order on the way up: the innermost module has the least.
+    height  -- Order on the way up: the innermost module has the lowest number.
 FROM around
 UNION ALL
 SELECT trace_id, event_id, module_event_id, name, height

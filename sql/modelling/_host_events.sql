@@ -1,4 +1,5 @@
--- One row: a host event with a duration, and whether its place on the stack is asked for (is_inner) or may be an answer (is_outer).
+-- One row: a host event with a duration, and whether we look for the events around it (is_inner) or it can be one of
+-- those (is_outer).
 -- check: unique(trace_id, event_id)
 WITH inner_events AS (
     SELECT trace_id, launch_event_id AS event_id FROM kernels WHERE launch_event_id IS NOT NULL

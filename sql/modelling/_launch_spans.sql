@@ -1,5 +1,6 @@
--- One row: a launch of GPU work, a span that owns its work, and in which phase.
--- How: the spans around the launch up to the first backward operator, the modules of that operator's forward, and the windows of steps and annotations.
+-- One row: a launch of GPU work, a span that owns the work, and the phase in which it does.
+-- How: the spans around the launch up to the first backward operator, the modules of that operator's forward, and the
+-- windows of steps and annotations.
 -- check: unique(trace_id, launch_event_id, span_id, phase)
 WITH around AS (
     SELECT
@@ -13,7 +14,7 @@ WITH around AS (
     JOIN _host_ancestors AS a ON a.trace_id = l.trace_id AND a.event_id = l.event_id
     JOIN _span_events AS s ON s.trace_id = a.trace_id AND s.event_id = a.ancestor_id
     LEFT JOIN _work_contexts AS c ON c.trace_id = a.trace_id AND c.event_id = a.event_id
-    -- A module around a backward operator is none of its forward: the derivative was asked for in it.
+    -- A module around a backward operator does not belong to its forward: the backward pass was called inside it.
     WHERE c.event_id IS NULL OR a.height < c.height OR s.kind <> 'module'
 ),
 forward AS (

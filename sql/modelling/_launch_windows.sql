@@ -1,6 +1,7 @@
 -- One row: a launch of GPU work and a step, annotation or task during which it started, on any thread of the process.
--- How: on every thread with such spans, the last that started before the launch and those around it, where they had not ended.
--- A launch is in one step only, that of its own thread first, so that steps share the GPU work out.
+-- How: on every thread with such spans, the last that started before the launch, and those around it, if they had not
+-- ended.
+-- A launch is in one step only, preferably one on its own thread, so that no GPU work counts in two steps.
 -- check: unique(trace_id, launch_event_id, span_id)
 WITH timed AS (
     SELECT trace_id, event_id, kind, pid, tid, ts_ns, end_ns FROM _span_events WHERE kind <> 'module'
@@ -45,7 +46,11 @@ steps AS (
     FROM held AS h
     JOIN launches AS l ON l.trace_id = h.trace_id AND l.event_id = h.launch_event_id
     WHERE h.kind = 'step'
-    QUALIFY row_number() OVER (PARTITION BY h.trace_id, h.launch_event_id ORDER BY CASE WHEN h.tid = l.tid THEN 0 ELSE 1 END, h.ts_ns DESC, h.span_id) = 1
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY h.trace_id, h.launch_event_id
+            ORDER BY CASE WHEN h.tid = l.tid THEN 0 ELSE 1 END, h.ts_ns DESC, h.span_id
+        ) = 1
 )
 SELECT
     trace_id,  -- The trace.

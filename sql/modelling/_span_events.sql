@@ -1,5 +1,7 @@
--- One row: a host event that is a span: a profiler step, an annotation, a module's call or a task of a software pipeline.
--- How: user annotations by their name; Python frames that the profiler named `nn.Module: Class_N`. 2021 writers spell steps as operators.
+-- One row: a host event that is a span: a profiler step, an annotation, a module's call or a task of a software
+-- pipeline.
+-- How: user annotations by name; Python frames that the profiler named `nn.Module: Class_N`. In traces of 2021, steps
+-- are operators.
 -- check: unique(trace_id, event_id)
 WITH named AS (
     SELECT
@@ -23,16 +25,18 @@ SELECT
     trace_id,  -- The trace.
     event_id,  -- Position in traceEvents.
     kind,  -- step, annotation, module or task.
-    CASE WHEN kind = 'module' THEN substr(full_name, 12) ELSE full_name END AS name,  -- Name; of a module what follows `nn.Module: `.
+    -- Name; for a module, what follows `nn.Module: `.
+    CASE WHEN kind = 'module' THEN substr(full_name, 12) ELSE full_name END AS name,
     CASE
         WHEN kind = 'module' THEN regexp_replace(substr(full_name, 12), '_[0-9]+$', '')
         WHEN kind = 'step' THEN 'ProfilerStep'
         WHEN kind = 'task' THEN regexp_replace(substr(full_name, 5), '/iter[0-9]+$', '')
         ELSE full_name
     END AS family,  -- Name without its number: a module's class, a task, ProfilerStep.
+    -- Number in the name: of the step, of the module in its class, of the task's iteration; NULL without one.
     CASE
         WHEN kind <> 'annotation' THEN TRY_CAST(regexp_extract(full_name, '[0-9]+$') AS BIGINT)
-    END AS number,  -- Number in the name: of the step, of the module in its class, of the task's iteration; NULL without one.
+    END AS number,
     pid,  -- Process.
     tid,  -- Thread.
     ts_ns,  -- Start, ns.

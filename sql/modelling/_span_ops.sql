@@ -1,5 +1,5 @@
 -- One row: an operator whose GPU work belongs to a span in a phase, or to all spans of a name in it.
--- How: the work of span_gpu_work by operator; work of several spans of a name counts once.
+-- How: the work of span_gpu_work by operator; work in several spans of a name counts once.
 WITH work AS (
     SELECT
         w.trace_id, w.span_id, s.kind, s.name, w.phase, w.event_id, o.op_event_id, o.dur_ns
@@ -29,6 +29,6 @@ SELECT
     s.phase,  -- Phase, as in span_gpu_work.
     s.op_event_id,  -- The operator.
     TRY_CAST(s.gpu_ns AS BIGINT) AS gpu_ns,  -- Its GPU time in the span and phase, ns.
-    r.op_event_id IS NOT NULL AS is_recompute  -- It computes a module's forward once more.
+    r.op_event_id IS NOT NULL AS is_recompute  -- It recomputes a module's forward.
 FROM scoped AS s
 LEFT JOIN recomputed AS r ON r.trace_id = s.trace_id AND r.op_event_id = s.op_event_id

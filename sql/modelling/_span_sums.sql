@@ -1,4 +1,5 @@
--- One row: what the operators of a span (or of all spans of a name) did in a phase, and the least time it takes; one row for each kind of peak.
+-- One row: what the operators of a span (or of all spans of a name) did in a phase, and the least time that takes; one
+-- row per kind of peak.
 -- How: sums over _span_ops, op_work and op_utilization; an operator counts once, however many kernels it took.
 WITH counted AS (
     SELECT
@@ -33,14 +34,16 @@ SELECT
     TRY_CAST(c.with_op_ns AS BIGINT) AS with_op_ns,  -- Their GPU time, ns.
     TRY_CAST(c.modelled_ns AS BIGINT) AS modelled_ns,  -- GPU time of those with a model, ns.
     TRY_CAST(c.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations; NULL without a model.
-    TRY_CAST(CASE WHEN c.flops_matrix IS NOT NULL THEN coalesce(c.flops_recompute, 0) END AS BIGINT) AS flops_recompute,  -- Those of a forward computed once more.
+    -- Those of a recomputed forward.
+    TRY_CAST(CASE WHEN c.flops_matrix IS NOT NULL THEN coalesce(c.flops_recompute, 0) END AS BIGINT) AS flops_recompute,
     TRY_CAST(c.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
     i.peak_kind,  -- datasheet or measured; NULL for an unknown device.
-    coalesce(i.n_ops_without_peak, 0) AS n_ops_without_peak,  -- Operators whose type has no peak on the device; they have no ideal time.
+    -- Operators whose type has no peak on the device, and so no ideal time.
+    coalesce(i.n_ops_without_peak, 0) AS n_ops_without_peak,
     i.ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak.
     i.ideal_tf32_ns,  -- The same with fp32 at the TF32 peak.
-    i.ideal_once_ns,  -- ideal_ns without what is computed once more.
-    i.ideal_once_tf32_ns,  -- ideal_tf32_ns without what is computed once more.
+    i.ideal_once_ns,  -- ideal_ns without recomputation.
+    i.ideal_once_tf32_ns,  -- ideal_tf32_ns without recomputation.
     i.memory_ns  -- Bytes at the memory's bandwidth, ns.
 FROM counted AS c
 LEFT JOIN ideal AS i ON i.trace_id = c.trace_id AND i.scope = c.scope AND i.phase = c.phase

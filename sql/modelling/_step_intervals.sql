@@ -1,9 +1,13 @@
--- One row: an interval that counts for a profiler step: GPU work launched in it, GPU work that runs during it, and CPU events of its stages.
--- How: by the launch's start; GPU work that runs during the step counts as running only; CPU events are clipped to the step.
--- A kernel SendRecv of which the trace tells nothing may be an all-to-all, so it is a collective and no transfer.
+-- One row: an interval that counts for a profiler step: GPU work launched in it, GPU work that runs during it, and CPU
+-- events of its stages.
+-- How: by the launch's start; GPU work that runs during the step counts as running only; CPU events are clipped to the
+-- step.
+-- A SendRecv kernel that the trace says nothing about may be an all-to-all, so it counts as a collective, not as a
+-- transfer.
 WITH launched AS (
     SELECT
-        k.trace_id, s.step, k.event_id, k.ts_ns, k.end_ns, k.cat, k.class, k.name, c.kind = 'sendrecv' AND NOT c.waits_for_all AS is_transfer, e.ts_ns AS launch_ns
+        k.trace_id, s.step, k.event_id, k.ts_ns, k.end_ns, k.cat, k.class, k.name,
+        c.kind = 'sendrecv' AND NOT c.waits_for_all AS is_transfer, e.ts_ns AS launch_ns
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
     JOIN profiler_steps AS s ON s.trace_id = k.trace_id AND e.ts_ns >= s.start_ns AND e.ts_ns < s.end_ns
@@ -54,7 +58,9 @@ parts AS (
 SELECT
     trace_id,  -- The trace.
     step,  -- The profiler step.
-    part,  -- compute, optimizer, collective, transfer (between two ranks), htod, dtoh (copies), running (any GPU work during the step), load, save.
+    -- compute, optimizer, collective, transfer (between two ranks), htod, dtoh (copies), running (any GPU work during
+    -- the step), load, save.
+    part,
     ts_ns,  -- Start, ns.
     end_ns  -- End, ns.
 FROM parts

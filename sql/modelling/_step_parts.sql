@@ -1,5 +1,6 @@
--- One row: a profiler step with how long its parts took, each moment once.
--- How: a sweep over the starts and ends of _step_intervals: between two of them, what is open stays the same.
+-- One row: a profiler step with the duration of its parts; overlaps within a part count once.
+-- How: a sweep over the starts and ends of _step_intervals: between two of them, the set of open intervals does not
+-- change.
 WITH bounds AS (
     SELECT
         trace_id, step,
@@ -30,13 +31,27 @@ open_parts AS (
     SELECT
         trace_id, step, at_ns,
         lead(at_ns) OVER (PARTITION BY trace_id, step ORDER BY at_ns) AS until_ns,
-        sum(compute) OVER (PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS compute,
-        sum(comm) OVER (PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS comm,
-        sum(stage) OVER (PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS stage,
-        sum(htod) OVER (PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS htod,
-        sum(saving) OVER (PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS saving,
-        sum(loading) OVER (PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS loading,
-        sum(running) OVER (PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running
+        sum(compute) OVER (
+            PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS compute,
+        sum(comm) OVER (
+            PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS comm,
+        sum(stage) OVER (
+            PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS stage,
+        sum(htod) OVER (
+            PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS htod,
+        sum(saving) OVER (
+            PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS saving,
+        sum(loading) OVER (
+            PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS loading,
+        sum(running) OVER (
+            PARTITION BY trace_id, step ORDER BY at_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS running
     FROM summed
 ),
 stretches AS (
@@ -45,14 +60,21 @@ stretches AS (
 SELECT
     s.trace_id,  -- The trace.
     s.step,  -- The profiler step.
-    sum(CASE WHEN s.compute > 0 THEN s.dur_ns ELSE 0 END) AS compute_ns,  -- With computing kernels launched in the step, ns.
+    -- With computing kernels launched in the step, ns.
+    sum(CASE WHEN s.compute > 0 THEN s.dur_ns ELSE 0 END) AS compute_ns,
     sum(CASE WHEN s.comm > 0 THEN s.dur_ns ELSE 0 END) AS comm_ns,  -- With communication launched in the step, ns.
     sum(CASE WHEN s.comm > 0 AND s.compute > 0 THEN s.dur_ns ELSE 0 END) AS overlapped_ns,  -- With both, ns.
-    sum(CASE WHEN s.htod > 0 THEN s.dur_ns ELSE 0 END) AS htod_ns,  -- With copies to the device launched in the step, ns.
-    sum(CASE WHEN s.saving > 0 THEN s.dur_ns ELSE 0 END) AS save_ns,  -- With copies to the host launched in the step, or in annotations that save, ns.
+    -- With copies to the device launched in the step, ns.
+    sum(CASE WHEN s.htod > 0 THEN s.dur_ns ELSE 0 END) AS htod_ns,
+    -- With copies to the host launched in the step, or in annotations that save, ns.
+    sum(CASE WHEN s.saving > 0 THEN s.dur_ns ELSE 0 END) AS save_ns,
     sum(CASE WHEN s.loading > 0 THEN s.dur_ns ELSE 0 END) AS loader_ns,  -- In the data loader, ns.
-    sum(CASE WHEN s.loading > 0 AND s.running = 0 THEN s.dur_ns ELSE 0 END) AS stall_ns,  -- In the data loader while no GPU work runs, ns.
-    sum(CASE WHEN s.stage > 0 AND s.at_ns >= b.first_ns AND s.at_ns < b.last_ns THEN s.dur_ns ELSE 0 END) AS stage_busy_ns,  -- Between first_ns and last_ns with kernels that are no transfers, ns.
+    -- In the data loader while no GPU work runs, ns.
+    sum(CASE WHEN s.loading > 0 AND s.running = 0 THEN s.dur_ns ELSE 0 END) AS stall_ns,
+    -- Between first_ns and last_ns with kernels that are not transfers, ns.
+    sum(
+        CASE WHEN s.stage > 0 AND s.at_ns >= b.first_ns AND s.at_ns < b.last_ns THEN s.dur_ns ELSE 0 END
+    ) AS stage_busy_ns,
     b.first_ns,  -- Start of the first computation (the optimizer's left out), ns; NULL without any.
     b.last_ns,  -- End of the last one, ns; NULL without any.
     b.n_transfers  -- Kernels that send to or receive from another rank.

@@ -1,5 +1,5 @@
--- One row: a profiler step with its measured times and the ideal ones of its operators and collectives.
--- How: measured ones from _step_parts; an operator counts for the step in which its first work was launched.
+-- One row: a profiler step with its measured times and the ideal times of its operators and collectives.
+-- How: measured times from _step_parts; an operator counts in the step in which its first work was launched.
 WITH ops AS (
     SELECT
         o.trace_id, o.op_event_id, min(s.step) AS step
@@ -34,20 +34,29 @@ SELECT
     s.start_ns,  -- Start on the CPU, ns.
     s.end_ns,  -- End on the CPU, ns.
     s.dur_ns AS actual_ns,  -- Duration on the CPU, ns.
-    CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,  -- In the data loader, ns; NULL where the trace's steps have none.
-    CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.stall_ns, 0) END AS stall_ns,  -- In it while no GPU work ran, ns; NULL where the trace's steps have none.
-    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.htod_ns, 0) END AS htod_ns,  -- Copies to the device, ns; NULL without GPU work.
-    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.compute_ns, 0) END AS comp_ns,  -- Computing kernels, ns; NULL without GPU work.
-    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.save_ns, 0) END AS save_ns,  -- Copies to the host and annotations that save, ns; NULL without GPU work.
+    -- In the data loader, ns; NULL where the trace's steps have none.
+    CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.loader_ns, 0) END AS loader_ns,
+    -- In it while no GPU work ran, ns; NULL where the trace's steps have none.
+    CASE WHEN l.trace_id IS NOT NULL THEN coalesce(p.stall_ns, 0) END AS stall_ns,
+    -- Copies to the device, ns; NULL without GPU work.
+    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.htod_ns, 0) END AS htod_ns,
+    -- Computing kernels, ns; NULL without GPU work.
+    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.compute_ns, 0) END AS comp_ns,
+    -- Copies to the host and annotations that save, ns; NULL without GPU work.
+    CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.save_ns, 0) END AS save_ns,
     i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modelled operators.
     coalesce(c.n_comm, 0) AS n_comm,  -- Communication kernels.
     coalesce(c.n_comm_known, 0) AS n_comm_known,  -- Those with an ideal time.
-    CASE WHEN g.trace_id IS NULL OR c.n_comm > c.n_comm_known THEN NULL ELSE coalesce(c.ideal_ns, 0) END AS comm_ideal_ns,  -- Collectives with full links, ns; NULL where one's is not known.
+    -- Collectives at full link bandwidth, ns; NULL where that of any is not known.
+    CASE
+        WHEN g.trace_id IS NULL OR c.n_comm > c.n_comm_known THEN NULL
+        ELSE coalesce(c.ideal_ns, 0)
+    END AS comm_ideal_ns,
     p.comm_ns,  -- Communication kernels, ns; NULL without GPU work in the step.
     p.overlapped_ns,  -- With computation at the same time, ns; NULL without GPU work in the step.
     p.first_ns,  -- Start of the first computation, ns.
     p.last_ns,  -- End of the last, ns.
-    p.stage_busy_ns,  -- Between them with kernels that are no transfers, ns.
+    p.stage_busy_ns,  -- Between these with kernels that are not transfers, ns.
     coalesce(p.n_transfers, 0) AS n_transfers  -- Kernels that send to or receive from another rank.
 FROM profiler_steps AS s
 LEFT JOIN _step_parts AS p ON p.trace_id = s.trace_id AND p.step = s.step

@@ -1,5 +1,6 @@
--- One row: a device that ran GPU work of a trace, and what it is.
--- How: the listed device of its number; where none has it (ROCm counts the host's processors too), what all listed ones are, if they are all alike.
+-- One row: a device that ran GPU work of a trace, and which device it is.
+-- How: the device listed under its number; where there is none (ROCm also counts the host's processors), the kind of
+-- all listed devices, if they are all the same.
 -- check: unique(trace_id, device)
 WITH ran AS (
     SELECT DISTINCT trace_id, device FROM kernels
@@ -13,7 +14,8 @@ alike AS (
 SELECT
     r.trace_id,  -- The trace.
     r.device,  -- Device number, as kernels have it.
-    CASE WHEN d.trace_id IS NOT NULL THEN d.device_key ELSE a.device_key END AS device_key  -- The device in devices and device_peaks; NULL where it is not known.
+    -- The device in devices and device_peaks; NULL where it is unknown.
+    CASE WHEN d.trace_id IS NOT NULL THEN d.device_key ELSE a.device_key END AS device_key
 FROM ran AS r
 LEFT JOIN trace_devices AS d ON d.trace_id = r.trace_id AND d.device = r.device
 LEFT JOIN alike AS a ON a.trace_id = r.trace_id

@@ -1,23 +1,30 @@
 -- One row: a backward operator and the forward operator it is the derivative of.
--- How: the profiler's fwdbwd arrow where there is one; else the forward operator of the same sequence number that started last before it, on the thread that arrows name.
--- Several forward operators share a number, and numbers repeat: the first of them is the wrong one for most pairs.
+-- How: the profiler's fwdbwd arrow where there is one; else the forward operator of the same sequence number that
+-- started last before it, on the thread that arrows name.
+-- Several forward operators share a number, and numbers repeat: the first of them would be wrong for most pairs.
 -- check: unique(trace_id, backward_event_id)
 WITH arrows AS (
-    SELECT f.trace_id, f.event_id AS arrow_id, f.pid, f.tid, f.ts_ns, s.pid AS from_pid, s.tid AS from_tid, s.ts_ns AS from_ns
+    SELECT
+        f.trace_id, f.event_id AS arrow_id, f.pid, f.tid, f.ts_ns, s.pid AS from_pid, s.tid AS from_tid,
+        s.ts_ns AS from_ns
     FROM events AS f
     JOIN events AS s
         ON s.trace_id = f.trace_id AND s.flow_id = f.flow_id AND s.cat = 'fwdbwd' AND s.ph = 's' AND s.ts_ns <= f.ts_ns
     WHERE f.cat = 'fwdbwd' AND f.ph = 'f'
     QUALIFY row_number() OVER (PARTITION BY f.trace_id, f.event_id ORDER BY s.ts_ns DESC, s.event_id) = 1
 ),
--- Arrows are tied to operators by thread and start; of several that start together the deepest is meant.
+-- Arrows are tied to operators by thread and start; of several that start together, the deepest is meant.
 heads AS (
     SELECT a.trace_id, a.from_pid, a.from_tid, a.from_ns, b.event_id AS backward_event_id, b.sequence, b.forward_thread
     FROM arrows AS a
     JOIN _autograd_ops AS b
         ON b.trace_id = a.trace_id AND b.pid = a.pid AND b.tid = a.tid AND b.ts_ns = a.ts_ns
     WHERE b.forward_thread IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY a.trace_id, a.arrow_id ORDER BY CASE WHEN b.is_wrapper THEN 1 ELSE 0 END, b.end_ns, b.event_id DESC) = 1
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY a.trace_id, a.arrow_id
+            ORDER BY CASE WHEN b.is_wrapper THEN 1 ELSE 0 END, b.end_ns, b.event_id DESC
+        ) = 1
 ),
 flows AS (
     SELECT h.trace_id, h.backward_event_id, h.forward_thread, f.event_id AS forward_event_id, f.pid, f.tid
@@ -25,7 +32,11 @@ flows AS (
     JOIN _autograd_ops AS f
         ON f.trace_id = h.trace_id AND f.pid = h.from_pid AND f.tid = h.from_tid AND f.ts_ns = h.from_ns
     WHERE f.forward_thread IS NULL
-    QUALIFY row_number() OVER (PARTITION BY h.trace_id, h.backward_event_id ORDER BY CASE WHEN f.sequence = h.sequence THEN 0 ELSE 1 END, f.end_ns, f.event_id DESC) = 1
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY h.trace_id, h.backward_event_id
+            ORDER BY CASE WHEN f.sequence = h.sequence THEN 0 ELSE 1 END, f.end_ns, f.event_id DESC
+        ) = 1
 ),
 forward_threads AS (
     SELECT trace_id, forward_thread, pid, tid
@@ -49,7 +60,8 @@ by_number AS (
 SELECT
     b.trace_id,  -- The trace.
     b.event_id AS backward_event_id,  -- The backward operator.
-    coalesce(f.forward_event_id, n.forward_event_id) AS forward_event_id,  -- Its forward operator; NULL when that is not in the trace.
+    -- Its forward operator; NULL when that is not in the trace.
+    coalesce(f.forward_event_id, n.forward_event_id) AS forward_event_id,
     CASE
         WHEN f.forward_event_id IS NOT NULL THEN 'flow'
         WHEN n.forward_event_id IS NOT NULL THEN 'sequence'

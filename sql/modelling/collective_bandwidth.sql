@@ -1,5 +1,8 @@
--- One row: a communication kernel of a rank, the bandwidth that it had at least, and the time that its links would take.
--- How: nccl-tests: S, the bytes of the larger side, over the duration, times the factor of the kind. The duration holds waiting for late ranks, so one rank's bandwidth is a lower bound; collectives has that of all ranks.
+-- One row: a communication kernel of a rank, a lower bound of its bandwidth, and the time it would take at full link
+-- bandwidth.
+-- How: as in nccl-tests: S, the bytes of the larger side, divided by the duration, times the factor of the kind. The
+-- duration includes waiting for late ranks, so one rank's bandwidth is a lower bound; collectives has that of all ranks
+-- together.
 -- check: unique(trace_id, event_id)
 WITH told AS (
     SELECT
@@ -10,7 +13,7 @@ WITH told AS (
     FROM _collective_args AS a
     LEFT JOIN element_sizes AS z ON z.dtype = lower(a.args ->> '$.dtype')
 ),
--- Ranks are written in order, "[0, 1]"; a long list is cut, and has no last one.
+-- Ranks are written in order, "[0, 1]"; a long list is cut off, and its last rank is missing.
 placed AS (
     SELECT
         k.trace_id, k.event_id, k.name, k.kind, k.device, k.stream, k.step, k.ts_ns, k.dur_ns, k.launch_event_id,
@@ -19,7 +22,10 @@ placed AS (
         TRY_CAST(regexp_extract(k.group_ranks, '([0-9]+)\]$', 1) AS BIGINT) // r.device_count AS last_node,
         k.group_size > r.device_count AS is_larger_than_a_node,
         d.device_key, v.link_gbs_unidir, CAST(n.nic_gbs_unidir AS DOUBLE) AS nic_gbs_unidir, n.latency_ns,
-        CASE WHEN c.bus_numerator = 0 THEN 1.0 ELSE c.bus_numerator * (k.group_size - 1.0) / nullif(k.group_size, 0) END AS factor
+        CASE
+            WHEN c.bus_numerator = 0 THEN 1.0
+            ELSE c.bus_numerator * (k.group_size - 1.0) / nullif(k.group_size, 0)
+        END AS factor
     FROM collective_kernels AS k
     JOIN traces AS r ON r.trace_id = k.trace_id
     JOIN collective_kinds AS c ON c.kind = k.kind
@@ -52,21 +58,36 @@ SELECT
     event_id,  -- The kernel's position in traceEvents.
     name,  -- Name of the kernel.
     kind,  -- Kind of the collective, as in collective_kinds.
-    collective_name,  -- Name in the framework; NULL where the trace does not tell.
-    group_name,  -- Process group; NULL where the trace does not tell.
-    group_size,  -- Ranks in the group; NULL where the trace does not tell.
+    collective_name,  -- Name in the framework; NULL where the trace does not say.
+    group_name,  -- Process group; NULL where the trace does not say.
+    group_size,  -- Ranks in the group; NULL where the trace does not say.
     device,  -- Device it ran on.
     stream,  -- Stream on the device.
     step,  -- Profiler step of its launch; NULL outside of steps.
     launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
     ts_ns,  -- Start, ns.
-    dur_ns,  -- Duration, ns: waiting for other ranks and transfer together.
-    bytes,  -- S: bytes of the larger of input and output on this rank; NULL where the trace does not tell, or for a type that is not known.
-    factor,  -- Factor of the kind: 2(n-1)/n allreduce, (n-1)/n allgather, reducescatter, alltoall, gather, scatter, 1 the others; NULL where the group's size is needed and not known.
-    CAST(bytes AS DOUBLE) / nullif(dur_ns, 0) AS algbw_gbps,  -- S over duration, decimal GB/s; NULL without S or duration.
-    CASE WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(dur_ns, 0) * factor END AS busbw_lower_gbps,  -- The same times the factor: what each link carried at least, decimal GB/s; NULL for a group of one, too.
-    spans_nodes,  -- The group's ranks are on several nodes, of as many ranks as the host has devices; NULL where that cannot be told.
-    limit_gbps,  -- What a rank's links can carry, one direction, decimal GB/s: its device's links, across nodes the slower of these and the network's; NULL for an unknown device or network.
-    CASE WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(dur_ns, 0) * factor / limit_gbps END AS link_utilization,  -- busbw_lower_gbps over limit_gbps, not clipped; NULL where one of them is.
-    CASE WHEN group_size = 1 THEN 0.0 ELSE bytes * factor / limit_gbps + latency_ns END AS ideal_ns  -- Time with all links full, ns: S times factor over limit_gbps, and the latency; 0 for a group of one, NULL where a part is not known.
+    dur_ns,  -- Duration, ns: includes both the transfer and waiting for other ranks.
+    -- S: bytes of the larger of input and output on this rank; NULL where the trace does not say, or for an unknown
+    -- type.
+    bytes,
+    -- Factor of the kind: 2(n-1)/n for allreduce, (n-1)/n for allgather, reducescatter, alltoall, gather and scatter, 1
+    -- for others; NULL where the group's size is needed and not known.
+    factor,
+    -- S divided by the duration, decimal GB/s; NULL without S or duration.
+    CAST(bytes AS DOUBLE) / nullif(dur_ns, 0) AS algbw_gbps,
+    -- The same times the factor: what each link carried at least, decimal GB/s; also NULL for a group of one.
+    CASE WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(dur_ns, 0) * factor END AS busbw_lower_gbps,
+    -- The group's ranks are on several nodes, if each node has as many ranks as the host has devices; NULL where that
+    -- is not known.
+    spans_nodes,
+    -- What a rank's links can carry in one direction, decimal GB/s: its device's links, or across nodes the slower of
+    -- those and the network; NULL for an unknown device or network.
+    limit_gbps,
+    -- busbw_lower_gbps divided by limit_gbps, not clipped; NULL where either is.
+    CASE
+        WHEN group_size > 1 THEN CAST(bytes AS DOUBLE) / nullif(dur_ns, 0) * factor / limit_gbps
+    END AS link_utilization,
+    -- Time at full link bandwidth, ns: S times the factor divided by limit_gbps, plus the latency; 0 for a group of
+    -- one, NULL where a part is not known.
+    CASE WHEN group_size = 1 THEN 0.0 ELSE bytes * factor / limit_gbps + latency_ns END AS ideal_ns
 FROM limited

@@ -1,5 +1,7 @@
--- One row: the communication kernels of a rank of one kind and size, in groups of one size over the same links, and their bandwidth together.
--- How: sums over collective_bandwidth, then their ratios: never a mean of bandwidths. Durations hold waiting for late ranks, so bandwidths are lower bounds.
+-- One row: the communication kernels of a rank of one kind and size, in groups of one size over the same links, and
+-- their combined bandwidth.
+-- How: ratios of sums over collective_bandwidth, never means of bandwidths. Durations include waiting for late ranks,
+-- so bandwidths are lower bounds.
 -- check: unique(trace_id, kind, bytes, group_size, spans_nodes, limit_gbps)
 WITH summed AS (
     SELECT
@@ -12,15 +14,18 @@ WITH summed AS (
 SELECT
     trace_id,  -- The trace.
     kind,  -- Kind of the collective, as in collective_kinds.
-    bytes,  -- Bytes of the larger side of each; NULL where the trace does not tell them, or the type's size is not known.
-    group_size,  -- Ranks in the group; NULL where the trace does not tell.
-    spans_nodes,  -- The group's ranks are on several nodes; NULL where that cannot be told.
-    limit_gbps,  -- What the links carry, GB/s; NULL where they are not known.
+    bytes,  -- Bytes of the larger side of each; NULL where the trace does not say, or the type's size is not known.
+    group_size,  -- Ranks in the group; NULL where the trace does not say.
+    spans_nodes,  -- The group's ranks are on several nodes; NULL where that is not known.
+    limit_gbps,  -- What the links can carry, GB/s; NULL where they are not known.
     n,  -- Kernels.
     dur_ns,  -- Their summed duration, ns.
-    ideal_ns,  -- Time with full links, ns; NULL where size or links are not known.
+    ideal_ns,  -- Time at full link bandwidth, ns; NULL where size or links are not known.
     moved / nullif(dur_ns, 0) AS algbw_gbps,  -- Bytes over time, GB/s.
-    moved * factor / nullif(dur_ns, 0) AS busbw_lower_gbps,  -- The same times the factor of the kind, GB/s; NULL for a group of one.
-    moved * factor / nullif(dur_ns, 0) / limit_gbps AS link_utilization,  -- That over what the links carry, not clipped.
-    coalesce(moved * factor / nullif(dur_ns, 0) / limit_gbps > 1.05, FALSE) AS suspect  -- link_utilization is above 1.05: sizes or links are wrong.
+    -- The same times the factor of the kind, GB/s; NULL for a group of one.
+    moved * factor / nullif(dur_ns, 0) AS busbw_lower_gbps,
+    -- That divided by what the links can carry, not clipped.
+    moved * factor / nullif(dur_ns, 0) / limit_gbps AS link_utilization,
+    -- link_utilization is above 1.05: sizes or links are wrong.
+    coalesce(moved * factor / nullif(dur_ns, 0) / limit_gbps > 1.05, FALSE) AS suspect
 FROM summed

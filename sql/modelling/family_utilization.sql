@@ -1,9 +1,11 @@
--- One row: a family of operators in a trace, with a type, and how much of the device's peaks it reached; one row for each kind of peak.
--- How: sums over op_work and op_utilization; operators without a model are rows of their reason.
+-- One row: a family of operators with a type in a trace, and how much of the device's peaks it reached; one row per
+-- kind of peak.
+-- How: sums over op_work and op_utilization; operators without a model are grouped by the reason.
 -- check: unique(trace_id, family, dtype, not_modelled, peak_kind)
 SELECT
     w.trace_id,  -- The trace.
-    w.family,  -- gemm, conv, attention, norm, embedding, softmax, elementwise, copy, fill or reduce; NULL without a model.
+    -- gemm, conv, attention, norm, embedding, softmax, elementwise, copy, fill or reduce; NULL without a model.
+    w.family,
     w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
     w.not_modelled,  -- Why there is no model; NULL where there is.
     u.peak_kind,  -- datasheet or measured; NULL for an unknown device or without a model.
@@ -14,11 +16,16 @@ SELECT
     TRY_CAST(sum(w.bytes) AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
     sum(u.ideal_ns) AS ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak.
     sum(u.memory_ns) AS memory_ns,  -- Bytes at the memory's bandwidth, ns; NULL for an unknown device.
-    sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) AS mfu,  -- Ideal over GPU time: a ratio of sums, not a mean of ratios; not clipped.
-    sum(u.ideal_tf32_ns) / nullif(sum(w.gpu_ns), 0) AS mfu_tf32,  -- The same with fp32 at the TF32 peak: the lower bound.
-    sum(u.memory_ns) / nullif(sum(w.gpu_ns), 0) AS bandwidth_utilization,  -- Bytes over GPU time and bandwidth; above 1 where operands lie in caches.
-    sum(greatest(u.ideal_ns, u.memory_ns)) / nullif(sum(w.gpu_ns), 0) AS roofline_utilization,  -- Each instance's larger ideal time over GPU time.
-    coalesce(sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) > 1.05, FALSE) AS suspect  -- mfu is above 1.05: TF32 where fp32 was assumed, or a wrong peak or shape.
+    -- Ideal time divided by GPU time: a ratio of sums, not a mean of ratios; not clipped.
+    sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) AS mfu,
+    -- The same with fp32 at the TF32 peak: the lower bound.
+    sum(u.ideal_tf32_ns) / nullif(sum(w.gpu_ns), 0) AS mfu_tf32,
+    -- Bytes divided by GPU time and bandwidth; above 1 where operands are in caches.
+    sum(u.memory_ns) / nullif(sum(w.gpu_ns), 0) AS bandwidth_utilization,
+    -- The sum of each instance's larger ideal time, divided by GPU time.
+    sum(greatest(u.ideal_ns, u.memory_ns)) / nullif(sum(w.gpu_ns), 0) AS roofline_utilization,
+    -- mfu is above 1.05: TF32 where fp32 was assumed, or a wrong peak or shape.
+    coalesce(sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) > 1.05, FALSE) AS suspect
 FROM op_work AS w
 LEFT JOIN op_utilization AS u ON u.trace_id = w.trace_id AND u.event_id = w.event_id
 GROUP BY w.trace_id, w.family, w.dtype, w.not_modelled, u.peak_kind

@@ -1,10 +1,13 @@
--- One row: the time between two samples of a process's counters, with rates.
--- How: differences to the sample before, over the monotonic time between them; a process that began anew has none.
+-- One row: the interval between two samples of a process's counters, with rates.
+-- How: differences from the sample before, divided by the monotonic time between them; there are none across a restart
+-- of the process.
 -- scope: lake
 WITH steps AS (
     SELECT
         recording_id, t_unix_ns, rss_bytes, n_threads,
-        CASE WHEN start_ticks = lag(start_ticks) OVER sampled THEN t_mono_ns - lag(t_mono_ns) OVER sampled END AS between_ns,
+        CASE
+            WHEN start_ticks = lag(start_ticks) OVER sampled THEN t_mono_ns - lag(t_mono_ns) OVER sampled
+        END AS between_ns,
         utime_ns - lag(utime_ns) OVER sampled AS user_ns,
         stime_ns - lag(stime_ns) OVER sampled AS system_ns,
         minflt - lag(minflt) OVER sampled AS minflt,
@@ -23,14 +26,16 @@ SELECT
     r.rank,  -- Rank; NULL where nothing says so.
     s.t_unix_ns,  -- The later sample, ns since the Unix epoch.
     s.between_ns,  -- Time since the earlier one, ns.
-    CAST(s.user_ns AS DOUBLE) / s.between_ns AS user_cores,  -- Cores in use by the program; in steps of the tick (10 ms) over the time between.
-    CAST(s.system_ns AS DOUBLE) / s.between_ns AS system_cores,  -- Cores in use by the system for it; in the same steps.
+    -- Cores in use by user code; in steps of the tick (10 ms) divided by the interval.
+    CAST(s.user_ns AS DOUBLE) / s.between_ns AS user_cores,
+    -- Cores in use by the system on its behalf; in the same steps.
+    CAST(s.system_ns AS DOUBLE) / s.between_ns AS system_cores,
     1e9 * s.minflt / s.between_ns AS minor_faults_per_s,  -- Page faults without storage, 1/s.
     1e9 * s.majflt / s.between_ns AS major_faults_per_s,  -- Page faults from storage, 1/s.
-    1e9 * s.vol_ctx / s.between_ns AS waits_per_s,  -- Waits of the main thread, 1/s.
-    1e9 * s.invol_ctx / s.between_ns AS preemptions_per_s,  -- Times the main thread lost its core, 1/s.
-    1e9 * s.read_bytes / s.between_ns AS read_bytes_per_s,  -- From storage, bytes/s; NULL where it is not told.
-    1e9 * s.write_bytes / s.between_ns AS write_bytes_per_s,  -- To storage, bytes/s; NULL where it is not told.
+    1e9 * s.vol_ctx / s.between_ns AS waits_per_s,  -- Voluntary context switches of the main thread, 1/s.
+    1e9 * s.invol_ctx / s.between_ns AS preemptions_per_s,  -- Involuntary context switches of the main thread, 1/s.
+    1e9 * s.read_bytes / s.between_ns AS read_bytes_per_s,  -- Read from storage, bytes/s; NULL where not reported.
+    1e9 * s.write_bytes / s.between_ns AS write_bytes_per_s,  -- Written to storage, bytes/s; NULL where not reported.
     s.rss_bytes,  -- Memory in RAM at the later sample, bytes.
     s.n_threads  -- Threads at the later sample.
 FROM steps AS s

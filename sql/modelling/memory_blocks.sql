@@ -1,6 +1,9 @@
--- One row: a block of memory: from its allocation to the release of its address, whichever of them the trace saw.
--- How: an allocation and the next event at its address are a pair where that is a release; what was released without an allocation was allocated before the trace.
--- The owner is the innermost CPU event open on the thread at that moment; ends come before starts at one time, events of no length own nothing.
+-- One row: a block of memory, from its allocation to the release of its address; the trace may show only one of the
+-- two.
+-- How: an allocation and the next event at its address are a pair if that event is a release; what is released without
+-- an allocation was allocated before the trace.
+-- The owner is the innermost CPU event open on the thread at that moment; at equal times ends come before starts, and
+-- events with zero duration own nothing.
 -- check: unique(trace_id, event_id)
 WITH followed AS (
     SELECT
@@ -51,23 +54,30 @@ owners AS (
 )
 SELECT
     b.trace_id,  -- The trace.
-    b.event_id,  -- Its allocation in traceEvents; its release where that alone is there.
+    b.event_id,  -- Position of its allocation in traceEvents; of its release where the allocation is missing.
     b.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
     b.device,  -- Device number; -1 for the CPU.
     CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Its address.
     abs(b.delta_bytes) AS size_bytes,  -- Its size, bytes.
-    CASE WHEN b.is_allocated THEN b.ts_ns END AS alloc_ns,  -- When it was allocated, ns; NULL where that was before the trace.
-    CASE WHEN b.is_pair THEN b.next_ns WHEN NOT b.is_allocated THEN b.ts_ns END AS free_ns,  -- When it was released, ns; NULL where the trace does not show it.
-    CASE WHEN b.is_pair THEN b.next_event_id WHEN NOT b.is_allocated THEN b.event_id END AS free_event_id,  -- Its release in traceEvents.
-    CASE WHEN b.is_pair THEN b.next_ns - b.ts_ns END AS lifetime_ns,  -- From allocation to release, ns; NULL where one of them is missing.
+    -- When it was allocated, ns; NULL where that was before the trace.
+    CASE WHEN b.is_allocated THEN b.ts_ns END AS alloc_ns,
+    -- When it was released, ns; NULL where the trace does not show it.
+    CASE WHEN b.is_pair THEN b.next_ns WHEN NOT b.is_allocated THEN b.ts_ns END AS free_ns,
+    -- Its release in traceEvents.
+    CASE WHEN b.is_pair THEN b.next_event_id WHEN NOT b.is_allocated THEN b.event_id END AS free_event_id,
+    -- From allocation to release, ns; NULL where one of them is missing.
+    CASE WHEN b.is_pair THEN b.next_ns - b.ts_ns END AS lifetime_ns,
+    -- paired; live: not released within the trace; before_trace: allocated before the trace; release_missing: its
+    -- address was allocated again without a release in between; size_mismatch: a different size was released.
     CASE
         WHEN NOT b.is_allocated THEN 'before_trace'
         WHEN NOT b.is_pair AND b.bytes_next IS NULL THEN 'live'
         WHEN NOT b.is_pair THEN 'release_missing'
         WHEN b.bytes_next + b.delta_bytes <> 0 THEN 'size_mismatch'
         ELSE 'paired'
-    END AS state,  -- paired; live: not released in the trace; before_trace: its allocation is not in it; release_missing: its address was allocated again without a release between; size_mismatch: another size was released.
-    CASE WHEN b.is_allocated THEN o.owner_event_id END AS owner_event_id,  -- Innermost CPU event around the allocation; NULL where there is none.
+    END AS state,
+    -- Innermost CPU event around the allocation; NULL where there is none.
+    CASE WHEN b.is_allocated THEN o.owner_event_id END AS owner_event_id,
     CASE WHEN b.is_allocated THEN e.name END AS owner  -- Its name.
 FROM blocks AS b
 LEFT JOIN owners AS o ON o.trace_id = b.trace_id AND o.event_id = b.event_id

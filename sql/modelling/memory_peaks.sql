@@ -1,5 +1,5 @@
--- One row: a device's memory over a trace: peaks, and how allocations and releases go together.
--- How: peaks over the events of memory_timeline, pairs of memory_blocks; what the trace cannot tell is NULL.
+-- One row: the memory of a device over a trace: peaks, and how allocations and releases pair up.
+-- How: peaks over the events of memory_timeline, pairs from memory_blocks; NULL where the trace cannot tell.
 -- check: unique(trace_id, device_type, device)
 WITH peaks AS (
     SELECT
@@ -41,19 +41,23 @@ SELECT
     p.n_events,  -- Allocations and releases.
     p.n_allocs,  -- Allocations.
     p.n_frees,  -- Releases.
-    p.first_allocated_bytes,  -- In use after the first of them, bytes; NULL where the trace does not tell.
-    p.peak_allocated_bytes,  -- Most in use, bytes; NULL where the trace does not tell.
-    p.peak_reserved_bytes,  -- Most held by the allocator, bytes; NULL where the trace does not tell.
-    p.peak_relative_bytes,  -- Most in use beyond what was in use when the trace began, bytes.
-    t.peak_ns,  -- When most was in use, ns.
+    p.first_allocated_bytes,  -- In use after the first of them, bytes; NULL where the trace does not say.
+    p.peak_allocated_bytes,  -- Peak memory in use, bytes; NULL where the trace does not say.
+    p.peak_reserved_bytes,  -- Peak memory reserved by the allocator, bytes; NULL where the trace does not say.
+    p.peak_relative_bytes,  -- Peak memory in use beyond what was in use when the trace began, bytes.
+    t.peak_ns,  -- When the peak was reached, ns.
     p.net_bytes,  -- In use at the end beyond what was in use when the trace began, bytes.
-    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_live, 0) END AS n_live,  -- Blocks of the trace that are not released at its end; NULL where it has no addresses.
+    -- Blocks allocated in the trace and not released by its end; NULL where it has no addresses.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_live, 0) END AS n_live,
     CASE WHEN p.n_addresses > 0 THEN coalesce(b.live_bytes, 0) END AS live_bytes,  -- Their bytes.
-    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_before_trace, 0) END AS n_before_trace,  -- Blocks released that were allocated before the trace.
-    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_release_missing, 0) END AS n_release_missing,  -- Blocks whose address was allocated again without a release between.
-    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_size_mismatch, 0) END AS n_size_mismatch,  -- Blocks released with another size.
-    p.n_delta_ok,  -- Events whose bytes are the step between the allocator's totals.
-    p.n_delta_bad  -- Events whose bytes are not; each is counted in quality, too.
+    -- Blocks released that were allocated before the trace.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_before_trace, 0) END AS n_before_trace,
+    -- Blocks whose address was allocated again without a release in between.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_release_missing, 0) END AS n_release_missing,
+    -- Blocks released with a different size.
+    CASE WHEN p.n_addresses > 0 THEN coalesce(b.n_size_mismatch, 0) END AS n_size_mismatch,
+    p.n_delta_ok,  -- Events whose bytes equal the change of the allocator's totals.
+    p.n_delta_bad  -- Events whose bytes do not; they are also counted in quality.
 FROM peaks AS p
 JOIN peak_times AS t
     ON t.trace_id = p.trace_id AND t.device_type IS NOT DISTINCT FROM p.device_type

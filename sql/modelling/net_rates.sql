@@ -1,5 +1,6 @@
--- One row: the time between two samples of a network device's counters, with rates.
--- How: differences to the sample before, over the monotonic time between them. Where a counter went back (it wrapped, or the device was reset), the sample has no rates at all.
+-- One row: the interval between two samples of a network device's counters, with rates.
+-- How: differences from the sample before, divided by the monotonic time between them. Where a counter went back (it
+-- wrapped, or the device was reset), the interval has no rates at all.
 -- scope: lake
 WITH steps AS (
     SELECT
@@ -37,14 +38,19 @@ SELECT
     t.recording_id,  -- The recording, in recordings.
     r.run_id,  -- The run.
     r.host,  -- Host.
-    r.rank,  -- Rank of the process that was sampled beside it; NULL where nothing says so. Counters are the host's: add up no ranks of a host.
+    -- Rank of the process that was sampled at the same time; NULL where unknown. The counters are the host's: never add
+    -- up the ranks of a host.
+    r.rank,
     t.kind,  -- infiniband or net.
     t.device,  -- The device.
     t.port,  -- Port of an RDMA device; NULL for an interface.
     t.t_unix_ns,  -- The later sample, ns since the Unix epoch.
     t.between_ns,  -- Time since the earlier one, ns.
-    coalesce(t.went_back, FALSE) AS went_back,  -- A counter is less than before: it wrapped or was reset, so what happened in between is not known and all rates are NULL.
-    1e9 * t.rx_bytes / t.over_ns AS rx_bytes_per_s,  -- Received, bytes/s; NULL where the device does not tell, as in all rates.
+    -- A counter is lower than before: it wrapped or was reset, so what happened in between is not known and all rates
+    -- are NULL.
+    coalesce(t.went_back, FALSE) AS went_back,
+    -- Received, bytes/s; NULL where the device does not report it, as in all rates.
+    1e9 * t.rx_bytes / t.over_ns AS rx_bytes_per_s,
     1e9 * t.tx_bytes / t.over_ns AS tx_bytes_per_s,  -- Sent, bytes/s.
     1e9 * t.rx_packets / t.over_ns AS rx_packets_per_s,  -- Packets received, 1/s.
     1e9 * t.tx_packets / t.over_ns AS tx_packets_per_s,  -- Packets sent, 1/s.
@@ -52,9 +58,11 @@ SELECT
     1e9 * t.tx_errors / t.over_ns AS tx_errors_per_s,  -- Packets that could not be sent, 1/s.
     1e9 * t.rx_dropped / t.over_ns AS rx_dropped_per_s,  -- Packets received and dropped, 1/s.
     1e9 * t.tx_dropped / t.over_ns AS tx_dropped_per_s,  -- Packets dropped before they were sent, 1/s.
-    1e9 * t.tx_wait / t.over_ns AS tx_wait_per_s,  -- Ticks with data that might not be sent, 1/s: compare it over time, the tick is the port's own.
+    -- Ticks with data that was not allowed to be sent, 1/s. Compare it over time only: the tick is specific to the
+    -- port.
+    1e9 * t.tx_wait / t.over_ns AS tx_wait_per_s,
     1e9 * t.cnp_sent / t.over_ns AS cnp_sent_per_s,  -- Congestion notifications sent, 1/s.
-    1e9 * t.cnp_handled / t.over_ns AS cnp_handled_per_s,  -- Congestion notifications heeded, 1/s.
+    1e9 * t.cnp_handled / t.over_ns AS cnp_handled_per_s,  -- Congestion notifications handled, 1/s.
     1e9 * t.ecn_marked / t.over_ns AS ecn_marked_per_s,  -- Packets received that were marked as congested, 1/s.
     1e9 * t.out_of_sequence / t.over_ns AS out_of_sequence_per_s  -- Packets received out of sequence, 1/s.
 FROM timed AS t

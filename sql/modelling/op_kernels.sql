@@ -1,6 +1,8 @@
 -- One row: a piece of GPU work and the operator it belongs to.
--- How: of the operators open on the launch's thread when it starts: the outermost whose model owns what is below, else the innermost with a model, else the innermost; open ones by running sums over starts and ends.
--- Ends come first at one time, then starts (longer, then earlier in the file).
+-- How: of the operators open on the launch's thread when it starts, the outermost whose model covers everything below
+-- it, else the innermost with a model, else the innermost. Open operators are found by running sums over starts and
+-- ends.
+-- At equal times, ends come first, then starts (longer, then earlier in the file).
 -- check: unique(trace_id, event_id)
 WITH launching AS (
     SELECT DISTINCT trace_id, launch_event_id FROM kernels WHERE launch_event_id IS NOT NULL
@@ -55,7 +57,8 @@ found AS (
             PARTITION BY trace_id, thread_id, n_open ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost,
         last_value(CASE WHEN modelled = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id, n_modelled ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY trace_id, thread_id,
+            n_modelled ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost_modelled,
         last_value(CASE WHEN owning = 1 AND n_owning = 1 THEN event_id END IGNORE NULLS) OVER (
             PARTITION BY trace_id, thread_id ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
@@ -78,11 +81,13 @@ SELECT
     k.trace_id,  -- The trace.
     k.event_id,  -- The GPU work's position in traceEvents.
     o.op_event_id,  -- The operator; NULL where there is none.
+    -- no_launch: the call that launched it is not in the trace; graph: a CUDA or HIP graph did, its operators ran when
+    -- it was recorded; launch_without_op; else NULL.
     CASE
         WHEN k.launch_event_id IS NULL THEN 'no_launch'
         WHEN k.graph_node IS NOT NULL OR c.is_graph THEN 'graph'
         WHEN o.op_event_id IS NULL THEN 'launch_without_op'
-    END AS not_modelled,  -- no_launch: the call that launched it is not in the trace; graph: a CUDA or HIP graph did, its operators ran when it was recorded; launch_without_op; else NULL.
+    END AS not_modelled,
     k.dur_ns  -- Its duration, ns.
 FROM kernels AS k
 LEFT JOIN calls AS c ON c.trace_id = k.trace_id AND c.event_id = k.launch_event_id

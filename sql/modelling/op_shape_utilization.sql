@@ -1,5 +1,6 @@
--- One row: the instances of an operator in a trace with equal shapes and type on a kind of device, and how much of its peaks they reached together; one row for each kind of peak.
--- How: sums over op_work and op_utilization, ratios of these sums; operators without a model are rows of their reason.
+-- One row: the instances of an operator in a trace with equal shapes and type on one kind of device, and how much of
+-- its peaks they reached together; one row per kind of peak.
+-- How: ratios of sums over op_work and op_utilization; operators without a model are grouped by the reason.
 -- check: unique(trace_id, op, dims, family, dtype, not_modelled, device_key, peak_kind)
 WITH summed AS (
     SELECT
@@ -25,24 +26,34 @@ SELECT
     family,  -- Family of its formula; NULL without a model.
     dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
     not_modelled,  -- Why there is no model; NULL where there is.
-    device_key,  -- Device it ran on; NULL where that is not recognised, or without a model.
+    device_key,  -- Device that it ran on; NULL where it is not recognised, or without a model.
     peak_kind,  -- datasheet or measured; NULL for an unknown device or without a model.
     n_ops,  -- Instances.
     n_kernels,  -- Pieces of GPU work that belong to them.
     gpu_ns,  -- Their GPU time, ns.
     flops_matrix,  -- Matrix operations; NULL without a model.
-    flops_vector,  -- Other operations; they count for no utilisation; NULL without a model.
+    flops_vector,  -- Other operations, which no utilisation includes; NULL without a model.
     bytes,  -- Least traffic, bytes; NULL without a model, or where an element's size is not known in one of them.
     ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
-    ideal_tf32_ns,  -- The same with fp32 at the TF32 peak: whether TF32 was used is not in a trace; equal for other types.
+    -- The same with fp32 at the TF32 peak, because a trace does not say whether TF32 was used; equal for other types.
+    ideal_tf32_ns,
     memory_ns,  -- Bytes at the memory's bandwidth, ns; NULL for an unknown device or without bytes.
-    roofline_ns,  -- The larger ideal time of each instance, ns: GPU time beyond it is what could be gained; NULL for an unknown device.
-    CAST(flops_matrix AS DOUBLE) / nullif(gpu_ns, 0) / 1000 AS tflops,  -- Matrix operations a second of GPU time, 10^12: a ratio of sums, not a mean of ratios, as all that follow.
-    CAST(bytes AS DOUBLE) / nullif(gpu_ns, 0) AS gbps,  -- Bytes over GPU time, decimal GB/s; above the memory's where operands lie in a cache.
-    ideal_ns / nullif(gpu_ns, 0) AS mfu,  -- Ideal over GPU time, not clipped; NULL without a peak.
+    -- The sum of each instance's larger ideal time, ns: GPU time beyond it could be saved; NULL for an unknown device.
+    roofline_ns,
+    -- Matrix operations per second of GPU time, 10^12: a ratio of sums, not a mean of ratios, like all that follow.
+    CAST(flops_matrix AS DOUBLE) / nullif(gpu_ns, 0) / 1000 AS tflops,
+    -- Bytes divided by GPU time, decimal GB/s; above the memory's bandwidth where operands are in a cache.
+    CAST(bytes AS DOUBLE) / nullif(gpu_ns, 0) AS gbps,
+    ideal_ns / nullif(gpu_ns, 0) AS mfu,  -- Ideal time divided by GPU time, not clipped; NULL without a peak.
     ideal_tf32_ns / nullif(gpu_ns, 0) AS mfu_tf32,  -- The same with fp32 at the TF32 peak: the lower bound.
-    memory_ns / nullif(gpu_ns, 0) AS bandwidth_utilization,  -- Bytes over GPU time and bandwidth; above 1 where operands lie in caches.
-    roofline_ns / nullif(gpu_ns, 0) AS roofline_utilization,  -- How near the instances came to the roof above them.
-    CASE WHEN flops_matrix = 0 OR ideal_ns < memory_ns THEN 'memory' WHEN ideal_ns >= memory_ns THEN 'compute' END AS bound_by,  -- compute or memory: the larger of the two ideal times; NULL without a peak.
-    coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect  -- mfu is above 1.05: TF32 where fp32 was assumed, or a wrong peak or shape.
+    -- Bytes divided by GPU time and bandwidth; above 1 where operands are in caches.
+    memory_ns / nullif(gpu_ns, 0) AS bandwidth_utilization,
+    roofline_ns / nullif(gpu_ns, 0) AS roofline_utilization,  -- How close the instances came to their roofline.
+    -- compute or memory: the larger of the two ideal times; NULL without a peak.
+    CASE
+        WHEN flops_matrix = 0 OR ideal_ns < memory_ns THEN 'memory'
+        WHEN ideal_ns >= memory_ns THEN 'compute'
+    END AS bound_by,
+    -- mfu is above 1.05: TF32 where fp32 was assumed, or a wrong peak or shape.
+    coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect
 FROM summed

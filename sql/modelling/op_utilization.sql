@@ -1,5 +1,6 @@
--- One row: an operator instance with a model, and how much of its device's peaks it reached; one row for each kind of peak.
--- How: matrix operations over the dense peak of their type, bytes over the memory's bandwidth (measured where it was), both against the GPU time of the instance.
+-- One row: an operator instance with a model, and how much of its device's peaks it reached; one row per kind of peak.
+-- How: matrix operations at the dense peak of their type, and bytes at the memory's bandwidth (the measured one where
+-- there is one), both against the GPU time of the instance.
 -- check: unique(trace_id, event_id, peak_kind)
 WITH placed AS (
     SELECT o.trace_id, o.op_event_id, min(k.device) AS device
@@ -16,13 +17,16 @@ modelled AS (
         w.trace_id, w.event_id, w.op, w.family, w.dtype, w.dims, w.gpu_ns, w.flops_matrix, w.flops_vector, w.bytes,
         d.device_key, n.peak_kind, coalesce(CAST(memory.gbs AS DOUBLE), v.hbm_gbs) AS hbm_gbs,
         CAST(own.tflops AS DOUBLE) AS peak_tflops,
-        CAST(CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE) AS peak_tf32_tflops
+        CAST(
+            CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE
+        ) AS peak_tf32_tflops
     FROM op_work AS w
     JOIN placed AS p ON p.trace_id = w.trace_id AND p.op_event_id = w.event_id
     LEFT JOIN _work_devices AS d ON d.trace_id = p.trace_id AND d.device = p.device
     LEFT JOIN devices AS v ON v.device_key = d.device_key
     LEFT JOIN kinds AS n ON n.device_key = d.device_key
-    LEFT JOIN device_peaks AS own ON own.device_key = d.device_key AND own.peak_kind = n.peak_kind AND own.dtype = w.dtype
+    LEFT JOIN device_peaks AS own
+        ON own.device_key = d.device_key AND own.peak_kind = n.peak_kind AND own.dtype = w.dtype
     LEFT JOIN device_peaks AS memory
         ON memory.device_key = d.device_key AND memory.peak_kind = n.peak_kind AND memory.dtype = 'memory'
     LEFT JOIN device_peaks AS other
@@ -32,8 +36,14 @@ modelled AS (
 timed AS (
     SELECT
         *,
-        CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0.0 ELSE flops_matrix / (peak_tflops * 1000) END AS ideal_ns,
-        CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0.0 ELSE flops_matrix / (peak_tf32_tflops * 1000) END AS ideal_tf32_ns,
+        CASE
+            WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0.0
+            ELSE flops_matrix / (peak_tflops * 1000)
+        END AS ideal_ns,
+        CASE
+            WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0.0
+            ELSE flops_matrix / (peak_tf32_tflops * 1000)
+        END AS ideal_tf32_ns,
         CAST(bytes AS DOUBLE) / hbm_gbs AS memory_ns,
         CAST(bytes AS DOUBLE) / nullif(gpu_ns, 0) AS gbps
     FROM modelled
@@ -45,24 +55,33 @@ SELECT
     family,  -- Family of its formula.
     dtype,  -- Type that decides the peak; NULL where it is not known.
     dims,  -- Shapes of its arguments, JSON.
-    device_key,  -- Device it ran on; NULL where that is not recognised, and with it all utilisation.
-    peak_kind,  -- datasheet or measured: what the peaks are; NULL for an unknown device.
+    device_key,  -- Device that it ran on; NULL where it is not recognised, and then all utilisations are NULL.
+    peak_kind,  -- Where the peaks come from: datasheet or measured; NULL for an unknown device.
     gpu_ns,  -- GPU time of its kernels, ns.
     flops_matrix,  -- Matrix operations.
-    flops_vector,  -- Other operations; they count for no utilisation.
+    flops_vector,  -- Other operations, which no utilisation includes.
     bytes,  -- Least traffic, bytes; NULL where an element's size is not known.
     ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
-    ideal_tf32_ns,  -- The same with fp32 at the TF32 peak: whether TF32 was used is not in a trace; equal for other types.
+    -- The same with fp32 at the TF32 peak, because a trace does not say whether TF32 was used; equal for other types.
+    ideal_tf32_ns,
     memory_ns,  -- Bytes at the memory's bandwidth, ns; NULL for an unknown device.
-    CAST(flops_matrix AS DOUBLE) / nullif(gpu_ns, 0) / 1000 AS tflops,  -- Matrix operations a second, 10^12.
-    gbps,  -- Bytes over GPU time, decimal GB/s; above the memory's where operands lie in a cache.
-    ideal_ns / nullif(gpu_ns, 0) AS mfu,  -- Matrix operations over GPU time and peak, not clipped; NULL without a peak.
+    CAST(flops_matrix AS DOUBLE) / nullif(gpu_ns, 0) / 1000 AS tflops,  -- Matrix operations per second, 10^12.
+    gbps,  -- Bytes divided by GPU time, decimal GB/s; above the memory's bandwidth where operands are in a cache.
+    -- Matrix operations divided by GPU time and peak, not clipped; NULL without a peak.
+    ideal_ns / nullif(gpu_ns, 0) AS mfu,
     ideal_tf32_ns / nullif(gpu_ns, 0) AS mfu_tf32,  -- The same with fp32 at the TF32 peak: the lower bound.
-    gbps / hbm_gbs AS bandwidth_utilization,  -- Bytes over GPU time and bandwidth, not clipped.
-    flops_matrix / nullif(CAST(bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations a byte.
-    peak_tflops * 1000 / hbm_gbs AS ridge,  -- Intensity above which operations are the limit, and below it bytes; NULL without a peak.
-    CASE WHEN flops_matrix = 0 OR ideal_ns < memory_ns THEN 'memory' WHEN ideal_ns >= memory_ns THEN 'compute' END AS bound_by,  -- compute or memory: the larger of the two ideal times; NULL without a peak.
-    greatest(ideal_ns, memory_ns) / nullif(gpu_ns, 0) AS roofline_utilization,  -- The larger ideal time over GPU time: how near the instance came to the roof above it.
-    coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect,  -- mfu is above 1.05: peak, shapes or attribution are wrong.
-    coalesce(gbps > hbm_gbs, FALSE) AS cache_resident  -- Faster than the memory: operands lay in a cache.
+    gbps / hbm_gbs AS bandwidth_utilization,  -- Bytes divided by GPU time and bandwidth, not clipped.
+    flops_matrix / nullif(CAST(bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
+    -- Intensity above which operations are the limit and below which bytes are; NULL without a peak.
+    peak_tflops * 1000 / hbm_gbs AS ridge,
+    -- compute or memory: the larger of the two ideal times; NULL without a peak.
+    CASE
+        WHEN flops_matrix = 0 OR ideal_ns < memory_ns THEN 'memory'
+        WHEN ideal_ns >= memory_ns THEN 'compute'
+    END AS bound_by,
+    -- The larger ideal time divided by GPU time: how close the instance came to its roofline.
+    greatest(ideal_ns, memory_ns) / nullif(gpu_ns, 0) AS roofline_utilization,
+    -- mfu is above 1.05: peak, shapes or attribution are wrong.
+    coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect,
+    coalesce(gbps > hbm_gbs, FALSE) AS cache_resident  -- Faster than the memory's bandwidth: operands were in a cache.
 FROM timed

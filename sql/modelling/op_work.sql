@@ -1,19 +1,28 @@
--- One row: an operator instance that GPU work belongs to, with the operations and bytes that its arguments ask for.
--- How: formulas over the distinct arguments (pipelines/modelling/formulas.py), one count an instance, however many kernels it took.
+-- One row: an operator instance that GPU work belongs to, with the operations and bytes that its arguments imply.
+-- How: formulas over the distinct arguments (pipelines/modelling/formulas.py); an instance counts once, however many
+-- kernels it took.
 -- check: unique(trace_id, event_id)
 SELECT
     c.trace_id,  -- The trace.
     c.event_id,  -- The operator's position in traceEvents.
     c.op,  -- Its name.
-    CASE WHEN NOT c.is_graph THEN f.family END AS family,  -- gemm, conv, attention, norm, embedding, softmax, elementwise, copy, fill or reduce; NULL without a model.
-    CASE WHEN NOT c.is_graph THEN f.dtype END AS dtype,  -- Type that decides the peak: fp32, bf16, fp16, fp8, …; NULL without a model, or for a type that is not known.
+    -- gemm, conv, attention, norm, embedding, softmax, elementwise, copy, fill or reduce; NULL without a model.
+    CASE WHEN NOT c.is_graph THEN f.family END AS family,
+    -- Type that decides the peak: fp32, bf16, fp16, fp8, …; NULL without a model, or for a type that is not known.
+    CASE WHEN NOT c.is_graph THEN f.dtype END AS dtype,
     c.dims,  -- Shapes of its arguments, JSON; NULL where they were not recorded.
     c.n_kernels,  -- Pieces of GPU work that belong to it.
     c.gpu_ns,  -- Their summed duration, ns.
-    CASE WHEN NOT c.is_graph THEN f.flops_matrix END AS flops_matrix,  -- Floating-point operations of matrix products, convolutions and attention (half of it under a causal mask); NULL without a model.
-    CASE WHEN NOT c.is_graph THEN f.flops_uncausal END AS flops_uncausal,  -- The same without a mask, as PyTorch's counter has it; NULL without a model.
+    -- Floating-point operations of matrix products, convolutions and attention (half of it under a causal mask); NULL
+    -- without a model.
+    CASE WHEN NOT c.is_graph THEN f.flops_matrix END AS flops_matrix,
+    -- The same without a mask, as PyTorch's counter counts; NULL without a model.
+    CASE WHEN NOT c.is_graph THEN f.flops_uncausal END AS flops_uncausal,
     CASE WHEN NOT c.is_graph THEN f.flops_vector END AS flops_vector,  -- All other operations; NULL without a model.
-    CASE WHEN NOT c.is_graph THEN f.bytes END AS bytes,  -- Least traffic, each operand once, bytes; NULL without a model, or where an element's size is not known.
-    CASE WHEN c.is_graph THEN 'graph' ELSE f.not_modelled END AS not_modelled  -- Why there is no model: op_not_modelled, no_shapes, bad_args or graph (one launch, many kernels: the operators ran when it was recorded); else NULL.
+    -- Least traffic, each operand once, bytes; NULL without a model, or where an element's size is not known.
+    CASE WHEN NOT c.is_graph THEN f.bytes END AS bytes,
+    -- Why there is no model: op_not_modelled, no_shapes, bad_args or graph (one launch, many kernels: the operators ran
+    -- when it was recorded); else NULL.
+    CASE WHEN c.is_graph THEN 'graph' ELSE f.not_modelled END AS not_modelled
 FROM _op_calls AS c
 JOIN _op_formulas AS f ON f.shape_id = c.shape_id

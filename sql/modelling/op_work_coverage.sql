@@ -1,5 +1,5 @@
 -- One row: a trace with GPU work, and how much of its GPU time the models of operators cover.
--- How: sums over op_kernels and op_work; what is not covered is told by reason.
+-- How: sums over op_kernels and op_work; what is not covered is listed by reason.
 -- check: unique(trace_id)
 WITH work AS (
     SELECT
@@ -20,21 +20,37 @@ SELECT
     coalesce(max(w.n_ops), 0) AS n_ops,  -- Operator instances that GPU work belongs to.
     coalesce(max(w.n_modelled), 0) AS n_ops_modelled,  -- Those with a model.
     TRY_CAST(sum(k.dur_ns) AS BIGINT) AS gpu_ns,  -- Summed duration of all GPU work, ns.
-    TRY_CAST(coalesce(max(w.with_op_ns), 0) AS BIGINT) AS with_op_ns,  -- Of the work that belongs to an operator, ns.
-    TRY_CAST(coalesce(max(w.modelled_ns), 0) AS BIGINT) AS modelled_ns,  -- Of the work whose operator has a model, ns.
-    TRY_CAST(coalesce(max(w.matrix_ns), 0) AS BIGINT) AS matrix_ns,  -- Of the work whose operator has matrix operations, ns.
-    TRY_CAST(coalesce(max(w.op_not_modelled_ns), 0) AS BIGINT) AS op_not_modelled_ns,  -- Of operators without a formula, ns.
-    TRY_CAST(coalesce(max(w.no_shapes_ns), 0) AS BIGINT) AS no_shapes_ns,  -- Of operators whose shapes were not recorded, ns.
-    TRY_CAST(coalesce(max(w.bad_args_ns), 0) AS BIGINT) AS bad_args_ns,  -- Of operators whose arguments are not what the formula knows, ns.
-    TRY_CAST(sum(CASE WHEN k.not_modelled = 'graph' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS graph_ns,  -- Launched as CUDA or HIP graphs, ns.
-    TRY_CAST(sum(CASE WHEN k.not_modelled = 'no_launch' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS no_launch_ns,  -- Whose launch is not in the trace, ns.
-    TRY_CAST(sum(CASE WHEN k.not_modelled = 'launch_without_op' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS launch_without_op_ns,  -- Whose launch ran outside of operators, ns.
-    TRY_CAST(max(w.flops_matrix) AS BIGINT) AS flops_matrix,  -- Summed matrix operations; NULL where no operator has a model.
-    TRY_CAST(max(w.flops_uncausal) AS BIGINT) AS flops_uncausal,  -- The same without causal masks; NULL where no operator has a model.
-    TRY_CAST(max(w.flops_vector) AS BIGINT) AS flops_vector,  -- Summed other operations; NULL where no operator has a model.
+    -- Duration of the work that belongs to an operator, ns.
+    TRY_CAST(coalesce(max(w.with_op_ns), 0) AS BIGINT) AS with_op_ns,
+    -- Duration of the work whose operator has a model, ns.
+    TRY_CAST(coalesce(max(w.modelled_ns), 0) AS BIGINT) AS modelled_ns,
+    -- Duration of the work whose operator has matrix operations, ns.
+    TRY_CAST(coalesce(max(w.matrix_ns), 0) AS BIGINT) AS matrix_ns,
+    -- Duration of work of operators without a formula, ns.
+    TRY_CAST(coalesce(max(w.op_not_modelled_ns), 0) AS BIGINT) AS op_not_modelled_ns,
+    -- Duration of work of operators whose shapes were not recorded, ns.
+    TRY_CAST(coalesce(max(w.no_shapes_ns), 0) AS BIGINT) AS no_shapes_ns,
+    -- Duration of work of operators with arguments that the formula does not understand, ns.
+    TRY_CAST(coalesce(max(w.bad_args_ns), 0) AS BIGINT) AS bad_args_ns,
+    -- Duration of work launched as CUDA or HIP graphs, ns.
+    TRY_CAST(sum(CASE WHEN k.not_modelled = 'graph' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS graph_ns,
+    -- Duration of work whose launch is not in the trace, ns.
+    TRY_CAST(sum(CASE WHEN k.not_modelled = 'no_launch' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS no_launch_ns,
+    -- Duration of work whose launch ran outside of operators, ns.
+    TRY_CAST(
+        sum(CASE WHEN k.not_modelled = 'launch_without_op' THEN k.dur_ns ELSE 0 END) AS BIGINT
+    ) AS launch_without_op_ns,
+    -- Summed matrix operations; NULL where no operator has a model.
+    TRY_CAST(max(w.flops_matrix) AS BIGINT) AS flops_matrix,
+    -- The same without causal masks; NULL where no operator has a model.
+    TRY_CAST(max(w.flops_uncausal) AS BIGINT) AS flops_uncausal,
+    -- Summed other operations; NULL where no operator has a model.
+    TRY_CAST(max(w.flops_vector) AS BIGINT) AS flops_vector,
     TRY_CAST(max(w.bytes) AS BIGINT) AS bytes,  -- Summed least traffic, bytes; NULL where no operator has a model.
-    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.modelled_ns) / max(w.with_op_ns) END AS coverage,  -- Modelled share of the GPU time with an operator; NULL where there is none.
-    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_share  -- Share with matrix operations of the same; NULL where there is none.
+    -- Modelled share of the GPU time with an operator; NULL where there is none.
+    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.modelled_ns) / max(w.with_op_ns) END AS coverage,
+    -- Share of the same with matrix operations; NULL where there is none.
+    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_share
 FROM op_kernels AS k
 LEFT JOIN work AS w ON w.trace_id = k.trace_id
 GROUP BY k.trace_id

@@ -15,7 +15,8 @@ work AS (
     SELECT
         k.trace_id, k.event_id, k.launch_event_id, k.dur_ns, c.backward_event_id, c.forward_event_id, c.how,
         c.recomputed_module IS NOT NULL AS is_recompute, o.launch_event_id IS NOT NULL AS has_span,
-        coalesce(o.in_forward_span, FALSE) AS in_forward_span, coalesce(o.in_forward_module, FALSE) AS in_forward_module,
+        coalesce(o.in_forward_span, FALSE) AS in_forward_span,
+        coalesce(o.in_forward_module, FALSE) AS in_forward_module,
         coalesce(o.in_backward_module, FALSE) AS in_backward_module
     FROM kernels AS k
     LEFT JOIN _work_contexts AS c ON c.trace_id = k.trace_id AND c.event_id = k.launch_event_id
@@ -36,7 +37,9 @@ counted AS (
         count(*) FILTER (WHERE is_recompute AND forward_event_id IS NULL) AS n_recompute_without_forward,
         count(*) FILTER (WHERE NOT is_recompute AND forward_event_id IS NOT NULL) AS n_backward_linked,
         count(*) FILTER (WHERE in_backward_module) AS n_in_backward_module,
-        count(*) FILTER (WHERE backward_event_id IS NOT NULL AND NOT is_recompute AND forward_event_id IS NULL) AS n_backward_without_forward
+        count(*) FILTER (
+            WHERE backward_event_id IS NOT NULL AND NOT is_recompute AND forward_event_id IS NULL
+        ) AS n_backward_without_forward
     FROM work
     GROUP BY trace_id
 ),
@@ -56,10 +59,12 @@ SELECT
     c.n_by_flow,  -- Of them, those whose forward operator the profiler's arrow names.
     c.n_by_sequence,  -- Of them, those whose forward operator was found by sequence number.
     c.n_recompute,  -- Of them, the forward computed again (activation checkpointing).
-    c.n_recompute_without_forward,  -- Of these, those whose outer modules are not known, because the backward operator has no forward in the trace.
+    -- Of these, those whose outer modules are not known, because the backward operator has no forward in the trace.
+    c.n_recompute_without_forward,
     c.n_backward_linked,  -- Backward proper with its forward operator in the trace.
     c.n_in_backward_module,  -- Of it, in a module.
     c.n_backward_without_forward,  -- Backward proper whose forward operator is not in the trace.
-    coalesce(x.n, 0) AS n_crossing_pairs  -- Host events that end after the event they started in; they stay its children.
+    -- Host events that end after the event they started in; they stay its children.
+    coalesce(x.n, 0) AS n_crossing_pairs
 FROM counted AS c
 LEFT JOIN crossing AS x ON x.trace_id = c.trace_id

@@ -1,11 +1,15 @@
--- One row: a span, a piece of GPU work that belongs to it, and in which phase.
--- How: through the call that launched the work. Inclusive: the work of a span belongs to the spans around it too.
+-- One row: a span, a piece of GPU work that belongs to it, and the phase.
+-- How: through the call that launched the work. Inclusive: the work of a span also belongs to the spans around it.
 -- Never add up phases: a launch in a step is in its window and, on the same thread, in its fwd.
 -- check: unique(trace_id, span_id, phase, event_id)
 SELECT
     k.trace_id,  -- The trace.
     s.span_id,  -- The span.
-    s.phase,  -- fwd: launched inside the span; bwd: launched by the backward of an operator inside the module; recompute: the module's forward computed again during backward; bwd_direct: launched by a backward operator inside the annotation, on its thread; window: launched while the step, annotation or task lasted, on any thread of the process.
+    -- fwd: launched inside the span; bwd: launched by the backward of an operator inside the module; recompute:
+    -- launched by the module's forward when it is recomputed during backward; bwd_direct: launched by a backward
+    -- operator inside the annotation, on its thread; window: launched during the step, annotation or task, on any
+    -- thread of the process.
+    s.phase,
     k.event_id,  -- The piece of GPU work in kernels.
     s.is_innermost  -- No other span inside of this one owns the work in this phase; NULL for window.
 FROM kernels AS k

@@ -1,8 +1,10 @@
--- One row: a span and the GPU work of a phase: how much, its time, and how long the GPU was busy with it.
+-- One row: a span and its GPU work in a phase: how much, its time, and how long the GPU was busy with it.
 -- How: sums over span_gpu_work; busy is the union of the intervals over all streams. A phase without work has no row.
 -- check: unique(trace_id, span_id, phase)
 WITH work AS (
-    SELECT w.trace_id, w.span_id, w.phase, w.is_innermost, k.event_id, k.ts_ns, greatest(k.end_ns, k.ts_ns) AS end_ns, k.dur_ns
+    SELECT
+        w.trace_id, w.span_id, w.phase, w.is_innermost, k.event_id, k.ts_ns, greatest(k.end_ns, k.ts_ns) AS end_ns,
+        k.dur_ns
     FROM span_gpu_work AS w
     JOIN kernels AS k ON k.trace_id = w.trace_id AND k.event_id = w.event_id
 ),
@@ -21,8 +23,10 @@ SELECT
     phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
     count(*) AS n,  -- Pieces of GPU work.
     TRY_CAST(sum(dur_ns) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
-    TRY_CAST(sum(greatest(end_ns - greatest(ts_ns, coalesce(reached_ns, ts_ns)), 0)) AS BIGINT) AS busy_ns,  -- Time in which at least one of them ran, ns.
-    CASE WHEN phase <> 'window' THEN count(*) FILTER (WHERE is_innermost) END AS self_n,  -- Pieces that no span inside of this one owns; NULL for window.
+    -- Time in which at least one of them ran, ns.
+    TRY_CAST(sum(greatest(end_ns - greatest(ts_ns, coalesce(reached_ns, ts_ns)), 0)) AS BIGINT) AS busy_ns,
+    -- Pieces that no span inside this one owns; NULL for window.
+    CASE WHEN phase <> 'window' THEN count(*) FILTER (WHERE is_innermost) END AS self_n,
     CASE
         WHEN phase <> 'window' THEN TRY_CAST(coalesce(sum(dur_ns) FILTER (WHERE is_innermost), 0) AS BIGINT)
     END AS self_ns  -- Their summed duration, ns; NULL for window.

@@ -1,5 +1,5 @@
--- One row: a name of spans and the GPU work of a phase in all of them together.
--- How: as span_kernels, over all spans of the name; work in several of them (a name inside of itself) counts once.
+-- One row: a name of spans and the GPU work in a phase of all of them together.
+-- How: like span_kernels, over all spans of the name; work in several of them (a name nested in itself) counts once.
 -- check: unique(trace_id, kind, name, phase)
 WITH numbered AS (
     SELECT

@@ -1,5 +1,7 @@
--- One row: a span of a sampled step, and how much of what the hardware could do was done in it; one row for each kind of peak.
--- How: the work of its inputs (span_sample_work) over its time and the device's peaks, as in span_utilization. Spans of a census, whose times are too long, are left out. A time that is not that of the work gives no ratios (not_measured).
+-- One row: a span of a sampled step, and how much of the hardware's peak it reached; one row per kind of peak.
+-- How: the work of its inputs (span_sample_work) divided by its time and the device's peaks, as in span_utilization.
+-- Spans of a census are left out, because their times are too long. A duration that is not that of the work gives no
+-- ratios (not_measured).
 -- scope: lake
 -- check: unique(recording_id, step, span_id, peak_kind)
 WITH fitting AS (
@@ -18,7 +20,7 @@ kinds AS (
     SELECT DISTINCT device_key, peak_kind FROM device_peaks
 ),
 placed AS (
-    -- A device that no rule knows may have measured peaks under its own name.
+    -- A device that no rule recognises may have measured peaks under its own name.
     SELECT r.recording_id, k.device_key, k.peak_kind, coalesce(CAST(m.gbs AS DOUBLE), v.hbm_gbs) AS memory_gbs
     FROM recordings AS r
     LEFT JOIN fitting AS f ON f.recording_id = r.recording_id AND f.choice = 1
@@ -30,10 +32,13 @@ rated AS (
     SELECT
         w.*, p.device_key, p.peak_kind, p.memory_gbs,
         CAST(own.tflops AS DOUBLE) AS tflops,
-        CAST(CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE) AS tf32_tflops
+        CAST(
+            CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE
+        ) AS tf32_tflops
     FROM span_sample_work AS w
     LEFT JOIN placed AS p ON p.recording_id = w.recording_id
-    LEFT JOIN device_peaks AS own ON own.device_key = p.device_key AND own.peak_kind = p.peak_kind AND own.dtype = w.dtype
+    LEFT JOIN device_peaks AS own
+        ON own.device_key = p.device_key AND own.peak_kind = p.peak_kind AND own.dtype = w.dtype
     LEFT JOIN device_peaks AS other
         ON other.device_key = p.device_key AND other.peak_kind = p.peak_kind AND other.dtype = 'tf32'
 ),
@@ -44,11 +49,23 @@ work AS (
         sum(flops_matrix) AS flops_matrix,
         sum(flops_recompute) AS flops_recompute,
         sum(bytes) AS bytes,
-        sum(CASE WHEN tflops IS NULL AND flops_matrix > 0 THEN n_ops - n_ops_not_modelled ELSE 0 END) AS n_ops_without_peak,
-        sum(CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE flops_matrix / (tflops * 1000) END) AS ideal_ns,
-        sum(CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE flops_matrix / (tf32_tflops * 1000) END) AS ideal_tf32_ns,
-        sum(CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tflops * 1000) END) AS ideal_once_ns,
-        sum(CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tf32_tflops * 1000) END) AS ideal_once_tf32_ns,
+        sum(
+            CASE WHEN tflops IS NULL AND flops_matrix > 0 THEN n_ops - n_ops_not_modelled ELSE 0 END
+        ) AS n_ops_without_peak,
+        sum(
+            CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE flops_matrix / (tflops * 1000) END
+        ) AS ideal_ns,
+        sum(
+            CASE WHEN flops_matrix = 0 AND peak_kind IS NOT NULL THEN 0 ELSE flops_matrix / (tf32_tflops * 1000) END
+        ) AS ideal_tf32_ns,
+        sum(
+            CASE WHEN flops_matrix = 0
+            AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tflops * 1000) END
+        ) AS ideal_once_ns,
+        sum(
+            CASE WHEN flops_matrix = 0
+            AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tf32_tflops * 1000) END
+        ) AS ideal_once_tf32_ns,
         sum(bytes) / memory_gbs AS memory_ns
     FROM rated
     GROUP BY recording_id, name, phase, input_shapes, input_dtypes, device_key, peak_kind, memory_gbs
@@ -74,7 +91,7 @@ spans AS (
     WHERE NOT s.is_census AND NOT s.is_failed
 ),
 timed AS (
-    -- The time that the ratios are over.
+    -- The time that the ratios refer to.
     SELECT *, CASE WHEN not_measured IS NULL THEN nullif(dur_ns, 0) END AS over_ns FROM spans
 )
 SELECT
@@ -83,33 +100,48 @@ SELECT
     t.rank,  -- Rank; NULL where nothing says so.
     t.step,  -- Number of the step in its loop.
     t.span_id,  -- The span within its step.
-    t.parent_id,  -- The span it lies in; NULL for the step.
-    t.depth,  -- How deep it lies, 0 for the step.
+    t.parent_id,  -- The span that it lies in; NULL for the step.
+    t.depth,  -- Nesting depth, 0 for the step.
     t.name,  -- Module, or step.
     t.class,  -- Its class.
-    t.phase,  -- step, forward, backward or recompute. Never add up spans that lie in each other.
-    t.dur_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span to when it left it.
-    CASE WHEN NOT t.is_counted THEN 'inputs_not_counted' END AS not_modelled,  -- inputs_not_counted: no census saw such inputs, so its work is not known; else NULL.
-    t.not_measured,  -- Why there are no ratios: host_calls: the duration is that of the host's calls, the work ran at its own time; other_device: not the device of the peaks; too_short: less than the work takes at peak, so some of it ran at another time or on another stream; else NULL.
+    t.phase,  -- step, forward, backward or recompute. Never add up nested spans.
+    t.dur_ns,  -- Duration by its clock, ns: on a GPU, from when its stream reached the span until it left it.
+    -- inputs_not_counted: no census had such inputs, so its work is not known; else NULL.
+    CASE WHEN NOT t.is_counted THEN 'inputs_not_counted' END AS not_modelled,
+    -- Why there are no ratios: host_calls: the duration is that of the host's calls, the work ran at its own time;
+    -- other_device: not the device of the peaks; too_short: less than the work takes at peak, so some of it ran at
+    -- another time or on another stream; else NULL.
+    t.not_measured,
     CAST(t.n_ops AS BIGINT) AS n_ops,  -- Operators that ran in it; NULL where its work is not known.
-    CAST(t.n_ops_not_modelled AS BIGINT) AS n_ops_not_modelled,  -- Those without a model: read every number beside it.
-    CAST(t.flops_matrix AS BIGINT) AS flops_matrix,  -- Matrix operations, those of a forward computed once more too; NULL without a model.
-    CAST(t.flops_recompute AS BIGINT) AS flops_recompute,  -- Matrix operations of a forward computed once more (activation checkpointing).
+    -- Those without a model: read every other number with this in mind.
+    CAST(t.n_ops_not_modelled AS BIGINT) AS n_ops_not_modelled,
+    -- Matrix operations, including those of a recomputed forward; NULL without a model.
+    CAST(t.flops_matrix AS BIGINT) AS flops_matrix,
+    -- Matrix operations of a recomputed forward (activation checkpointing).
+    CAST(t.flops_recompute AS BIGINT) AS flops_recompute,
     CAST(t.bytes AS BIGINT) AS bytes,  -- Least traffic, bytes; NULL without a model.
-    CAST(t.flops_matrix AS DOUBLE) / t.over_ns / 1000 AS tflops,  -- Matrix operations a second, 10^12.
-    CAST(t.bytes AS DOUBLE) / t.over_ns AS gbps,  -- Bytes a second, decimal GB/s.
-    t.device_key,  -- The device; NULL where it is not known, and with it all that follows.
-    t.peak_kind,  -- datasheet or measured: what the peaks are.
-    CAST(t.n_ops_without_peak AS BIGINT) AS n_ops_without_peak,  -- Operators with matrix operations in a type without a peak: their time is missing from ideal_ns.
+    CAST(t.flops_matrix AS DOUBLE) / t.over_ns / 1000 AS tflops,  -- Matrix operations per second, 10^12.
+    CAST(t.bytes AS DOUBLE) / t.over_ns AS gbps,  -- Bytes per second, decimal GB/s.
+    t.device_key,  -- The device; NULL where unknown, and then all that follows is NULL.
+    t.peak_kind,  -- Where the peaks come from: datasheet or measured.
+    -- Operators with matrix operations in a type without a peak: ideal_ns does not include them.
+    CAST(t.n_ops_without_peak AS BIGINT) AS n_ops_without_peak,
     t.ideal_ns,  -- Matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
     t.memory_ns,  -- Bytes at the memory's bandwidth, ns.
-    t.ideal_once_ns / t.over_ns AS mfu_wall,  -- Ideal time of what the model asks for (nothing twice) over the duration; not clipped; NULL with not_measured, as all ratios.
-    t.ideal_once_tf32_ns / t.over_ns AS mfu_wall_tf32,  -- The same with fp32 at the TF32 peak, the lower bound.
-    t.ideal_ns / t.over_ns AS hfu_wall,  -- Ideal time of all that ran, recomputation too.
+    -- Ideal time of the model's work (without recomputation) divided by the duration; not clipped; NULL where
+    -- not_measured, like all ratios.
+    t.ideal_once_ns / t.over_ns AS mfu_wall,
+    t.ideal_once_tf32_ns / t.over_ns AS mfu_wall_tf32,  -- The same with fp32 at the TF32 peak, a lower bound.
+    t.ideal_ns / t.over_ns AS hfu_wall,  -- The same for all that ran, including recomputation.
     t.ideal_tf32_ns / t.over_ns AS hfu_wall_tf32,  -- The same with fp32 at the TF32 peak.
-    t.memory_ns / t.over_ns AS bandwidth_utilization,  -- Bytes over duration and the memory's bandwidth; above 1 where operands lie in caches.
-    t.flops_matrix / nullif(CAST(t.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations a byte.
-    CASE WHEN t.ideal_ns >= t.memory_ns THEN 'compute' WHEN t.ideal_ns < t.memory_ns THEN 'memory' END AS bound_by,  -- compute or memory: the larger of the two ideal times.
-    greatest(t.ideal_ns, t.memory_ns) / t.over_ns AS roofline_utilization,  -- The larger ideal time over the duration.
-    coalesce(t.ideal_ns / nullif(t.dur_ns, 0) > 1.05, FALSE) AS suspect  -- The ideal time is above 1.05 of the duration: TF32 where fp32 was assumed, a wrong peak, or a duration that is not the work's.
+    -- Bytes divided by the duration and the memory's bandwidth; above 1 where operands are in caches.
+    t.memory_ns / t.over_ns AS bandwidth_utilization,
+    t.flops_matrix / nullif(CAST(t.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
+    -- compute or memory: the larger of the two ideal times.
+    CASE WHEN t.ideal_ns >= t.memory_ns THEN 'compute' WHEN t.ideal_ns < t.memory_ns THEN 'memory' END AS bound_by,
+    -- The larger ideal time divided by the duration.
+    greatest(t.ideal_ns, t.memory_ns) / t.over_ns AS roofline_utilization,
+    -- The ideal time is more than 1.05 times the duration: TF32 where fp32 was assumed, a wrong peak, or a duration
+    -- that is not the work's.
+    coalesce(t.ideal_ns / nullif(t.dur_ns, 0) > 1.05, FALSE) AS suspect
 FROM timed AS t

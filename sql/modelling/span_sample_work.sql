@@ -1,11 +1,15 @@
--- One row: the work of a span of sampled steps with certain inputs, in operators of one type; all that ran in it and in the spans inside.
--- How: the operators of the first census that saw these inputs. Spans of other steps with the same name, phase and inputs asked for as much.
+-- One row: the work of a span of sampled steps with certain inputs, in operators of one type, including the spans
+-- inside it.
+-- How: the operators of the first census that had these inputs. Spans of other steps with the same name, phase and
+-- inputs do the same work.
 -- scope: lake
 -- check: unique(recording_id, name, phase, input_shapes, input_dtypes, dtype)
 WITH counted AS (
     SELECT
         recording_id, step, span_id, name, phase, input_shapes, input_dtypes,
-        row_number() OVER (PARTITION BY recording_id, name, phase, input_shapes, input_dtypes ORDER BY step, span_id) AS choice
+        row_number() OVER (
+            PARTITION BY recording_id, name, phase, input_shapes, input_dtypes ORDER BY step, span_id
+        ) AS choice
     FROM span_samples
     WHERE is_census AND NOT is_failed
 )
@@ -16,10 +20,13 @@ SELECT
     c.input_shapes,  -- Shapes of its inputs, as in span_samples.
     c.input_dtypes,  -- Their types.
     o.dtype,  -- Type that decides the peak; NULL for operators without a model or without a known type.
-    CAST(coalesce(sum(o.n_calls), 0) AS BIGINT) AS n_ops,  -- Operators that ran; views are none.
-    CAST(coalesce(sum(CASE WHEN o.not_modelled IS NOT NULL THEN o.n_calls END), 0) AS BIGINT) AS n_ops_not_modelled,  -- Those without a model.
-    CAST(sum(o.n_calls * o.flops_matrix) AS BIGINT) AS flops_matrix,  -- Matrix operations, those of a forward computed once more too; NULL without a model.
-    CAST(sum(o.n_calls_recompute * o.flops_matrix) AS BIGINT) AS flops_recompute,  -- Those of a forward computed once more; NULL without a model.
+    CAST(coalesce(sum(o.n_calls), 0) AS BIGINT) AS n_ops,  -- Operators that ran, not counting views.
+    -- Those without a model.
+    CAST(coalesce(sum(CASE WHEN o.not_modelled IS NOT NULL THEN o.n_calls END), 0) AS BIGINT) AS n_ops_not_modelled,
+    -- Matrix operations, including those of a recomputed forward; NULL without a model.
+    CAST(sum(o.n_calls * o.flops_matrix) AS BIGINT) AS flops_matrix,
+    -- Those of a recomputed forward; NULL without a model.
+    CAST(sum(o.n_calls_recompute * o.flops_matrix) AS BIGINT) AS flops_recompute,
     CAST(sum(o.n_calls * o.flops_vector) AS BIGINT) AS flops_vector,  -- Other operations; NULL without a model.
     CAST(sum(o.n_calls * o.bytes) AS BIGINT) AS bytes  -- Least traffic, bytes; NULL without a model.
 FROM counted AS c

@@ -1,5 +1,8 @@
--- One row: a profiler step as a pipeline of loading, computing and saving, what dragged it, and how much of its communication was exposed.
--- How: efficiency: the longest stage over the step; exposure: what the step took over its ideal times, in units of ideal communication. Values are kept where models or peaks must be wrong. Communication is no stage: its kernels run while they wait for other ranks, and one rank cannot tell that from work (step_exposure can).
+-- One row: a profiler step as a pipeline of loading, computing and saving: what limited it, and how much of its
+-- communication was exposed.
+-- How: efficiency is the longest stage divided by the step; exposure is the time beyond the ideal, in units of ideal
+-- communication. Values are kept even where models or peaks must be wrong. Communication is not a stage: its kernels
+-- also run while they wait for other ranks, and one rank alone cannot tell that from work (step_exposure can).
 -- check: unique(trace_id, step)
 WITH staged AS (
     SELECT *, greatest(loader_ns, htod_ns) AS load_ns
@@ -14,27 +17,59 @@ SELECT
     step,  -- The profiler step.
     start_ns,  -- Start on the CPU, ns.
     actual_ns,  -- T_actual: its duration on the CPU, ns.
-    TRY_CAST(loader_ns AS BIGINT) AS loader_ns,  -- Time in the data loader, clipped to the step, ns; NULL where the trace's steps have none.
-    TRY_CAST(htod_ns AS BIGINT) AS htod_ns,  -- Time with copies to the device launched in the step, ns; NULL without GPU work.
-    TRY_CAST(load_ns AS BIGINT) AS load_ns,  -- T_load: the larger of both, ns; NULL where both are.
-    TRY_CAST(comp_ns AS BIGINT) AS comp_ns,  -- T_comp: time with computing kernels launched in the step, ns, so without communication; NULL without GPU work.
-    TRY_CAST(save_ns AS BIGINT) AS save_ns,  -- T_save: time with copies to the host launched in the step or in annotations that save, ns; NULL without GPU work.
-    CAST(longest_ns AS DOUBLE) / actual_ns AS efficiency,  -- The longest stage over T_actual; may exceed 1; NULL where all stages are or T_actual is 0.
-    CASE WHEN longest_ns = load_ns THEN 'load' WHEN longest_ns = comp_ns THEN 'comp' WHEN longest_ns = save_ns THEN 'save' END AS dragging_stage,  -- load, comp or save: the longest, the first of equal ones; NULL with efficiency.
-    CAST(loader_ns AS DOUBLE) / nullif(actual_ns, 0) AS loader_share,  -- Time in the data loader over T_actual.
-    TRY_CAST(stall_ns AS BIGINT) AS loader_stall_ns,  -- Time in the data loader while no GPU work ran, ns; NULL where the trace's steps have no loader.
-    comp_ideal_ns,  -- Ideal T_comp: matrix operations at the device's data-sheet peak, ns; NULL for an unknown device or without modelled operators.
-    comm_ideal_ns,  -- Ideal T_c2c: collectives with full links, ns; NULL where that of one is not known.
-    greatest(comp_ideal_ns, comm_ideal_ns) AS ideal_ns,  -- T_ideal: the longer of the two, as if all else overlapped, ns; NULL where both are.
+    -- Time in the data loader, clipped to the step, ns; NULL where the trace's steps have none.
+    TRY_CAST(loader_ns AS BIGINT) AS loader_ns,
+    -- Time with copies to the device launched in the step, ns; NULL without GPU work.
+    TRY_CAST(htod_ns AS BIGINT) AS htod_ns,
+    TRY_CAST(load_ns AS BIGINT) AS load_ns,  -- T_load: the larger of the two, ns; NULL where both are.
+    -- T_comp: time with computing kernels launched in the step, ns, excluding communication; NULL without GPU work.
+    TRY_CAST(comp_ns AS BIGINT) AS comp_ns,
+    -- T_save: time with copies to the host launched in the step or in annotations that save, ns; NULL without GPU work.
+    TRY_CAST(save_ns AS BIGINT) AS save_ns,
+    -- The longest stage divided by T_actual; may exceed 1; NULL where all stages are NULL or T_actual is 0.
+    CAST(longest_ns AS DOUBLE) / actual_ns AS efficiency,
+    -- load, comp or save: the longest, the first of equal ones; NULL with efficiency.
+    CASE
+        WHEN longest_ns = load_ns THEN 'load'
+        WHEN longest_ns = comp_ns THEN 'comp'
+        WHEN longest_ns = save_ns THEN 'save'
+    END AS dragging_stage,
+    CAST(loader_ns AS DOUBLE) / nullif(actual_ns, 0) AS loader_share,  -- Time in the data loader divided by T_actual.
+    -- Time in the data loader while no GPU work ran, ns; NULL where the trace's steps have no loader.
+    TRY_CAST(stall_ns AS BIGINT) AS loader_stall_ns,
+    -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
+    -- modelled operators.
+    comp_ideal_ns,
+    comm_ideal_ns,  -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is not known.
+    -- T_ideal: the longer of the two, as if everything else overlapped, ns; NULL where both are.
+    greatest(comp_ideal_ns, comm_ideal_ns) AS ideal_ns,
     n_comm,  -- Communication kernels of the step.
     n_comm_known,  -- Those with an ideal time.
-    CASE WHEN comm_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL THEN (actual_ns - greatest(comp_ideal_ns, comm_ideal_ns)) / comm_ideal_ns END AS exposure_ratio,  -- (T_actual - T_ideal) / T_c2c; above 1 where other things than communication cost time; negative where a model or peak is wrong; NULL without ideal times.
-    TRY_CAST(comm_ns AS BIGINT) AS comm_ns,  -- Time with communication kernels launched in the step, waiting for other ranks included, ns; NULL without GPU work in the step.
-    TRY_CAST(overlapped_ns AS BIGINT) AS comm_overlapped_ns,  -- Time of these with computation at the same time, ns; NULL without GPU work in the step.
-    CASE WHEN comm_ns > 0 THEN CAST(comm_ns - overlapped_ns AS DOUBLE) / comm_ns END AS exposed_comm_share,  -- Measured share of that time without computation at the same time, waiting included; NULL without communication.
-    CASE WHEN n_transfers > 0 THEN 1 - CAST(stage_busy_ns AS DOUBLE) / nullif(last_ns - first_ns, 0) END AS bubble_upper,  -- Share of the time from first to last computation without kernels but transfers: a pipeline's bubble at most, for other stalls count too; NULL without transfers between ranks.
-    CASE WHEN n_transfers > 0 THEN first_ns - start_ns END AS warm_up_ns,  -- From the step's start to the first computation, ns; NULL without transfers between ranks.
-    CASE WHEN n_transfers > 0 THEN end_ns - last_ns END AS cool_down_ns,  -- From the last computation to the step's end on the CPU, ns; negative where the GPU runs on; NULL without transfers.
+    -- (T_actual - T_ideal) / T_c2c; above 1 where more than communication costs time; negative where a model or peak is
+    -- wrong; NULL without ideal times.
+    CASE
+        WHEN comm_ideal_ns > 0 AND comp_ideal_ns IS NOT NULL
+            THEN (actual_ns - greatest(comp_ideal_ns, comm_ideal_ns)) / comm_ideal_ns
+    END AS exposure_ratio,
+    -- Time with communication kernels launched in the step, waiting for other ranks included, ns; NULL without GPU work
+    -- in the step.
+    TRY_CAST(comm_ns AS BIGINT) AS comm_ns,
+    -- Time of these with computation at the same time, ns; NULL without GPU work in the step.
+    TRY_CAST(overlapped_ns AS BIGINT) AS comm_overlapped_ns,
+    -- Measured share of that time without computation at the same time, waiting included; NULL without communication.
+    CASE WHEN comm_ns > 0 THEN CAST(comm_ns - overlapped_ns AS DOUBLE) / comm_ns END AS exposed_comm_share,
+    -- Share of the time from first to last computation in which nothing but transfers ran: an upper bound of the
+    -- pipeline bubble, because other stalls count too; NULL without transfers between ranks.
+    CASE
+        WHEN n_transfers > 0 THEN 1 - CAST(stage_busy_ns AS DOUBLE) / nullif(last_ns - first_ns, 0)
+    END AS bubble_upper,
+    -- From the step's start to the first computation, ns; NULL without transfers between ranks.
+    CASE WHEN n_transfers > 0 THEN first_ns - start_ns END AS warm_up_ns,
+    -- From the last computation to the step's end on the CPU, ns; negative where the GPU runs beyond it; NULL without
+    -- transfers.
+    CASE WHEN n_transfers > 0 THEN end_ns - last_ns END AS cool_down_ns,
+    -- The efficiency is above 1 or the exposure is negative: GPU work runs into other steps, or a model or peak is
+    -- wrong.
     coalesce(longest_ns > actual_ns, FALSE)
-    OR coalesce(comm_ideal_ns > 0 AND actual_ns < greatest(comp_ideal_ns, comm_ideal_ns), FALSE) AS suspect  -- The efficiency is above 1 or the exposure negative: GPU work runs into other steps, or a model or peak is wrong.
+    OR coalesce(comm_ideal_ns > 0 AND actual_ns < greatest(comp_ideal_ns, comm_ideal_ns), FALSE) AS suspect
 FROM longest

@@ -1,5 +1,6 @@
--- One row: a device that a trace lists in its metadata, and what it was recognised as.
--- How: the first rule of device_rules that fits name, memory and multiprocessors; a device that no rule knows stays NULL, and with it every utilisation.
+-- One row: a device that a trace lists in its metadata, and which device it was recognised as.
+-- How: the first rule of device_rules that matches name, memory and multiprocessors; a device that no rule recognises
+-- stays NULL, and so does every utilisation.
 -- check: unique(trace_id, device)
 WITH ordinals AS (
     SELECT v.ordinal
@@ -37,7 +38,7 @@ SELECT
     l.name,  -- Name that the runtime gave it.
     l.memory_bytes,  -- Its memory, bytes.
     l.sms,  -- Streaming multiprocessors, or compute units.
-    f.device_key  -- The device in devices and device_peaks; NULL where no rule knows it.
+    f.device_key  -- The device in devices and device_peaks; NULL where no rule recognises it.
 FROM listed AS l
 LEFT JOIN fitting AS f ON f.trace_id = l.trace_id AND f.device = l.device AND f.choice = 1
 WHERE l.choice = 1

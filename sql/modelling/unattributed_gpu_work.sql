@@ -1,4 +1,5 @@
--- One row: a reason why GPU work could not be attributed to spans, and how much it is. Nothing of it is spread over spans.
+-- One row: a reason why GPU work could not be attributed to spans, and how much work that is. None of it is spread over
+-- spans.
 -- How: the first reason that holds for each piece of GPU work; work that is fully attributed has none.
 -- check: unique(trace_id, reason)
 WITH has_span AS (
@@ -19,7 +20,10 @@ reasons AS (
 )
 SELECT
     trace_id,  -- The trace.
-    reason,  -- no_launch: the call that launched it is not in the trace, so it is in no span; outside_spans: launched outside of all spans; backward_without_forward, recompute_without_forward: launched by a backward operator whose forward is not in the trace, so it is in no module of that forward, though in its step's window.
+    -- no_launch: the call that launched it is not in the trace, so it is in no span; outside_spans: launched outside of
+    -- all spans; backward_without_forward, recompute_without_forward: launched by a backward operator whose forward is
+    -- not in the trace, so it is in no module of that forward, though in its step's window.
+    reason,
     count(*) AS n,  -- Pieces of GPU work.
     TRY_CAST(sum(dur_ns) AS BIGINT) AS sum_ns  -- Their summed duration, ns.
 FROM reasons

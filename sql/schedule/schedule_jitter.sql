@@ -3,7 +3,8 @@
 WITH timed AS (
     SELECT
         run_id, task, iteration,
-        coalesce(device_end_ns, end_ns) - coalesce(device_start_ns, start_ns) AS task_ns, coalesce(device_end_ns, end_ns) AS finish_ns
+        coalesce(device_end_ns, end_ns) - coalesce(device_start_ns, start_ns) AS task_ns,
+        coalesce(device_end_ns, end_ns) AS finish_ns
     FROM schedule_task_timings
 ),
 ranked AS (
@@ -56,6 +57,8 @@ SELECT
     t.p99_ns,  -- 99th percentile, ns.
     i.p50_ns AS iteration_p50_ns,  -- Median distance between the ends of iterations, ns.
     i.p90_ns AS iteration_p90_ns,  -- Its 90th percentile, ns.
-    1.0 * (i.p90_ns - i.p50_ns) / nullif(t.p90_ns - t.p50_ns, 0) AS reaches_iteration  -- Spread of the iterations through spread of the task; above 1 theirs comes from elsewhere; NULL for a task without spread.
+    -- Spread of the iterations divided by spread of the task; above 1, the jitter comes from elsewhere; NULL for a task
+    -- without spread.
+    1.0 * (i.p90_ns - i.p50_ns) / nullif(t.p90_ns - t.p50_ns, 0) AS reaches_iteration
 FROM tasks AS t
 LEFT JOIN iterations AS i ON i.run_id = t.run_id

@@ -1,5 +1,7 @@
 -- One row: a run with its measured period, the work of its busiest stream, and what a simulation predicts.
--- How: the period is the mean distance between the ends of iterations in the middle half of the run; the ideal is the longest sum of median task times on one stream (PRB-20, PRB-21). Of a globally ordered task, a collective, the shortest time counts: what it takes longer, it waits for other ranks.
+-- How: the period is the mean distance between the ends of iterations in the middle half of the run; the ideal is the
+-- largest sum of median task times on one stream (PRB-20, PRB-21). For a globally ordered task (a collective) the
+-- shortest time counts: the rest is waiting for other ranks.
 WITH timed AS (
     -- By the device where it has events of its own, else by the host.
     SELECT
@@ -38,7 +40,8 @@ streams AS (
     FROM schedule_runs AS r
     JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash
     JOIN ranked AS m
-        ON m.run_id = r.run_id AND m.task = p.task AND m.ordinal = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END
+        ON m.run_id = r.run_id AND m.task = p.task
+            AND m.ordinal = CASE WHEN p.globally_ordered THEN 1 ELSE (m.n + 1) // 2 END
     GROUP BY r.run_id, p.stream
 ),
 ideal AS (
@@ -58,10 +61,12 @@ SELECT
     r.device_name,  -- Name of that device.
     r.size,  -- Size of the workload.
     r.jitter_us,  -- Mean of the delay added to one task, us.
-    CAST(round(1.0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,  -- Measured period, ns; NULL for runs of fewer than 3 iterations.
-    CAST(i.ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns an iteration.
-    CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns an iteration.
-    i.ideal_ns / nullif(1.0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,  -- Ideal through measured period.
+    -- Measured period, ns; NULL for runs of fewer than 3 iterations.
+    CAST(round(1.0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
+    CAST(i.ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns per iteration.
+    CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration.
+    -- Ideal period divided by measured period.
+    i.ideal_ns / nullif(1.0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,
     w.period_ns AS predicted_period_ns  -- Period that the simulation predicts, ns; NULL where none was made.
 FROM schedule_runs AS r
 LEFT JOIN named AS n ON n.plan_hash = r.plan_hash

@@ -8,9 +8,10 @@ SELECT
     p.run_id,  -- The run.
     p.task,  -- The task.
     p.duration_ns,  -- Duration that the simulation was given, ns.
-    p.stall_ns AS predicted_stall_ns,  -- Predicted time that its stream stands still before it, ns an iteration.
-    CASE WHEN m.n > 0 THEN m.stall_ns END AS measured_stall_ns,  -- Measured, ns an iteration; NULL where not measured.
-    m.stall_ns - p.stall_ns AS difference_ns,  -- Measured less predicted, ns.
+    p.stall_ns AS predicted_stall_ns,  -- Predicted time that its stream stalls before it, ns per iteration.
+    -- The same as measured, ns per iteration; NULL where not measured.
+    CASE WHEN m.n > 0 THEN m.stall_ns END AS measured_stall_ns,
+    m.stall_ns - p.stall_ns AS difference_ns,  -- Measured minus predicted, ns.
     x.exposed_ns  -- What an iteration saves without the task, ns; NULL where not measured.
 FROM schedule_predictions AS p
 LEFT JOIN measured AS m ON m.run_id = p.run_id AND m.task = p.task

@@ -1,5 +1,7 @@
--- One row: a run held against its plan and against the run before it of the same plan, engine, size and jitter on the same device.
--- How: noise is the distance from the median to the 90th percentile of the iterations, through the median, of the noisier of the two runs.
+-- One row: a run checked against its plan, and against the previous run of the same plan, engine, size and jitter on
+-- the same device.
+-- How: noise is the distance from the median to the 90th percentile of the iterations, divided by the median, for the
+-- noisier of the two runs.
 WITH counted AS (
     SELECT run_id, count(*) AS n_timings
     FROM schedule_task_timings
@@ -37,11 +39,14 @@ SELECT
     plan,  -- Its plan.
     engine,  -- serial, sw or dataflow.
     device_name,  -- Device it ran on.
-    iterations * n_tasks - n_timings AS n_lost,  -- Task iterations without a timing; NULL where the plan is unknown.
-    efficiency,  -- Ideal through measured period.
-    noise,  -- Spread of its iterations through their median.
+    iterations * n_tasks - n_timings AS n_lost,  -- Task iterations without timings; NULL where the plan is unknown.
+    efficiency,  -- Ideal period divided by measured period.
+    noise,  -- Spread of its iterations divided by their median.
     last_run_id,  -- The run before it; NULL for the first.
     last_efficiency,  -- Efficiency of that run.
     last_noise,  -- Noise of that run.
-    coalesce(efficiency < last_efficiency * (1 - greatest(coalesce(noise, 0), coalesce(last_noise, 0))), FALSE) AS is_worse  -- Less efficient than the run before it by more than the noise.
+    -- Less efficient than the run before it, by more than the noise.
+    coalesce(
+        efficiency < last_efficiency * (1 - greatest(coalesce(noise, 0), coalesce(last_noise, 0))), FALSE
+    ) AS is_worse
 FROM measured

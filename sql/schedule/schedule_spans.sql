@@ -1,4 +1,4 @@
--- One row: a task of an iteration as the trace of its run shows it.
+-- One row: a task of an iteration, as the trace of its run shows it.
 -- How: the annotations SWP/{task}/iter{N} of a trace whose metadata names the run.
 WITH ran AS (
     SELECT trace_id, metadata ->> '$.schedule_run_id' AS run_id

@@ -20,8 +20,8 @@ SELECT
     p.period_ns,  -- Its period, ns.
     s.run_id AS serial_run_id,  -- The serial run.
     s.period_ns AS serial_period_ns,  -- Period of the serial run, ns.
-    1.0 * s.period_ns / nullif(p.period_ns, 0) AS speedup,  -- How many times faster than serial.
-    p.efficiency  -- Ideal through measured period.
+    1.0 * s.period_ns / nullif(p.period_ns, 0) AS speedup,  -- How many times faster than the serial run.
+    p.efficiency  -- Ideal period divided by measured period.
 FROM schedule_periods AS p
 JOIN serial AS s
     ON s.plan_hash = p.plan_hash AND s.device = p.device AND s.choice = 1

@@ -1,5 +1,7 @@
--- One row: a task of a run as the trace of the run shows it, beside what leaving it out saves and what the simulation predicts.
--- How: an event belongs to the span in which it, or the call that launched it, began on its thread; the path is that of the whole trace.
+-- One row: a task of a run as the trace of the run shows it, beside what leaving it out saves and what the simulation
+-- predicts.
+-- How: an event belongs to the span in which it, or the call that launched it, began on its thread; the critical path
+-- is that of the whole trace.
 WITH callers AS (
     -- The CPU event whose place on a thread says which task it is: the launch of GPU work, else the event itself.
     SELECT
@@ -76,13 +78,15 @@ SELECT
     CAST(kernel_ns AS BIGINT) AS kernel_ns,  -- Their time, ns.
     CAST(path_ns AS BIGINT) AS path_ns,  -- Its time on the critical path of the trace, ns.
     CAST(kernel_path_ns AS BIGINT) AS kernel_path_ns,  -- Of that, GPU work.
-    path_share,  -- Its time on the path through the path's length.
-    slack_ns,  -- How much longer the most urgent of its events may get before the path does, ns; NULL where none has a slack.
+    path_share,  -- Its time on the path divided by the path's length.
+    -- Smallest slack of its events, ns: how much longer one may get before the path gets longer; NULL where none has a
+    -- slack.
+    slack_ns,
     exposed_ns,  -- What a serial iteration saves without it, ns; NULL where not measured.
-    exposed_share,  -- That through the serial iteration; NULL where not measured.
-    predicted_stall_ns,  -- Predicted time that its stream stands still before it, ns an iteration.
+    exposed_share,  -- That divided by the serial iteration; NULL where not measured.
+    predicted_stall_ns,  -- Predicted time that its stream stalls before it, ns per iteration.
     CASE
         WHEN exposed_share >= 0.1 AND path_share < 0.01 THEN 'exposed, but not on the path'
         WHEN exposed_share < 0.01 AND path_share >= 0.1 THEN 'on the path, but not exposed'
-    END AS disagreement  -- Where the two do not agree: one share at least 10 %, the other below 1 %; else NULL.
+    END AS disagreement  -- How the two shares disagree, where one is at least 10 % and the other below 1 %; else NULL.
 FROM joined

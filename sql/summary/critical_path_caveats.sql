@@ -1,5 +1,7 @@
--- One row: something to know before reading the critical path of a window: what was inferred, what it leaves out, what the trace lacks.
--- How: counts over the window's graph and path; the time in which only collectives, or nothing, ran beside the path is a sweep over starts and ends.
+-- One row: something to know before reading the critical path of a window: what was inferred, what it leaves out, what
+-- the trace lacks.
+-- How: counts over the window's graph and path; a sweep over starts and ends finds the time in which only collectives,
+-- or nothing at all, ran beside the path.
 -- check: unique(trace_id, window_id, caveat, detail)
 WITH windows AS (
     SELECT w.window_no, w.trace_id, w.window_id, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.infer_waits
@@ -21,9 +23,11 @@ paths AS (
     FROM on_path
     GROUP BY window_no
 ),
--- Time of the path in which no GPU work of its own ran.
+-- Time of the path in which none of its GPU work ran.
 beside AS (
-    SELECT window_no, at_ns - path_weight_ns AS start_ns, at_ns AS end_ns, edge_code IN (3, 4) AND path_weight_ns > 1000000 AS is_gap
+    SELECT
+        window_no, at_ns - path_weight_ns AS start_ns, at_ns AS end_ns,
+        edge_code IN (3, 4) AND path_weight_ns > 1000000 AS is_gap
     FROM on_path
     WHERE path_weight_ns > 0 AND bound_by IN ('cpu_bound', 'gpu_kernel_kernel_overhead', 'gpu_kernel_launch_overhead')
 ),
@@ -40,7 +44,10 @@ busy AS (
     WHERE o.n_communication + o.n_compute + o.n_memory > 0
 ),
 marks AS (
-    SELECT window_no, start_ns AS at_ns, 1 AS beside, CASE WHEN is_gap THEN 1 ELSE 0 END AS gaps, 0 AS busy, 0 AS communicating FROM beside
+    SELECT
+        window_no, start_ns AS at_ns, 1 AS beside, CASE WHEN is_gap THEN 1 ELSE 0 END AS gaps, 0 AS busy,
+        0 AS communicating
+    FROM beside
     UNION ALL
     SELECT window_no, end_ns, -1, CASE WHEN is_gap THEN -1 ELSE 0 END, 0, 0 FROM beside
     UNION ALL
@@ -83,7 +90,10 @@ synced AS (
     SELECT DISTINCT trace_profile_id FROM _loaded_events WHERE sync_kind IS NOT NULL
 ),
 first_steps AS (
-    SELECT trace_id, min(step) AS step, min(start_ns) AS start_ns, count(*) AS n_steps FROM profiler_steps GROUP BY trace_id
+    SELECT
+        trace_id, min(step) AS step, min(start_ns) AS start_ns, count(*) AS n_steps
+    FROM profiler_steps
+    GROUP BY trace_id
 ),
 pathless AS (
     SELECT w.window_no, count(e.edge_id) AS n_edges, max(r.reason) AS refused_reason
@@ -96,7 +106,8 @@ pathless AS (
 ),
 found AS (
     SELECT
-        window_no, 'no_critical_path' AS caveat, CASE WHEN n_edges > 0 THEN 'error' ELSE 'warning' END AS severity, n_edges AS n, CAST(NULL AS BIGINT) AS time_ns,
+        window_no, 'no_critical_path' AS caveat, CASE WHEN n_edges > 0 THEN 'error' ELSE 'warning' END AS severity,
+        n_edges AS n, CAST(NULL AS BIGINT) AS time_ns,
         CASE
             WHEN refused_reason IS NOT NULL THEN 'the profile refuses the window: ' || refused_reason
             WHEN n_edges > 0 THEN 'the graph of the window has a cycle'
@@ -107,9 +118,15 @@ found AS (
     SELECT
         w.window_no, 'no_sync_events', 'warning', coalesce(i.n, 0), NULL,
         CASE
-            WHEN NOT w.infer_waits THEN 'the trace has no cuda_sync events (PyTorch PR 105187): what streams and blocking calls waited for is unknown'
-            WHEN i.n IS NULL THEN 'the trace has no cuda_sync events (PyTorch PR 105187), and nothing tells of a wait for GPU work'
-            ELSE 'the trace has no cuda_sync events (PyTorch PR 105187): ' || CAST(i.n AS VARCHAR) || ' waits for GPU work are inferred from calls and times'
+            WHEN NOT w.infer_waits
+                THEN
+                    'the trace has no cuda_sync events (PyTorch PR 105187): what streams and blocking calls '
+                    || 'waited for is unknown'
+            WHEN i.n IS NULL
+                THEN 'the trace has no cuda_sync events (PyTorch PR 105187), and nothing tells of a wait for GPU work'
+            ELSE
+                'the trace has no cuda_sync events (PyTorch PR 105187): ' || CAST(i.n AS VARCHAR)
+                || ' waits for GPU work are inferred from calls and times'
         END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
@@ -117,12 +134,15 @@ found AS (
     LEFT JOIN inferred AS i ON i.window_no = w.window_no
     WHERE s.trace_profile_id IS NULL
     UNION ALL
-    SELECT window_no, 'inferred_waits', 'info', n_inferred, NULL, CAST(n_inferred AS VARCHAR) || ' of these waits are on the path'
+    SELECT
+        window_no, 'inferred_waits', 'info', n_inferred, NULL,
+        CAST(n_inferred AS VARCHAR) || ' of these waits are on the path'
     FROM paths
     WHERE n_inferred > 0
     UNION ALL
     SELECT
-        w.window_no, 'coverage', CASE WHEN 2 * p.length_ns < w.end_ns - w.start_ns THEN 'warning' ELSE 'info' END, 1, w.end_ns - w.start_ns - p.length_ns,
+        w.window_no, 'coverage', CASE WHEN 2 * p.length_ns < w.end_ns - w.start_ns THEN 'warning' ELSE 'info' END, 1,
+        w.end_ns - w.start_ns - p.length_ns,
         'the path covers ' || CAST(round(100.0 * p.length_ns / (w.end_ns - w.start_ns), 1) AS VARCHAR)
         || ' % of the window: the rest is the host outside of operators, or threads that nothing connects'
     FROM windows AS w
@@ -131,44 +151,55 @@ found AS (
     UNION ALL
     SELECT
         p.window_no, 'earlier_work', 'info', p.n_earlier, p.earlier_ns,
-        CAST(round(p.earlier_ns / 1000000.0, 2) AS VARCHAR) || ' ms of the path wait for GPU work that was launched before the window'
+        CAST(round(p.earlier_ns / 1000000.0, 2) AS VARCHAR)
+        || ' ms of the path wait for GPU work that was launched before the window'
     FROM paths AS p
     WHERE p.earlier_ns > 0
     UNION ALL
     SELECT
         w.window_no, 'runs_past_window', 'info', 1, k.end_ns - w.end_ns,
-        'GPU work that was launched in the window ends ' || CAST(round((k.end_ns - w.end_ns) / 1000000.0, 2) AS VARCHAR) || ' ms after it: the path may be longer than the window'
+        'GPU work that was launched in the window ends ' || CAST(round((k.end_ns - w.end_ns) / 1000000.0, 2) AS VARCHAR)
+        || ' ms after it: the path may be longer than the window'
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
     WHERE 100 * (k.end_ns - w.end_ns) > w.end_ns - w.start_ns
     UNION ALL
     SELECT
         w.window_no, 'first_step', CASE WHEN w.annotation <> '' THEN 'warning' ELSE 'info' END, 1, NULL,
-        'ProfilerStep#' || CAST(f.step AS VARCHAR) || ' is the first that was profiled: its launches may begin before the trace, and it often allocates memory'
+        'ProfilerStep#' || CAST(f.step AS VARCHAR)
+        || ' is the first that was profiled: its launches may begin before the trace, and it often allocates memory'
     FROM windows AS w
     JOIN first_steps AS f ON f.trace_id = w.trace_id AND f.start_ns BETWEEN w.start_ns AND w.end_ns
     UNION ALL
     SELECT
-        s.window_no, 'only_communication', CASE WHEN 10 * s.communicating_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.communicating_ns,
-        'during ' || CAST(round(s.communicating_ns / 1000000.0, 2) AS VARCHAR) || ' ms that the path counts as host time or overhead, the GPU did nothing but communicate'
+        s.window_no, 'only_communication',
+        CASE WHEN 10 * s.communicating_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.communicating_ns,
+        'during ' || CAST(round(s.communicating_ns / 1000000.0, 2) AS VARCHAR)
+        || ' ms that the path counts as host time or overhead, the GPU did nothing but communicate'
     FROM shared AS s
     JOIN paths AS p ON p.window_no = s.window_no
     WHERE 100 * s.communicating_ns > p.length_ns
     UNION ALL
     SELECT
         s.window_no, 'idle_gaps', CASE WHEN 10 * s.idle_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.idle_ns,
-        CAST(round(s.idle_ns / 1000000.0, 2) AS VARCHAR) || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU although work was queued: the trace lacks events, or something outside of it had the GPU'
+        CAST(round(s.idle_ns / 1000000.0, 2) AS VARCHAR)
+        || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU although work was queued: the trace '
+        || 'lacks events, or something outside of it had the GPU'
     FROM shared AS s
     JOIN paths AS p ON p.window_no = s.window_no
     WHERE 100 * s.idle_ns > p.length_ns
     UNION ALL
-    SELECT window_no, 'unlaunched_work', 'warning', n_unlaunched, NULL, CAST(n_unlaunched AS VARCHAR) || ' pieces of GPU work in the window have no launch in the trace: they follow their stream alone'
+    SELECT
+        window_no, 'unlaunched_work', 'warning', n_unlaunched, NULL,
+        CAST(n_unlaunched AS VARCHAR)
+        || ' pieces of GPU work in the window have no launch in the trace: they follow their stream alone'
     FROM work
     WHERE n_unlaunched > 0
     UNION ALL
     SELECT
         window_no, 'work_before_launch', 'warning', n_before_launch, before_launch_ns,
-        CAST(n_before_launch AS VARCHAR) || ' pieces of GPU work start before the call that launched them, at worst by ' || CAST(before_launch_ns AS VARCHAR) || ' ns: the clocks of CPU and GPU disagree'
+        CAST(n_before_launch AS VARCHAR) || ' pieces of GPU work start before the call that launched them, at worst by '
+        || CAST(before_launch_ns AS VARCHAR) || ' ns: the clocks of CPU and GPU disagree'
     FROM work
     WHERE n_before_launch > 0
     UNION ALL
@@ -182,7 +213,7 @@ SELECT
     f.caveat,  -- Name of the caveat.
     f.severity,  -- info, warning or error.
     CAST(f.n AS BIGINT) AS n,  -- How many times it was found.
-    TRY_CAST(f.time_ns AS BIGINT) AS time_ns,  -- Time that it is about, ns; NULL where it is about none.
+    TRY_CAST(f.time_ns AS BIGINT) AS time_ns,  -- Time that the caveat is about, ns; NULL where it is not about time.
     f.detail  -- What it means, as a sentence.
 FROM found AS f
 JOIN windows AS w ON w.window_no = f.window_no

@@ -1,4 +1,4 @@
--- One row: a share of the critical path of a window by what it is bound by.
+-- One row: the share of a window's critical path that is bound by one resource.
 -- How: sum of the path's times by bound_by, in percent of their sum and of the window.
 -- check: unique(trace_id, window_id, bound_by)
 WITH summed AS (
@@ -13,7 +13,9 @@ SELECT
     w.profile,  -- hta or default.
     CAST(s.n_edges AS BIGINT) AS n_edges,  -- Edges on the path.
     TRY_CAST(s.duration_ns AS BIGINT) AS duration_ns,  -- Their time, ns.
-    100.0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.window_no), 0) AS percent,  -- Their time in percent of the path's length; NULL for a path of length 0.
-    100.0 * s.duration_ns / nullif(w.end_ns - w.start_ns, 0) AS percent_of_window  -- Their time in percent of the window: what the path covers of the wall clock.
+    -- Their time in percent of the path's length; NULL for a path of length 0.
+    100.0 * s.duration_ns / nullif(sum(s.duration_ns) OVER (PARTITION BY s.window_no), 0) AS percent,
+    -- Their time in percent of the window: what the path covers of the wall clock.
+    100.0 * s.duration_ns / nullif(w.end_ns - w.start_ns, 0) AS percent_of_window
 FROM summed AS s
 JOIN critical_path_windows AS w ON w.window_no = s.window_no

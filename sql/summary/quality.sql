@@ -1,8 +1,11 @@
 -- One row: a finding about a trace: what was repaired, dropped, unmatched, negative or missing.
--- How: the findings of ingestion and one counted check after another over the models; a check that finds nothing has no row.
+-- How: the findings of ingestion, and counted checks over the models; a check that finds nothing has no row.
 -- check: unique(trace_id, check, detail)
 WITH work AS (
-    SELECT trace_id, count(*) AS n, count(*) FILTER (WHERE launch_event_id IS NULL) AS n_unlaunched FROM kernels GROUP BY trace_id
+    SELECT
+        trace_id, count(*) AS n, count(*) FILTER (WHERE launch_event_id IS NULL) AS n_unlaunched
+    FROM kernels
+    GROUP BY trace_id
 ),
 per_trace AS (
     SELECT
@@ -23,7 +26,12 @@ kernel_gaps AS (
         min(k.ts_ns - k.last_end_ns) AS worst_gap_ns,
         count(*) FILTER (WHERE k.launch_ts_ns > k.ts_ns) AS n_before_launch,
         min(k.ts_ns - k.launch_ts_ns) AS worst_launch_ns,
-        count(*) FILTER (WHERE NOT k.waited_for_launch AND NOT k.may_wait_for_last AND NOT k.waits_on_other_stream AND k.launch_event_id IS NULL) AS n_orphans
+        count(*) FILTER (
+            WHERE NOT k.waited_for_launch
+            AND NOT k.may_wait_for_last
+            AND NOT k.waits_on_other_stream
+            AND k.launch_event_id IS NULL
+        ) AS n_orphans
     FROM _kernel_nodes AS k
     JOIN critical_path_windows AS w ON w.window_no = k.window_no
     WHERE w.window_id = 'full'
@@ -63,41 +71,112 @@ inferred AS (
 all_checks AS (
     SELECT trace_id, "check", severity, n, detail FROM findings
     UNION ALL
-    SELECT trace_id, 'no_gpu_work', 'info', 1, 'the trace has no GPU work; breakdown is zero and the critical path runs on the CPU' FROM per_trace WHERE n_work = 0
+    SELECT
+        trace_id, 'no_gpu_work', 'info', 1,
+        'the trace has no GPU work; breakdown is zero and the critical path runs on the CPU'
+    FROM per_trace
+    WHERE n_work = 0
     UNION ALL
-    SELECT trace_id, 'no_rank', 'info', 1, 'neither distributedInfo nor the file name says which rank this is' FROM per_trace WHERE rank IS NULL
+    SELECT
+        trace_id, 'no_rank', 'info', 1, 'neither distributedInfo nor the file name says which rank this is'
+    FROM per_trace
+    WHERE rank IS NULL
     UNION ALL
-    SELECT trace_id, 'no_sync_events', 'warning', n_work, 'GPU work but no cuda_sync events (PyTorch PR 105187): waits between streams and for the GPU are inferred where calls and times tell of them, and unknown else' FROM per_trace WHERE n_work > 0 AND n_syncs = 0
+    SELECT
+        trace_id, 'no_sync_events', 'warning', n_work,
+        'GPU work but no cuda_sync events (PyTorch PR 105187): waits between streams and for the GPU are '
+        || 'inferred where calls and times tell of them, and unknown else'
+    FROM per_trace
+    WHERE n_work > 0 AND n_syncs = 0
     UNION ALL
-    SELECT trace_id, 'unlaunched_work', 'warning', n_unlaunched, 'GPU work whose launch call is not in the trace' FROM per_trace WHERE n_unlaunched > 0
+    SELECT
+        trace_id, 'unlaunched_work', 'warning', n_unlaunched, 'GPU work whose launch call is not in the trace'
+    FROM per_trace
+    WHERE n_unlaunched > 0
     UNION ALL
-    SELECT trace_id, 'zero_duration', 'info', n_zero, 'events of duration 0: the trace counts whole microseconds or the events are instants' FROM per_trace WHERE n_zero > 0
+    SELECT
+        trace_id, 'zero_duration', 'info', n_zero,
+        'events of duration 0: the trace counts whole microseconds or the events are instants'
+    FROM per_trace
+    WHERE n_zero > 0
     UNION ALL
-    SELECT trace_id, 'negative_duration_kept', 'warning', n_negative, 'events of negative duration; the critical path leaves them out' FROM per_trace WHERE n_negative > 0
+    SELECT
+        trace_id, 'negative_duration_kept', 'warning', n_negative,
+        'events of negative duration; the critical path leaves them out'
+    FROM per_trace
+    WHERE n_negative > 0
     UNION ALL
-    SELECT trace_id, 'no_category', 'info', n_without_category, 'events with a duration but no category: kept in events, in no model' FROM per_trace WHERE n_without_category > 0
+    SELECT
+        trace_id, 'no_category', 'info', n_without_category,
+        'events with a duration but no category: kept in events, in no model'
+    FROM per_trace
+    WHERE n_without_category > 0
     UNION ALL
-    SELECT trace_id, 'overlap_on_stream', 'warning', n_overlapping, 'GPU work starts before the work before it on its stream ended (programmatic dependent launch, or clocks), at worst by ' || CAST(-worst_gap_ns AS VARCHAR) || ' ns; on the path the time counts once' FROM kernel_gaps WHERE n_overlapping > 0
+    SELECT
+        trace_id, 'overlap_on_stream', 'warning', n_overlapping,
+        'GPU work starts before the work before it on its stream ended (programmatic dependent launch, or '
+        || 'clocks), at worst by ' || CAST(-worst_gap_ns AS VARCHAR) || ' ns; on the path the time counts once'
+    FROM kernel_gaps
+    WHERE n_overlapping > 0
     UNION ALL
-    SELECT trace_id, 'work_before_launch', 'warning', n_before_launch, 'GPU work starts before the call that launched it, at worst by ' || CAST(-worst_launch_ns AS VARCHAR) || ' ns: the clocks of CPU and GPU disagree' FROM kernel_gaps WHERE n_before_launch > 0
+    SELECT
+        trace_id, 'work_before_launch', 'warning', n_before_launch,
+        'GPU work starts before the call that launched it, at worst by ' || CAST(-worst_launch_ns AS VARCHAR)
+        || ' ns: the clocks of CPU and GPU disagree'
+    FROM kernel_gaps
+    WHERE n_before_launch > 0
     UNION ALL
-    SELECT trace_id, 'orphan_work', 'info', n_orphans, 'GPU work without anything before it on the path: no launch in the trace and first on its stream' FROM kernel_gaps WHERE n_orphans > 0
+    SELECT
+        trace_id, 'orphan_work', 'info', n_orphans,
+        'GPU work without anything before it on the path: no launch in the trace and first on its stream'
+    FROM kernel_gaps
+    WHERE n_orphans > 0
     UNION ALL
-    SELECT trace_id, 'sync_against_time', 'warning', n, 'a wait ends before the work it waited for, at worst by ' || CAST(worst_ns AS VARCHAR) || ' ns' FROM syncs
+    SELECT
+        trace_id, 'sync_against_time', 'warning', n,
+        'a wait ends before the work it waited for, at worst by ' || CAST(worst_ns AS VARCHAR) || ' ns'
+    FROM syncs
     UNION ALL
-    SELECT trace_id, 'crossing_operators', 'warning', n, 'CPU events end after the event around them: they cross instead of nest' FROM crossing
+    SELECT
+        trace_id, 'crossing_operators', 'warning', n,
+        'CPU events end after the event around them: they cross instead of nest'
+    FROM crossing
     UNION ALL
-    SELECT trace_id, 'wait_without_record', 'warning', n_without_record, 'event waits whose record call is not in the trace' FROM waits WHERE n_without_record > 0
+    SELECT
+        trace_id, 'wait_without_record', 'warning', n_without_record,
+        'event waits whose record call is not in the trace'
+    FROM waits
+    WHERE n_without_record > 0
     UNION ALL
-    SELECT trace_id, 'wait_without_source', 'info', n_without_source, 'event waits whose record had no GPU work before it' FROM waits WHERE n_without_source > 0
+    SELECT
+        trace_id, 'wait_without_source', 'info', n_without_source, 'event waits whose record had no GPU work before it'
+    FROM waits
+    WHERE n_without_source > 0
     UNION ALL
-    SELECT trace_id, 'wait_without_work', 'info', n_without_work, 'stream waits with no GPU work after them on their stream' FROM waits WHERE n_without_work > 0
+    SELECT
+        trace_id, 'wait_without_work', 'info', n_without_work,
+        'stream waits with no GPU work after them on their stream'
+    FROM waits
+    WHERE n_without_work > 0
     UNION ALL
-    SELECT trace_id, 'memory_delta', 'warning', count(*), 'allocations and releases whose bytes are not the step between the allocator''s totals: events are missing or out of order' FROM _memory_events WHERE NOT delta_ok GROUP BY trace_id
+    SELECT
+        trace_id, 'memory_delta', 'warning', count(*),
+        'allocations and releases whose bytes are not the step between the allocator''s totals: events are '
+        || 'missing or out of order'
+    FROM _memory_events
+    WHERE NOT delta_ok
+    GROUP BY trace_id
     UNION ALL
-    SELECT trace_id, 'inferred_waits', 'info', n, 'waits for GPU work that no cuda_sync row tells, inferred from calls and times; the critical path uses them (is_inferred)' FROM inferred
+    SELECT
+        trace_id, 'inferred_waits', 'info', n,
+        'waits for GPU work that no cuda_sync row tells, inferred from calls and times; the critical path uses '
+        || 'them (is_inferred)'
+    FROM inferred
     UNION ALL
-    SELECT trace_id, 'no_critical_path', severity, n, window_id || ': ' || detail FROM critical_path_caveats WHERE caveat = 'no_critical_path'
+    SELECT
+        trace_id, 'no_critical_path', severity, n, window_id || ': ' || detail
+    FROM critical_path_caveats
+    WHERE caveat = 'no_critical_path'
 )
 SELECT
     trace_id,  -- The trace.

@@ -1,5 +1,7 @@
--- One row: a device of a trace: how its time divides into computing, other work and nothing. A trace without GPU work has one row of zeros and no device (TB-7).
--- How: span from the first start to the last end of the merged intervals; idle is the span without them; compute is the merged COMPUTATION (TB-2 to TB-6).
+-- One row: a device of a trace: how its time divides into computing, other work and idling. A trace without GPU work
+-- has one row of zeros and no device (TB-7).
+-- How: the span is from the first start to the last end of the merged intervals; idle is the span without them; compute
+-- is the merged COMPUTATION (TB-2 to TB-6).
 -- check: unique(trace_id, device)
 WITH per_device AS (
     SELECT
@@ -16,8 +18,12 @@ WITH per_device AS (
 exposed AS (
     SELECT
         trace_id, device,
-        coalesce(sum(end_ns - start_ns) FILTER (WHERE n_communication > 0 AND n_compute = 0), 0) AS exposed_communication_ns,
-        coalesce(sum(end_ns - start_ns) FILTER (WHERE n_memory > 0 AND n_compute = 0 AND n_communication = 0), 0) AS exposed_memory_ns
+        coalesce(
+            sum(end_ns - start_ns) FILTER (WHERE n_communication > 0 AND n_compute = 0), 0
+        ) AS exposed_communication_ns,
+        coalesce(
+            sum(end_ns - start_ns) FILTER (WHERE n_memory > 0 AND n_compute = 0 AND n_communication = 0), 0
+        ) AS exposed_memory_ns
     FROM _class_overlap
     GROUP BY trace_id, device
 ),
@@ -46,12 +52,15 @@ SELECT
     TRY_CAST(idle_ns AS BIGINT) AS idle_ns,  -- Time without GPU work, ns.
     TRY_CAST(compute_ns AS BIGINT) AS compute_ns,  -- Time with a COMPUTATION kernel, ns.
     TRY_CAST(non_compute_ns AS BIGINT) AS non_compute_ns,  -- Busy time without a COMPUTATION kernel, ns.
-    CASE WHEN span_ns > 0 THEN 100.0 * compute_ns / span_ns ELSE 0 END AS compute_percent,  -- compute_ns in percent of the span.
-    CASE WHEN span_ns > 0 THEN 100.0 * non_compute_ns / span_ns ELSE 0 END AS non_compute_percent,  -- non_compute_ns in percent of the span.
+    -- compute_ns in percent of the span.
+    CASE WHEN span_ns > 0 THEN 100.0 * compute_ns / span_ns ELSE 0 END AS compute_percent,
+    -- non_compute_ns in percent of the span.
+    CASE WHEN span_ns > 0 THEN 100.0 * non_compute_ns / span_ns ELSE 0 END AS non_compute_percent,
     CASE WHEN span_ns > 0 THEN 100.0 * idle_ns / span_ns ELSE 0 END AS idle_percent,  -- idle_ns in percent of the span.
     TRY_CAST(communication_ns AS BIGINT) AS communication_ns,  -- Time with a COMMUNICATION kernel, ns.
     TRY_CAST(memory_ns AS BIGINT) AS memory_ns,  -- Time with a copy or memset, ns.
-    TRY_CAST(exposed_communication_ns AS BIGINT) AS exposed_communication_ns,  -- Communication time without computation, ns.
+    -- Communication time without computation, ns.
+    TRY_CAST(exposed_communication_ns AS BIGINT) AS exposed_communication_ns,
     TRY_CAST(exposed_memory_ns AS BIGINT) AS exposed_memory_ns,  -- Copy time without computation or communication, ns.
     CAST(n_kernels AS BIGINT) AS n_kernels  -- Pieces of GPU work.
 FROM parts

@@ -1,9 +1,11 @@
--- One row: a GPU-side wait for an event, joined to the record it waits for, in a profile.
--- How: record to the last launch on its stream at or before it; stream wait to the next launch of its thread on its stream after it (HTA 2.8.8).
--- Both lookups are windows over launches and records (or waits) in time order, so no row is walked.
+-- One row: a GPU-side wait for an event, joined to the event record that it waits for, in a profile.
+-- How: a record is joined to the last launch on its stream at or before it; a stream wait, to the next launch of its
+-- thread on its stream after it (HTA 2.8.8).
+-- Both lookups are window functions over launches and records (or waits) in time order.
 WITH waits AS (
     SELECT
-        e.trace_profile_id, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key, e.ts_ns + e.dur_ns AS end_ns,
+        e.trace_profile_id, e.event_id AS wait_event_id, e.sync_kind, e.device, e.stream_key,
+        e.ts_ns + e.dur_ns AS end_ns,
         e.wait_on_stream, e.wait_on_cuda_event_record_corr_id AS record_correlation,
         c.event_id AS wait_call_event_id, c.thread_id, c.ts_ns AS call_ts_ns, c.is_wait,
         p.stream_by_device
@@ -19,7 +21,8 @@ records AS (
     WHERE is_record AND correlation IS NOT NULL
     GROUP BY trace_profile_id, correlation
 ),
--- An event may be waited for from another device than it was recorded on: every device with that stream is a candidate.
+-- An event may be waited for on a device other than the one it was recorded on: every device with that stream is a
+-- candidate.
 recorded_on AS (
     SELECT DISTINCT
         r.trace_profile_id, r.record_event_id, r.ts_ns, l.device, l.stream_key, w.wait_event_id,
@@ -52,16 +55,27 @@ before_record AS (
                 ORDER BY ts_ns, CASE WHEN record_event_id IS NULL THEN 0 ELSE 1 END, order_id
             ) AS ordinal
         FROM (
-            SELECT trace_profile_id, device, stream_key, ts_ns, launch_event_id AS order_id, last_gpu_event_id, CAST(NULL AS BIGINT) AS record_event_id
+            SELECT
+                trace_profile_id, device, stream_key, ts_ns, launch_event_id AS order_id, last_gpu_event_id,
+                CAST(NULL AS BIGINT) AS record_event_id
             FROM _launches AS l
-            WHERE EXISTS (SELECT 1 FROM record_places AS r WHERE r.trace_profile_id = l.trace_profile_id AND r.device = l.device AND r.stream_key = l.stream_key)
+            WHERE
+                EXISTS (
+                    SELECT 1 FROM record_places AS r WHERE r.trace_profile_id = l.trace_profile_id
+                    AND r.device = l.device
+                    AND r.stream_key = l.stream_key
+                )
             UNION ALL
-            SELECT trace_profile_id, device, stream_key, ts_ns, record_event_id, NULL, record_event_id FROM record_places
+            SELECT
+                trace_profile_id, device, stream_key, ts_ns, record_event_id, NULL, record_event_id
+            FROM record_places
         ) AS both_kinds
     ) AS placed
 ),
 sources AS (
-    SELECT r.trace_profile_id, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id, l.ts_ns AS launched_ns
+    SELECT
+        r.trace_profile_id, r.record_event_id, r.device, r.stream_key, l.last_gpu_event_id AS source_kernel_id,
+        l.ts_ns AS launched_ns
     FROM before_record AS r
     JOIN before_record AS l
         ON l.trace_profile_id = r.trace_profile_id AND l.device = r.device
@@ -95,9 +109,16 @@ after_wait AS (
                 ORDER BY ts_ns, CASE WHEN wait_event_id IS NULL THEN 0 ELSE 1 END, order_id
             ) AS ordinal
         FROM (
-            SELECT trace_profile_id, thread_id, stream_key, ts_ns, launch_event_id AS order_id, first_gpu_event_id, CAST(NULL AS BIGINT) AS wait_event_id
+            SELECT
+                trace_profile_id, thread_id, stream_key, ts_ns, launch_event_id AS order_id, first_gpu_event_id,
+                CAST(NULL AS BIGINT) AS wait_event_id
             FROM _launches AS l
-            WHERE EXISTS (SELECT 1 FROM waits AS w WHERE w.trace_profile_id = l.trace_profile_id AND w.thread_id = l.thread_id AND w.stream_key = l.stream_key)
+            WHERE
+                EXISTS (
+                    SELECT 1 FROM waits AS w WHERE w.trace_profile_id = l.trace_profile_id
+                    AND w.thread_id = l.thread_id
+                    AND w.stream_key = l.stream_key
+                )
             UNION ALL
             SELECT trace_profile_id, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
             FROM waits
@@ -125,5 +146,6 @@ SELECT
     t.waiting_kernel_id  -- GPU work that waits; NULL for Event Sync (the CPU call waits) and when nothing followed.
 FROM waits AS w
 LEFT JOIN records AS r ON r.trace_profile_id = w.trace_profile_id AND r.correlation = w.record_correlation
-LEFT JOIN wait_sources AS s ON s.trace_profile_id = w.trace_profile_id AND s.wait_event_id = w.wait_event_id AND s.choice = 1
+LEFT JOIN wait_sources AS s
+    ON s.trace_profile_id = w.trace_profile_id AND s.wait_event_id = w.wait_event_id AND s.choice = 1
 LEFT JOIN targets AS t ON t.trace_profile_id = w.trace_profile_id AND t.wait_event_id = w.wait_event_id

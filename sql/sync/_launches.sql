@@ -1,5 +1,5 @@
 -- One row: a call that started GPU work on a stream, in a profile, with its first and last piece of work there.
--- How: links grouped by call and stream; HTA knows launches by name and one kernel for each (2.7, 2.8.8).
+-- How: links grouped by call and stream; HTA recognises launches by name, with one kernel each (2.7, 2.8.8).
 WITH any_call AS (
     SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r
@@ -21,8 +21,12 @@ work AS (
 placed AS (
     SELECT
         *,
-        row_number() OVER (PARTITION BY trace_profile_id, launch_event_id, stream_key ORDER BY gpu_ts_ns, gpu_event_id) AS nth,
-        row_number() OVER (PARTITION BY trace_profile_id, launch_event_id, stream_key ORDER BY gpu_end_ns DESC, gpu_event_id DESC) AS nth_from_last
+        row_number() OVER (
+            PARTITION BY trace_profile_id, launch_event_id, stream_key ORDER BY gpu_ts_ns, gpu_event_id
+        ) AS nth,
+        row_number() OVER (
+            PARTITION BY trace_profile_id, launch_event_id, stream_key ORDER BY gpu_end_ns DESC, gpu_event_id DESC
+        ) AS nth_from_last
     FROM work
 )
 SELECT

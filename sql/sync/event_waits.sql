@@ -1,5 +1,5 @@
--- One row: a GPU-side wait for an event, matched to its record.
--- How: the join of _event_waits in the default profile.
+-- One row: a GPU-side wait for an event, matched to the event record.
+-- How: the rows of _event_waits in the default profile.
 -- check: unique(trace_id, wait_event_id)
 SELECT
     p.trace_id,  -- The trace.
