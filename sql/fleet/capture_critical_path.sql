@@ -1,5 +1,6 @@
 -- One row: a segment of the critical path through the ranks of a capture, in order; for each target the segments tile the time from the first event to it.
 -- How: the ranks' graphs joined by their collectives, walked backward along what bound; at the end of a collective to the last rank that arrived (pipelines/fleet/path).
+-- scope: capture
 -- check: unique(capture_id, target, seq)
 SELECT
     w.capture_id,  -- The capture.

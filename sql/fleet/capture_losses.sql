@@ -1,5 +1,6 @@
 -- One row: a cause that took a rank's GPU time, in order of precedence, with the whole of the rank's share of the capture's span divided among all causes.
 -- How: a sweep over the rank's changes; of causes that hold at once the first takes the stretch: waiting for a straggler, exposed communication, launch overhead, idle host, recomputation (nothing but what activation checkpointing computes again runs). The span of a capture is its longest rank's, on its own clock; of each device of a rank.
+-- scope: capture
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
     SELECT r.capture_id, r.rank, r.trace_id, t.first_ts_ns, t.last_ts_ns

@@ -1,5 +1,6 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
 -- How: summaries of the ranks side by side, long. Of a capture, times are a mean over its ranks and their steps, so captures of other lengths compare; the step is the median of the steps' slowest ranks.
+-- scope: capture
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out IS NULL

@@ -1,4 +1,5 @@
 -- One row: a capture and what its critical path ends with: how long the path is, how much of it is known, or why there is none.
+-- scope: capture
 -- check: unique(capture_id, target)
 SELECT
     capture_id,  -- The capture.

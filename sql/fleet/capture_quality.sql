@@ -1,5 +1,6 @@
 -- One row: something about a capture that limits what can be said about it.
 -- How: findings about its files, lanes that were refused, clocks that were refused, kernels without a partner.
+-- scope: capture
 WITH refused_lanes AS (
     SELECT capture_id, lane, refused, count(*) AS n FROM _fitted_lanes WHERE refused IS NOT NULL GROUP BY capture_id, lane, refused
 ),

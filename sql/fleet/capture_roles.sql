@@ -1,5 +1,6 @@
 -- One row: a rank of a capture in a group of a role of parallelism.
 -- How: the user's table (roles.csv in the lake's folder) for the roles that it names, else the process groups whose description tells a role (rules/group_roles.csv).
+-- scope: capture
 -- check: unique(capture_id, role, group_name, rank)
 WITH told_roles AS (
     SELECT DISTINCT capture_id, role FROM _staged_capture_roles

@@ -1,5 +1,7 @@
 -- One row: a capture: the ranks of one job that were profiled together. This table is the commit mark of captures: of the other tables of captures the rows of a capture's newest batch count.
 -- How: traces of one job in one folder; where a rank comes again, by start (pipelines/fleet/captures.py).
+-- scope: capture
+-- key: capture_id
 -- check: unique(capture_id)
 SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture: traces.capture_id of its traces.

@@ -1,5 +1,6 @@
 -- One row: a rank of a capture: how its GPU's clock stands to that of the lowest rank. To compare times of ranks, take offset_ns from them, and keep error_ns beside the result.
 -- How: median polish of the ends of matched collectives, put into the hard bounds of arrival before leaving (pipelines/fleet/clocks.py). Beside it, for ranks of one host, the difference of the shortest launch delays.
+-- scope: capture
 -- check: unique(capture_id, rank)
 WITH devices AS (
     SELECT trace_id, count(*) AS n_devices FROM launch_floors GROUP BY trace_id

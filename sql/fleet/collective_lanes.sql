@@ -1,5 +1,6 @@
 -- One row: a rank in a lane: a process group, or a stream where the trace names none, whose kernels are matched on their own.
 -- How: by sequence number, else by order with a search for the shift (pipelines/fleet/matching.py).
+-- scope: capture
 -- check: unique(capture_id, lane, rank)
 SELECT
     capture_id,  -- The capture.

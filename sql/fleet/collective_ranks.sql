@@ -1,5 +1,6 @@
 -- One row: a rank in a matched collective.
 -- How: transfer is the shortest duration of all ranks; what a rank takes longer, it waits (needs no clock). By the clock: it waits from its start to the last rank's.
+-- scope: capture
 -- check: unique(capture_id, collective_id, rank)
 WITH matched AS (
     SELECT

@@ -1,5 +1,6 @@
 -- One row: a collective that all ranks of its lane have in the capture.
 -- How: culprit: the rank whose kernel was shortest, for all others waited for it; by the clock: the rank that started last. Bandwidths as nccl-tests has them, in decimal GB/s.
+-- scope: capture
 -- check: unique(capture_id, collective_id)
 WITH ranked AS (
     SELECT

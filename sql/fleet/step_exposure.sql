@@ -1,5 +1,6 @@
 -- One row: a rank in a profiler step of a capture: its communication without the waiting for other ranks, and what of it nothing hid.
 -- How: a sweep over the communication launched in the step on each device. A matched collective would take the shortest duration of all ranks from its start on; what it takes beyond that is waiting, which is neither work nor communication.
+-- scope: capture
 -- check: unique(capture_id, step, rank)
 WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out IS NULL

@@ -1,5 +1,6 @@
 -- One row: a group of ranks of a role of parallelism (dp, tp, pp): what its ranks waited and what they caused.
 -- How: sums of straggler_ranks over the group's ranks; a rank is in one group of each role.
+-- scope: capture
 -- check: unique(capture_id, role, group_name)
 SELECT
     g.capture_id,  -- The capture.

@@ -1,5 +1,6 @@
 -- One row: a rank of a capture: how long it waited, and how long others waited for it.
 -- How: sums over the collectives of lanes that are used. Straggler: caused more than max(2 / ranks, 25 %) of all waiting (of two ranks 75 %), alone holds up over 1 % of the span, is waited for in at least 25 % of its collectives, and clocks agree on the culprits. The longest collective marks the victim, not the culprit.
+-- scope: capture
 -- check: unique(capture_id, rank)
 WITH used AS (
     SELECT * FROM collectives WHERE refused IS NULL

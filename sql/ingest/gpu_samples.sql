@@ -1,4 +1,5 @@
 -- One row: a sample of what NVML counts of a GPU; where there is no NVML, a row of NULLs a sample, and recordings.source says why.
+-- scope: recording
 -- check: unique(recording_id, t_unix_ns, gpu_index)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.

@@ -1,4 +1,5 @@
 -- One row: a sample of what the system counts of a process. Counters count since the process began; host_rates has their rates.
+-- scope: recording
 -- check: unique(recording_id, t_mono_ns)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.

@@ -1,4 +1,5 @@
 -- One row: a sample of what a network device counts: an RDMA port (/sys/class/infiniband) or a network interface (/sys/class/net). Counters count since the device was set up or reset, for all processes of the host; net_rates has their rates.
+-- scope: recording
 -- check: unique(recording_id, t_mono_ns, kind, device, port)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.

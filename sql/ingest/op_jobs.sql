@@ -1,5 +1,7 @@
 -- One row: an op-level trace of a pipeline-parallel job, with its slowdown by the what-if model. This table is the commit mark of such jobs: rows of the straggler tables count only where their job is here.
 -- How: a step is replayed with what each op takes by itself, and with what the ops of its type take on average over all ranks and steps.
+-- scope: job
+-- key: job_id
 -- check: unique(job_id)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace: hash over the content of its two files.

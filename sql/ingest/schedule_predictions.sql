@@ -1,4 +1,5 @@
 -- One row: a task of a run (or the whole, task NULL) with what a simulation fed with the run's own durations predicts.
+-- scope: run
 -- check: unique(run_id, task)
 SELECT
     CAST(run_id AS VARCHAR) AS run_id,  -- The run.

@@ -1,5 +1,6 @@
 -- One row: an operator with its arguments, in a span (or in those inside of it) of a sampled step whose operators were counted, a census; with the work that one call asks for.
 -- How: the formulas of op_work, on arguments that the recorder wrote as Kineto does; views and what else moves no data are not counted.
+-- scope: recording
 SELECT
     CAST(s.recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
     CAST(s.batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.

@@ -1,8 +1,9 @@
 -- One row: a Python stack that a thread of a recorded process was seen in, and how often.
+-- scope: recording
 -- check: unique(recording_id, tid, thread, frames)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
-    CAST(any_value(batch_id) AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    any_value(CAST(batch_id AS VARCHAR)) AS batch_id,  -- Ingest run that wrote it.
     CAST(tid AS BIGINT) AS tid,  -- The thread, as the system and profiler traces number it; NULL for one that C code made.
     CAST(thread AS VARCHAR) AS thread,  -- Its name; NULL for one that C code made.
     CAST(frames AS VARCHAR) AS frames,  -- Its frames, outermost first: a JSON list of "function (file:line)".

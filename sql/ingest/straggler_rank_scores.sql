@@ -1,4 +1,5 @@
 -- One row: a stage and dp rank of an op-level job, with the lesser of the two's slowdowns: a cell of the heat map. A job that loses less than 3 % has none.
+-- scope: job
 -- check: unique(job_id, stage, dp_rank)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace, in op_jobs.

@@ -1,5 +1,6 @@
 -- One row: a part of an op-level job, with the slowdown it brings about by itself. Slowdowns of parts are not additive and no shares of a whole: that of a stage may exceed the job's.
 -- How: every op ideal but those of the part, over every op ideal. A job that loses less than 3 % has only its own row.
+-- scope: job
 -- check: unique(job_id, scope, key)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace, in op_jobs.

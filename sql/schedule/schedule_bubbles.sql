@@ -1,5 +1,6 @@
 -- One row: how long a stream of a run stood still for one cause.
 -- How: the stalls before its tasks, added; the cause is the kind of wait without the iteration it names.
+-- scope: lake
 SELECT
     t.run_id,  -- The run.
     p.stream,  -- The stream.

@@ -1,5 +1,6 @@
 -- One row: a run with its measured period, the work of its busiest stream, and what a simulation predicts.
 -- How: the period is the mean distance between the ends of iterations in the middle half of the run; the ideal is the longest sum of median task times on one stream (PRB-20, PRB-21). Of a globally ordered task, a collective, the shortest time counts: what it takes longer, it waits for other ranks.
+-- scope: lake
 WITH timed AS (
     -- By the device where it has events of its own, else by the host.
     SELECT

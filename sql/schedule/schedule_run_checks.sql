@@ -1,5 +1,6 @@
 -- One row: a run held against its plan and against the run before it of the same plan, engine, size and jitter on the same device.
 -- How: noise is the distance from the median to the 90th percentile of the iterations, through the median, of the noisier of the two runs.
+-- scope: lake
 WITH counted AS (
     SELECT run_id, count(*) AS n_timings
     FROM schedule_task_timings

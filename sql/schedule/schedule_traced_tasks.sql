@@ -1,5 +1,6 @@
 -- One row: a task of a run as the trace of the run shows it, beside what leaving it out saves and what the simulation predicts.
 -- How: an event belongs to the span in which it, or the call that launched it, began on its thread; the path is that of the whole trace.
+-- scope: lake
 WITH callers AS (
     -- The CPU event whose place on a thread says which task it is: the launch of GPU work, else the event itself.
     SELECT
