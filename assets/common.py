@@ -13,7 +13,7 @@ from pipelines import database
 from pipelines.foreign_text import in_markdown
 from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import RUN_MARK, batch_of, mark_of, table_files
-from pipelines.models.catalog import GIVEN, GIVEN_FROM, Catalog, Model, load_catalog
+from pipelines.models.catalog import Catalog, Model, load_catalog
 
 # Code references, observable sources and backfill policies are beta in the Dagster that pyproject.toml pins to.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
@@ -75,9 +75,9 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
                 todo += model.dependencies
             else:
                 found[source] = None
-        elif source in GIVEN_FROM:
-            todo += GIVEN_FROM[source][0]
-        elif GIVEN.get(source) == "ingest" and mark_of(name) != RUN_MARK:
+        elif reads := catalog.given[source].reads:
+            todo += reads
+        elif catalog.given[source].layer == "ingest" and mark_of(name) != RUN_MARK:
             found["trace_files"] = None
     return list(found)
 

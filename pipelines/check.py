@@ -10,7 +10,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,10 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.publish import publish, published_whole
 from pipelines.lake.retention import notices, write_again
+from pipelines.lake.rows import create_staged, insert_reject
 from pipelines.models.catalog import load_catalog
 from pipelines.models.materialize import materialize
-from pipelines.sqltext import quoted, row
+from pipelines.sqltext import quoted
 
 _STRAY, _LOG, _ANALYST, _NOTICE = "stray", "log", "analyst", "retired"
 
@@ -228,15 +228,12 @@ def _reject(lake: Lake, rows: Iterable[tuple[str, str]]) -> None:
     """Add rows to `rejects`, in a batch of their own."""
     batch = lake.new_batch()
     target = lake.staging(batch) / "rejects.parquet"
-    columns = "path VARCHAR, byte_offset BIGINT, reason VARCHAR, seen_at TIMESTAMP, batch_id VARCHAR"
     with database.connect() as con:
-        con.execute(f"CREATE TABLE _rejected_files ({columns})")
+        catalog = load_catalog()
+        create_staged(con, catalog, REJECTS)
         for path, reason in rows:
-            values = [path, None, reason, datetime.now(UTC), batch.batch_id]
-            con.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
-        con.execute(
-            f"COPY ({load_catalog().models[REJECTS].sql}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)"
-        )
+            insert_reject(con, path, reason, batch)
+        con.execute(f"COPY ({catalog.models[REJECTS].sql}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)")
     lake.put(REJECTS, batch, target)
     target.parent.rmdir()
 

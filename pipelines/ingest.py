@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,20 +24,26 @@ import duckdb
 from pipelines import database
 from pipelines.fleet.straggler.lake import ingest_jobs, job_files
 from pipelines.flight_recorder.lake import dump_files, ingest_dumps
-from pipelines.lake.layout import DUMP_TABLES, JOB_TABLES, MARK, RECORDING_TABLES, REJECTS, table_files
+from pipelines.lake.layout import MARK, REJECTS, table_files
 from pipelines.lake.parquet import join_files
 from pipelines.lake.retention import retired_traces
-from pipelines.lake.rows import all_or_nothing, create_empty, unforeseen
+from pipelines.lake.rows import (
+    all_or_nothing,
+    create_staged,
+    insert_reject,
+    insert_values,
+    unforeseen,
+)
 from pipelines.lake.settled import Outcome, settle, states_of
 from pipelines.lake.store import Lake, Staged
 from pipelines.lake.views import SUPERSEDED, superseded
 from pipelines.load import load_events
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.origin import WrongRankPattern, describe_origin
 from pipelines.paths import files_under, is_folder, path_text, text_path
-from pipelines.recordings import create_recording_table, ingest_recordings, is_recording_part, recording_folders
-from pipelines.runs import RUN_TABLES, create_run_table, ingest_runs, is_run_table, run_folders
+from pipelines.recordings import ingest_recordings, is_recording_part, recording_folders
+from pipelines.runs import ingest_runs, is_run_table, run_folders
 from pipelines.sqltext import as_text, file_list, first_line, quoted, row
 from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
 from pipelines.traces.limits import Limits
@@ -48,15 +54,7 @@ LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # What no file can be blamed for: the lake's disk, the environment, the rules that come with tracelake.
 _NO_FAULT_OF_A_FILE = (duckdb.IOException, WrongRankPattern, CatalogError)
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
-
-_STAGED = {
-    "_staged_traces": "trace_id VARCHAR, batch_id VARCHAR, path VARCHAR, capture_id VARCHAR, group_id VARCHAR, "
-    "job VARCHAR, rank BIGINT, world_size BIGINT, host VARCHAR, device_name VARCHAR, device_count BIGINT, n_events BIGINT, first_ts_ns BIGINT, "
-    "last_ts_ns BIGINT, format VARCHAR, unpacked_bytes BIGINT, status VARCHAR, ingested_at TIMESTAMP, metadata VARCHAR",
-    "_staged_findings": 'trace_id VARCHAR, batch_id VARCHAR, "check" VARCHAR, severity VARCHAR, n BIGINT, '
-    "detail VARCHAR",
-    "_rejected_files": "path VARCHAR, byte_offset BIGINT, reason VARCHAR, seen_at TIMESTAMP, batch_id VARCHAR",
-}
+_TABLES = (MARK, "findings", REJECTS)  # whose rows are made here; events are a file of their own
 
 
 @dataclass(frozen=True)
@@ -235,8 +233,8 @@ class _OpenBatch:
         self.parts: list[Path] = []
         self.bytes = 0
         self.rows = database.connect()
-        for name, columns in _STAGED.items():
-            self.rows.execute(f"CREATE TABLE {name} ({columns})")
+        for table in _TABLES:
+            create_staged(self.rows, self.catalog, table)
 
     def __enter__(self) -> _OpenBatch:
         return self
@@ -285,8 +283,7 @@ class _OpenBatch:
 
     def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
         reason = as_text(rejection.reason)
-        values = [path_text(path.absolute()), rejection.byte_offset, reason, datetime.now(UTC), self.batch.batch_id]
-        self.rows.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
+        insert_reject(self.rows, path_text(path.absolute()), reason, self.batch, rejection.byte_offset)
         return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=rejection.byte_offset)
 
     def commit(self) -> set[str]:
@@ -334,15 +331,14 @@ class _OpenBatch:
                 f"trace {trace_id} was cut off ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
                 f"{by} ({by_path}, {by_events:,} events, {status})"
             )
-            values = [path, None, reason, datetime.now(UTC), self.batch.batch_id]
-            self.rows.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
+            insert_reject(self.rows, path, reason, self.batch)
 
     def _commit_rejects(self) -> None:
         """Add the rejected files to the lake; the same file rejected again for the same reason is no news."""
         if earlier := table_files(self.lake.root, REJECTS):
             known = f"SELECT (path, reason) FROM read_parquet({file_list(earlier)})"
-            self.rows.execute(f"DELETE FROM _rejected_files WHERE (path, reason) IN ({known})")
-        if self.rows.execute("SELECT count(*) FROM _rejected_files").fetchall()[0][0]:
+            self.rows.execute(f"DELETE FROM _staged_rejects WHERE (path, reason) IN ({known})")
+        if self.rows.execute("SELECT count(*) FROM _staged_rejects").fetchall()[0][0]:
             self.lake.put(REJECTS, self.batch, self._staged(REJECTS))
 
     def _staged(self, table: str) -> Path:
@@ -366,20 +362,19 @@ def insert_trace(
     capture_id: str | None,
 ) -> None:
     """Add a trace and its findings to `_staged_traces` and `_staged_findings`; `capture_id` None: not known yet."""
-    metadata = json.dumps(trace.metadata, default=str)
-    values = [
-        trace.trace_id,
-        batch_id,
-        path_text(text_path(trace.path).absolute()),
-        capture_id,
-        *origin.values(),
-        trace.n_events,
-    ]
-    values += [trace.first_ts_ns, trace.last_ts_ns, trace.format, trace.unpacked_bytes, trace.status]
-    con.execute(f"INSERT INTO _staged_traces VALUES {row([*values, datetime.now(UTC), metadata])}")
-    for f in trace.findings:
-        finding = row([trace.trace_id, batch_id, f.check, f.severity, f.n, f.detail])
-        con.execute(f"INSERT INTO _staged_findings VALUES {finding}")
+    which = {"trace_id": trace.trace_id, "batch_id": batch_id}
+    same = ("n_events", "first_ts_ns", "last_ts_ns", "format", "unpacked_bytes", "status")
+    about = {
+        **which,
+        "path": path_text(text_path(trace.path).absolute()),
+        "capture_id": capture_id,
+        **origin,
+        **{name: getattr(trace, name) for name in same},
+        "ingested_at": datetime.now(UTC),
+        "metadata": json.dumps(trace.metadata, default=str),
+    }
+    insert_values(con, "_staged_traces", [about])
+    insert_values(con, "_staged_findings", [which | asdict(finding) for finding in trace.findings])
 
 
 def load_trace(
@@ -401,27 +396,10 @@ def load_trace(
         part = f"SELECT * FROM read_parquet({quoted(kept / f'{trace.trace_id}.parquet')})"
         con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {part}")
     catalog = load_catalog()
-    for name, columns in _STAGED.items():
-        con.execute(f"CREATE OR REPLACE TABLE {name} ({columns})")
+    for table in _TABLES:
+        create_staged(con, catalog, table)
     origin = describe_origin(Path(path), trace.metadata, None)
     insert_trace(con, trace, "", origin, origin["group_id"])  # alone it is a capture, which has the group's name
     for table in ("traces", "findings"):
         con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")
     return trace
-
-
-def empty_lake_tables(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Create the lake's tables in `con` with their columns and types and no rows, by ingesting an empty trace."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "empty.json"
-        path.write_text('{"traceEvents": []}')
-        load_trace(con, path)
-    con.execute("DELETE FROM traces")
-    con.execute("DELETE FROM findings")
-    con.execute(f"CREATE OR REPLACE TABLE rejects AS {catalog.models['rejects'].sql}")
-    for table in RUN_TABLES:
-        create_run_table(con, catalog, table, None)
-    for table in (*JOB_TABLES, *DUMP_TABLES):
-        create_empty(con, catalog, table)
-    for table in RECORDING_TABLES:
-        create_recording_table(con, catalog, table, [])

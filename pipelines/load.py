@@ -15,6 +15,7 @@ import duckdb
 
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.run import create_rules
 from pipelines.origin import unusable_numbers
 from pipelines.paths import path_text
@@ -73,13 +74,23 @@ def load_events(
         return _finished(con, catalog, reader, part, compression)
 
 
+@given_table(
+    "_ingest_context",
+    layer="ingest",
+    doc="One row: the trace that is read.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("batch_id", "VARCHAR", "Ingest run that writes it."),
+        ("base_ns", "BIGINT", "What is added to its times, ns."),
+    ),
+)
 def _prepare(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, batch_id: str) -> None:
     """What `sql/ingest/events.sql` reads beside `raw_events`: the rule tables and the trace's context."""
     for name in catalog.models["events"].dependencies:
         model = catalog.models.get(name)
         if model is not None and model.kind == "rules":
             create_rules(con, model)
-    con.execute("CREATE TABLE _ingest_context (trace_id VARCHAR, batch_id VARCHAR, base_ns BIGINT)")
+    create_table(con, "_ingest_context", "TABLE")
     con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, batch_id, reader.base_ns])}")
 
 

@@ -17,13 +17,15 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake.commit import commit_tables
-from pipelines.lake.layout import RECORDING_MARK, RECORDING_TABLES, Batch
-from pipelines.lake.rows import all_or_nothing, unforeseen
+from pipelines.lake.layout import RECORDING_MARK, Batch, tables_of
+from pipelines.lake.rows import all_or_nothing, create_empty, staged_tables, unforeseen
 from pipelines.lake.store import Lake, committed_rows
-from pipelines.modelling.op_formulas import WORK_COLUMNS, work_columns
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.modelling.op_formulas import census_work
+from pipelines.models.catalog import Catalog, Model, load_catalog
+from pipelines.models.header import RECORDING
+from pipelines.models.sqlfile import STAGED
 from pipelines.record.folder import COMPLETE, is_alive
-from pipelines.sqltext import file_list, first_line, quoted, row
+from pipelines.sqltext import file_list, first_line, quoted
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ _SILENT_NS = 180 * 10**9  # a recorder of another host that was not heard of for
 def is_recording_part(path: Path) -> bool:
     """A Parquet file of a recording, by its name, and no trace."""
     table = path.stem.rpartition("-")[0] or path.stem
-    return path.suffix == ".parquet" and table in RECORDING_TABLES
+    return path.suffix == ".parquet" and table in tables_of(RECORDING)
 
 
 def recording_folders(files: Iterable[Path]) -> list[Path]:
@@ -61,15 +63,12 @@ def ingest_recordings(folders: Iterable[Path], lake: Lake) -> list[RecordingRow]
     catalog = load_catalog()
     batch = lake.new_batch()
     with database.connect() as con:
-        for table in RECORDING_TABLES:
-            create_recording_table(con, catalog, table, [])
+        create_empty(con, catalog, RECORDING)
         con.execute("CREATE SCHEMA one")
         known = _known(lake)
         rows = [_add(con, catalog, folder, batch, known) for folder in folders]
         if any(row.status in ("ok", "partial") for row in rows):
-            already_committed = commit_tables(
-                con, lake, batch, RECORDING_TABLES, settled=lambda: _complete(_known(lake))
-            )
+            already_committed = commit_tables(con, lake, batch, RECORDING, settled=lambda: _complete(_known(lake)))
             rows = [
                 RecordingRow(r.folder, "known", r.recording_id) if r.recording_id in already_committed else r
                 for r in rows
@@ -93,30 +92,17 @@ def _complete(known: dict[str, tuple[str, int]]) -> set[str]:
     return {recording_id for recording_id, (state, _) in known.items() if state == COMPLETE}
 
 
-def create_recording_table(
-    con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str, parts: list[Path], schema: str = "main"
-) -> None:
-    """Create a table of recordings in `con` from its parts (none: empty), with its columns and types."""
-    nothing = ", ".join(f"CAST(NULL AS VARCHAR) AS {column.name}" for column in catalog.models[table].columns)
+def _create(con: duckdb.DuckDBPyConnection, model: Model, parts: list[Path]) -> None:
+    """Create a table of recordings in schema `one` from its parts (none: empty), with its columns and types."""
+    nothing = ", ".join(f"CAST(NULL AS VARCHAR) AS {column}" for column in model.staged)
     given = f"SELECT {nothing} LIMIT 0"
     if parts:  # by name: a column that an older recorder did not write is NULL
         given = f"({given}) UNION ALL BY NAME SELECT * FROM read_parquet({file_list(parts)}, union_by_name = true)"
-    con.execute(f"CREATE OR REPLACE TEMP VIEW _staged_{table} AS {given}")
-    if table == "span_sample_operators":
-        _work_out(con)
-    con.execute(f"CREATE OR REPLACE TABLE {schema}.{table} AS {catalog.models[table].sql}")
-    con.execute(f"DROP VIEW _staged_{table}")
-
-
-def _work_out(con: duckdb.DuckDBPyConnection) -> None:
-    """The formulas for operators of traces, over the calls that a census counted."""
-    con.execute(
-        f"CREATE OR REPLACE TABLE _staged_operator_work (op VARCHAR, dims VARCHAR, types VARCHAR, concrete VARCHAR, {WORK_COLUMNS})"
-    )
-    calls = con.execute("SELECT DISTINCT op, dims, types, concrete FROM _staged_span_sample_operators").fetchall()
-    if calls:
-        rows = (row((*call, *work_columns(*call))) for call in calls)
-        con.execute(f"INSERT INTO _staged_operator_work VALUES {', '.join(rows)}")
+    con.execute(f"CREATE OR REPLACE TEMP VIEW {STAGED}{model.name} AS {given}")
+    if model.name == "span_sample_operators":
+        census_work(con)
+    con.execute(f"CREATE OR REPLACE TABLE one.{model.name} AS {model.sql}")
+    con.execute(f"DROP VIEW {STAGED}{model.name}")
 
 
 def _add(
@@ -129,14 +115,13 @@ def _add(
     started = time.perf_counter()
     try:
         recording_id, state = _read(con, catalog, folder)
-        samples = RECORDING_TABLES[1:]
-        n_rows = sum(con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0] for table in samples)
+        n_rows = sum(con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0] for table in _samples(catalog))
         if not _is_news(known.get(recording_id), state, n_rows):
             return RecordingRow(folder, "known", recording_id, seconds=time.perf_counter() - started)
         if state != COMPLETE:  # what its recorder last wrote down may be less, or more
             con.execute(f"UPDATE one.{RECORDING_MARK} SET state = {quoted(state)}, n_rows = {n_rows}")
         with all_or_nothing(con):
-            for table in RECORDING_TABLES:  # of two copies of a folder, the one with more rows
+            for table in staged_tables(catalog, RECORDING):  # of two copies of a folder, the one with more rows
                 con.execute(f"DELETE FROM main.{table} WHERE recording_id = {quoted(recording_id)}")
                 con.execute(
                     f"INSERT INTO main.{table} SELECT * REPLACE ({quoted(recording_id)} AS recording_id, "
@@ -170,11 +155,11 @@ _SAYS = {
 def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> tuple[str, str]:
     """Create the tables of one recording in schema `one`; returns its id and state. Raises _Refused."""
     mark = folder / f"{RECORDING_MARK}.parquet"
-    for table in RECORDING_TABLES:
+    for table in staged_tables(catalog, RECORDING):
         parts = [mark] if table == RECORDING_MARK else sorted(folder.glob(f"{table}-*.parquet"))
-        create_recording_table(con, catalog, table, [part for part in parts if part.exists()], "one")
+        _create(con, catalog.models[table], [part for part in parts if part.exists()])
     if not mark.exists():
-        return _without_mark(con), "killed"
+        return _without_mark(con, catalog), "killed"
     found = con.execute(f"SELECT * FROM read_parquet({quoted(mark)})")
     names = [column[0] for column in found.description or ()]
     rows = found.fetchall()
@@ -195,10 +180,13 @@ def _state(told: dict[str, Any]) -> str:
     return "running" if runs else "killed"
 
 
-def _without_mark(con: duckdb.DuckDBPyConnection) -> str:
+def _samples(catalog: Catalog) -> list[str]:
+    return [table for table in staged_tables(catalog, RECORDING) if table != RECORDING_MARK]
+
+
+def _without_mark(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> str:
     """The id of a recording whose own row was never written: an earlier recorder's that was killed."""
-    samples = RECORDING_TABLES[1:]
-    ids = " UNION ".join(f"SELECT recording_id FROM one.{table}" for table in samples)
+    ids = " UNION ".join(f"SELECT recording_id FROM one.{table}" for table in _samples(catalog))
     found = con.execute(f"SELECT recording_id FROM ({ids}) WHERE recording_id IS NOT NULL").fetchall()
     if len(found) != 1:
         raise _Refused(f"no {RECORDING_MARK}.parquet, and its parts hold {len(found)} recordings; a folder holds one")

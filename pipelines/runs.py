@@ -14,19 +14,15 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake.commit import commit_tables
-from pipelines.lake.layout import RUN_MARK, Batch
-from pipelines.lake.rows import all_or_nothing, unforeseen
+from pipelines.lake.layout import RUN_MARK, Batch, tables_of
+from pipelines.lake.rows import all_or_nothing, create_empty, staged_tables, unforeseen
 from pipelines.lake.store import Lake
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog, Model, load_catalog
+from pipelines.models.header import RUN
+from pipelines.models.sqlfile import STAGED
 from pipelines.sqltext import file_list, first_line, quoted
 
-RUN_TABLES = (
-    RUN_MARK,
-    "schedule_plans",
-    "schedule_task_timings",
-    "schedule_exposed_times",
-    "schedule_predictions",
-)
+RUN_TABLES = tables_of(RUN)
 _NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
 
 
@@ -61,31 +57,28 @@ def ingest_runs(folders: Iterable[Path], lake: Lake) -> list[RunRow]:
     catalog = load_catalog()
     batch = lake.new_batch()
     with database.connect() as con:
-        for table in RUN_TABLES:
-            create_run_table(con, catalog, table, None)
+        create_empty(con, catalog, RUN)
         con.execute("CREATE SCHEMA one")
         rows = [_add(con, catalog, Path(folder), batch) for folder in folders]
         if any(run.status == "ok" for run in rows):
-            already_committed = commit_tables(con, lake, batch, RUN_TABLES, lambda: _forget_known_plans(con, lake))
+            already_committed = commit_tables(con, lake, batch, RUN, lambda: _forget_known_plans(con, lake))
             rows = [RunRow(r.folder, "known", r.run_id) if r.run_id in already_committed else r for r in rows]
     return rows
 
 
-def create_run_table(
-    con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str, folder: Path | None, schema: str = "main"
-) -> None:
-    """Create a table of runs in `con` from the file in a folder (None or no file: empty), with its columns and types."""
-    path = folder / f"{table}.parquet" if folder else None
-    columns = [column.name for column in catalog.models[table].columns]
-    if path is None or not path.exists():
+def _create(con: duckdb.DuckDBPyConnection, model: Model, folder: Path) -> None:
+    """Create a table of runs in schema `one` from its file in a folder (no file: empty), with its columns and types."""
+    path = folder / f"{model.name}.parquet"
+    columns = list(model.staged)
+    if not path.exists():
         given = f"SELECT {', '.join(f'CAST(NULL AS VARCHAR) AS {name}' for name in columns)} LIMIT 0"
     else:
         there = {found[0] for found in con.execute(f"DESCRIBE FROM read_parquet({quoted(path)})").fetchall()}
         chosen = [name if name in there else f"CAST(NULL AS VARCHAR) AS {name}" for name in columns]
         given = f"SELECT {', '.join(chosen)} FROM read_parquet({quoted(path)})"
-    con.execute(f"CREATE OR REPLACE TEMP VIEW _staged_{table} AS {given}")
-    con.execute(f"CREATE OR REPLACE TABLE {schema}.{table} AS {catalog.models[table].sql}")
-    con.execute(f"DROP VIEW _staged_{table}")
+    con.execute(f"CREATE OR REPLACE TEMP VIEW {STAGED}{model.name} AS {given}")
+    con.execute(f"CREATE OR REPLACE TABLE one.{model.name} AS {model.sql}")
+    con.execute(f"DROP VIEW {STAGED}{model.name}")
 
 
 def _add(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path, batch: Batch) -> RunRow:
@@ -95,7 +88,7 @@ def _add(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path, batch: 
         if con.execute(f"SELECT run_id FROM {RUN_MARK} WHERE run_id = {quoted(run_id)}").fetchall():
             return RunRow(folder, "known", run_id, seconds=time.perf_counter() - started)
         with all_or_nothing(con):
-            for table in RUN_TABLES:
+            for table in staged_tables(catalog, RUN):
                 chosen = f"SELECT * REPLACE ({quoted(run_id)} AS run_id, {quoted(batch.batch_id)} AS batch_id)"
                 con.execute(f"INSERT INTO main.{table} {chosen} FROM one.{table}")
         n_timings = con.execute("SELECT count(*) FROM one.schedule_task_timings").fetchall()[0][0]
@@ -113,8 +106,8 @@ def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> str
     missing = [table for table in _NEEDED if not (folder / f"{table}.parquet").exists()]
     if missing:
         raise RunRejected(f"no whole run: {', '.join(missing)} missing; run the schedule again with --out")
-    for table in RUN_TABLES:
-        create_run_table(con, catalog, table, folder, "one")
+    for table in staged_tables(catalog, RUN):
+        _create(con, catalog.models[table], folder)
     runs = con.execute(f"SELECT run_id FROM one.{RUN_MARK}").fetchall()
     if len(runs) != 1 or not runs[0][0]:
         raise RunRejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder holds one")

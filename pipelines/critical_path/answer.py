@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from pipelines.critical_path.dependencies import describe_dependencies, serial
+from pipelines.critical_path.dependencies import describe_dependencies
+from pipelines.critical_path.path_answer import PathAnswer
 from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
@@ -22,34 +23,6 @@ _EDGE_FILE = """
         ORDER BY e.edge_id
     ) TO '{path}' (FORMAT parquet, COMPRESSION zstd)
 """
-
-
-@dataclass(frozen=True)
-class PathAnswer:
-    """A window's critical path. Times are microseconds; `summary` is percent of the path's length by what bounds it.
-
-    `success` is False where the window has no path; `reason` then says why, as a sentence, and is None otherwise. `path` is
-    in order from its beginning; `alternatives` are those asked for (`alternative_rows`), longest first. `dependencies` says
-    what orders operators. `inferred` are the places in `path` (from 0) of waits that no cuda_sync row tells. `caveats` are the window's rows of `critical_path_caveats`, the most severe first.
-    """
-
-    success: bool
-    nodes: int
-    edges: int
-    edges_by_type: dict[str, dict[str, float]]
-    length_us: float
-    summary: dict[str, float | None]
-    window_us: float | None = None
-    path: list[dict[str, Any]] = field(default_factory=list)
-    alternatives: list[dict[str, Any]] = field(default_factory=list)
-    dependencies: dict[str, Any] = field(default_factory=serial)
-    inferred: list[int] = field(default_factory=list)
-    caveats: list[dict[str, Any]] = field(default_factory=list)
-    reason: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints; its rows are the answer's own."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def critical_path(

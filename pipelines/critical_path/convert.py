@@ -1,4 +1,4 @@
-"""Between `networkx.DiGraph` and the graph held as arrays, both ways, keeping every order that decides ties."""
+"""From `networkx.DiGraph` to the graph held as arrays, keeping every order that decides ties (back: graph.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph import ArrayGraph, Ints
+from pipelines.critical_path.graph import ArrayGraph, Ints, neighbours
 
 _NONE = object()  # what no edge has as its weight
 
@@ -23,7 +23,7 @@ def from_networkx(graph: nx.DiGraph, weight: Hashable = "weight") -> ArrayGraph:
     if not graph.is_directed() or graph.is_multigraph():
         raise NotImplementedError("tracelake takes directed graphs without parallel edges (networkx.DiGraph)")
     place = {node: i for i, node in enumerate(graph)}
-    pred, succ = _neighbours(graph)
+    pred, succ = neighbours(graph)
     dst, src = _ends(pred, place)
     found = [data.get(weight, _NONE) for data in _data(pred)]
     no_weight = np.fromiter((value is _NONE for value in found), dtype=bool, count=len(found))
@@ -41,33 +41,6 @@ def from_networkx(graph: nx.DiGraph, weight: Hashable = "weight") -> ArrayGraph:
     # Nodes stay objects unless they are ints: another NaN would be another node.
     nodes, weights = array_of(place, floats=False), array_of(found)
     return ArrayGraph(nodes, src, dst, weights, weight, no_weight, out_order)
-
-
-def to_networkx(graph: ArrayGraph) -> nx.DiGraph:
-    """See `ArrayGraph.to_networkx`."""
-    result = nx.DiGraph()
-    nodes = graph.node_ids.tolist()
-    result.add_nodes_from(nodes)
-    src, dst, name = graph.src.tolist(), graph.dst.tolist(), graph.weight_name
-    data: list[dict] = [{name: weight} for weight in graph.weight.tolist()]
-    if graph.no_weight is not None:
-        for edge in np.flatnonzero(graph.no_weight).tolist():
-            data[edge].clear()
-    if graph.out_order is None:
-        result.add_edges_from((nodes[u], nodes[v], d) for u, v, d in zip(src, dst, data, strict=True))
-        return result
-    # `add_edge` would list predecessors and successors in one order, and these may have two.
-    pred, succ = _neighbours(result)
-    for u, v, d in zip(src, dst, data, strict=True):
-        pred[nodes[v]][nodes[u]] = d
-    for edge in graph.out_order.tolist():
-        succ[nodes[src[edge]]][nodes[dst[edge]]] = data[edge]
-    return result
-
-
-def _neighbours(graph: Any) -> tuple[Any, Any]:
-    """The mappings node → neighbour → data behind `graph.pred` and `graph.succ`, without a view object a node."""
-    return graph._pred, graph._succ
 
 
 def array_of(values: Iterable[Any], *, floats: bool = True) -> npt.NDArray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -23,6 +24,11 @@ class GraphHasCycle(nx.NetworkXUnfeasible):
     def __init__(self, nodes: list[Hashable]) -> None:
         self.nodes = nodes
         super().__init__(f"Graph contains a cycle; nodes on it or behind it: {', '.join(map(str, nodes))}")
+
+
+def neighbours(graph: Any) -> tuple[Any, Any]:
+    """The mappings node → neighbour → data behind `graph.pred` and `graph.succ`, without a view object a node."""
+    return graph._pred, graph._succ
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +72,24 @@ class ArrayGraph:
 
         Nodes, successors and predecessors are listed in the order of the graph that this one was made from.
         """
-        from pipelines.critical_path.convert import to_networkx
-
-        return to_networkx(self)
+        result = nx.DiGraph()
+        nodes = self.node_ids.tolist()
+        result.add_nodes_from(nodes)
+        src, dst, name = self.src.tolist(), self.dst.tolist(), self.weight_name
+        data: list[dict] = [{name: weight} for weight in self.weight.tolist()]
+        if self.no_weight is not None:
+            for edge in np.flatnonzero(self.no_weight).tolist():
+                data[edge].clear()
+        if self.out_order is None:
+            result.add_edges_from((nodes[u], nodes[v], d) for u, v, d in zip(src, dst, data, strict=True))
+            return result
+        # `add_edge` would list predecessors and successors in one order, and these may have two.
+        pred, succ = neighbours(result)
+        for u, v, d in zip(src, dst, data, strict=True):
+            pred[nodes[v]][nodes[u]] = d
+        for edge in self.out_order.tolist():
+            succ[nodes[src[edge]]][nodes[dst[edge]]] = data[edge]
+        return result
 
     def is_directed(self) -> bool:
         """True: networkx asks before it dispatches."""

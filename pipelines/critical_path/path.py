@@ -9,7 +9,9 @@ import duckdb
 import networkx as nx
 import numpy as np
 
+import pipelines.critical_path.backend  # noqa: F401  networkx dispatches to it: it counts in the version of the table
 from pipelines.critical_path.graph import ArrayGraph
+from pipelines.models.python_tables import create_table, python_model
 from pipelines.sqltext import quoted
 
 
@@ -44,14 +46,25 @@ def path_edges(window: WindowGraph) -> np.ndarray:
     return window.edge_ids[taken[np.argsort(step[graph.src[taken]])]]
 
 
+@python_model(
+    "longest_path",
+    layer="critical_path",
+    doc="One row: an edge that networkx.dag_longest_path chose in a window, in order.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("window_id", "VARCHAR", "The window."),
+        ("seq", "BIGINT", "Place on the path, from 1."),
+        ("edge_id", "BIGINT", "The edge in critical_path_edges."),
+    ),
+    reads=("_edges", "_refused_windows", "critical_path_windows"),
+    checks=("unique(trace_id, window_id, seq)",),
+)
 def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
     """Create table `longest_path` (trace_id, window_id, seq from 1, edge_id): the critical path of every window.
 
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
-    con.execute(
-        "CREATE OR REPLACE TABLE longest_path (trace_id VARCHAR, window_id VARCHAR, seq BIGINT, edge_id BIGINT)"
-    )
+    create_table(con, "longest_path")
     windows = con.execute(
         "SELECT trace_id, window_id FROM critical_path_windows "
         "WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) ORDER BY window_no"

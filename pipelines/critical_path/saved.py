@@ -23,7 +23,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.critical_path.answer import PathAnswer
+from pipelines.critical_path.path_answer import PathAnswer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.critical_path.answer import PathAnswer
 from pipelines.critical_path.labels import EVENTS, RULES
+from pipelines.critical_path.path_answer import PathAnswer
 from pipelines.critical_path.saved import FORMAT, PARTS, VERSION, SavedPath, digest, file_of, looks_saved
 from pipelines.sqltext import quoted
 

@@ -23,6 +23,7 @@ import numpy as np
 from pipelines.critical_path.drag import drags
 from pipelines.critical_path.graph import ArrayGraph, Ints
 from pipelines.critical_path.reach import reach
+from pipelines.models.python_tables import create_table, python_model
 from pipelines.sqltext import quoted
 
 
@@ -77,15 +78,43 @@ def event_slack(attributed: AttributedGraph) -> EventSlack:
     return EventSlack(event_id, slack, drags(found, own, number, weight, len(event_id)), total)
 
 
+@python_model(
+    "event_slack",
+    layer="critical_path",
+    doc="One row: an event of a window's graph, with how much longer it may get and how much it holds the path up. "
+    "How: the longest path through every edge, forwards and backwards; an event's edges are those attributed to it.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("window_id", "VARCHAR", "The window."),
+        ("event_id", "BIGINT", "The event."),
+        (
+            "slack_ns",
+            "BIGINT",
+            "How much longer the event may get before the path's length changes, ns; 0 on the path; "
+            "NULL where the event has no edge of its own.",
+        ),
+        (
+            "drag_ns",
+            "BIGINT",
+            "How much shorter the path is when all edges of the event weigh 0, ns; 0 off the path; "
+            "NULL where the event has no edge of its own.",
+        ),
+        (
+            "own_ns",
+            "BIGINT",
+            "Summed path weight of the event's edges, ns: its own time and, for GPU work, the gap behind it "
+            "(or, once more, the time until the next began on its stream before it ended); NULL where it has none.",
+        ),
+    ),
+    reads=("_edges", "_refused_windows", "critical_path_windows"),
+    checks=("unique(trace_id, window_id, event_id)",),
+)
 def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
     """Create table `event_slack`: a row for each event of the graph of every window; NULL for those without an edge.
 
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
-    con.execute(
-        "CREATE OR REPLACE TABLE event_slack (trace_id VARCHAR, window_id VARCHAR, event_id BIGINT, slack_ns BIGINT, "
-        "drag_ns BIGINT, own_ns BIGINT)"
-    )
+    create_table(con, "event_slack")
     windows = con.execute(
         "SELECT trace_id, window_id FROM critical_path_windows "
         "WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) ORDER BY window_no"

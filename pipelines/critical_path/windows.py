@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from pipelines.execution.tables import create_tables
+from pipelines.models.python_tables import create_table, given_table
 from pipelines.sqltext import quoted, row
 
 PROFILES = ("default", "hta")
@@ -49,6 +50,29 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
     return bounds
 
 
+@given_table(
+    "window_requests",
+    layer="canonical",
+    doc="One row: a window that the critical path is asked for.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("window_id", "VARCHAR", "The window."),
+        ("profile", "VARCHAR", "Profile of switches."),
+        ("annotation", "VARCHAR", "Part of the name of the annotation; empty for the whole trace."),
+        ("first_instance", "BIGINT", "First instance of the annotation, from 0."),
+        ("last_instance", "BIGINT", "Last instance, inclusive."),
+    ),
+)
+@given_table(
+    "switch_overrides",
+    layer="canonical",
+    doc="One row: a switch that is set for one question.",
+    columns=(
+        ("profile", "VARCHAR", "Profile."),
+        ("switch", "VARCHAR", "The switch, in switches."),
+        ("value", "VARCHAR", "What it is set to."),
+    ),
+)
 def request_windows(
     con: duckdb.DuckDBPyConnection, requests: list[WindowRequest], overrides: dict[tuple[str, str], str] | None = None
 ) -> None:
@@ -56,14 +80,11 @@ def request_windows(
 
     The tables of an execution trace are made, too, empty where none was loaded.
     """
-    con.execute(
-        "CREATE OR REPLACE TABLE window_requests (trace_id VARCHAR, window_id VARCHAR, profile VARCHAR, "
-        "annotation VARCHAR, first_instance BIGINT, last_instance BIGINT)"
-    )
+    create_table(con, "window_requests")
     for r in requests:
         values = row([r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last])
         con.execute(f"INSERT INTO window_requests VALUES {values}")
-    con.execute("CREATE OR REPLACE TABLE switch_overrides (profile VARCHAR, switch VARCHAR, value VARCHAR)")
+    create_table(con, "switch_overrides")
     for (profile, switch), value in (overrides or {}).items():
         con.execute(f"INSERT INTO switch_overrides VALUES {row([profile, switch, value])}")
     create_tables(con)

@@ -11,72 +11,98 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-TABLES: dict[str, dict[str, str]] = {
-    # One row: a node of the execution trace.
-    "execution_nodes": {
-        "trace_id": "VARCHAR",  # The profiler trace that it is joined to.
-        "node_id": "BIGINT",  # Id of the node; ascends in the order in which nodes start.
-        "parent_id": "BIGINT",  # Node around it; 0 when unknown.
-        "ordinal": "BIGINT",  # Place in the file, from 0: the order in which nodes end.
-        "name": "VARCHAR",  # Name of the operator or annotation.
-        "rf_id": "BIGINT",  # Id of its record function; 0 for the process and its threads.
-        "fw_parent_id": "BIGINT",  # For backward operators the node of the forward pass; else 0.
-        "seq_id": "BIGINT",  # Autograd's sequence number; -1 where there is none.
-        "scope": "BIGINT",  # Scope of the record function: 0 operator, 1 backward, 7 annotation, …
-        "tid": "BIGINT",  # Thread, numbered from 1 by the observer.
-        "op_schema": "VARCHAR",  # The operator's schema; empty for annotations.
-    },
-    # One row: a tensor that a node was given or gave back.
-    "execution_tensors": {
-        "trace_id": "VARCHAR",  # The profiler trace.
-        "node_id": "BIGINT",  # The node.
-        "is_output": "BOOLEAN",  # It came back; else it was an argument.
-        "position": "BIGINT",  # Which argument or result, from 0; tensors of one list share it.
-        "tensor_id": "BIGINT",  # Id of the tensor, the observer's.
-        "storage_id": "BIGINT",  # Id of its memory; 0 is none. Memory that is used again keeps its id.
-        "storage_offset": "BIGINT",  # Where in the memory it begins, elements.
-        "n_elements": "BIGINT",  # Its elements.
-        "element_bytes": "BIGINT",  # Bytes of one.
-        "device": "VARCHAR",  # cpu, cuda:0, …
-        "is_mutated": "BOOLEAN",  # The operator writes this argument in place.
-    },
-    # One row: a node that needs what another one made.
-    "execution_edges": {
-        "trace_id": "VARCHAR",  # The profiler trace.
-        "producer_id": "BIGINT",  # The node that has to end first.
-        "consumer_id": "BIGINT",  # The node that needs it.
-        "kind": "VARCHAR",  # read: of a tensor or its memory; overwrite: in place, after it was read.
-    },
-    # One row: an event of the profiler trace and the node of the execution trace that it is.
-    "operator_nodes": {
-        "trace_id": "VARCHAR",  # The profiler trace.
-        "event_id": "BIGINT",  # Operator or annotation.
-        "node_id": "BIGINT",  # Its node.
-    },
-    # One row: a profiler trace that an execution trace was joined to, and how much of it.
-    "execution_summary": {
-        "trace_id": "VARCHAR",  # The profiler trace.
-        "path": "VARCHAR",  # File of the execution trace.
-        "schema": "VARCHAR",  # Version of its schema.
-        "method": "VARCHAR",  # record_function_id, external_id, order, or none.
-        "n_nodes": "BIGINT",  # Operators and annotations of the execution trace.
-        "n_operators": "BIGINT",  # Operators (cpu_op) of the profiler trace.
-        "n_joined": "BIGINT",  # Those with a node.
-        "n_edges": "BIGINT",  # Rows of execution_edges.
-    },
-}
+from pipelines.models.python_tables import create_table, given_table, types_of
+
+TABLES = (
+    "execution_nodes",
+    "execution_tensors",
+    "execution_edges",
+    "operator_nodes",
+    "execution_summary",
+)
 
 
+@given_table(
+    "execution_nodes",
+    layer="canonical",
+    doc="One row: a node of the execution trace.",
+    columns=(
+        ("trace_id", "VARCHAR", "The profiler trace that it is joined to."),
+        ("node_id", "BIGINT", "Id of the node; ascends in the order in which nodes start."),
+        ("parent_id", "BIGINT", "Node around it; 0 when unknown."),
+        ("ordinal", "BIGINT", "Place in the file, from 0: the order in which nodes end."),
+        ("name", "VARCHAR", "Name of the operator or annotation."),
+        ("rf_id", "BIGINT", "Id of its record function; 0 for the process and its threads."),
+        ("fw_parent_id", "BIGINT", "For backward operators the node of the forward pass; else 0."),
+        ("seq_id", "BIGINT", "Autograd's sequence number; -1 where there is none."),
+        ("scope", "BIGINT", "Scope of the record function: 0 operator, 1 backward, 7 annotation, …"),
+        ("tid", "BIGINT", "Thread, numbered from 1 by the observer."),
+        ("op_schema", "VARCHAR", "The operator's schema; empty for annotations."),
+    ),
+)
+@given_table(
+    "execution_tensors",
+    layer="canonical",
+    doc="One row: a tensor that a node was given or gave back.",
+    columns=(
+        ("trace_id", "VARCHAR", "The profiler trace."),
+        ("node_id", "BIGINT", "The node."),
+        ("is_output", "BOOLEAN", "It came back; else it was an argument."),
+        ("position", "BIGINT", "Which argument or result, from 0; tensors of one list share it."),
+        ("tensor_id", "BIGINT", "Id of the tensor, the observer's."),
+        ("storage_id", "BIGINT", "Id of its memory; 0 is none. Memory that is used again keeps its id."),
+        ("storage_offset", "BIGINT", "Where in the memory it begins, elements."),
+        ("n_elements", "BIGINT", "Its elements."),
+        ("element_bytes", "BIGINT", "Bytes of one."),
+        ("device", "VARCHAR", "cpu, cuda:0, …"),
+        ("is_mutated", "BOOLEAN", "The operator writes this argument in place."),
+    ),
+)
+@given_table(
+    "execution_edges",
+    layer="canonical",
+    doc="One row: a node that needs what another one made.",
+    columns=(
+        ("trace_id", "VARCHAR", "The profiler trace."),
+        ("producer_id", "BIGINT", "The node that has to end first."),
+        ("consumer_id", "BIGINT", "The node that needs it."),
+        ("kind", "VARCHAR", "read: of a tensor or its memory; overwrite: in place, after it was read."),
+    ),
+)
+@given_table(
+    "operator_nodes",
+    layer="canonical",
+    doc="One row: an event of the profiler trace and the node of the execution trace that it is.",
+    columns=(
+        ("trace_id", "VARCHAR", "The profiler trace."),
+        ("event_id", "BIGINT", "Operator or annotation."),
+        ("node_id", "BIGINT", "Its node."),
+    ),
+)
+@given_table(
+    "execution_summary",
+    layer="canonical",
+    doc="One row: a profiler trace that an execution trace was joined to, and how much of it.",
+    columns=(
+        ("trace_id", "VARCHAR", "The profiler trace."),
+        ("path", "VARCHAR", "File of the execution trace."),
+        ("schema", "VARCHAR", "Version of its schema."),
+        ("method", "VARCHAR", "record_function_id, external_id, order, or none."),
+        ("n_nodes", "BIGINT", "Operators and annotations of the execution trace."),
+        ("n_operators", "BIGINT", "Operators (cpu_op) of the profiler trace."),
+        ("n_joined", "BIGINT", "Those with a node."),
+        ("n_edges", "BIGINT", "Rows of execution_edges."),
+    ),
+)
 def create_tables(con: duckdb.DuckDBPyConnection) -> None:
     """Create the tables that `con` does not have yet, empty."""
-    for table, columns in TABLES.items():
-        listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-        con.execute(f"CREATE TABLE IF NOT EXISTS {table} ({listed})")
+    for table in TABLES:
+        create_table(con, table, "TABLE IF NOT EXISTS")
 
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, trace_id: str, rows: Iterable[Sequence[Any]]) -> None:
     """Add rows of a trace (without the trace_id) in pieces, so that no second copy of all of them is made."""
-    names = list(TABLES[table])[1:]
+    names = list(types_of(table))[1:]
     piece: list[Sequence[Any]] = []
     for row in rows:
         piece.append(row)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import duckdb
 
 from pipelines.models.catalog import load_catalog
+from pipelines.models.python_tables import create_table, given_table
 from pipelines.sqltext import quoted, row
 
 TABLES = ("traces", "profiler_steps", "ops_by_shape", "capture_ranks")  # what a connection must have
@@ -61,12 +62,21 @@ def side_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = FIRST,
     return {trace_id: _step(con, trace_id, steps) for trace_id in _traces(con, name, ranks)}
 
 
+@given_table(
+    "compared",
+    layer="fleet",
+    doc="One row: a trace of a side of a comparison.",
+    columns=(
+        ("side", "VARCHAR", "control or test."),
+        ("trace_id", "VARCHAR", "The trace."),
+        ("step", "BIGINT", "The step that is compared; NULL for all of the trace."),
+        ("every_step", "BOOLEAN", "All of the trace is compared."),
+        ("by_shape", "BOOLEAN", "Shapes are told apart."),
+    ),
+)
 def compare_sides(con: duckdb.DuckDBPyConnection, control: Side, test: Side, by_shape: bool = True) -> list[Difference]:
     """Compare two sides by ops_by_shape in `con`; the largest change of time comes first."""
-    con.execute(
-        "CREATE OR REPLACE TEMP TABLE compared "
-        "(side VARCHAR, trace_id VARCHAR, step BIGINT, every_step BOOLEAN, by_shape BOOLEAN)"
-    )
+    create_table(con, "compared", "OR REPLACE TEMP TABLE")
     for side, traces in (("control", control), ("test", test)):
         for trace_id, step in traces.items():
             con.execute(f"INSERT INTO compared VALUES {row([side, trace_id, step, step is None, by_shape])}")

@@ -12,52 +12,54 @@ import duckdb
 
 from pipelines.fleet.alignment import FittedClock, FittedLane, fit_capture
 from pipelines.fleet.lanes import Kernels
+from pipelines.models.python_tables import create_table, insert_columns, python_model, types_of
 
-LANE_COLUMNS = {
-    "capture_id": "VARCHAR",
-    "lane": "BIGINT",
-    "group_name": "VARCHAR",
-    "group_ranks": "VARCHAR",
-    "group_description": "VARCHAR",
-    "rank": "BIGINT",
-    "n_kernels": "BIGINT",
-    "n_matched": "BIGINT",
-    "shift": "BIGINT",
-    "spread_ns": "DOUBLE",
-    "runner_up_ns": "DOUBLE",
-    "reference_rank": "BIGINT",
-    "contradiction_ns": "BIGINT",
-    "refused_reason": "VARCHAR",
-}
-KERNEL_COLUMNS = {
-    "capture_id": "VARCHAR",
-    "lane": "BIGINT",
-    "instance": "BIGINT",
-    "rank": "BIGINT",
-    "trace_id": "VARCHAR",
-    "event_id": "BIGINT",
-    "kept": "BOOLEAN",
-    "aligned_start_ns": "BIGINT",
-    "aligned_end_ns": "BIGINT",
-}
-CLOCK_COLUMNS = {
-    "capture_id": "VARCHAR",
-    "rank": "BIGINT",
-    "offset_ns": "BIGINT",
-    "estimate_ns": "BIGINT",
-    "error_ns": "BIGINT",
-    "sigma_ns": "BIGINT",
-    "max_residual_ns": "BIGINT",
-    "drift_ppm": "DOUBLE",
-    "drift_applied": "BOOLEAN",
-    "low_ns": "BIGINT",
-    "high_ns": "BIGINT",
-    "contradiction_ns": "BIGINT",
-    "n_matched": "BIGINT",
-    "method": "VARCHAR",
-    "refused_reason": "VARCHAR",
-}
-TABLES = {"_fitted_lanes": LANE_COLUMNS, "_fitted_kernels": KERNEL_COLUMNS, "_fitted_clocks": CLOCK_COLUMNS}
+_READS = ("_staged_capture_ranks", "collective_kernels")
+_LANES = (
+    ("capture_id", "VARCHAR", "The capture."),
+    ("lane", "BIGINT", "Number of the lane."),
+    ("group_name", "VARCHAR", "Process group; NULL for a stream."),
+    ("group_ranks", "VARCHAR", "Ranks of the group, as written in the trace."),
+    ("group_description", "VARCHAR", "Description of the group."),
+    ("rank", "BIGINT", "The rank."),
+    ("n_kernels", "BIGINT", "Kernels of the rank in the lane."),
+    ("n_matched", "BIGINT", "Collectives that all ranks of the lane have."),
+    ("shift", "BIGINT", "The rank's kernel i is the reference's kernel i + shift; NULL where numbers matched."),
+    ("spread_ns", "DOUBLE", "Spread of the differences of ends to the reference at this shift, ns."),
+    ("runner_up_ns", "DOUBLE", "The same at the next best shift, ns; NULL where there is none."),
+    ("reference_rank", "BIGINT", "Rank that shifts are relative to; NULL where numbers matched."),
+    ("contradiction_ns", "BIGINT", "How far the hard bounds of the clocks contradict each other, ns."),
+    ("refused_reason", "VARCHAR", "Why the lane's collectives are not used; NULL where they are."),
+)
+_KERNELS = (
+    ("capture_id", "VARCHAR", "The capture."),
+    ("lane", "BIGINT", "Number of the lane."),
+    ("instance", "BIGINT", "Number of the collective in the lane, from 0."),
+    ("rank", "BIGINT", "The rank."),
+    ("trace_id", "VARCHAR", "The rank's trace."),
+    ("event_id", "BIGINT", "The kernel."),
+    ("kept", "BOOLEAN", "The collective counts for the clocks."),
+    ("aligned_start_ns", "BIGINT", "Start on the lowest rank's clock, ns; NULL where the lane is refused."),
+    ("aligned_end_ns", "BIGINT", "End on the lowest rank's clock, ns; NULL where the lane is refused."),
+)
+_CLOCKS = (
+    ("capture_id", "VARCHAR", "The capture."),
+    ("rank", "BIGINT", "The rank."),
+    ("offset_ns", "BIGINT", "What its clock shows more than the lowest rank's, ns; NULL where refused."),
+    ("estimate_ns", "BIGINT", "The offset by the ends alone, ns."),
+    ("error_ns", "BIGINT", "Error bar of the offset: 2 standard errors, ns."),
+    ("sigma_ns", "BIGINT", "Noise of the rank's ends, ns."),
+    ("max_residual_ns", "BIGINT", "Largest residual of the collectives that were kept, ns."),
+    ("drift_ppm", "DOUBLE", "Slope of the residuals over time, parts per million."),
+    ("drift_applied", "BOOLEAN", "The drift counts in aligned times."),
+    ("low_ns", "BIGINT", "Hard lower bound of the offset, ns; NULL where nothing bounds it."),
+    ("high_ns", "BIGINT", "Hard upper bound of the offset, ns; NULL where nothing bounds it."),
+    ("contradiction_ns", "BIGINT", "How far the hard bounds contradict each other, ns."),
+    ("n_matched", "BIGINT", "Collectives that the offset rests on."),
+    ("method", "VARCHAR", "collective_ends; NULL where refused."),
+    ("refused_reason", "VARCHAR", "Why there is no offset; NULL where there is one."),
+)
+_TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks")
 
 
 @dataclass
@@ -65,7 +67,7 @@ class _Rows:
     """Columns of the tables while they grow."""
 
     tables: dict[str, dict[str, list[Any]]] = field(
-        default_factory=lambda: {table: {name: [] for name in columns} for table, columns in TABLES.items()}
+        default_factory=lambda: {table: {name: [] for name in types_of(table)} for table in _TABLES}
     )
 
     def add(self, table: str, **values: Any) -> None:
@@ -73,6 +75,15 @@ class _Rows:
             column.append(values.get(name))
 
 
+@python_model(
+    "_fitted_lanes", layer="fleet", doc="One row: a rank in a lane of a capture.", columns=_LANES, reads=_READS
+)
+@python_model(
+    "_fitted_kernels", layer="fleet", doc="One row: a rank's kernel of a collective.", columns=_KERNELS, reads=_READS
+)
+@python_model(
+    "_fitted_clocks", layer="fleet", doc="One row: the clock of a rank of a capture.", columns=_CLOCKS, reads=_READS
+)
 def create_fits(con: duckdb.DuckDBPyConnection) -> None:
     """Match and align every capture in `con`; captures are worked through one by one."""
     rows = _Rows()
@@ -85,24 +96,9 @@ def create_fits(con: duckdb.DuckDBPyConnection) -> None:
             _add_kernels(capture_id, lane, rows)
         for clock in clocks:
             _add_clock(capture_id, clock, rows)
-    for table, columns in TABLES.items():
-        _create(con, table, columns, rows.tables[table])
-
-
-def empty_fits(con: duckdb.DuckDBPyConnection) -> None:
-    """The tables without rows."""
-    for table, columns in TABLES.items():
-        con.execute(f"CREATE OR REPLACE TABLE {table} ({', '.join(f'{n} {kind}' for n, kind in columns.items())})")
-
-
-def _create(con: duckdb.DuckDBPyConnection, table: str, columns: dict[str, str], values: dict[str, list[Any]]) -> None:
-    import pyarrow as pa
-
-    types = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
-    arrays = [pa.array(values[name], types[kind]) for name, kind in columns.items()]
-    con.register("_rows", pa.table(arrays, list(columns)))
-    con.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM _rows")
-    con.unregister("_rows")
+    for table in _TABLES:
+        create_table(con, table)
+        insert_columns(con, table, rows.tables[table])
 
 
 def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:

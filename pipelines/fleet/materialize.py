@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +19,13 @@ import duckdb
 
 from pipelines import database
 from pipelines.fleet.captures import Capture
-from pipelines.fleet.fits import create_fits
 from pipelines.fleet.roles import RolesError, need_roles
-from pipelines.fleet.stage import lake_captures, stage_captures
+from pipelines.fleet.stage import lake_captures, stage_captures, stage_members
 from pipelines.lake.broken import BrokenFiles
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
 from pipelines.lake.publish import publish
 from pipelines.lake.store import TOLD_BY, VERSION_KEY, Lake
-from pipelines.models.catalog import GIVEN_FROM, Catalog, load_catalog
+from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.materialize import MEMORY_LIMIT, Materialized, stale
 from pipelines.models.materialize import materialize as materialize_traces
 from pipelines.models.run import run_models
@@ -157,10 +155,8 @@ def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
         name = todo.pop()
         if name in catalog.materialized:
             found.add(name)
-        elif name in GIVEN_FROM:
-            todo += GIVEN_FROM[name][0]
         elif name in catalog.models:
-            todo += catalog.models[name].dependencies
+            todo += catalog.sources_of(name)
     return [name for name in catalog.materialized if name in found]
 
 
@@ -239,15 +235,11 @@ def _compute(
             con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
             con.execute("SET preserve_insertion_order = false")
             stage_captures(con, captures, gone)
+            stage_members(con, captures)
             sources = trace_tables(catalog, tables)
             _source_views(con, lake, ["traces", "events", "findings", *sources])
-            started = time.perf_counter()
-            if "collective_kernels" in sources:
-                on_step("clocks of captures")
-                create_fits(con)
-            seconds = time.perf_counter() - started
             runs = run_models(con, catalog, tables, frozenset(sources), on_step)
-            took = {run.name: run.seconds for run in runs} | {CAPTURE_MARK: seconds}
+            took = {run.name: run.seconds for run in runs}
             for table in sorted(tables, key=lambda name: name == CAPTURE_MARK):
                 done.append(_put(con, lake, catalog, table, batch, folder, took.get(table, 0.0)))
         return done
@@ -257,7 +249,7 @@ def _compute(
 
 def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:
     """Views of the tables of traces, cut to the traces of the staged captures. Raises BrokenFiles."""
-    members = con.execute("SELECT DISTINCT batch_id FROM _staged_capture_ranks").fetchall()
+    members = con.execute("SELECT DISTINCT batch_id FROM _capture_members").fetchall()
     batches = [Batch(batch_id) for (batch_id,) in members]
     tables = list(tables)
     if broken := [one for one in lake.broken(tables) if one.batch in batches]:
@@ -265,9 +257,9 @@ def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[s
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
         rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
-        cut = f"{rows} SEMI JOIN _staged_capture_ranks USING (trace_id, batch_id)"
+        cut = f"{rows} SEMI JOIN _capture_members USING (trace_id, batch_id)"
         if table == MARK:  # in the file a trace does not know its capture: these here do
-            cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _staged_capture_ranks AS r USING (trace_id, batch_id)"
+            cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _capture_members AS r USING (trace_id, batch_id)"
         if files:
             con.execute(f"CREATE VIEW {table} AS {cut}")
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import duckdb
 
-from pipelines.fleet.captures import Capture, RankTrace, find_captures
-from pipelines.fleet.fits import empty_fits
+from pipelines.fleet.captures import Capture, Member, RankTrace, find_captures
 from pipelines.fleet.roles import ROLES, read_roles
+from pipelines.lake.rows import create_staged, insert_values
 from pipelines.lake.store import Lake
-from pipelines.sqltext import row
+from pipelines.models.catalog import load_catalog
+from pipelines.models.python_tables import given_table
 
-_STAGED = {
-    "_staged_captures": "capture_id VARCHAR, job VARCHAR, n_ranks BIGINT, world_size BIGINT, started_at TIMESTAMP, "
-    "first_ts_ns BIGINT, last_ts_ns BIGINT, n_traces BIGINT, content VARCHAR, is_gone BOOLEAN",
-    "_staged_capture_ranks": "capture_id VARCHAR, rank BIGINT, trace_id VARCHAR, left_out_reason VARCHAR, batch_id VARCHAR",
-    "_staged_capture_roles": "capture_id VARCHAR, rank BIGINT, role VARCHAR, group_name VARCHAR",
-    "_staged_capture_quality": 'capture_id VARCHAR, "check" VARCHAR, severity VARCHAR, n BIGINT, detail VARCHAR',
-}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ROWS = 500
 _TRACE = "trace_id, batch_id, path, group_id, job, rank, world_size, first_ts_ns, last_ts_ns, n_events"
 
 
@@ -45,39 +40,64 @@ def read_traces(lake: Lake) -> list[RankTrace]:
         con.close()
 
 
-def empty_stage(con: duckdb.DuckDBPyConnection) -> None:
-    """The given tables without rows."""
-    for table, columns in _STAGED.items():
-        con.execute(f"CREATE OR REPLACE TABLE {table} ({columns})")
-    empty_fits(con)
-
-
+@given_table("_staged_captures", layer="fleet", reads=("traces",))
+@given_table("_staged_capture_ranks", layer="fleet", reads=("traces",))
+@given_table("_staged_capture_roles", layer="fleet", reads=("traces",))
+@given_table("_staged_capture_quality", layer="fleet", reads=("traces",))
 def stage_captures(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture], gone: Iterable[str] = ()) -> None:
     """Create the given tables about captures; `gone`: ids of captures that are no more."""
-    for table, columns in _STAGED.items():
-        con.execute(f"CREATE OR REPLACE TABLE {table} ({columns})")
     found = list(captures)
-    _insert(con, "_staged_captures", [*map(_capture, found), *(_gone(capture_id) for capture_id in gone)])
-    ranks = [
-        (c.capture_id, m.rank, m.trace.trace_id, m.left_out_reason, m.trace.batch_id) for c in found for m in c.members
-    ]
-    _insert(con, "_staged_capture_ranks", [row(values) for values in ranks])
-    roles = [(c.capture_id, r.rank, r.role, r.group) for c in found for r in c.roles]
-    _insert(con, "_staged_capture_roles", [row(values) for values in roles])
-    findings = [(c.capture_id, f.check, f.severity, f.n, f.detail) for c in found for f in c.findings]
-    _insert(con, "_staged_capture_quality", [row(values) for values in findings])
+    _stage(con, "captures", [*map(_capture, found), *(_gone(capture_id) for capture_id in gone)])
+    _stage(con, "capture_ranks", [_rank(capture, member) for capture in found for member in capture.members])
+    roles = [{"rank": r.rank, "role": r.role, "group_name": r.group} | _of(c) for c in found for r in c.roles]
+    _stage(con, "capture_roles", roles)
+    _stage(con, "capture_quality", [asdict(finding) | _of(c) for c in found for finding in c.findings])
 
 
-def _capture(capture: Capture) -> str:
+def stage_members(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture]) -> None:
+    """Create `_capture_members` (capture_id, trace_id, batch_id): where the traces of captures lie in the lake."""
+    con.execute("CREATE OR REPLACE TABLE _capture_members (capture_id VARCHAR, trace_id VARCHAR, batch_id VARCHAR)")
+    traces = [(capture, member.trace) for capture in captures for member in capture.members]
+    insert_values(
+        con, "_capture_members", [{"trace_id": t.trace_id, "batch_id": t.batch_id} | _of(c) for c, t in traces]
+    )
+
+
+def _stage(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[dict[str, Any]]) -> None:
+    insert_values(con, create_staged(con, load_catalog(), table), rows)
+
+
+def _of(capture: Capture) -> dict[str, Any]:
+    return {"capture_id": capture.capture_id}
+
+
+def _rank(capture: Capture, member: Member) -> dict[str, Any]:
+    return {"rank": member.rank, "trace_id": member.trace.trace_id, "left_out_reason": member.left_out_reason} | _of(
+        capture
+    )
+
+
+def _capture(capture: Capture) -> dict[str, Any]:
     traces = [member.trace for member in capture.ranks]
     first = min((t.first_ts_ns for t in traces if t.first_ts_ns is not None), default=None)
     last = max((t.last_ts_ns for t in traces if t.last_ts_ns is not None), default=None)
-    values = [capture.capture_id, capture.job, len(traces), capture.world_size, _time(first), first, last]
-    return row([*values, len(capture.members), capture.content, False])
+    return {
+        "capture_id": capture.capture_id,
+        "job": capture.job,
+        "n_ranks": len(traces),
+        "world_size": capture.world_size,
+        "started_at": _time(first),
+        "first_ts_ns": first,
+        "last_ts_ns": last,
+        "n_traces": len(capture.members),
+        "content": capture.content,
+        "is_gone": False,
+    }
 
 
-def _gone(capture_id: str) -> str:
-    return row([capture_id, *[None] * 6, 0, "", True])
+def _gone(capture_id: str) -> dict[str, Any]:
+    nothing = dict.fromkeys(("job", "n_ranks", "world_size", "started_at", "first_ts_ns", "last_ts_ns"))
+    return {"capture_id": capture_id, **nothing, "n_traces": 0, "content": "", "is_gone": True}
 
 
 def _time(ns: int | None) -> datetime | None:
@@ -85,8 +105,3 @@ def _time(ns: int | None) -> datetime | None:
         return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
     except OverflowError:  # no time of a calendar
         return None
-
-
-def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[str]) -> None:
-    for first in range(0, len(rows), _ROWS):
-        con.execute(f"INSERT INTO {table} VALUES {', '.join(rows[first : first + _ROWS])}")

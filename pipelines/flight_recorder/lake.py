@@ -16,10 +16,11 @@ from pipelines.flight_recorder.dump import Dump, DumpError, is_dump, read_dump
 from pipelines.flight_recorder.rows import dump_rows, entry_rows, verdict_rows
 from pipelines.flight_recorder.verdicts import judge
 from pipelines.lake.commit import commit_tables
-from pipelines.lake.layout import DUMP_MARK, DUMP_TABLES, Batch
+from pipelines.lake.layout import DUMP_MARK, Batch
 from pipelines.lake.rows import all_or_nothing, create_empty, insert_rows, unforeseen
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
+from pipelines.models.header import DUMP
 from pipelines.paths import path_text
 
 
@@ -54,13 +55,12 @@ def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = 
     batch = lake.new_batch()
     rows: list[SetRow] = []
     with database.connect() as con:
-        for table in DUMP_TABLES:
-            create_empty(con, catalog, table)
+        create_empty(con, catalog, DUMP)
         known = set(lake.known(DUMP_MARK))
         for folder, files in folders.items():
             rows += _add(con, folder, files, batch, known, job)
         if any(row.status == "ok" for row in rows):
-            already_committed = commit_tables(con, lake, batch, DUMP_TABLES)
+            already_committed = commit_tables(con, lake, batch, DUMP)
             rows = [SetRow(row.path, "known", row.set_id) if row.set_id in already_committed else row for row in rows]
     return rows
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.layout import KEYS, Batch
+from pipelines.lake.layout import KEYS, Batch, tables_of
+from pipelines.lake.rows import derive
 from pipelines.lake.store import Lake, Staged
+from pipelines.models.catalog import load_catalog
 from pipelines.sqltext import quoted, row
 
 _PARQUET = "FORMAT parquet, COMPRESSION zstd"
@@ -19,16 +21,17 @@ def commit_tables(
     con: duckdb.DuckDBPyConnection,
     lake: Lake,
     batch: Batch,
-    tables: Sequence[str],
+    scope: str,
     before_put: Callable[[], None] = lambda: None,
     settled: Callable[[], Set[str]] | None = None,
 ) -> set[str]:
-    """Put the tables of `con` (the first is their mark) in place together; returns the keys that are in the lake already.
+    """Put the tables of a scope in place together, from `con`; returns the keys that are in the lake already.
 
     Their rows are left out; with `settled`, only those of the keys that it returns, and the others' replace what is there.
     `before_put` is called under the lake's lock, when these rows are gone. Raises duckdb.IOException or OSError where the
     lake cannot be written.
     """
+    tables = tables_of(scope)
     mark, *others = tables
     key = KEYS[mark]
     folder = lake.staging(batch)
@@ -39,6 +42,7 @@ def commit_tables(
             for table in tables:
                 con.execute(f"DELETE FROM {table} WHERE {key} IN {row(['', *already_committed])}")
             before_put()
+            derive(con, load_catalog(), scope)
             if mine - already_committed:
                 staged = {table: _written(con, table, folder) for table in (*others, mark)}
                 lake.put_all(batch, staged, dict.fromkeys(map(str, mine - already_committed)))

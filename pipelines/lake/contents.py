@@ -13,9 +13,11 @@ from pipelines.lake.broken import Broken, told, unreadable
 from pipelines.lake.failures import add_failures
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.prices import add_prices
+from pipelines.lake.rows import create_empty, create_given
 from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Column, Model
+from pipelines.models.header import SCOPES
 from pipelines.models.run import run_models
 from pipelines.renamed import old_tables
 from pipelines.sqltext import quoted
@@ -136,14 +138,10 @@ def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
 
 
 def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-    from pipelines.critical_path.windows import request_windows
-    from pipelines.fleet.stage import empty_stage
-    from pipelines.ingest import empty_lake_tables
-
     with database.connect() as con:
-        empty_lake_tables(con, catalog)
-        request_windows(con, [])
-        empty_stage(con)
+        for scope in SCOPES:
+            create_empty(con, catalog, scope)
+        create_given(con, catalog, [name for name, model in catalog.models.items() if model.kind != "lake"])
         run_models(con, catalog, catalog.public)
         types = {n: [(r[0], r[1]) for r in con.execute(f"DESCRIBE {n}").fetchall()] for n in catalog.public}
     for name in (*catalog.materialized, *catalog.of_captures):

@@ -14,41 +14,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pipelines.models import header
+from pipelines.models.header import stored_tables
 from pipelines.renamed import names_of, table_now
 
-MARK = "traces"
-RUN_MARK = "schedule_runs"
-JOB_MARK = "op_jobs"
-JOB_TABLES = (JOB_MARK, "op_job_what_if", "op_job_steps", "op_job_rank_scores")
-DUMP_MARK = "flight_recorder_dumps"
-DUMP_TABLES = (DUMP_MARK, "flight_recorder_entries", "flight_recorder_verdicts")
-RECORDING_MARK = "recordings"
-RECORDING_TABLES = (
-    RECORDING_MARK,
-    "host_samples",
-    "gpu_samples",
-    "net_samples",
-    "stack_samples",
-    "span_samples",
-    "span_sample_operators",
-)
+# What is stored, and which table commits which, is said in the headers of sql/: see pipelines/models/header.py.
+_STORED = stored_tables()
+_MARKS = {scope: table for table, (scope, key) in _STORED.items() if key}
+KEYS = {table: key for table, (_, key) in _STORED.items() if key}
+MARK, RUN_MARK, JOB_MARK = _MARKS[header.TRACE], _MARKS[header.RUN], _MARKS[header.JOB]
+DUMP_MARK, RECORDING_MARK, CAPTURE_MARK = _MARKS[header.DUMP], _MARKS[header.RECORDING], _MARKS[header.CAPTURE]
+
+
+def tables_of(scope: str) -> tuple[str, ...]:
+    """The stored tables of a scope, its mark first."""
+    return tuple(sorted((t for t, (of, _) in _STORED.items() if of == scope), key=lambda t: (t not in KEYS, t)))
+
+
 # Tables of captures are computed after ingestion, for a capture anew when late ranks come: its newest batch counts.
-# Which these are is told by the folder and the headers of its files: a new file needs no line here.
-CAPTURE_MARK = "captures"
+CAPTURE_TABLES = tables_of(header.CAPTURE)
 CAPTURE_RANKS = "capture_ranks"
-_CAPTURE_SQL = Path(__file__).resolve().parents[2] / "sql" / "fleet"
-_VIEW = re.compile(r"^-- scope: lake$", re.MULTILINE)
-CAPTURE_TABLES = tuple(
-    path.stem for path in sorted(_CAPTURE_SQL.glob("[!_]*.sql")) if not _VIEW.search(path.read_text(encoding="utf-8"))
-)
-KEYS = {
-    MARK: "trace_id",
-    RUN_MARK: "run_id",
-    JOB_MARK: "job_id",
-    DUMP_MARK: "set_id",
-    RECORDING_MARK: "recording_id",
-    CAPTURE_MARK: "capture_id",
-}
 REJECTS = "rejects"
 STAGING = ".staging"
 RETIRED = ".retired"  # batches that are hidden, to be removed; in `removed/` those that are gone (retention.py)
@@ -96,15 +81,7 @@ class Batch:
 
 def mark_of(table: str) -> str:
     """The table whose file commits a batch of this table."""
-    if table in JOB_TABLES:
-        return JOB_MARK
-    if table in DUMP_TABLES:
-        return DUMP_MARK
-    if table in RECORDING_TABLES:
-        return RECORDING_MARK
-    if table in CAPTURE_TABLES:
-        return CAPTURE_MARK
-    return RUN_MARK if table.startswith("schedule_") else MARK
+    return _MARKS.get(_STORED.get(table, (header.TRACE, None))[0], MARK)
 
 
 def table_file(root: Path, table: str, batch: Batch) -> Path:

@@ -8,22 +8,57 @@ from typing import Any
 import duckdb
 
 from pipelines.modelling.formulas import NotModelled, work_of
+from pipelines.models.python_tables import create_table, given_table, python_model
 from pipelines.sqltext import row
 
 WORK_COLUMNS = (
-    "family VARCHAR, dtype VARCHAR, flops_matrix BIGINT, flops_uncausal BIGINT, flops_vector BIGINT, bytes BIGINT, "
-    "not_modelled VARCHAR"
+    ("family", "VARCHAR", "Family of the formula; NULL without one."),
+    ("dtype", "VARCHAR", "Type that decides the peak; NULL without a model or for a type that is not known."),
+    ("flops_matrix", "BIGINT", "Matrix operations; NULL without a model."),
+    ("flops_uncausal", "BIGINT", "The same without a causal mask; NULL without a model."),
+    ("flops_vector", "BIGINT", "Other operations; NULL without a model."),
+    ("bytes", "BIGINT", "Least traffic, bytes; NULL without a model or where an element's size is not known."),
+    ("not_modelled", "VARCHAR", "Why there is no model; NULL where there is."),
 )
 _LARGEST = 2**63 - 1
 
 
+@python_model(
+    "_op_formulas",
+    layer="modelling",
+    doc="One row: a name and arguments of operators, with the work that they ask for.",
+    columns=(("shape_id", "BIGINT", "Number of the name and arguments in _op_calls."), *WORK_COLUMNS),
+    reads=("_op_calls", "op_kinds"),
+    checks=("unique(shape_id)",),
+)
 def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
     """Create table `_op_formulas` (a row a shape_id of `_op_calls`): its work, or why there is none."""
-    con.execute(f"CREATE OR REPLACE TABLE _op_formulas (shape_id BIGINT, {WORK_COLUMNS})")
+    create_table(con, "_op_formulas")
     calls = con.execute("SELECT DISTINCT shape_id, op, dims, types, concrete FROM _op_calls ORDER BY 1").fetchall()
     rows = [row((shape_id, *work_columns(*call))) for shape_id, *call in calls]
     if rows:
         con.execute(f"INSERT INTO _op_formulas VALUES {', '.join(rows)}")
+
+
+@given_table(
+    "_staged_operator_work",
+    layer="ingest",
+    doc="One row: a call that a census counted, with the work that it asks for.",
+    columns=(
+        ("op", "VARCHAR", "Name of the operator."),
+        ("dims", "VARCHAR", "Shapes of its arguments, JSON."),
+        ("types", "VARCHAR", "Their types, JSON."),
+        ("concrete", "VARCHAR", "Their literals, JSON."),
+        *WORK_COLUMNS,
+    ),
+)
+def census_work(con: duckdb.DuckDBPyConnection) -> None:
+    """Create `_staged_operator_work`: the formulas over the calls of `_staged_span_sample_operators`."""
+    create_table(con, "_staged_operator_work")
+    calls = con.execute("SELECT DISTINCT op, dims, types, concrete FROM _staged_span_sample_operators").fetchall()
+    if calls:
+        rows = (row((*call, *work_columns(*call))) for call in calls)
+        con.execute(f"INSERT INTO _staged_operator_work VALUES {', '.join(rows)}")
 
 
 def work_columns(op: str, dims: str | None, types: str | None, concrete: str | None) -> tuple[Any, ...]:

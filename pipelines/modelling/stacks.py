@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.models.python_tables import create_table, python_model
 from pipelines.sqltext import quoted
 
 Ints = npt.NDArray[np.int64]
@@ -68,12 +69,22 @@ def ancestors(parent: Ints, inner: Ints, is_outer: npt.NDArray[np.bool_]) -> Ite
         above = parent[above]
 
 
+@python_model(
+    "_host_stacks",
+    layer="modelling",
+    doc="One row: a host event with a duration and the event it started in, on its thread.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("event_id", "BIGINT", "The event."),
+        ("parent_event_id", "BIGINT", "The event it started in; NULL at the top of the thread."),
+        ("crosses", "BOOLEAN", "It ends after its parent."),
+    ),
+    reads=("_host_events",),
+    checks=("unique(trace_id, event_id)",),
+)
 def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_host_stacks` (trace_id, event_id, parent_event_id, crosses) from `_host_events`."""
-    con.execute(
-        "CREATE OR REPLACE TABLE _host_stacks "
-        "(trace_id VARCHAR, event_id BIGINT, parent_event_id BIGINT, crosses BOOLEAN)"
-    )
+    create_table(con, "_host_stacks")
     for trace_id in _traces(con):
         events = con.execute(
             f"SELECT event_id, thread_id, ts_ns, end_ns FROM _host_events WHERE trace_id = {quoted(trace_id)} "
@@ -93,11 +104,22 @@ def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
         del rows
 
 
+@python_model(
+    "_host_ancestors",
+    layer="modelling",
+    doc="One row: an inner event of _host_events and an outer one that it started in, directly or further up.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("event_id", "BIGINT", "The inner event."),
+        ("ancestor_id", "BIGINT", "The outer event."),
+        ("height", "BIGINT", "Place of the outer event on the way up, from 1."),
+    ),
+    reads=("_host_events", "_host_stacks"),
+    checks=("unique(trace_id, event_id, ancestor_id)",),
+)
 def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_host_ancestors` (trace_id, event_id, ancestor_id, height) from `_host_stacks` and `_host_events`."""
-    con.execute(
-        "CREATE OR REPLACE TABLE _host_ancestors (trace_id VARCHAR, event_id BIGINT, ancestor_id BIGINT, height BIGINT)"
-    )
+    create_table(con, "_host_ancestors")
     for trace_id in _traces(con):
         events = con.execute(
             "SELECT e.event_id, coalesce(s.parent_event_id, -1) AS up, e.is_inner, e.is_outer FROM _host_events AS e "

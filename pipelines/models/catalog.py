@@ -7,84 +7,31 @@ column has a comment. What does not follow is refused at load, with file and lin
 from __future__ import annotations
 
 import csv
-import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from pipelines.models.cache import digest_of
 from pipelines.models.errors import CatalogError
-from pipelines.models.sqlfile import SCOPE_LAKE, Column, ParsedFile, parse_files
+from pipelines.models.header import CAPTURE, LAKE, SQL_DIR, TRACE, USUAL, stored_tables
+from pipelines.models.sources import DeclaredTable, code_version, declared_tables
+from pipelines.models.sqlfile import STAGED, Column, ParsedFile, parse_files
 
-SQL_DIR = Path(__file__).resolve().parents[2] / "sql"
 LAYERS = (
     *("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary"),
     *("modelling", "fleet", "schedule"),
 )
-CAPTURE_LAYER = "fleet"  # its tables are about the ranks of a capture together
-
-# Tables that the caller provides and that are no files: what a trace file was staged to, and what is asked for.
-GIVEN = {
-    "raw_events": "ingest",
-    "_ingest_context": "ingest",
-    "_staged_traces": "ingest",
-    "_staged_findings": "ingest",
-    "_rejected_files": "ingest",
-    "_staged_schedule_runs": "ingest",
-    "_staged_schedule_plans": "ingest",
-    "_staged_schedule_task_timings": "ingest",
-    "_staged_schedule_exposed_times": "ingest",
-    "_staged_schedule_predictions": "ingest",
-    "_staged_op_jobs": "ingest",
-    "_staged_op_job_what_if": "ingest",
-    "_staged_op_job_steps": "ingest",
-    "_staged_op_job_rank_scores": "ingest",
-    "_staged_flight_recorder_dumps": "ingest",
-    "_staged_flight_recorder_entries": "ingest",
-    "_staged_flight_recorder_verdicts": "ingest",
-    "_staged_recordings": "ingest",
-    "_staged_host_samples": "ingest",
-    "_staged_gpu_samples": "ingest",
-    "_staged_net_samples": "ingest",
-    "_staged_stack_samples": "ingest",
-    "_staged_span_samples": "ingest",
-    "_staged_span_sample_operators": "ingest",
-    "_staged_operator_work": "ingest",
-    "window_requests": "canonical",
-    "switch_overrides": "canonical",
-    "execution_nodes": "canonical",
-    "execution_edges": "canonical",
-    "operator_nodes": "canonical",
-    "_staged_captures": "fleet",
-    "_staged_capture_ranks": "fleet",
-    "_staged_capture_quality": "fleet",
-    "_staged_capture_roles": "fleet",
-    "_fitted_lanes": "fleet",
-    "_fitted_kernels": "fleet",
-    "_fitted_clocks": "fleet",
-    "compared": "fleet",
-}
-
-# Given tables that Python computes from others: what they read, and the code that decides what is in them. Both count
-# in the versions of the models that read them.
-_FLEET = Path(__file__).resolve().parents[1] / "fleet"
-_FITS = (
-    ("collective_kernels",),
-    tuple(_FLEET / f"{module}.py" for module in ("fits", "alignment", "lanes", "matching", "clocks")),
-)
-_STAGED_CAPTURES = (("traces",), (_FLEET / "captures.py", _FLEET / "stage.py"))
-GIVEN_FROM = {
-    **{name: _STAGED_CAPTURES for name in GIVEN if name.startswith("_staged_capture")},
-    **dict.fromkeys(("_fitted_lanes", "_fitted_kernels", "_fitted_clocks"), _FITS),
-}
 
 
 @dataclass(frozen=True)
 class Model:
     """A table. `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, asked anew each time),
-    rules (a CSV) or python (see PYTHON_MODELS).
+    rules (a CSV) or python (made by `function`, `module:name`; see python_tables.py). `scope`: see header.py.
+
+    `staged`: columns and SQL types of `_staged_<name>`, where it reads that. `runs`: models that the function runs.
     """
 
     name: str
@@ -96,6 +43,10 @@ class Model:
     dependencies: tuple[str, ...]
     checks: tuple[str, ...]
     kind: str
+    scope: str = TRACE
+    staged: Mapping[str, str] = field(default_factory=dict)
+    function: str = ""
+    runs: tuple[str, ...] = ()
 
     @property
     def private(self) -> bool:
@@ -103,159 +54,12 @@ class Model:
         return self.name.startswith("_")
 
 
-_CRITICAL_PATH = Path(__file__).resolve().parents[1] / "critical_path"
-LONGEST_PATH = Model(
-    name="longest_path",
-    layer="critical_path",
-    path=_CRITICAL_PATH / "path.py",
-    sql="",
-    doc="One row: an edge that networkx.dag_longest_path chose in a window, in order.",
-    columns=(
-        Column("trace_id", "The trace."),
-        Column("window_id", "The window."),
-        Column("seq", "Place on the path, from 1."),
-        Column("edge_id", "The edge in critical_path_edges."),
-    ),
-    dependencies=("_edges", "_refused_windows", "critical_path_windows"),
-    checks=("unique(trace_id, window_id, seq)",),
-    kind="python",
-)
-EVENT_SLACK = Model(
-    name="event_slack",
-    layer="critical_path",
-    path=_CRITICAL_PATH / "slack.py",
-    sql="",
-    doc="One row: an event of a window's graph, with how much longer it may get and how much it holds the path up. "
-    "How: the longest path through every edge, forwards and backwards; an event's edges are those attributed to it.",
-    columns=(
-        Column("trace_id", "The trace."),
-        Column("window_id", "The window."),
-        Column("event_id", "The event."),
-        Column(
-            "slack_ns",
-            "How much longer the event may get before the path's length changes, ns; 0 on the path; "
-            "NULL where the event has no edge of its own.",
-        ),
-        Column(
-            "drag_ns",
-            "How much shorter the path is when all edges of the event weigh 0, ns; 0 off the path; "
-            "NULL where the event has no edge of its own.",
-        ),
-        Column(
-            "own_ns",
-            "Summed path weight of the event's edges, ns: its own time and, for GPU work, the gap behind it "
-            "(or, once more, the time until the next began on its stream before it ended); NULL where it has none.",
-        ),
-    ),
-    dependencies=("_edges", "_refused_windows", "critical_path_windows"),
-    checks=("unique(trace_id, window_id, event_id)",),
-    kind="python",
-)
-
-WALKED_SEGMENTS = Model(
-    name="_walked_segments",
-    layer="fleet",
-    path=_FLEET / "path" / "captures.py",
-    sql="",
-    doc="One row: a segment of the critical path through the ranks of a capture, or why there is none.",
-    columns=(),
-    dependencies=("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks"),
-    checks=(),
-    kind="python",
-)
-# It runs the models of single ranks itself, a rank at a time, so all that these read counts in its version.
-_OF_RANKS = ("rules", "canonical", "gpu", "cpu", "sync", "critical_path")
-
-_MODELLING = Path(__file__).resolve().parents[1] / "modelling"
-OP_FORMULAS = Model(
-    name="_op_formulas",
-    layer="modelling",
-    path=_MODELLING / "op_formulas.py",
-    sql="",
-    doc="One row: a name and arguments of operators, with the work that they ask for.",
-    columns=(
-        Column("shape_id", "Number of the name and arguments in _op_calls."),
-        Column("family", "Family of the formula; NULL without one."),
-        Column("dtype", "Type that decides the peak; NULL without a model or for a type that is not known."),
-        Column("flops_matrix", "Matrix operations; NULL without a model."),
-        Column("flops_uncausal", "The same without a causal mask; NULL without a model."),
-        Column("flops_vector", "Other operations; NULL without a model."),
-        Column("bytes", "Least traffic, bytes; NULL without a model or where an element's size is not known."),
-        Column("not_modelled", "Why there is no model; NULL where there is."),
-    ),
-    dependencies=("_op_calls", "op_kinds"),
-    checks=("unique(shape_id)",),
-    kind="python",
-)
-HOST_STACKS = Model(
-    name="_host_stacks",
-    layer="modelling",
-    path=_MODELLING / "stacks.py",
-    sql="",
-    doc="One row: a host event with a duration and the event it started in, on its thread.",
-    columns=(
-        Column("trace_id", "The trace."),
-        Column("event_id", "The event."),
-        Column("parent_event_id", "The event it started in; NULL at the top of the thread."),
-        Column("crosses", "It ends after its parent."),
-    ),
-    dependencies=("_host_events",),
-    checks=("unique(trace_id, event_id)",),
-    kind="python",
-)
-HOST_ANCESTORS = Model(
-    name="_host_ancestors",
-    layer="modelling",
-    path=_MODELLING / "stacks.py",
-    sql="",
-    doc="One row: an inner event of _host_events and an outer one that it started in, directly or further up.",
-    columns=(
-        Column("trace_id", "The trace."),
-        Column("event_id", "The inner event."),
-        Column("ancestor_id", "The outer event."),
-        Column("height", "Place of the outer event on the way up, from 1."),
-    ),
-    dependencies=("_host_events", "_host_stacks"),
-    checks=("unique(trace_id, event_id, ancestor_id)",),
-    kind="python",
-)
-
-# Tables that Python makes: the function `module:name` that creates the table in a connection, and the code that decides
-# what is in it, so that the version changes with it.
-PYTHON_MODELS: dict[str, tuple[Model, str, tuple[Path, ...]]] = {
-    LONGEST_PATH.name: (
-        LONGEST_PATH,
-        "pipelines.critical_path.path:longest_paths",
-        tuple(_CRITICAL_PATH / f"{module}.py" for module in ("path", "graph", "backend", "longest")),
-    ),
-    EVENT_SLACK.name: (
-        EVENT_SLACK,
-        "pipelines.critical_path.slack:event_slacks",
-        tuple(_CRITICAL_PATH / f"{module}.py" for module in ("slack", "drag", "reach", "graph", "longest")),
-    ),
-    OP_FORMULAS.name: (
-        OP_FORMULAS,
-        "pipelines.modelling.op_formulas:op_formulas",
-        tuple(_MODELLING / f"{module}.py" for module in ("op_formulas", "formulas", "arguments")),
-    ),
-    HOST_STACKS.name: (HOST_STACKS, "pipelines.modelling.stacks:host_stacks", (_MODELLING / "stacks.py",)),
-    HOST_ANCESTORS.name: (HOST_ANCESTORS, "pipelines.modelling.stacks:host_ancestors", (_MODELLING / "stacks.py",)),
-    WALKED_SEGMENTS.name: (
-        WALKED_SEGMENTS,
-        "pipelines.fleet.path.captures:walk_captures",
-        (
-            *sorted((_FLEET / "path").glob("*.py")),
-            *(path for layer in _OF_RANKS for path in sorted(SQL_DIR.glob(f"{layer}/*.*"))),
-        ),
-    ),
-}
-
-
 @dataclass(frozen=True, eq=False)
 class Catalog:
     """All models by name, each after the models it reads."""
 
     models: dict[str, Model]
+    given: dict[str, DeclaredTable]  # tables that the caller of a model makes: what ingestion staged, what is asked for
     _versions: dict[str, str] = field(default_factory=dict, repr=False)
 
     def closure(self, names: Iterable[str]) -> list[str]:
@@ -263,7 +67,7 @@ class Catalog:
         wanted, todo = set(), list(names)
         while todo:
             name = todo.pop()
-            if name in GIVEN or name in wanted:
+            if name in self.given or name in wanted:
                 continue
             if name not in self.models:
                 raise CatalogError(f"no table {name!r}; there are: {', '.join(sorted(self.public))}")
@@ -279,16 +83,26 @@ class Catalog:
     @cached_property
     def materialized(self) -> list[str]:
         """The tables of traces that are computed after ingestion and written to the lake."""
-        return [name for name in self._computed if self.models[name].layer != CAPTURE_LAYER]
+        return self._computed(TRACE)
 
     @cached_property
     def of_captures(self) -> list[str]:
         """The tables of captures: computed when a capture's traces are in the lake, by pipelines/fleet/materialize.py."""
-        return [name for name in self._computed if self.models[name].layer == CAPTURE_LAYER]
+        return self._computed(CAPTURE)
 
-    @cached_property
-    def _computed(self) -> list[str]:
-        return [name for name in self.public if self.models[name].kind in ("sql", "python")]
+    def _computed(self, scope: str) -> list[str]:
+        models = (self.models[name] for name in self.public)
+        return [model.name for model in models if model.kind in ("sql", "python") and model.scope == scope]
+
+    def ingested(self, scope: str) -> list[str]:
+        """The tables of a scope that ingestion writes, each after those it reads."""
+        models = (self.models[name] for name in self.public)
+        return [model.name for model in models if model.kind == "lake" and model.scope == scope]
+
+    def sources_of(self, name: str) -> tuple[str, ...]:
+        """What a table reads, given tables replaced by what they are made from."""
+        reads = self.models[name].dependencies
+        return (*reads, *(source for given in reads if given in self.given for source in self.given[given].reads))
 
     @cached_property
     def rules(self) -> dict[str, Path]:
@@ -302,15 +116,14 @@ class Catalog:
         """
         if name not in self._versions:
             model = self.models[name]
-            given = [GIVEN_FROM[d] for d in model.dependencies if d in GIVEN_FROM]
-            reads = (*model.dependencies, *(name for names, _ in given for name in names))
-            upstream = [d for d in reads if d in self.models and self.models[d].kind != "lake"]
-            digest = hashlib.sha256(_own_content(model))
-            for path in (path for _, paths in given for path in paths):
-                digest.update(path.read_bytes())
-            for dependency in upstream:
-                digest.update(f"{dependency}={self.version(dependency)};".encode())
-            self._versions[name] = digest.hexdigest()[:16]
+            reads = (*self.sources_of(name), *model.runs)
+            parts = [_own_content(model)]
+            given = [self.given[read] for read in reads if read in self.given]
+            parts += [code_version(table.module).encode() for table in given if table.function]
+            for read in reads:
+                if read in self.models and self.models[read].kind != "lake":
+                    parts.append(f"{read}={self.version(read)}".encode())
+            self._versions[name] = digest_of(parts)[:16]
         return self._versions[name]
 
 
@@ -318,7 +131,7 @@ def _own_content(model: Model) -> bytes:
     if model.kind == "rules":
         return model.path.read_bytes()
     if model.kind == "python":
-        return b"".join(path.read_bytes() for path in PYTHON_MODELS[model.name][2] if path.exists())
+        return code_version(model.function.partition(":")[0]).encode()
     return model.sql.encode()
 
 
@@ -326,16 +139,19 @@ def _own_content(model: Model) -> bytes:
 def load_catalog(folder: Path = SQL_DIR) -> Catalog:
     """Read all models of a folder. Raises CatalogError at the first file that does not follow the rules."""
     models: dict[str, Model] = {}
-    for model in (*_rules(folder), *_sql_models(folder), *_python_models(folder)):
+    declared = declared_tables()
+    for model in (*_rules(folder), *_sql_models(folder), *_python_models(folder, declared)):
         if model.name in models:
             raise CatalogError(
                 f"{model.path}:1: the table {model.name!r} is already defined in {models[model.name].path}"
             )
         models[model.name] = model
+    given = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
+    # A folder of a few files (a test's) need not hold the marks: then their keys are the project's.
+    keys = {scope: key for of in (SQL_DIR, folder) for scope, key in stored_tables(of).values() if key}
     for model in models.values():
-        _check_dependencies(model, models)
-        if folder == SQL_DIR or model.layer == CAPTURE_LAYER:  # other folders are of no lake
-            _check_scope(model)
+        _check_dependencies(model, models, given)
+        _check_scope(model, models, keys)
     reads = {model.name: [d for d in model.dependencies if d in models] for model in models.values()}
     try:
         order = list(TopologicalSorter(reads).static_order())
@@ -344,13 +160,40 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
         raise CatalogError(
             f"{models[circle[0]].path}:1: models depend on each other in a circle: {' → '.join(circle)}"
         ) from None
-    return Catalog({name: models[name] for name in order})
+    return Catalog({name: models[name] for name in order}, given)
 
 
-def _python_models(folder: Path) -> list[Model]:
+def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
+    """What ingestion stages for a table of its layer is given to that table."""
+    names = {STAGED + name: model for name, model in models.items() if model.layer == "ingest"}
+    return {
+        name: DeclaredTable(name, model.layer, "", str(model.path), is_given=True)
+        for name, model in names.items()
+        if name in model.dependencies
+    }
+
+
+def _python_models(folder: Path, declared: dict[str, DeclaredTable]) -> list[Model]:
     """The tables made by Python; a folder of SQL files without what they read (a test's) has none of them."""
-    names = {path.stem for path in folder.glob("*/*.*")} | PYTHON_MODELS.keys()
-    return [model for model, _, _ in PYTHON_MODELS.values() if names.issuperset(model.dependencies)]
+    names = {path.stem for path in folder.glob("*/*.*")} | declared.keys()
+    return [_python_model(t) for t in declared.values() if not t.is_given and names.issuperset(t.reads)]
+
+
+def _python_model(table: DeclaredTable) -> Model:
+    return Model(
+        name=table.name,
+        layer=table.layer,
+        path=Path(table.path),
+        sql="",
+        doc=table.doc,
+        columns=tuple(Column(name, doc) for name, _, doc in table.columns),
+        dependencies=tuple(table.reads),
+        checks=tuple(table.checks),
+        kind="python",
+        scope=USUAL.get(table.layer, TRACE),
+        function=table.function,
+        runs=tuple(table.runs),
+    )
 
 
 def _sql_models(folder: Path) -> list[Model]:
@@ -372,29 +215,47 @@ def _sql_model(path: Path, parsed: ParsedFile) -> Model:
         layer=layer,
         path=path,
         sql=parsed.sql,
-        doc=parsed.doc,
+        doc=parsed.header.doc,
         columns=parsed.columns,
         dependencies=parsed.dependencies,
-        checks=parsed.checks,
-        kind=_kind(layer, path.stem, parsed),
+        checks=parsed.header.checks,
+        kind=_kind(layer, path.stem, parsed.header.scope),
+        scope=parsed.header.scope,
+        staged=parsed.staged,
     )
 
 
-def _kind(layer: str, name: str, parsed: ParsedFile) -> str:
-    if layer == "ingest" and not name.startswith("_"):
-        return "lake"
-    return "view" if layer == "schedule" or parsed.scope == SCOPE_LAKE else "sql"
+def _kind(layer: str, name: str, scope: str) -> str:
+    if scope == LAKE:
+        return "view"
+    return "lake" if layer == "ingest" and not name.startswith("_") else "sql"
 
 
-def _check_scope(model: Model) -> None:
-    """What is stored is stored by trace or, in the folder of captures, by capture: rows without its id belong to none."""
-    key, of = ("capture_id", "captures") if model.layer == CAPTURE_LAYER else ("trace_id", "traces")
-    if model.kind not in ("sql", "python") or model.private or key in {column.name for column in model.columns}:
+def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]) -> None:
+    """Stored rows belong to a trace, a capture, …: `keys` are the columns, by scope, that say to which."""
+    if model.private or model.kind not in ("sql", "python", "lake"):
         return
-    raise CatalogError(
-        f"{model.path}:1: a table of sql/{model.layer}/ is stored by {of} and has no column {key!r}; add it, or write "
-        f"`-- scope: {SCOPE_LAKE}` in the header of what is a view over the whole lake"
-    )
+    if model.kind != "lake" and model.scope not in (TRACE, CAPTURE):
+        raise CatalogError(
+            f"{model.path}:1: what is of scope {model.scope!r} is written by ingestion; move it to sql/ingest/, or write `-- scope: {LAKE}`"
+        )
+    needed = [keys[model.scope]] if model.scope in keys else []
+    columns = {column.name for column in model.columns}
+    for key in (
+        key
+        for key in (*needed, *(["batch_id"] if model.kind == "lake" and model.scope != TRACE else []))
+        if key not in columns
+    ):
+        raise CatalogError(
+            f"{model.path}:1: a table of sql/{model.layer}/ is stored by {model.scope}s and has no column {key!r}; add it, or write `-- scope: {LAKE}` in the header of what is a view over "
+            "the whole lake"
+        )
+    for name in model.dependencies if model.scope == TRACE else ():
+        if name in models and models[name].scope == CAPTURE and not models[name].private:
+            raise CatalogError(
+                f"{_place(model, name)}: a table of traces may not read {name!r}, which is of captures; "
+                f"write `-- scope: {CAPTURE}` or `-- scope: {LAKE}`"
+            )
 
 
 def _rules(folder: Path) -> list[Model]:
@@ -416,11 +277,11 @@ def _rule_table(path: Path) -> Model:
     return Model(path.stem, "rules", path, "", notes[0], columns, (), (), "rules")
 
 
-def _check_dependencies(model: Model, models: dict[str, Model]) -> None:
+def _check_dependencies(model: Model, models: dict[str, Model], given: Mapping[str, DeclaredTable]) -> None:
     for name in model.dependencies:
-        layer = models[name].layer if name in models else GIVEN.get(name)
-        if layer is None:
+        if name not in models and name not in given:
             raise CatalogError(f"{_place(model, name)}: reads {name!r}; write the name of a model or of a rule table")
+        layer = (models[name] if name in models else given[name]).layer
         if layer != "rules" and LAYERS.index(layer) > LAYERS.index(model.layer):  # rules are data, for every layer
             raise CatalogError(
                 f"{_place(model, name)}: layer {model.layer} may not read {name!r} of the later layer {layer}; "

@@ -9,7 +9,7 @@ from importlib import import_module
 
 import duckdb
 
-from pipelines.models.catalog import PYTHON_MODELS, Catalog, Model
+from pipelines.models.catalog import Catalog, Model
 from pipelines.models.errors import CatalogError
 from pipelines.sqltext import quoted
 
@@ -40,12 +40,12 @@ def run_models(
     present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
     order = _needed(catalog, wanted, present)
     last_reader = {source: name for name in order for source in catalog.models[name].dependencies}
-    runs = []
+    runs, called = [], set()
     for name in order:
         if on_model:
             on_model(name)
         started = time.perf_counter()
-        rows = _create(con, catalog.models[name])
+        rows = _create(con, catalog.models[name], called)
         runs.append(ModelRun(name, rows, time.perf_counter() - started))
         for source, reader in last_reader.items():
             if reader == name and source in order and source not in wanted and catalog.models[source].kind != "rules":
@@ -64,12 +64,15 @@ def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
     return [name for name in catalog.models if name in needed]
 
 
-def _create(con: duckdb.DuckDBPyConnection, model: Model) -> int:
+def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
+    """`called`: functions that ran for another of their tables; the one that makes this is added."""
     if model.kind == "rules":
         create_rules(con, model)
     elif model.kind == "python":
-        module, function = PYTHON_MODELS[model.name][1].split(":")
-        getattr(import_module(module), function)(con)
+        if model.function not in called:
+            module, function = model.function.split(":")
+            getattr(import_module(module), function)(con)
+            called.add(model.function)
     else:
         try:
             con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {model.sql}")

@@ -13,9 +13,9 @@ from typing import Any
 
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
+from pipelines.models.header import Header, read_header
 
-_ONE_ROW, _CHECK, _SCOPE = "One row: ", "check: ", "scope: "
-SCOPE_LAKE = "lake"  # a view over the whole lake, asked anew each time
+STAGED = "_staged_"  # what ingestion read, before the SQL of the table of that name gives it types
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,22 @@ class Column:
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """What a file says of its table; `sql` is its text, run as it stands."""
+    """What a file says of its table; `sql` is its text, run as it stands.
+
+    `staged`: the columns that it reads from `_staged_<its name>`, with the types that it casts them to.
+    """
 
     sql: str
-    doc: str
+    header: Header
     columns: tuple[Column, ...]
     dependencies: tuple[str, ...]
-    checks: tuple[str, ...]
-    scope: str | None = None  # of its rows: None is that of the folder
+    staged: dict[str, str]
 
 
 def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
     """Parse the files of a folder, or take what an earlier process parsed from the same texts. Raises CatalogError."""
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    rules = [(Path(__file__).with_name(name)).read_bytes() for name in ("sqlfile.py", "portable.py")]
+    rules = [(Path(__file__).with_name(name)).read_bytes() for name in ("sqlfile.py", "portable.py", "header.py")]
     digest = digest_of([*rules, *(part for path, text in texts.items() for part in (str(path), text))])
 
     def parse_all() -> dict[str, Any]:
@@ -54,26 +56,11 @@ def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
 
 def parse_file(path: Path, text: str) -> ParsedFile:
     """Parse one file and hold it against the rules. Raises CatalogError with file, line and what to write."""
-    header = _header(path, text)
+    header = read_header(path, text)
     query = _query(path, text)
-    columns = _columns(path, query)
-    checks = tuple(line.removeprefix(_CHECK) for line in header if line.startswith(_CHECK))
-    scope = next((line.removeprefix(_SCOPE) for line in header if line.startswith(_SCOPE)), None)
-    if scope not in (None, SCOPE_LAKE):
-        raise CatalogError(f"{path}:1: no scope {scope!r}; write `-- {_SCOPE}{SCOPE_LAKE}`, or nothing")
-    doc = " ".join(line for line in header if not line.startswith((_CHECK, _SCOPE)))
-    return ParsedFile(text, doc, columns, _tables(query), checks, scope)
-
-
-def _header(path: Path, text: str) -> list[str]:
-    lines = []
-    for line in text.splitlines():
-        if not line.startswith("--"):
-            break
-        lines.append(line[2:].strip())
-    if not lines or not lines[0].startswith(_ONE_ROW):
-        raise CatalogError(f"{path}:1: begin the file with `-- {_ONE_ROW}…`, which says what a row is")
-    return lines
+    tables = _tables(query)
+    staged = _staged(path, query) if STAGED + path.stem in tables else {}
+    return ParsedFile(text, header, _columns(path, query), tables, staged)
 
 
 def _query(path: Path, text: str) -> Any:
@@ -141,7 +128,32 @@ def _tables(query: Any) -> tuple[str, ...]:
     return tuple(sorted({source.name for source in sources if isinstance(source, exp.Table)}))
 
 
+def _staged(path: Path, query: Any) -> dict[str, str]:
+    """The columns that a query reads from the staged table, and their types."""
+    from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
+
+    types: dict[str, str] = {}
+    untyped: set[str] = set()
+    wanted = STAGED + path.stem
+    for scope in traverse_scope(query):
+        names = {n for n, (_, s) in scope.selected_sources.items() if isinstance(s, exp.Table) and s.name == wanted}
+        alone = len(scope.selected_sources) == 1
+        for column in scope.columns if names else ():
+            if column.table in names or (alone and not column.table):
+                cast = column.parent if isinstance(column.parent, exp.Cast) else None  # TRY_CAST is one, too
+                if cast is not None:
+                    types.setdefault(column.name, cast.to.sql(dialect="duckdb"))
+                else:
+                    untyped.add(column.name)
+    if missing := sorted(untyped - types.keys()):
+        raise CatalogError(
+            f"{path}:1: column {missing[0]!r} of {wanted} has no type; write `CAST({missing[0]} AS TYPE)`"
+        )
+    return types
+
+
 def _from_json(text: str, value: dict[str, Any]) -> ParsedFile:
+    header = Header(**{**value["header"], "checks": tuple(value["header"]["checks"])})
     columns = tuple(Column(**column) for column in value["columns"])
-    lists = tuple(value["dependencies"]), tuple(value["checks"])
-    return ParsedFile(text, value["doc"], columns, *lists, value["scope"])
+    return ParsedFile(text, header, columns, tuple(value["dependencies"]), value["staged"])

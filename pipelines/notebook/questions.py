@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.critical_path.answer import PathAnswer
+from pipelines.critical_path.path_answer import PathAnswer
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from pipelines.notebook.cpgraph import LazyGraph

@@ -9,7 +9,7 @@ from pipelines.schedule.base import _END, _PipelineBase
 from pipelines.schedule.order import enqueue_order
 from pipelines.schedule.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
 from pipelines.schedule.profiler import ProfileResult, TaskProfiler
-from pipelines.schedule.table import schedule_table, stage_analysis
+from pipelines.schedule.table import schedule_table, stage_analysis, stream_names
 from pipelines.schedule.validate import validate_plan
 
 __all__ = [
@@ -95,7 +95,8 @@ class SWPipeline(_PipelineBase):
         Rows are in submission order. `iN` = iteration N, `--` = its first iteration comes in a later period, `.` = its
         shortcut is on. The document mixes the last two (trap T9) and prints one table in stage-descending order (T3).
         """
-        return schedule_table(self, num_iterations)
+        streams = stream_names(self._streams, self.device.stream_name)
+        return schedule_table(self.checked, self._enqueue_order, streams, self._shortcuts.enabled, num_iterations)
 
     def print_schedule(self, num_iterations: int = 3) -> None:
         """Print format_schedule()."""
@@ -103,7 +104,7 @@ class SWPipeline(_PipelineBase):
 
     def print_stage_analysis(self) -> None:
         """Print stages in topological order, and whether the depth is the least possible (SWP-47)."""
-        print(stage_analysis(self))
+        print(stage_analysis(self.checked))
 
     def __repr__(self) -> str:
         head = f"SWPipeline(device={self.device.name}, depth={self.depth}, tasks={list(self._tasks)}"

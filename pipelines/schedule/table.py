@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pipelines.schedule.checked import CheckedPlan
 from pipelines.schedule.order import serial_order, stage_descending
 
-if TYPE_CHECKING:
-    from pipelines.schedule.sw_pipeline import SWPipeline
 
+def schedule_table(
+    checked: CheckedPlan, order: Iterable[str], streams: Mapping[str, str], skipped: Collection[str], periods: int
+) -> str:
+    """Tasks, in the order in which they are submitted, by periods; `streams`: task → name of its stream.
 
-def schedule_table(pipe: SWPipeline, periods: int) -> str:
-    """Tasks by periods; see SWPipeline.format_schedule for what the cells mean."""
-    skipped = pipe._shortcuts.enabled
-    names = stream_names(pipe)
+    See SWPipeline.format_schedule for what the cells mean.
+    """
     head = ["#", "Task", "Thread", "Stream"]
     rows = []
-    for i, name in enumerate(pipe._enqueue_order):
+    for i, name in enumerate(order):
         title = f"{name} [skip]" if name in skipped else name
-        cells = [cell(period - pipe._stages[name], name in skipped) for period in range(periods)]
-        rows.append([str(i), title, pipe.checked.schedule[name].thread_group, names[name], *cells])
+        cells = [cell(period - checked.stage(name), name in skipped) for period in range(periods)]
+        rows.append([str(i), title, checked.schedule[name].thread_group, streams[name], *cells])
     widths = [max(len(row[c]) for row in [head, *rows]) for c in range(4)]
     widths = [max(w, least) for w, least in zip(widths, (2, 24, 7, 7), strict=True)]
     widths += [max([4, len(f"P{p}"), *(len(row[4 + p]) for row in rows)]) for p in range(periods)]
@@ -41,26 +43,26 @@ def _line(row: list[str], widths: list[int], bar: str) -> str:
     return " ".join([*padded[:4], bar, *padded[4:]]).rstrip()
 
 
-def stream_names(pipe: SWPipeline) -> dict[str, str]:
-    """Task -> the name of its stream. Streams that came without one are numbered as they are declared."""
+def stream_names(streams: Mapping[str, Any], name_of: Callable[[Any], str | None]) -> dict[str, str]:
+    """Task → the name of its stream. Streams that came without one are numbered as they are declared."""
     unnamed: list[Any] = []
     found = {}
-    for name, stream in pipe._streams.items():
-        known = pipe.device.stream_name(stream)
+    for name, stream in streams.items():
+        known = name_of(stream)
         if known is None and stream not in unnamed:
             unnamed.append(stream)
         found[name] = known if known is not None else f"stream{unnamed.index(stream)}"
     return found
 
 
-def stage_analysis(pipe: SWPipeline) -> str:
+def stage_analysis(checked: CheckedPlan) -> str:
     """Stages in topological order, and the longest descending run (LDS) of stages.
 
     The document defines neither LDS nor the sequence it is taken over. Here it is taken over the stages as they are
     submitted with the oldest iteration first: one stage for each iteration that a period really works on. Where it is
     less than the depth, a stage has no task and the pipeline is longer than it has to be.
     """
-    order, checked = serial_order(pipe.checked), pipe.checked
+    order = serial_order(checked)
     declared = {name: i for i, name in enumerate(checked.schedule)}
     width = max(20, *(len(name) for name in order))
     lines = ["Task schedule (topological order):", f"{'Pos':<5}{'Task':<{width}} {'Idx':>5} {'Stage':>6}  Type"]
@@ -70,11 +72,11 @@ def stage_analysis(pipe: SWPipeline) -> str:
         lines.append(f"{pos:<5}{name:<{width}} {declared[name]:>5} {checked.stage(name):>6}  {kind}")
     longest = longest_descending([checked.stage(name) for name in stage_descending(checked)])
     lines.append(f"LDS = {len(longest)} (example: ({', '.join(map(str, longest))}{',' * (len(longest) == 1)}))")
-    lines.append(f"Pipeline depth = {pipe.depth}")
-    if len(longest) == pipe.depth:
+    lines.append(f"Pipeline depth = {checked.depth}")
+    if len(longest) == checked.depth:
         lines.append("✓ LDS == depth (Dilworth-optimal)")
     else:
-        empty = sorted(set(range(pipe.depth)) - set(longest))
+        empty = sorted(set(range(checked.depth)) - set(longest))
         lines.append(f"✗ LDS < depth: no task is in stage {', '.join(map(str, empty))}; renumber the stages")
     return "\n".join(lines)
 

@@ -10,16 +10,37 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pipelines.models.python_tables import given_table
 from pipelines.sqltext import quoted
 
-_TEXTS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s", "tts", "tdur", "cname", "sf")
-_JSONS = ("args", "attr", "stack")
+_COLUMNS = (
+    ("ph", "VARCHAR", "Phase."),
+    ("cat", "VARCHAR", "Category."),
+    ("name", "VARCHAR", "Name."),
+    ("pid", "VARCHAR", "Process."),
+    ("tid", "VARCHAR", "Thread."),
+    ("ts", "VARCHAR", "Start, us; with a ~ before it where it was quoted on the way."),
+    ("dur", "VARCHAR", "Duration, us; likewise."),
+    ("id", "VARCHAR", "Id of a flow."),
+    ("bp", "VARCHAR", "Binding point of a flow."),
+    ("s", "VARCHAR", "Scope of an instant."),
+    ("tts", "VARCHAR", "Start on the thread's clock."),
+    ("tdur", "VARCHAR", "Duration on the thread's clock."),
+    ("cname", "VARCHAR", "Name of a colour."),
+    ("sf", "VARCHAR", "Id of a stack frame."),
+    ("args", "JSON", "Arguments."),
+    ("attr", "JSON", "Attributes."),
+    ("stack", "JSON", "Stack."),
+    ("unknown", "VARCHAR", "The other keys with their values, as members of a JSON object."),
+)
+_TEXTS = tuple(name for name, kind, _ in _COLUMNS[:-1] if kind == "VARCHAR")
+_JSONS = tuple(name for name, kind, _ in _COLUMNS if kind == "JSON")
 _BEFORE = b"[{%s,%s}" % (
     b",".join(b'"%s":"x"' % name.encode() for name in _TEXTS),
     b",".join(b'"%s":null' % name.encode() for name in _JSONS),  # of unknown type: JSON
 )
 _BLANK = re.compile(rb"\s*\Z")
-_TYPES = ", ".join([*(f'"{name}": "VARCHAR"' for name in _TEXTS), *(f'"{name}": "JSON"' for name in _JSONS)])
+_TYPES = ", ".join(f'"{name}": "{kind}"' for name, kind, _ in _COLUMNS[:-1])
 _KNOWN = ", ".join(quoted(name) for name in (*_TEXTS, *_JSONS))
 _OTHERS = f"list_filter(json_keys(entry), lambda key: key NOT IN ({_KNOWN}))"
 _VALUE = "CAST(json_extract(entry, '/' || replace(replace(key, '~', '~0'), '/', '~1')) AS VARCHAR)"
@@ -55,6 +76,12 @@ def read_entries(file: Path) -> bytes:
     return file.read_bytes()[len(_BEFORE) + 1 : -1]
 
 
+@given_table(
+    "raw_events",
+    layer="ingest",
+    doc="One row: an entry of a piece of traceEvents, as DuckDB reads its JSON.",
+    columns=_COLUMNS,
+)
 def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: bool = False) -> str:
     """The query of a piece whose entries have known keys only; DuckDB refuses others, and objects of over `limit` bytes."""
     columns = f"* REPLACE ({_unmarked(_JSONS)})" if marked else "*"

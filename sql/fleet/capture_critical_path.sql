@@ -2,6 +2,7 @@
 -- the time from the first event to the target without gaps or overlaps.
 -- How: the ranks' graphs are joined by their collectives and walked backward along whatever was binding; at the end of
 -- a collective, on to the rank that arrived last (pipelines/fleet/path).
+-- scope: capture
 -- check: unique(capture_id, target, seq)
 SELECT
     w.capture_id,  -- The capture.

@@ -1,6 +1,7 @@
 -- One row: a metric of a capture, of one of its ranks, of a step, or of a rank in a step.
 -- How: summaries of the ranks in long format. For a whole capture, times are means over its ranks and their steps, so
 -- captures of different lengths can be compared; its step time is the median over steps of the slowest rank.
+-- scope: capture
 -- check: unique(capture_id, rank, step, metric, name)
 WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL

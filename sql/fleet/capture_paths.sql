@@ -1,5 +1,6 @@
 -- One row: a capture and a target of its critical path: how long the path is, how much of it is known, or why there is
 -- none.
+-- scope: capture
 -- check: unique(capture_id, target)
 SELECT
     capture_id,  -- The capture.

@@ -1,5 +1,6 @@
 -- One row: a finding about a capture that limits what can be said about it.
 -- How: findings about its files, refused lanes, refused clocks, kernels without a partner.
+-- scope: capture
 WITH refused_lanes AS (
     SELECT
         capture_id, lane, refused_reason, count(*) AS n

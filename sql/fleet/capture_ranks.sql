@@ -1,4 +1,5 @@
 -- One row: a trace of a capture.
+-- scope: capture
 -- check: unique(capture_id, trace_id)
 SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture.

@@ -2,6 +2,8 @@
 -- the other tables of captures the rows of a capture's newest batch count.
 -- How: the traces of one job in one folder; where a rank occurs again, captures are told apart by start time
 -- (pipelines/fleet/captures.py).
+-- scope: capture
+-- key: capture_id
 -- check: unique(capture_id)
 SELECT
     CAST(capture_id AS VARCHAR) AS capture_id,  -- The capture: traces.capture_id of its traces.

@@ -2,6 +2,7 @@
 -- ranks, subtract offset_ns and report error_ns beside the result.
 -- How: median polish of the ends of matched collectives, clipped to the hard bounds that no rank leaves before the last
 -- has arrived (pipelines/fleet/clocks.py). For ranks of one host also the difference of the shortest launch delays.
+-- scope: capture
 -- check: unique(capture_id, rank)
 WITH devices AS (
     SELECT trace_id, count(*) AS n_devices FROM min_launch_latency GROUP BY trace_id

@@ -1,6 +1,7 @@
 -- One row: a rank in a matched collective.
 -- How: transfer is the shortest duration over all ranks; any extra time on a rank is waiting (needs no clock). By the
 -- clock: a rank waits from its own start to the last rank's start.
+-- scope: capture
 -- check: unique(capture_id, collective_id, rank)
 WITH matched AS (
     SELECT

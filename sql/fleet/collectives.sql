@@ -1,6 +1,7 @@
 -- One row: a collective that all ranks of its lane have in the capture.
 -- How: the culprit is the rank with the shortest kernel, because all others waited for it; by the clock, the rank that
 -- started last. Bandwidths as in nccl-tests, in decimal GB/s.
+-- scope: capture
 -- check: unique(capture_id, collective_id)
 WITH ranked AS (
     SELECT

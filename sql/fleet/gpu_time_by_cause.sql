@@ -3,6 +3,7 @@
 -- How: a sweep over starts and ends; where several causes hold at once, the first in this order takes the stretch:
 -- waiting for a straggler, exposed communication, launch overhead, idle host, recomputation (only what activation
 -- checkpointing computes again is running). A capture's span is that of its longest rank, on that rank's own clock.
+-- scope: capture
 -- check: unique(capture_id, rank, device, cause)
 WITH ranks AS (
     SELECT r.capture_id, r.rank, r.trace_id, t.first_ts_ns, t.last_ts_ns

@@ -1,6 +1,7 @@
 -- One row: a rank in a profiler step of a capture: a cell of the heat map.
 -- How: a collective belongs to the step of its launch on the lane's reference rank; collectives outside of steps are in
 -- a row without a step.
+-- scope: capture
 -- check: unique(capture_id, step, rank)
 WITH waits AS (
     SELECT

@@ -2,6 +2,7 @@
 -- it was exposed.
 -- How: a sweep over the communication launched in the step on each device. A matched collective is taken to last the
 -- shortest duration over all ranks, from its start; the rest is waiting, which is neither work nor communication.
+-- scope: capture
 -- check: unique(capture_id, step, rank)
 WITH ranks AS (
     SELECT capture_id, rank, trace_id FROM capture_ranks WHERE left_out_reason IS NULL

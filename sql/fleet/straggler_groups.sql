@@ -1,6 +1,7 @@
 -- One row: a group of ranks in a role of parallelism (dp, tp, pp): how long its ranks waited, and how much waiting they
 -- caused.
 -- How: sums of straggler_ranks over the group's ranks; a rank is in one group per role.
+-- scope: capture
 -- check: unique(capture_id, role, group_name)
 SELECT
     g.capture_id,  -- The capture.

@@ -2,6 +2,7 @@
 -- How: sums over the collectives of lanes that are used. A straggler caused more than max(2 / ranks, 25 %) of all
 -- waiting (75 % with two ranks), by itself delayed the others by more than 1 % of the span, was waited for in at least
 -- 25 % of its collectives, and clocks agree on the culprits. The longest collective marks the victim, not the culprit.
+-- scope: capture
 -- check: unique(capture_id, rank)
 WITH used AS (
     SELECT * FROM collectives WHERE refused_reason IS NULL

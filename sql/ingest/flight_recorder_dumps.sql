@@ -1,5 +1,7 @@
 -- One row: a rank's Flight Recorder dump; the dumps of a folder are one set. This table is the commit mark of sets:
 -- rows of the other tables of dumps count only where their set is here.
+-- scope: dump
+-- key: set_id
 -- check: unique(set_id, rank)
 SELECT
     CAST(set_id AS VARCHAR) AS set_id,  -- The dumps that were found together in a folder: hash over ranks and contents.

@@ -1,4 +1,5 @@
 -- One row: a collective or point-to-point call in the ring of a rank's Flight Recorder.
+-- scope: dump
 -- check: unique(set_id, rank, record_id)
 SELECT
     CAST(set_id AS VARCHAR) AS set_id,  -- The set of dumps, in flight_recorder_dumps.

@@ -1,5 +1,6 @@
 -- One row: a sample of a GPU's NVML counters. Without NVML there is one row of NULLs per sample, and recordings.source
 -- says why.
+-- scope: recording
 -- check: unique(recording_id, t_unix_ns, gpu_index)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.

@@ -1,5 +1,6 @@
 -- One row: a sample of the system's counters of a process. Counters count from the start of the process; host_rates has
 -- their rates.
+-- scope: recording
 -- check: unique(recording_id, t_mono_ns)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.

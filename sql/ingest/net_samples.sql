@@ -1,6 +1,7 @@
 -- One row: a sample of the counters of a network device: an RDMA port (/sys/class/infiniband) or a network interface
 -- (/sys/class/net). Counters count since the device was set up or reset, for all processes of the host; net_rates has
 -- their rates.
+-- scope: recording
 -- check: unique(recording_id, t_mono_ns, kind, device, port)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.

@@ -1,5 +1,6 @@
 -- One row: a stage and dp rank of an op-level job, with the smaller of their two slowdowns: a cell of the heat map. A
 -- job that loses less than 3 % has no rows.
+-- scope: job
 -- check: unique(job_id, stage, dp_rank)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace, in op_jobs.

@@ -1,4 +1,5 @@
 -- One row: a step of an op-level job and a part of the job, with the part's slowdown in that step.
+-- scope: job
 -- check: unique(job_id, scope, key, step)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace, in op_jobs.

@@ -2,6 +2,7 @@
 -- are not shares of a whole: a stage's may exceed the job's.
 -- How: the step with every op ideal except those of the part, divided by the step with every op ideal. A job that loses
 -- less than 3 % has only its own row.
+-- scope: job
 -- check: unique(job_id, scope, key)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace, in op_jobs.

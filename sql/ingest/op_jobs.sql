@@ -2,6 +2,8 @@
 -- commit mark of such jobs: rows of the other op_job tables count only where their job is here.
 -- How: each step is replayed twice: with each op's own duration, and with the average duration of its type over all
 -- ranks and steps.
+-- scope: job
+-- key: job_id
 -- check: unique(job_id)
 SELECT
     CAST(job_id AS VARCHAR) AS job_id,  -- The job's trace: hash over the content of its two files.

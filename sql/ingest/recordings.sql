@@ -1,6 +1,8 @@
 -- One row: a recording of counters, stacks or spans (python -m pipelines.record.counters, .stacks;
 -- pipelines.record.spans). This table is the commit mark of recordings: rows of the other tables of recordings count
 -- only where their recording is here.
+-- scope: recording
+-- key: recording_id
 -- check: unique(recording_id)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording.

@@ -1,5 +1,6 @@
 -- One row: a task of a run, with the time that an iteration saves when the task is left out (measured by a shortcut
 -- run).
+-- scope: run
 -- check: unique(run_id, task)
 SELECT
     CAST(run_id AS VARCHAR) AS run_id,  -- The run.

@@ -1,4 +1,5 @@
 -- One row: a task of a plan, as given by the first run of that plan.
+-- scope: run
 -- check: unique(plan_hash, task)
 SELECT
     CAST(plan_hash AS VARCHAR) AS plan_hash,  -- The plan.

@@ -1,5 +1,6 @@
 -- One row: a task of a run (task NULL: the whole iteration), with what a simulation predicts from the run's own
 -- durations.
+-- scope: run
 -- check: unique(run_id, task)
 SELECT
     CAST(run_id AS VARCHAR) AS run_id,  -- The run.

@@ -1,5 +1,7 @@
 -- One row: a run of a schedule. This table is the commit mark of runs: rows of the other schedule tables count only
 -- where their run is here.
+-- scope: run
+-- key: run_id
 -- check: unique(run_id)
 SELECT
     CAST(run_id AS VARCHAR) AS run_id,  -- The run.

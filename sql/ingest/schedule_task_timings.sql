@@ -1,4 +1,5 @@
 -- One row: a task in an iteration of a run: when it was submitted and ran, and what its stream waited for before it.
+-- scope: run
 -- check: unique(run_id, task, iteration)
 SELECT
     CAST(run_id AS VARCHAR) AS run_id,  -- The run.

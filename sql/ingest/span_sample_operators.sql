@@ -2,6 +2,7 @@
 -- (a census), with the work of one call.
 -- How: the formulas of op_work, on arguments that the recorder wrote as Kineto does; views and other operators that
 -- move no data are not counted.
+-- scope: recording
 SELECT
     CAST(s.recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
     CAST(s.batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.

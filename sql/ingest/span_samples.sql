@@ -1,4 +1,5 @@
 -- One row: a span of a sampled training step: the step, or a module's forward, backward or recomputed forward.
+-- scope: recording
 -- check: unique(recording_id, step, span_id)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.

@@ -1,8 +1,9 @@
 -- One row: a Python stack in which a thread of a recorded process was sampled, and how often.
+-- scope: recording
 -- check: unique(recording_id, tid, thread, frames)
 SELECT
     CAST(recording_id AS VARCHAR) AS recording_id,  -- The recording, in recordings.
-    CAST(any_value(batch_id) AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    any_value(CAST(batch_id AS VARCHAR)) AS batch_id,  -- Ingest run that wrote it.
     -- The thread's id, as in the system and in profiler traces; NULL for one created by C code.
     CAST(tid AS BIGINT) AS tid,
     CAST(thread AS VARCHAR) AS thread,  -- Its name; NULL for one created by C code.

@@ -1,28 +1,30 @@
 -- One row: a trace in the lake. This table is the commit mark of a batch: other tables' rows count where their trace is
 -- here.
+-- scope: trace
+-- key: trace_id
 -- check: unique(trace_id)
 SELECT
-    trace_id,  -- First 16 hex digits of the SHA-256 of the unpacked content.
-    batch_id,  -- Ingest run that wrote it.
-    path,  -- File it was read from.
+    CAST(trace_id AS VARCHAR) AS trace_id,  -- First 16 hex digits of the SHA-256 of the unpacked content.
+    CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    CAST(path AS VARCHAR) AS path,  -- File it was read from.
     -- Its capture, as in captures and capture_ranks, which may change it when more ranks arrive: the lake's views fill
     -- it in, the files hold NULL.
     CAST(capture_id AS VARCHAR) AS capture_id,
     -- Hash over the job and the folder it was found in; the traces of a group make up one capture, or several where
     -- ranks occur again.
-    group_id,
-    job,  -- Job name, given at ingestion or from the trace's metadata; NULL when unknown.
+    CAST(group_id AS VARCHAR) AS group_id,
+    CAST(job AS VARCHAR) AS job,  -- Job name, given at ingestion or from the trace's metadata; NULL when unknown.
     CAST(rank AS BIGINT) AS rank,  -- Rank from distributedInfo, else from the file name; NULL when unknown.
     CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL when unknown.
-    host,  -- Host name; NULL when the trace does not say.
-    device_name,  -- Name of the first GPU; NULL when the trace does not say.
+    CAST(host AS VARCHAR) AS host,  -- Host name; NULL when the trace does not say.
+    CAST(device_name AS VARCHAR) AS device_name,  -- Name of the first GPU; NULL when the trace does not say.
     CAST(device_count AS BIGINT) AS device_count,  -- GPUs of the host; NULL when the trace does not say.
     CAST(n_events AS BIGINT) AS n_events,  -- Entries of traceEvents.
     CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- Earliest start of an event with a duration, ns.
     CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Latest end of an event with a duration, ns.
-    format,  -- Compression and top-level form of the file.
+    CAST(format AS VARCHAR) AS format,  -- Compression and top-level form of the file.
     CAST(unpacked_bytes AS BIGINT) AS unpacked_bytes,  -- Bytes of JSON.
-    status,  -- ok, repaired (broken text was mended) or partial (the file was cut off).
+    CAST(status AS VARCHAR) AS status,  -- ok, repaired (broken text was mended) or partial (the file was cut off).
     CAST(ingested_at AS TIMESTAMP) AS ingested_at,  -- When it was ingested, UTC.
-    metadata  -- All other top-level keys of the file, as JSON.
+    CAST(metadata AS VARCHAR) AS metadata  -- All other top-level keys of the file, as JSON.
 FROM _staged_traces

@@ -1,5 +1,6 @@
 -- One row: how long a stream of a run stalled for one cause.
 -- How: the summed stalls before its tasks; the cause is what was waited for, without the iteration.
+-- scope: lake
 SELECT
     t.run_id,  -- The run.
     p.stream,  -- The stream.

@@ -1,5 +1,6 @@
 -- One row: a task of a run with the percentiles of its time, and how much of its jitter reached the iterations.
 -- How: nearest-rank percentiles; the iterations' jitter is that of the distances between their ends.
+-- scope: lake
 WITH timed AS (
     SELECT
         run_id, task, iteration,

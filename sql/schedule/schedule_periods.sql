@@ -2,6 +2,7 @@
 -- How: the period is the mean distance between the ends of iterations in the middle half of the run; the ideal is the
 -- largest sum of median task times on one stream (PRB-20, PRB-21). For a globally ordered task (a collective) the
 -- shortest time counts: the rest is waiting for other ranks.
+-- scope: lake
 WITH timed AS (
     -- By the device where it has events of its own, else by the host.
     SELECT

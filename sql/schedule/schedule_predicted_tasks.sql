@@ -1,4 +1,5 @@
 -- One row: a task of a run with its predicted and its measured stall, and its exposed time.
+-- scope: lake
 WITH measured AS (
     SELECT run_id, task, avg(stall_ns) AS stall_ns, count(stall_ns) AS n
     FROM schedule_task_timings

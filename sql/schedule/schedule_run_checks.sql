@@ -2,6 +2,7 @@
 -- the same device.
 -- How: noise is the distance from the median to the 90th percentile of the iterations, divided by the median, for the
 -- noisier of the two runs.
+-- scope: lake
 WITH counted AS (
     SELECT run_id, count(*) AS n_timings
     FROM schedule_task_timings

@@ -1,5 +1,6 @@
 -- One row: a task of an iteration, as the trace of its run shows it.
 -- How: the annotations SWP/{task}/iter{N} of a trace whose metadata names the run.
+-- scope: lake
 WITH ran AS (
     SELECT trace_id, metadata ->> '$.schedule_run_id' AS run_id
     FROM traces

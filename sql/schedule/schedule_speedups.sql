@@ -1,4 +1,5 @@
 -- One row: a pipelined run beside the latest serial run of the same plan, size and jitter on the same device.
+-- scope: lake
 WITH serial AS (
     SELECT
         p.plan_hash, p.device, p.device_name, p.size, p.jitter_us, p.run_id, p.period_ns,

@@ -2,6 +2,7 @@
 -- predicts.
 -- How: an event belongs to the span in which it, or the call that launched it, began on its thread; the critical path
 -- is that of the whole trace.
+-- scope: lake
 WITH callers AS (
     -- The CPU event whose place on a thread says which task it is: the launch of GPU work, else the event itself.
     SELECT

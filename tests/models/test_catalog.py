@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -14,7 +9,6 @@ import pytest
 
 from pipelines.models.catalog import LAYERS, CatalogError, load_catalog
 from pipelines.models.run import run_models
-from tests.harness import kernel
 
 GOOD = "-- One row: a thing.\nSELECT\n    trace_id,  -- The trace.\n    1 AS n  -- A number.\nFROM window_requests\n"
 
@@ -151,8 +145,22 @@ def test_the_folder_and_the_header_tell_what_a_table_is_about(tmp_path: Path) ->
     )
     with pytest.raises(CatalogError, match=r"a\.sql:1: a table of sql/fleet/ is stored by captures and has no column "):
         load_catalog(folder(tmp_path / "1", {"fleet/a.sql": FLEET.replace("capture_id,", "capture_id AS id,")}))
-    with pytest.raises(CatalogError, match=r"a\.sql:1: no scope 'job'; write `-- scope: lake`, or nothing"):
-        load_catalog(folder(tmp_path / "2", {"fleet/a.sql": over_all.replace("scope: lake", "scope: job")}))
+    with pytest.raises(CatalogError, match=r"a\.sql:2: no scope 'rank'; write `-- scope: ` and one of trace, capture"):
+        load_catalog(folder(tmp_path / "2", {"fleet/a.sql": over_all.replace("scope: lake", "scope: rank")}))
+    with pytest.raises(CatalogError, match=r"a\.sql:1: what is of scope 'job' is written by ingestion; move it to "):
+        load_catalog(folder(tmp_path / "3", {"fleet/a.sql": over_all.replace("scope: lake", "scope: job")}))
+    of_runs = GOOD.replace("\nSELECT", "\n-- scope: run\nSELECT", 1)
+    for number, (column, missing) in enumerate((("trace_id", "run_id"), ("run_id", "batch_id"))):
+        files = {"ingest/a.sql": of_runs.replace("trace_id", column).replace("FROM window_requests", "FROM raw_events")}
+        with pytest.raises(
+            CatalogError, match=rf"a\.sql:1: a table of sql/ingest/ is stored by runs .* column '{missing}'"
+        ):
+            load_catalog(folder(tmp_path / f"5{number}", files))
+    of_traces = reading("all_ranks").replace("\nSELECT", "\n-- scope: trace\nSELECT", 1)
+    with pytest.raises(
+        CatalogError, match=r"a\.sql:6: a table of traces may not read 'all_ranks', which is of captures"
+    ):
+        load_catalog(folder(tmp_path / "4", {"fleet/all_ranks.sql": FLEET, "fleet/a.sql": of_traces}))
 
 
 def test_sql_that_duckdb_refuses_is_told_with_its_file(tmp_path: Path) -> None:
@@ -163,20 +171,3 @@ def test_sql_that_duckdb_refuses_is_told_with_its_file(tmp_path: Path) -> None:
     ):
         con.execute("CREATE TABLE window_requests (trace_id VARCHAR)")
         run_models(con, catalog, ["a"])
-
-
-def test_a_new_table_of_captures_needs_its_file_and_nothing_else(tmp_path: Path) -> None:
-    """In a checkout of its own, as whoever adds a file would do."""
-    for name in ("pipelines", "sql"):
-        source = Path(__file__).parents[2] / name
-        shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": [kernel("gemm", 0, 1, 1)]}))
-    (tmp_path / "sql" / "fleet" / "new_table.sql").write_text(FLEET)
-    for words, answer in (
-        (("ingest", "rank0.json", "--json"), '[{"path": "rank0.json", "status": "ok"'),
-        (("sql", "SELECT n FROM new_table JOIN traces USING (capture_id)", "--format", "csv"), '"n"\n1\n'),
-    ):
-        command = [sys.executable, "-m", "pipelines.cli.app", *words]
-        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        assert done.stdout.startswith(answer) and done.stderr == ""

@@ -18,7 +18,7 @@ import pytest
 
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.layout import RECORDING_TABLES
+from pipelines.lake.layout import tables_of
 from pipelines.lake.publish import publish
 from pipelines.record import folder as folders
 from pipelines.record.folder import Recording, is_alive
@@ -38,7 +38,7 @@ while True:
 
 
 def asked(lake: Lake, query: str) -> list[tuple]:
-    with lake.connect(RECORDING_TABLES) as con:
+    with lake.connect(tables_of("recording")) as con:
         return con.execute(query).fetchall()
 
 

@@ -18,27 +18,28 @@ from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
 from pipelines.fleet.path.load import load_ranks
 from pipelines.fleet.path.walk import TARGETS, NoTarget, Segment, walk_back
+from pipelines.models.python_tables import create_table, insert_columns, python_model
 from pipelines.sqltext import quoted
 
-COLUMNS = {
-    "capture_id": "VARCHAR",
-    "target": "VARCHAR",
-    "seq": "BIGINT",
-    "rank": "BIGINT",
-    "trace_id": "VARCHAR",
-    "kind": "VARCHAR",
-    "start_ns": "BIGINT",
-    "dur_ns": "BIGINT",
-    "event_id": "BIGINT",
-    "owner_event_id": "BIGINT",
-    "collective_id": "BIGINT",
-    "guessed": "BOOLEAN",
-    "n_ranks": "BIGINT",
-    "n_nodes": "BIGINT",
-    "n_edges": "BIGINT",
-    "heaviest_ns": "BIGINT",
-    "refused_reason": "VARCHAR",
-}
+_COLUMNS = (
+    ("capture_id", "VARCHAR", "The capture."),
+    ("target", "VARCHAR", "What the path leads to."),
+    ("seq", "BIGINT", "Place on the path, from 1."),
+    ("rank", "BIGINT", "Rank that the segment is on."),
+    ("trace_id", "VARCHAR", "Its trace."),
+    ("kind", "VARCHAR", "Kind of segment."),
+    ("start_ns", "BIGINT", "Start on the lowest rank's clock, ns."),
+    ("dur_ns", "BIGINT", "Duration, ns."),
+    ("event_id", "BIGINT", "The event."),
+    ("owner_event_id", "BIGINT", "The event whose time it is."),
+    ("collective_id", "BIGINT", "The collective that the path comes through."),
+    ("guessed", "BOOLEAN", "What was waited for is guessed."),
+    ("n_ranks", "BIGINT", "Ranks in the joined graph."),
+    ("n_nodes", "BIGINT", "Nodes in the joined graph."),
+    ("n_edges", "BIGINT", "Edges in the joined graph."),
+    ("heaviest_ns", "BIGINT", "Length of the heaviest path in the joined graph, ns."),
+    ("refused_reason", "VARCHAR", "Why there is no path; NULL where there is one."),
+)
 GROUP_EVENTS = 200_000
 """Events of ranks whose graphs are computed together: a pass over all models costs as much as some 100,000 events."""
 _GROUP = "_group"  # database of a group's tables, beside that of the captures
@@ -54,18 +55,24 @@ class JoinableRank:
     n_events: int
 
 
+@python_model(
+    "_walked_segments",
+    layer="fleet",
+    doc="One row: a segment of the critical path through the ranks of a capture, or why there is none.",
+    columns=_COLUMNS,
+    reads=("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks"),
+    runs=("_edges", "_path_events", "critical_path_windows"),  # in load.py, a group of ranks at a time
+)
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row with why not.
 
     Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks` and the tables of the ranks' traces.
     """
-    con.execute(f"CREATE OR REPLACE TABLE _walked_segments ({', '.join(f'{n} {kind}' for n, kind in COLUMNS.items())})")
-    found = con.execute(
-        "SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out_reason IS NULL ORDER BY 1"
-    ).fetchall()
+    create_table(con, "_walked_segments")
+    found = con.execute("SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out IS NULL ORDER BY 1").fetchall()
     for (capture_id,) in found:
         for rows in _walk_capture(con, capture_id):
-            _insert(con, rows)
+            insert_columns(con, "_walked_segments", rows)
 
 
 def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[dict[str, list[Any]]]:
@@ -177,14 +184,3 @@ def _segments(
     columns["collective_id"] = [None if s.collective_id is None else int(s.collective_id) for s in path]
     same = {"capture_id": capture_id, "target": target, **about}
     return {**columns, "seq": list(range(1, len(path) + 1)), **{name: [v] * len(path) for name, v in same.items()}}
-
-
-def _insert(con: duckdb.DuckDBPyConnection, rows: dict[str, list[Any]]) -> None:
-    import pyarrow as pa
-
-    types = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
-    n = len(rows["target"])
-    arrays = [pa.array(rows.get(name, [None] * n), types[kind]) for name, kind in COLUMNS.items()]
-    con.register("_rows", pa.table(arrays, list(COLUMNS)))
-    con.execute("INSERT INTO _walked_segments SELECT * FROM _rows")
-    con.unregister("_rows")

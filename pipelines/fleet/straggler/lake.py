@@ -18,10 +18,11 @@ from pipelines.fleet.straggler.rows import Row, job_row, part_rows, score_rows, 
 from pipelines.fleet.straggler.sizes import meta_file, meta_names
 from pipelines.fleet.straggler.whatif import WhatIf, what_if
 from pipelines.lake.commit import commit_tables
-from pipelines.lake.layout import JOB_MARK, JOB_TABLES, Batch
+from pipelines.lake.layout import JOB_MARK, Batch
 from pipelines.lake.rows import all_or_nothing, create_empty, insert_rows, unforeseen
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
+from pipelines.models.header import JOB
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,11 @@ def ingest_jobs(paths: Iterable[Path], lake: Lake, name: str | None = None) -> l
     catalog = load_catalog()
     batch = lake.new_batch()
     with database.connect() as con:
-        for table in JOB_TABLES:
-            create_empty(con, catalog, table)
+        create_empty(con, catalog, JOB)
         known = set(lake.known(JOB_MARK))
         rows = [_add(con, path, batch, known, name) for path in paths]
         if any(row.status == "ok" for row in rows):
-            already_committed = commit_tables(con, lake, batch, JOB_TABLES)
+            already_committed = commit_tables(con, lake, batch, JOB)
             rows = [JobRow(row.path, "known", row.job_id) if row.job_id in already_committed else row for row in rows]
     return rows
 
@@ -108,4 +108,9 @@ def _tables(found: WhatIf, name: str | None) -> dict[str, list[Row]]:
     job = job_row(found) | ({"job": name} if name else {})
     parts = [{**row, "job": job["job"]} for row in part_rows(found)]
     now = {"ingested_at": datetime.now(UTC)}
-    return dict(zip(JOB_TABLES, ([{**job, **now}], parts, step_rows(found), score_rows(found)), strict=True))
+    return {
+        JOB_MARK: [{**job, **now}],
+        "op_job_what_if": parts,
+        "op_job_steps": step_rows(found),
+        "op_job_rank_scores": score_rows(found),
+    }

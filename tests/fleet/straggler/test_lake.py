@@ -14,7 +14,7 @@ from pipelines.fleet.straggler.picture import colour, heat_map
 from pipelines.fleet.straggler.rows import excess_rows
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.layout import JOB_TABLES
+from pipelines.lake.layout import tables_of
 from pipelines.lake.publish import publish
 from tests.fleet.straggler.make import UNIT, B, F, Key, Shape, write_job
 
@@ -65,7 +65,7 @@ def test_a_job_without_its_mark_is_not_shown(path: Path, tmp_path: Path) -> None
     ingest([path], lake)
     for mark in lake.root.glob("op_jobs/*/*.parquet"):
         mark.unlink()
-    assert [asked(lake, f"SELECT count(*) FROM {table}") for table in JOB_TABLES] == [[(0,)]] * 4
+    assert [asked(lake, f"SELECT count(*) FROM {table}") for table in tables_of("job")] == [[(0,)]] * 4
     assert [row.status for row in ingest([path], lake).rows] == ["ok"]
     assert asked(lake, "SELECT count(*) FROM op_jobs") == [(1,)]
 

@@ -1,0 +1,80 @@
+"""The header of a SQL file: what a row is, what the rows belong to (scope), what must hold of them (checks).
+
+The scope decides where a table is written, when it is computed and what commits its rows:
+
+- trace: a row belongs to a trace; computed after ingestion, a batch of traces at a time.
+- capture: to the ranks of a job that were profiled together; computed anew when late ranks come.
+- run, job, dump, recording: to a run of a schedule, an op-level trace of a job, a set of Flight Recorder dumps, a
+  recording; written when that comes in.
+- file: to a file that was given; no other table commits its rows.
+- lake: a view over the whole lake, asked anew each time.
+
+One table of a scope is its commit mark: its header has the line `-- key: COLUMN`. The key is in every table of the
+scope, and rows count where their key and batch are in the mark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.models.errors import CatalogError
+
+SQL_DIR = Path(__file__).resolve().parents[2] / "sql"
+TRACE, CAPTURE, RUN, JOB, DUMP, RECORDING, FILE, LAKE = SCOPES = (
+    *("trace", "capture", "run", "job", "dump", "recording"),
+    *("file", "lake"),
+)
+# The scope of files that do not say theirs, where that is not trace.
+USUAL = {"fleet": CAPTURE, "schedule": LAKE}
+_ONE_ROW, _CHECK, _SCOPE, _KEY = "One row: ", "check: ", "scope: ", "key: "
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the comment at the top of a file says; `key` is there where the table is the mark of its scope."""
+
+    doc: str
+    scope: str
+    key: str | None
+    checks: tuple[str, ...]
+
+
+def read_header(path: Path, text: str) -> Header:
+    """The header of a file with this text. Raises CatalogError with file, line and what to write."""
+    lines = _lines(text)
+    if not lines or not lines[0].startswith(_ONE_ROW):
+        raise CatalogError(f"{path}:1: begin the file with `-- {_ONE_ROW}…`, which says what a row is")
+    scope = _scope(path, lines)
+    if scope not in SCOPES:
+        at = next(i for i, line in enumerate(lines, 1) if line.startswith(_SCOPE))
+        raise CatalogError(f"{path}:{at}: no scope {scope!r}; write `-- {_SCOPE}` and one of {', '.join(SCOPES)}")
+    checks = tuple(line.removeprefix(_CHECK) for line in lines if line.startswith(_CHECK))
+    doc = " ".join(line for line in lines if not line.startswith((_CHECK, _SCOPE, _KEY)))
+    return Header(doc, scope, _said(lines, _KEY), checks)
+
+
+def stored_tables(folder: Path = SQL_DIR) -> dict[str, tuple[str, str | None]]:
+    """Scope and, of a mark, key of every public table of a folder, from the headers alone and unchecked."""
+    found = {}
+    for path in sorted(folder.glob("*/[!_]*.sql")):
+        lines = _lines(path.read_text(encoding="utf-8"))
+        found[path.stem] = _scope(path, lines), _said(lines, _KEY)
+    return {name: said for name, said in found.items() if said[0] != LAKE}
+
+
+def _lines(text: str) -> list[str]:
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line[2:].strip())
+    return lines
+
+
+def _said(lines: list[str], what: str) -> str | None:
+    return next((line.removeprefix(what) for line in lines if line.startswith(what)), None)
+
+
+def _scope(path: Path, lines: list[str]) -> str:
+    return _said(lines, _SCOPE) or USUAL.get(path.parent.name, TRACE)

@@ -1,0 +1,158 @@
+"""The project's own Python files, read and not run: what each imports, and which tables its functions declare.
+
+So the version of a table that Python makes follows from all the code that it is made by. What was read is kept in the
+user's cache folder and used where all files are the same to the byte.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pipelines.models.cache import digest_of, remembered
+from pipelines.models.errors import CatalogError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+_DECORATORS = ("python_model", "given_table")
+
+
+@dataclass(frozen=True)
+class DeclaredTable:
+    """What a decorator of python_tables.py says, and the function below it: `module:name`."""
+
+    name: str
+    layer: str
+    function: str
+    path: str
+    is_given: bool
+    doc: str = ""
+    columns: list[list[str]] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+
+    @property
+    def module(self) -> str:
+        """The module that the function is in."""
+        return self.function.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Code:
+    """The tables that a package declares, and of each module that declares some a hash over all that it imports."""
+
+    tables: list[DeclaredTable]
+    versions: dict[str, str]
+
+
+def declared_tables() -> dict[str, DeclaredTable]:
+    """All tables that functions of the project declare, by name. Raises CatalogError where two have a name."""
+    found: dict[str, DeclaredTable] = {}
+    for table in read_code().tables:
+        if table.name in found:
+            raise CatalogError(
+                f"{table.path}: the table {table.name!r} is already declared in {found[table.name].path}"
+            )
+        found[table.name] = table
+    return found
+
+
+def code_version(module: str) -> str:
+    """A hash over a module that declares tables and all modules of the project that it imports, also through others."""
+    return read_code().versions[module]
+
+
+@lru_cache
+def read_code(package: Path = PACKAGE) -> Code:
+    """What the files of a package declare. Raises CatalogError for a declaration that cannot be read."""
+    names = module_names(package)
+    texts = {path: path.read_bytes() for path in names}
+    digest = digest_of(part for path, text in texts.items() for part in (str(path), text))
+    known = remembered(f"sources-{digest_of([str(package)])[:16]}", digest, lambda: asdict(_read(names, texts)))
+    return Code([DeclaredTable(**table) for table in known["tables"]], known["versions"])
+
+
+def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:
+    declaring = [path for path, text in texts.items() if any(f"@{name}(".encode() in text for name in _DECORATORS)]
+    tables = [table for path in declaring for table in _declarations(ast.parse(texts[path]), names[path], path)]
+    paths = {name: path for path, name in names.items()}
+
+    @lru_cache
+    def imports(module: str) -> set[str]:
+        path = paths[module]
+        return set(imported(ast.parse(texts[path]), module, path.name == "__init__.py", set(paths)))
+
+    def version(module: str) -> str:
+        seen, todo = set(), [module]
+        while todo:
+            if (name := todo.pop()) not in seen:
+                seen.add(name)
+                todo += imports(name)
+        return digest_of(part for name in sorted(seen) for part in (name, texts[paths[name]]))[:16]
+
+    return Code(tables, {module: version(module) for module in sorted({table.module for table in tables})})
+
+
+def module_names(package: Path) -> dict[Path, str]:
+    """The Python files of a package and what they are imported as."""
+    found = {path: path.relative_to(package.parent).with_suffix("").parts for path in sorted(package.rglob("*.py"))}
+    return {path: ".".join(parts[:-1] if parts[-1] == "__init__" else parts) for path, parts in found.items()}
+
+
+def imported(tree: ast.AST, name: str, is_package: bool, known: set[str]) -> Iterator[str]:
+    """The known modules that a module imports, be it in a function or for types only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            parts = name.split(".")
+            around = parts[: len(parts) - node.level + is_package] if node.level else []
+            base = ".".join([*around, *([node.module] if node.module else [])])
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            yield from (one for one in inner if one in known)
+            if base in known and not all(one in known for one in inner):
+                yield base
+
+
+def _declarations(tree: ast.Module, module: str, path: Path) -> Iterator[DeclaredTable]:
+    constants = {
+        target.id: statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in tree.body:
+        for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _DECORATORS:
+                try:
+                    (name,) = (_value(argument, constants) for argument in call.args)
+                    said = {keyword.arg or "**": _value(keyword.value, constants) for keyword in call.keywords}
+                    about = {
+                        "function": f"{module}:{node.name}",
+                        "path": str(path),
+                        "is_given": call.func.id != "python_model",
+                    }
+                    yield DeclaredTable(name, **said, **about)
+                except (ValueError, TypeError, KeyError) as error:
+                    raise CatalogError(
+                        f"{path}:{call.lineno}: the declaration of a table cannot be read without running it ({error}); "
+                        "give its name first, then literals by name"
+                    ) from None
+
+
+def _value(node: ast.expr, constants: dict[str, ast.expr]) -> Any:
+    """The value of an expression of literals and names of the module's literals; tuples become lists, as in JSON."""
+    if isinstance(node, ast.Name):
+        return _value(constants[node.id], constants)
+    if isinstance(node, ast.List | ast.Tuple):
+        return [value for part in node.elts for value in _values(part, constants)]
+    return ast.literal_eval(node)
+
+
+def _values(part: ast.expr, constants: dict[str, ast.expr]) -> list[Any]:
+    return _value(part.value, constants) if isinstance(part, ast.Starred) else [_value(part, constants)]

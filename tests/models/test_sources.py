@@ -1,0 +1,74 @@
+"""Tables that Python declares: read without running them, with a version that follows from all code they are made by."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelines.models.errors import CatalogError
+from pipelines.models.sources import PACKAGE, read_code
+
+MODEL = """
+from p.models.python_tables import python_model
+
+_ID = ("trace_id", "VARCHAR", "The trace.")
+
+
+@python_model("t", layer="gpu", doc="One row: a thing "
+    "of a trace.", columns=(_ID, *(("n", "BIGINT", "A number."),)), reads=["events"])
+def make(con):
+    def inner():
+        from p import helper
+"""
+
+
+def package(tmp_path: Path, **files: str) -> Path:
+    for name, text in {"a": MODEL, "helper": "import p.deep", "deep": "x = 1", "other": "import p.a", **files}.items():
+        path = tmp_path / "p" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    return tmp_path / "p"
+
+
+def test_a_declaration_is_read_without_running_it(tmp_path: Path) -> None:
+    (table,) = read_code(package(tmp_path, a=MODEL + "raise SystemExit\n")).tables
+    assert (table.name, table.layer, table.function, table.is_given) == ("t", "gpu", "p.a:make", False)
+    assert table.doc == "One row: a thing of a trace."
+    assert table.columns == [["trace_id", "VARCHAR", "The trace."], ["n", "BIGINT", "A number."]]
+    assert (table.reads, table.checks) == (["events"], [])
+
+
+def test_what_is_no_literal_is_refused_with_its_place(tmp_path: Path) -> None:
+    for number, (literal, other) in enumerate(
+        (('("t",', "(NAMES[0],"), ('["events"]', "sorted(X)"), ("doc=", "dock="))
+    ):
+        text = MODEL.replace(literal, other)
+        with pytest.raises(
+            CatalogError, match=r"a\.py:7: the declaration of a table cannot be read without running it"
+        ):
+            read_code(package(tmp_path / str(number), a=text))
+
+
+def test_the_version_follows_from_all_that_is_imported(tmp_path: Path) -> None:
+    before = read_code(package(tmp_path / "0")).versions["p.a"]
+    changes = {"a": MODEL + "# more", "helper": "import p.deep  # more", "deep": "x = 2"}
+    for name, text in changes.items():
+        assert read_code(package(tmp_path / name, **{name: text})).versions["p.a"] != before
+    assert read_code(package(tmp_path / "other", other="import p.a  # more")).versions["p.a"] == before
+
+
+def test_a_change_of_convert_is_a_change_of_the_paths(tmp_path: Path) -> None:
+    """It was left out of a list once. networkx reaches backend.py, and that convert.py, by an entry point."""
+    copy = tmp_path / PACKAGE.name
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    before = read_code(copy).versions
+    read_code.cache_clear()
+    with (copy / "critical_path" / "convert.py").open("a") as file:
+        file.write("# more\n")
+    after = read_code(copy).versions
+    assert {module.partition(".")[2] for module in before if before[module] != after[module]} == {
+        "critical_path.path",
+        "fleet.path.captures",
+    }

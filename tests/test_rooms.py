@@ -1,0 +1,111 @@
+"""What imports what: no file imports itself through others, and no room imports one above it.
+
+Imports in functions and under TYPE_CHECKING count: they only hide a circle.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from pipelines.models.sources import imported, module_names
+
+ROOT = Path(__file__).parents[1]
+TOPS = ("pipelines", "assets", "dagster_project")
+
+# From the bottom to the top. A room is a folder or file of pipelines/, or a folder at the top. It may import rooms of the
+# lines above its own here, and nothing else.
+ROOMS = (
+    ("database", "foreign_text", "paths", "processes", "record", "schedule", "synthetic"),
+    ("sqltext",),
+    ("models", "schedule_picture"),
+    ("lake", "modelling", "traces"),
+    ("flight_recorder", "inbox", "origin", "recordings", "runs"),
+    ("execution", "load", "status"),
+    ("critical_path",),
+    ("breakdown", "fleet"),
+    ("check", "forget", "ingest", "report"),
+    ("isolated", "notebook"),
+    ("cli",),
+    ("assets",),
+    ("dagster_project",),
+)
+# materialize.py runs models over a lake's batches: it belongs into a room of its own, above lake and critical_path.
+EXCEPTIONS = {("pipelines.models.materialize", "lake"), ("pipelines.models.materialize", "critical_path")}
+
+
+def imports(folders: list[Path]) -> nx.DiGraph:
+    """Module → modules of the same folders that it imports."""
+    names = {path: name for folder in folders for path, name in module_names(folder).items()}
+    graph = nx.DiGraph()
+    for path, name in names.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found = imported(tree, name, path.name == "__init__.py", set(names.values()))
+        graph.add_node(name)
+        graph.add_edges_from((name, other) for other in found if other != name)
+    return graph
+
+
+def circles(graph: nx.DiGraph) -> list[list[str]]:
+    return sorted(sorted(one) for one in nx.strongly_connected_components(graph) if len(one) > 1)
+
+
+def room_of(module: str) -> str:
+    top, _, rest = module.partition(".")
+    return rest.partition(".")[0] if top == "pipelines" and rest else top
+
+
+def upward(graph: nx.DiGraph) -> list[tuple[str, str]]:
+    """Imports of another room that is not further down."""
+    level = {room: i for i, rooms in enumerate(ROOMS) for room in rooms}
+    return sorted(
+        (module, other)
+        for module, other in graph.edges
+        if room_of(module) != room_of(other)
+        and level[room_of(other)] >= level[room_of(module)]
+        and (module, room_of(other)) not in EXCEPTIONS
+    )
+
+
+@pytest.fixture(scope="module")
+def project() -> nx.DiGraph:
+    return imports([ROOT / top for top in TOPS])
+
+
+def test_no_file_imports_itself_through_others(project: nx.DiGraph) -> None:
+    assert circles(project) == []
+
+
+def test_no_import_goes_upward(project: nx.DiGraph) -> None:
+    assert {room_of(module) for module in project} - {"pipelines"} == {room for rooms in ROOMS for room in rooms}
+    assert upward(project) == []
+
+
+def test_every_exception_is_still_needed(project: nx.DiGraph) -> None:
+    assert {(module, room_of(other)) for module, other in project.edges} >= EXCEPTIONS
+
+
+def test_imports_that_hide_are_found(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "lake/__init__.py": "from .store import Lake",
+        "lake/store.py": "def f():\n    from pipelines import ingest",
+        "ingest.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pipelines.models.run\n",
+        "models/__init__.py": "",
+        "models/run.py": "from ..lake import (\n    Lake,\n    store,\n)",
+        "sqltext.py": "import os",
+    }
+    for name, text in files.items():
+        path = tmp_path / "pipelines" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    graph = imports([tmp_path / "pipelines"])
+    around = ["pipelines.ingest", "pipelines.lake", "pipelines.lake.store", "pipelines.models.run"]
+    assert circles(graph) == [around]
+    assert upward(graph) == [
+        ("pipelines.lake.store", "pipelines.ingest"),
+        *(("pipelines.models.run", m) for m in around[1:3]),
+    ]
