@@ -29,28 +29,30 @@ class GraphHasCycle(nx.NetworkXUnfeasible):
 class ArrayGraph:
     """A weighted directed graph without parallel edges.
 
-    `node_ids` (n,) are the nodes in networkx's insertion order: int64, or objects where the nodes are no such numbers.
+    `node_ids` (n,) are the nodes, whole numbers, in networkx's insertion order.
     `src`, `dst` (m,) index into it. The edges are in the order in which they were inserted; where `out_order` (m,) is
     given, they are in the order in which networkx lists every node's predecessors, and `out_order` are their places in
     the order in which it lists successors (views of a graph may list the two in orders that no insertion makes).
 
-    `weight` (m,) is the edge attribute `weight_name`: int64 or float64, or objects where it is something else; in graphs
-    of traces nanoseconds. `no_weight` (m,) marks the edges that have no such attribute (None: all have it).
+    `weight` (m,) is the edge attribute `weight`; in graphs of traces nanoseconds.
     """
 
-    node_ids: npt.NDArray
+    node_ids: Ints
     src: Ints
     dst: Ints
-    weight: npt.NDArray
-    weight_name: Hashable = "weight"
-    no_weight: npt.NDArray[np.bool_] | None = None
+    weight: Ints
     out_order: Ints | None = None
 
     __networkx_backend__ = "tracelake"
 
     @classmethod
     def from_edges(cls, src: Ints, dst: Ints, weight: npt.NDArray) -> ArrayGraph:
-        """Build from edges between node ids (non-negative, at most about twice the number of events), in insertion order."""
+        """Build from edges between node ids (non-negative, at most about twice the number of events), in insertion order.
+
+        TypeError: the weights are not whole numbers.
+        """
+        if len(weight) and weight.dtype.kind != "i":
+            raise TypeError(f"the weights are {weight.dtype}; give whole nanoseconds")
         ends = np.empty(2 * len(src), dtype=np.int64)
         ends[0::2], ends[1::2] = src, dst
         # The first place of every id: later writes win, so write backwards.
@@ -59,10 +61,10 @@ class ArrayGraph:
         ids = np.flatnonzero(first >= 0)
         ids = ids[np.argsort(first[ids], kind="stable")]
         first[ids] = np.arange(len(ids))
-        return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight))
+        return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight, dtype=np.int64))
 
     def to_networkx(self) -> nx.DiGraph:
-        """An ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight_name` where an edge has it.
+        """An ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.
 
         Nodes, successors and predecessors are listed in the order of the graph that this one was made from.
         """
