@@ -13,8 +13,8 @@ from pipelines.critical_path.slack import AttributedGraph, event_slack
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.synthetic import random_capture
 from tests.harness import call, connect, kernel, op, rows_of
+from tests.synthetic.random_capture import random_capture
 
 Edge = tuple[int, int, int, int]  # source, destination, weight, event (-1: none)
 
