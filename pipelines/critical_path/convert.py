@@ -2,68 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 import networkx as nx
 import numpy as np
-import numpy.typing as npt
 
-from pipelines.critical_path.graph import ArrayGraph, Ints, neighbours
-
-_NONE = object()  # what no edge has as its weight
+from pipelines.critical_path.graph import ArrayGraph, Ints
 
 
-def from_networkx(graph: nx.DiGraph, weight: Hashable = "weight") -> ArrayGraph:
-    """The nodes, the edges and one edge attribute of a graph as arrays; other attributes stay behind.
+def from_networkx(graph: nx.DiGraph) -> ArrayGraph:
+    """The nodes, the edges and their attribute `weight` as arrays; other attributes stay behind.
 
-    Raises NotImplementedError for undirected graphs and for graphs with parallel edges.
+    Raises NotImplementedError for undirected graphs, for parallel edges, and for nodes or weights that are not whole
+    numbers of 64 bits.
     """
     if not graph.is_directed() or graph.is_multigraph():
         raise NotImplementedError("tracelake takes directed graphs without parallel edges (networkx.DiGraph)")
+    # The mappings node → neighbour → data behind `graph.pred` and `graph.succ`, without a view object a node.
+    pred: Any = graph._pred  # pyright: ignore[reportAttributeAccessIssue]
+    succ: Any = graph._succ  # pyright: ignore[reportAttributeAccessIssue]
+    nodes = _whole(graph, "nodes")
+    weights = _whole((data.get("weight") for others in pred.values() for data in others.values()), "weights")
     place = {node: i for i, node in enumerate(graph)}
-    pred, succ = neighbours(graph)
     dst, src = _ends(pred, place)
-    found = [data.get(weight, _NONE) for data in _data(pred)]
-    no_weight = np.fromiter((value is _NONE for value in found), dtype=bool, count=len(found))
-    if no_weight.any():
-        same_kind = next((value for value in found if value is not _NONE), 0)
-        found = [same_kind if value is _NONE else value for value in found]
-    else:
-        no_weight = None
     by_source, into = _ends(succ, place)
     n = len(place)
     # Edges by source, then target, in both orders: where one has an edge, the other has it too.
     here, there = np.argsort(src * n + dst), np.argsort(by_source * n + into)
     out_order = np.empty_like(here)
     out_order[there] = here
-    # Nodes stay objects unless they are ints: another NaN would be another node.
-    nodes, weights = array_of(place, floats=False), array_of(found)
-    return ArrayGraph(nodes, src, dst, weights, weight, no_weight, out_order)
+    return ArrayGraph(nodes, src, dst, weights, out_order)
 
 
-def array_of(values: Iterable[Any], *, floats: bool = True) -> npt.NDArray:
-    """int64, or float64 unless `floats` is False, where that gives the values back as they are; else objects."""
+def _whole(values: Iterable[Any], what: str) -> Ints:
     items = list(values)
-    kinds = set(map(type, items))
-    if floats and kinds == {float}:
-        return np.array(items, dtype=np.float64)
-    if kinds <= {int}:
-        try:
-            return np.array(items, dtype=np.int64)
-        except OverflowError:
-            pass
-    return np.fromiter(items, dtype=object, count=len(items))  # np.array would look into tuples
+    if not set(map(type, items)) <= {int}:
+        raise NotImplementedError(f"tracelake takes graphs whose {what} are whole numbers; leave others to networkx")
+    try:
+        return np.array(items, dtype=np.int64)
+    except OverflowError:
+        raise NotImplementedError(f"tracelake takes {what} of 64 bits; leave larger ones to networkx") from None
 
 
-def _ends(neighbours: Any, place: dict[Hashable, int]) -> tuple[Ints, Ints]:
+def _ends(neighbours: Mapping[int, Mapping[int, Any]], place: Mapping[int, int]) -> tuple[Ints, Ints]:
     """The places of the nodes that have neighbours, once for each neighbour, and those of the neighbours."""
     counts = [len(others) for others in neighbours.values()]
     other = np.fromiter(map(place.__getitem__, chain.from_iterable(neighbours.values())), dtype=np.int64)
     own = np.fromiter((place[node] for node in neighbours), dtype=np.int64, count=len(counts))
     return np.repeat(own, counts), other
-
-
-def _data(neighbours: Any) -> Iterable[dict]:
-    return chain.from_iterable(others.values() for others in neighbours.values())

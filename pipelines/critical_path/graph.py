@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -26,37 +25,34 @@ class GraphHasCycle(nx.NetworkXUnfeasible):
         super().__init__(f"Graph contains a cycle; nodes on it or behind it: {', '.join(map(str, nodes))}")
 
 
-def neighbours(graph: Any) -> tuple[Any, Any]:
-    """The mappings node → neighbour → data behind `graph.pred` and `graph.succ`, without a view object a node."""
-    return graph._pred, graph._succ
-
-
 @dataclass(frozen=True, eq=False)
 class ArrayGraph:
     """A weighted directed graph without parallel edges.
 
-    `node_ids` (n,) are the nodes in networkx's insertion order: int64, or objects where the nodes are no such numbers.
+    `node_ids` (n,) are the nodes, whole numbers, in networkx's insertion order.
     `src`, `dst` (m,) index into it. The edges are in the order in which they were inserted; where `out_order` (m,) is
     given, they are in the order in which networkx lists every node's predecessors, and `out_order` are their places in
     the order in which it lists successors (views of a graph may list the two in orders that no insertion makes).
 
-    `weight` (m,) is the edge attribute `weight_name`: int64 or float64, or objects where it is something else; in graphs
-    of traces nanoseconds. `no_weight` (m,) marks the edges that have no such attribute (None: all have it).
+    `weight` (m,) is the edge attribute `weight`; in graphs of traces nanoseconds.
     """
 
-    node_ids: npt.NDArray
+    node_ids: Ints
     src: Ints
     dst: Ints
-    weight: npt.NDArray
-    weight_name: Hashable = "weight"
-    no_weight: npt.NDArray[np.bool_] | None = None
+    weight: Ints
     out_order: Ints | None = None
 
     __networkx_backend__ = "tracelake"
 
     @classmethod
     def from_edges(cls, src: Ints, dst: Ints, weight: npt.NDArray) -> ArrayGraph:
-        """Build from edges between node ids (non-negative, at most about twice the number of events), in insertion order."""
+        """Build from edges between node ids (non-negative, at most about twice the number of events), in insertion order.
+
+        TypeError: the weights are not whole numbers.
+        """
+        if len(weight) and weight.dtype.kind != "i":
+            raise TypeError(f"the weights are {weight.dtype}; give whole nanoseconds")
         ends = np.empty(2 * len(src), dtype=np.int64)
         ends[0::2], ends[1::2] = src, dst
         # The first place of every id: later writes win, so write backwards.
@@ -65,30 +61,25 @@ class ArrayGraph:
         ids = np.flatnonzero(first >= 0)
         ids = ids[np.argsort(first[ids], kind="stable")]
         first[ids] = np.arange(len(ids))
-        return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight))
+        return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight, dtype=np.int64))
 
     def to_networkx(self) -> nx.DiGraph:
-        """An ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight_name` where an edge has it.
+        """An ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.
 
         Nodes, successors and predecessors are listed in the order of the graph that this one was made from.
         """
         result = nx.DiGraph()
         nodes = self.node_ids.tolist()
         result.add_nodes_from(nodes)
-        src, dst, name = self.src.tolist(), self.dst.tolist(), self.weight_name
-        data: list[dict] = [{name: weight} for weight in self.weight.tolist()]
-        if self.no_weight is not None:
-            for edge in np.flatnonzero(self.no_weight).tolist():
-                data[edge].clear()
-        if self.out_order is None:
-            result.add_edges_from((nodes[u], nodes[v], d) for u, v, d in zip(src, dst, data, strict=True))
-            return result
+        edges = [
+            (nodes[u], nodes[v], {"weight": weight})
+            for u, v, weight in zip(self.src.tolist(), self.dst.tolist(), self.weight.tolist(), strict=True)
+        ]
         # `add_edge` would list predecessors and successors in one order, and these may have two.
-        pred, succ = neighbours(result)
-        for u, v, d in zip(src, dst, data, strict=True):
-            pred[nodes[v]][nodes[u]] = d
-        for edge in self.out_order.tolist():
-            succ[nodes[src[edge]]][nodes[dst[edge]]] = data[edge]
+        for u, v, data in edges:
+            result._pred[v][u] = data  # pyright: ignore[reportAttributeAccessIssue]
+        for u, v, data in edges if self.out_order is None else map(edges.__getitem__, self.out_order.tolist()):
+            result._succ[u][v] = data  # pyright: ignore[reportAttributeAccessIssue]
         return result
 
     def is_directed(self) -> bool:

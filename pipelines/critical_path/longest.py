@@ -15,7 +15,6 @@ from array import array
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle, Ints
 
@@ -30,7 +29,7 @@ class Chains:
     node: Ints
     src: Ints
     dst: Ints
-    weight: npt.NDArray
+    weight: Ints
     first: Ints
     last: Ints
 
@@ -38,15 +37,13 @@ class Chains:
 def longest_path_edges(graph: ArrayGraph) -> tuple[Ints, int | None]:
     """The edges of the longest path, in order, as places in the graph's edge arrays, and the node it ends at (or None).
 
-    The weights are whole numbers whose sums fit 64 bits, or finite doubles. Raises GraphHasCycle. Cost: a few numpy
+    The sums of the weights fit 64 bits. Raises GraphHasCycle. Cost: a few numpy
     passes over the edges (about 60 bytes an edge), then one Python step for each edge between the nodes that are left.
     """
     if not len(graph.src):
         return np.arange(0), 0 if len(graph) else None
-    # Sums of doubles depend on their order, so only whole numbers are contracted.
-    chains = _uncontracted(graph) if graph.weight.dtype.kind == "f" else _contract(graph)
-    plain = chains.weight.dtype.kind != "f" and not (chains.weight < 0).any()
-    distance = forest_distances(graph, chains) if plain else _sweep(graph, chains)[0]
+    chains = _contract(graph)
+    distance = _sweep(graph, chains)[0] if (chains.weight < 0).any() else forest_distances(graph, chains)
     ends = _ends(graph, chains, distance)
     if len(ends) > 1:
         ends = _earliest(graph, chains, ends)
@@ -92,9 +89,8 @@ def _contract(graph: ArrayGraph) -> Chains:
 
 def _compact(values: np.ndarray) -> array:
     """Eight bytes an item and quick to index from Python, which a list (32 bytes more an item) or numpy is not."""
-    kind = "d" if values.dtype.kind == "f" else "q"
-    out = array(kind)
-    out.frombytes(np.ascontiguousarray(values, dtype="f8" if kind == "d" else "i8").tobytes())
+    out = array("q")
+    out.frombytes(np.ascontiguousarray(values, dtype="i8").tobytes())
     return out
 
 
@@ -132,7 +128,7 @@ def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints]:
     raise GraphHasCycle(graph.node_ids[chains.node[child[:10]]].tolist())
 
 
-def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) -> tuple[npt.NDArray, list[int]]:
+def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) -> tuple[Ints, list[int]]:
     """The distance of every node, visited after all its predecessors, depth first or generation by generation.
 
     The list is the order of visits by generation. Raises GraphHasCycle.
@@ -148,8 +144,7 @@ def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) ->
     count = np.bincount(chains.dst, minlength=n)
     ready = np.flatnonzero(count == 0).tolist()
     waits_for = _compact(count)
-    unknown = float("-inf") if weight.typecode == "d" else -(2**63)
-    distance = array(weight.typecode, [unknown]) * n
+    distance = array("q", [-(2**63)]) * n  # not known
     visited = 0
     while visited < len(ready) if by_generation else ready:
         node = ready[visited] if by_generation else ready.pop()
@@ -171,10 +166,10 @@ def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) ->
     if visited < n:
         stuck = np.flatnonzero(np.frombuffer(waits_for, dtype="i8") > 0)[:10]
         raise GraphHasCycle(graph.node_ids[chains.node[stuck]].tolist())
-    return np.frombuffer(distance, dtype="f8" if distance.typecode == "d" else "i8"), ready
+    return np.frombuffer(distance, dtype="i8"), ready
 
 
-def _ends(graph: ArrayGraph, chains: Chains, distance: npt.NDArray) -> list[tuple[int, int | None, int]]:
+def _ends(graph: ArrayGraph, chains: Chains, distance: Ints) -> list[tuple[int, int | None, int]]:
     """Where the greatest distance is reached first on every way there: (node, None, 0), or inside a chain (-1, chain,
     edge that ends at it)."""
     best = distance.max()
@@ -198,7 +193,7 @@ def generations(graph: ArrayGraph, chains: Chains) -> Ints:
     return forest_distances(graph, replace(chains, weight=chains.last - chains.first + 1))
 
 
-def incoming(chains: Chains, distance: npt.NDArray) -> Ints:
+def incoming(chains: Chains, distance: Ints) -> Ints:
     """For each node the first of its chains that gives its distance, as networkx chooses; -1 for a beginning."""
     fits = np.flatnonzero(distance[chains.src] + chains.weight == distance[chains.dst])[::-1]
     via = np.full(len(distance), -1, dtype=np.int64)
@@ -216,7 +211,7 @@ def _earliest(graph: ArrayGraph, chains: Chains, ends: list) -> list[tuple[int, 
     return [end for end, at in zip(ends, found, strict=True) if at == min(found)]
 
 
-def _walk_back(chains: Chains, distance: npt.NDArray, node: int) -> Ints:
+def _walk_back(chains: Chains, distance: Ints, node: int) -> Ints:
     """The edges from the beginning of the path to a node, as places in the graph's edge arrays."""
     via = incoming(chains, distance)
     before, taken = _compact(via[chains.src]), array("q")

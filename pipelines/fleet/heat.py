@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from pipelines.foreign_text import in_xml
+from pipelines import svg
 
 METRICS = {
     "caused_wait_ns": "waiting of the others for the rank",
@@ -14,10 +13,7 @@ METRICS = {
     "compute_ns": "computing of the rank",
     "step_ns": "duration of the rank's step",
 }
-_COOL, _WARM = (255, 250, 240), (239, 101, 72)  # both bear black text
-_LEFT, _TOP, _HEIGHT, _LEGEND, _MARGIN = 70, 74, 24, 200, 20
 _STEPS_WITH_NUMBERS = 16
-_STYLE = "text{font:11px sans-serif;fill:#222}.title{font-size:14px;font-weight:bold}.bad{stroke:#000;stroke-width:2}"
 
 
 def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()) -> str:
@@ -34,63 +30,30 @@ def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: froze
     ranks = sorted({cell["rank"] for cell in known})
     top = max(cell[metric] for cell in known)
     width = 62 if len(steps) <= _STEPS_WITH_NUMBERS else max(4, 1000 // len(steps))
-    size = (max(_LEFT + len(steps) * width + _MARGIN, 560), _TOP + len(ranks) * _HEIGHT + 84)
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[0]}" height="{size[1]}">',
-            f"<style>{_STYLE}</style>",
-            '<rect width="100%" height="100%" fill="#fff"/>',
-            _text(8, 20, title, "title"),
-            _text(8, 38, f"a cell: {METRICS[metric]} in a step, ms" + ("; framed: stragglers" if marked else "")),
-            *_step_names(steps, width),
-            *(_text(8, _TOP + (row + 0.65) * _HEIGHT, f"rank {rank}") for row, rank in enumerate(ranks)),
-            *(_cell(cell, metric, top, width, steps.index(cell["step"]), ranks.index(cell["rank"])) for cell in known),
-            *(_frame(ranks.index(rank), len(steps) * width) for rank in sorted(marked & set(ranks))),
-            *_legend(top, _TOP + len(ranks) * _HEIGHT + _MARGIN),
-            "</svg>\n",
-        ]
+    drawn = [
+        svg.Cell(
+            ranks.index(cell["rank"]),
+            steps.index(cell["step"]),
+            cell[metric] / top if top else 0.0,
+            _says(cell),
+            f"{cell[metric] / 1e6:.2f}",
+        )
+        for cell in known
+    ]
+    return svg.heat_map(
+        title,
+        f"a cell: {METRICS[metric]} in a step, ms" + ("; framed: stragglers" if marked else ""),
+        [f"rank {rank}" for rank in ranks],
+        ["no step" if step is None else f"step {step}" if width > 40 else str(step) for step in steps],
+        drawn,
+        ("0", f"{top / 1e6:.3g} ms"),
+        width=width,
+        height=24,
+        framed=(ranks.index(rank) for rank in sorted(marked & set(ranks))),
     )
 
 
-def _step_names(steps: list[int | None], width: int) -> Iterator[str]:
-    """The steps' numbers, as many as there is room for."""
-    every = max(1, 30 // width)
-    for column, step in enumerate(steps):
-        if column % every == 0 or step is None:
-            name = "no step" if step is None else f"step {step}" if width > 40 else step
-            yield _text(_LEFT + (column + 0.5) * width, _TOP - 6, name, at="middle")
-
-
-def _cell(cell: dict[str, Any], metric: str, top: int, width: int, column: int, row: int) -> str:
-    value = cell[metric]
-    x, y = _LEFT + column * width, _TOP + row * _HEIGHT
+def _says(cell: dict[str, Any]) -> str:
     step = "outside of steps" if cell["step"] is None else f"step {cell['step']}"
-    says = f"rank {cell['rank']}, {step}: " + ", ".join(
-        f"{name.removesuffix('_ns')} {cell[name] / 1e6:.3f} ms" for name in METRICS if cell[name] is not None
-    )
-    box = f'<rect x="{x}" y="{y}" width="{max(width - 2, 2)}" height="{_HEIGHT - 2}" fill="{_colour(value, top)}">'
-    number = _text(x + width / 2 - 1, y + 15, f"{value / 1e6:.2f}", at="middle") if width > 40 else ""
-    return f"{box}<title>{in_xml(says)}</title></rect>{number}"
-
-
-def _frame(row: int, width: int) -> str:
-    y = _TOP + row * _HEIGHT - 1
-    return f'<rect class="bad" x="{_LEFT - 1}" y="{y}" width="{width}" height="{_HEIGHT}" fill="none"/>'
-
-
-def _colour(value: float, top: float) -> str:
-    part = min(max(value / top, 0.0), 1.0) if top else 0.0
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_COOL, _WARM, strict=True))
-
-
-def _legend(top: int, y: int) -> Iterator[str]:
-    for i in range(50):
-        x = _LEFT + i * _LEGEND / 50
-        yield f'<rect x="{x:.1f}" y="{y}" width="{_LEGEND / 50 + 0.5:.1f}" height="12" fill="{_colour(i, 49)}"/>'
-    yield _text(_LEFT, y + 26, "0")
-    yield _text(_LEFT + _LEGEND, y + 26, f"{top / 1e6:.3g} ms", at="middle")
-
-
-def _text(x: float, y: float, text: object, kind: str = "", at: str = "start") -> str:
-    style = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}"{style}>{in_xml(text)}</text>'
+    times = (f"{name.removesuffix('_ns')} {cell[name] / 1e6:.3f} ms" for name in METRICS if cell[name] is not None)
+    return f"rank {cell['rank']}, {step}: {', '.join(times)}"

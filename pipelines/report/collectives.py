@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.report.html import Column, count, missing, ratio, section, share, size, table, text, time, words
-from pipelines.report.subject import Subject, label, rows_of
+from pipelines.report.blocks import Column, Section, missing, more, section, table
+from pipelines.report.subject import Subject, label, of_shown, rows_of
+from pipelines.report.values import count, ratio, share, size, time, words
 
 _SHOWN = 24
 
@@ -19,7 +20,7 @@ _COLUMNS = [
 ]
 
 
-def collectives(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def collectives(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """The shown rank's communication kernels summed by kind and size, most time beyond the ideal first."""
     rows = rows_of(
         con,
@@ -29,15 +30,13 @@ def collectives(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     if not rows:
         return section("collectives", "Collectives", missing(f"{label(subject.shown)} ran no communication kernels"))
     body = [table("collective_bandwidth_by_size", _COLUMNS, rows[:_SHOWN])]
-    if len(rows) > _SHOWN:
-        body.append(f"<p>{len(rows) - _SHOWN} more kinds and sizes in table collective_bandwidth_by_size</p>")
+    body += more(rows, _SHOWN, "kinds and sizes in table collective_bandwidth_by_size")
     if all(row["bytes"] is None for row in rows):
         body.append(missing("sizes: the trace does not tell them, so there are no bandwidths"))
     elif all(row["limit_gbps"] is None for row in rows):
         body.append(missing("shares of the links: the device's links, or the network between nodes, are not known"))
     note = (
-        (f"Of {text(label(subject.shown))}, {text(subject.why_shown)}. " if subject.why_shown else "")
-        + "Most time beyond full links first (all of it where these are not known). "
+        f"{of_shown(subject)}Most time beyond full links first (all of it where these are not known). "
         "A kernel's time holds waiting for late ranks, so its bandwidth is a lower bound."
     )
-    return section("collectives", "Collectives", *body, note=note)
+    return section("collectives", "Collectives", body, note=note)

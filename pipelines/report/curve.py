@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pipelines.report.html import text
+from pipelines import svg
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 1200, 220, 90, 26, 24
 _STYLE = (
-    ".curve text{font:11px sans-serif;fill:#222}.curve .axis{stroke:#ccc;stroke-width:1}"
+    ".curve .axis{stroke:#ccc;stroke-width:1}"
     ".curve .first{fill:#56b4e9;fill-opacity:.45;stroke:#2b86b8;stroke-width:1}"
     ".curve .second{fill:none;stroke:#888;stroke-width:1;stroke-dasharray:4 3}"
 )
@@ -28,16 +28,16 @@ def curve(title: str, first: Values, second: Values, show: Callable[[float], str
     heights = [
         (value, _HEIGHT - _BOTTOM - (value - low) * pixels) for value in sorted({low, 0, (low + high) / 2, high})
     ]
-    axis = "".join(
-        f'<line class="axis" x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH}" y2="{y:.1f}"/>{_text(_LEFT - 6, y + 4, show(value), "end")}'
-        for value, y in heights
+    parts = (
+        svg.text(_LEFT, 14, title),
+        *(svg.line(_LEFT, y, _WIDTH, y, "axis") for _, y in heights),
+        *(svg.text(_LEFT - 6, y + 4, show(value), at="end") for value, y in heights),
+        _line(second, "second", low, pixels, None),
+        _line(first, "first", low, pixels, 0),
+        svg.text(_LEFT, _HEIGHT - 8, "0"),
+        svg.text(_WIDTH, _HEIGHT - 8, length, at="end"),
     )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="layers curve" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}">'
-        f"<style>{_STYLE}</style>{_text(_LEFT, 14, title)}{axis}"
-        f"{_line(second, 'second', low, pixels, None)}{_line(first, 'first', low, pixels, 0)}"
-        f"{_text(_LEFT, _HEIGHT - 8, '0')}{_text(_WIDTH, _HEIGHT - 8, length, 'end')}</svg>\n"
-    )
+    return svg.picture(_WIDTH, _HEIGHT, parts, _STYLE, "layers curve")
 
 
 def _line(values: Values, style: str, low: float, pixels: float, ground: float | None) -> str:
@@ -55,7 +55,3 @@ def _line(values: Values, style: str, low: float, pixels: float, ground: float |
         base = _HEIGHT - _BOTTOM - (ground - low) * pixels
         points = [(points[0][0], base), *points, (points[-1][0], base)]
     return f'<polyline class="{style}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
-
-
-def _text(x: float, y: float, said: str, at: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}">{text(said)}</text>'

@@ -6,8 +6,9 @@ import json
 
 import duckdb
 
-from pipelines.report.html import Column, count, section, table, text, words
+from pipelines.report.blocks import Block, Column, Section, heading, paragraph, section, table, verdict
 from pipelines.report.subject import Row, Subject, rows_of
+from pipelines.report.values import count, words
 
 _SETS = """
     SELECT m.set_id, d.folder, d.n_dumps, d.verdict, d.doubts,
@@ -27,11 +28,11 @@ _COLUMNS = [
 ]
 
 
-def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     """The verdicts of the subject's sets of dumps; nothing at all where it has none."""
     sets = rows_of(con, f"{_SETS} WHERE m.trace_id IN {subject.trace_ids} GROUP BY ALL ORDER BY d.folder, m.set_id")
     if not sets:
-        return ""
+        return None
     note = (
         "From Flight Recorder dumps of the same job. A finding: the first collective that the ranks of a group "
         "do not agree on; those of other groups probably follow from the root."
@@ -39,7 +40,7 @@ def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     return section("hangs", "Hangs", *(_set(con, row) for row in sets), note=note)
 
 
-def _set(con: duckdb.DuckDBPyConnection, of: Row) -> str:
+def _set(con: duckdb.DuckDBPyConnection, of: Row) -> list[Block]:
     rows = rows_of(
         con,
         "SELECT * FROM flight_recorder_verdicts WHERE set_id = $set_id "
@@ -48,24 +49,22 @@ def _set(con: duckdb.DuckDBPyConnection, of: Row) -> str:
     )
     least = "" if of["least"] is None else f" (confidence {of['least']:.1f} or more)"
     found = f"{of['n_dumps']} dumps; {of['n_found']} of {of['n_calls']} calls are found in the traces{least}"
-    head = f"<h3>{text(of['folder'])}</h3><p>{text(found)}</p>"
-    return head + _verdict(rows, of) + table("flight_recorder_verdicts", _COLUMNS, rows)
+    told = [heading(of["folder"]), paragraph(found), *_verdict(rows, of)]
+    return [*told, table("flight_recorder_verdicts", _COLUMNS, rows)]
 
 
-def _verdict(rows: list[Row], of: Row) -> str:
+def _verdict(rows: list[Row], of: Row) -> list[Block]:
     root = next((row for row in rows if row["is_root"]), None)
-    doubts = "".join(f"<li>{text(doubt)}</li>" for doubt in json.loads(of["doubts"] or "[]"))
-    doubts = f"<ul>{doubts}</ul>" if doubts else ""
+    found = json.loads(of["doubts"] or "[]")
+    doubts = [Block("doubts", found)] if found else []
     if root is None:
         healthy = "no mismatch: every collective that all rings still hold is completed everywhere"
         undecided = "undecided: no mismatch was found, but this is not known to be healthy"
         # An older version did not look for what speaks against it.
         said = healthy if of["verdict"] == "no_mismatch" else undecided
-        return f'<p class="verdict">{said}</p>{doubts}'
+        return [verdict(said), *doubts]
     op = root["op"] or "a collective"
     said = f"the job hangs on {op} number {root['seq']} of group {root['group_name']}"
     why = f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
-    slow = ""
-    if root["may_be_slow"]:
-        slow = "<p>Its timeout had not passed when the dumps were written: a rank that is only late looks the same.</p>"
-    return f'<p class="verdict"><b>{text(said)}</b> ({text(why)})</p>{slow}{doubts}'
+    slow = "Its timeout had not passed when the dumps were written: a rank that is only late looks the same."
+    return [verdict(f" ({why})", said), *([paragraph(slow)] if root["may_be_slow"] else []), *doubts]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from pipelines.report.html import Column, count, missing, name, section, table, text, time, words
+from pipelines.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
 from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.report.values import count, name, time, words
 from pipelines.sqltext import quoted
 
 _SHOWN = 200
 _SEVERITIES = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
 
 
-def heading(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    """Title and the facts under it."""
+def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
+    """`title`, the `kind` of page, and the `facts` under it."""
     traces = subject.traces
     devices = rows_of(
         con,
@@ -25,19 +27,18 @@ def heading(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     facts = {
         "traces": _ranks(traces),
         "device": ", ".join(_device(row) for row in devices),
-        "host": ", ".join(sorted({text(t["host"]) for t in traces if t["host"]})) or "unknown",
+        "host": ", ".join(sorted({t["host"] for t in traces if t["host"]})) or "unknown",
         "longest span": time(max(t["span_ns"] or 0 for t in traces)),
         "events": count(sum(t["n_events"] for t in traces)),
         "read": ", ".join(
             f"{sum(t['status'] == s for t in traces)} {s}" for s in sorted({t["status"] for t in traces})
         ),
     }
-    listed = "".join(f"<div><dt>{fact}</dt><dd>{value}</dd></div>" for fact, value in facts.items())
     kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
-    return f'<header><h1>{text(title(subject))}</h1><p class="note">{text(kind)}</p><dl>{listed}</dl></header>'
+    return {"title": _title(subject), "kind": kind, "facts": facts}
 
 
-def title(subject: Subject) -> str:
+def _title(subject: Subject) -> str:
     """The job's name, else the file's or folder's."""
     first = subject.traces[0]
     path = Path(first["path"])
@@ -49,17 +50,17 @@ def _ranks(traces: list[Row]) -> str:
     world = max((t["world_size"] or 0 for t in traces), default=0)
     known = f"{len(ranks)} of {world} ranks" if world else f"{len(ranks)} ranks" if ranks else "rank unknown"
     if len(traces) == 1:
-        return f"{text(label(traces[0]))} of {world}" if world and ranks else text(known)
-    return text(known)
+        return f"{label(traces[0])} of {world}" if world and ranks else known
+    return known
 
 
 def _device(row: Row) -> str:
     if row["name"] is None:
         return "unknown"
-    return text(row["name"]) + ("" if row["device_key"] else " (not in the table of devices: no peaks)")
+    return row["name"] + ("" if row["device_key"] else " (not in the table of devices: no peaks)")
 
 
-def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """What was repaired, dropped or is missing: by trace, and of the capture."""
     found = rows_of(
         con,
@@ -68,32 +69,36 @@ def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     )
     columns = [Column("check", "check", words), Column("severity", "severity", words), Column("n", "times", count)]
     columns.append(Column("detail", "meaning", words))
-    body = []
+    nothing = paragraph("nothing was found")
+    body: list[Block] = []
     if subject.capture_id:
         of_capture = rows_of(
             con,
             f'SELECT "check", severity, n, detail FROM capture_quality WHERE capture_id = {quoted(subject.capture_id)} '
             f'ORDER BY {_SEVERITIES}, "check", detail',
         )
-        body.append("<h3>of the capture</h3>")
-        body.append(table("capture_quality", columns, of_capture) if of_capture else "<p>nothing was found</p>")
-    body.append("<h3>of its traces</h3>" if subject.capture_id else "")
+        body += [heading("of the capture"), table("capture_quality", columns, of_capture) if of_capture else nothing]
+        body.append(heading("of its traces"))
     shown = [Column("rank", "rank", count), *columns]
-    body.append(table("quality", shown, found[:_SHOWN]) if found else "<p>nothing was found</p>")
-    if len(found) > _SHOWN:
-        body.append(f"<p>{len(found) - _SHOWN} more in table quality</p>")
-    body.append(_unattributed(con, subject))
-    return section("quality", "Quality", *body, note="What limits the numbers above. Nothing is dropped silently.")
+    body.append(table("quality", shown, found[:_SHOWN]) if found else nothing)
+    body += more(found, _SHOWN, "in table quality")
+    return section(
+        "quality",
+        "Quality",
+        body,
+        _unattributed(con, subject),
+        note="What limits the numbers above. Nothing is dropped silently.",
+    )
 
 
-def _unattributed(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _unattributed(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
         f"SELECT reason, n, sum_ns FROM unattributed_gpu_work WHERE trace_id = {subject.shown_id} ORDER BY sum_ns DESC, reason",
     )
-    head = f"<h3>GPU work that belongs to no span ({text(label(subject.shown))})</h3>"
+    said = heading(f"GPU work that belongs to no span ({label(subject.shown)})")
     columns = [Column("reason", "reason", name), Column("n", "pieces", count), Column("sum_ns", "GPU time", time)]
     if rows:
-        return head + table("unattributed_gpu_work", columns, rows)
+        return [said, table("unattributed_gpu_work", columns, rows)]
     has_work = rows_of(con, f"SELECT 1 FROM span_attribution WHERE trace_id = {subject.shown_id}")
-    return head + ("<p>none: all of it is attributed</p>" if has_work else missing("the trace has no GPU work"))
+    return [said, paragraph("none: all of it is attributed") if has_work else missing("the trace has no GPU work")]

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.foreign_text import in_xml
+from pipelines import svg
 
 Row = dict[str, Any]
-_WIDTH, _LEFT, _TOP, _LANE, _LEGEND, _CHAR = 1200, 8, 46, 24, 160, 6.4
+_WIDTH, _LEFT, _TOP, _LANE, _LEGEND = 1200, 8, 46, 24, 160
 _LEAST = 0.6  # of a pixel: narrower boxes are left out and counted
-_COOL = (247, 247, 247)
-COLOURS = {"share": (239, 138, 72), "utilization": (44, 185, 142)}
-_STYLE = (
-    ".layers text{font:11px sans-serif;fill:#222}.layers .head{font-size:13px;font-weight:bold}"
-    ".layers rect{stroke:#999;stroke-width:.5}"
-)
-_HATCH = (
-    '<defs><pattern id="unknown" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<rect width="6" height="6" fill="#fff"/><line x1="0" y1="0" x2="0" y2="6" stroke="#ddd" stroke-width="2"/>'
-    "</pattern></defs>"
-)
+COLOURS = {
+    "share": svg.ramp((247, 247, 247), (239, 138, 72)),
+    "utilization": svg.ramp((247, 247, 247), (44, 185, 142)),
+}
+_STYLE = ".layers .title{font-size:13px}.span{stroke:#999;stroke-width:.5}"
 
 
 def layers(
@@ -50,18 +44,16 @@ def layers(
     left_out = len(spans) - len(drawn)
     bottom = _TOP + (max((depths[s["span_id"]] for s in drawn), default=0) + 1) * _LANE
     more = f"; {left_out} too short to draw" if left_out else ""
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="layers" viewBox="0 0 {_WIDTH} {bottom + 48}" width="{_WIDTH}">',
-            f'<style>{_STYLE}</style>{_HATCH}<rect width="100%" height="100%" fill="#fff" style="stroke:none"/>',
-            _text(_LEFT, 16, title, "head"),
-            _text(_LEFT, 34, f"a box: {box}, inside of the one above it; colour: {what}{more}"),
-            *(_box(s, depths[s["span_id"]], key, start_ns, end_ns, pixels, scale) for s in drawn),
-            *_legend(bottom + 14, scale, unknown),
-            _text(_WIDTH - _LEFT, bottom + 24, length or f"{(end_ns - start_ns) / 1e6:,.3f} ms on the host", at="end"),
-            "</svg>\n",
-        ]
+    width = length or f"{(end_ns - start_ns) / 1e6:,.3f} ms on the host"
+    parts = (
+        svg.hatch("unknown", "#fff", "#ddd"),
+        svg.text(_LEFT, 16, title, "title"),
+        svg.text(_LEFT, 34, f"a box: {box}, inside of the one above it; colour: {what}{more}"),
+        *(_box(s, depths[s["span_id"]], key, start_ns, end_ns, pixels, scale) for s in drawn),
+        *_legend(bottom + 14, scale, unknown),
+        svg.text(_WIDTH - _LEFT, bottom + 24, width, at="end"),
     )
+    return svg.picture(_WIDTH, bottom + 48, parts, _STYLE, "layers")
 
 
 def _depths(spans: Sequence[Row]) -> dict[int, int]:
@@ -83,39 +75,15 @@ def _box(span: Row, depth: int, key: str, start_ns: int, end_ns: int, pixels: fl
     left = _LEFT + (max(span["ts_ns"], start_ns) - start_ns) * pixels
     width = (min(span["end_ns"], end_ns) - max(span["ts_ns"], start_ns)) * pixels
     y = _TOP + depth * _LANE
-    fill = "url(#unknown)" if span[key] is None else _colour(span[key], scale)
-    box = f'<rect x="{left:.2f}" y="{y}" width="{width:.2f}" height="{_LANE - 2}" fill="{fill}">'
-    said = _fitting(span["name"], width - 6)
-    return f"{box}<title>{in_xml(span['says'])}</title></rect>" + (_text(left + 3, y + 15, said) if said else "")
-
-
-def _fitting(name: str, room: float) -> str:
-    """As much of a name as fits; nothing where that would be less than three letters."""
-    letters = int(room / _CHAR)
-    if letters < 3:
-        return ""
-    return name if len(name) <= letters else name[: letters - 1] + "…"
-
-
-def _colour(value: float, scale: str) -> str:
-    part = min(max(value, 0.0), 1.0)
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_COOL, COLOURS[scale], strict=True))
+    fill = "url(#unknown)" if span[key] is None else COLOURS[scale](span[key])
+    said = svg.fitting(span["name"], width - 6)
+    box = svg.rect(left, y, width, _LANE - 2, "span", fill, span["says"])
+    return box + (svg.text(left + 3, y + 15, said) if said else "")
 
 
 def _legend(y: int, scale: str, unknown: str | None) -> list[str]:
-    steps = 40
-    boxes = [
-        f'<rect x="{_LEFT + i * _LEGEND / steps:.1f}" y="{y}" width="{_LEGEND / steps + 0.5:.1f}" height="10" '
-        f'fill="{_colour(i / (steps - 1), scale)}" style="stroke:none"/>'
-        for i in range(steps)
-    ]
-    ends = [_text(_LEFT, y + 24, "0 %"), _text(_LEFT + _LEGEND, y + 24, "100 %", at="middle")]
-    if unknown is None:
-        return [*boxes, *ends]
-    hatched = f'<rect x="{_LEFT + _LEGEND + 60}" y="{y}" width="14" height="10" fill="url(#unknown)"/>'
-    return [*boxes, hatched, *ends, _text(_LEFT + _LEGEND + 80, y + 10, unknown)]
-
-
-def _text(x: float, y: float, said: str, kind: str = "", at: str = "start") -> str:
-    style = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{at}"{style}>{in_xml(said)}</text>'
+    found = [*svg.legend(_LEFT, y, _LEGEND, COLOURS[scale], "0 %", "100 %")]
+    if unknown is not None:
+        found.append(svg.rect(_LEFT + _LEGEND + 60, y, 14, 10, "span", "url(#unknown)"))
+        found.append(svg.text(_LEFT + _LEGEND + 80, y + 10, unknown))
+    return found

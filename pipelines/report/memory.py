@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import duckdb
 
+from pipelines.report.blocks import Block, Column, Section, figure, missing, more, section, table
 from pipelines.report.curve import curve
-from pipelines.report.html import Column, count, missing, section, size, table, time
 from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.report.values import count, size, time
 
 _SHOWN = 64
 STRETCHES = 400
@@ -26,7 +27,7 @@ _COLUMNS = [
 ]
 
 
-def memory(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def memory(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """Peaks by rank and device, the largest first, and the picture of the shown rank."""
     rows = rows_of(
         con,
@@ -37,37 +38,34 @@ def memory(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     without = _without(subject, {row["trace_id"] for row in rows})
     if not rows:
         return section("memory", "Memory", without)
-    body = [_picture(con, subject, rows), table("memory_peaks", _COLUMNS, rows[:_SHOWN])]
-    if len(rows) > _SHOWN:
-        body.append(f"<p>{len(rows) - _SHOWN} more in table memory_peaks</p>")
+    peaks = [table("memory_peaks", _COLUMNS, rows[:_SHOWN]), *more(rows, _SHOWN, "in table memory_peaks")]
     note = (
         "From [memory] events, by the allocator's own totals where the trace has them. "
         "Beyond the start: what was in use before the trace began is not known to it."
     )
-    return section("memory", "Memory", *body, without, note=note)
+    return section("memory", "Memory", _picture(con, subject, rows), peaks, without, note=note)
 
 
-def _without(subject: Subject, have: set[str]) -> str:
+def _without(subject: Subject, have: set[str]) -> list[Block]:
     lacking = [label(trace) for trace in subject.traces if trace["trace_id"] not in have]
     if not lacking:
-        return ""
-    more = f" and {len(lacking) - 8} more" if len(lacking) > 8 else ""
-    whose = f"{', '.join(lacking[:8])}{more}"
-    return missing(f"no [memory] events in the trace of {whose}: record with profile_memory=True")
+        return []
+    whose = ", ".join(lacking[:8]) + (f" and {len(lacking) - 8} more" if len(lacking) > 8 else "")
+    return [missing(f"no [memory] events in the trace of {whose}: record with profile_memory=True")]
 
 
-def _picture(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) -> str:
+def _picture(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) -> list[Block]:
     """The device of the shown rank with the highest peak, a GPU before the CPU."""
     own = next((row for row in rows if row["trace_id"] == subject.shown["trace_id"]), None)
     if own is None:
-        return ""
+        return []
     used, held, span_ns = stretches(con, own)
     # The allocator's totals where there are any; the sum of the trace's own bytes has no reserved ones beside it.
     what = "allocated (dashed: reserved)" if own["peak_allocated_bytes"] is not None else "in use beyond the start"
     kind = "a device" if own["device_type"] is None else _kind(own["device_type"])
     where = kind if own["device"] in (None, -1) else f"{kind} {own['device']}"
-    heading = f"{label(subject.shown)}, {where}: {what}, the most in each of {len(used)} stretches"
-    return f"<figure>{curve(heading, used, held, size, time(span_ns))}</figure>"
+    title = f"{label(subject.shown)}, {where}: {what}, the most in each of {len(used)} stretches"
+    return [figure(curve(title, used, held, size, time(span_ns)))]
 
 
 def stretches(con: duckdb.DuckDBPyConnection, peaks: Row) -> tuple[list[float | None], list[float | None], int]:

@@ -6,30 +6,28 @@ import duckdb
 
 from pipelines.fleet.heat import METRICS, heat_map
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
-from pipelines.report.html import Column, count, missing, percent, section, share, table, text, time, words
+from pipelines.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table, verdict
 from pipelines.report.subject import Subject
+from pipelines.report.values import count, percent, share, time, words
 
 _SHOWN = 64
 
 
-def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """The verdict, the ranks, their groups and the map of ranks by steps."""
     title = "Stragglers"
     if subject.capture_id is None or len(subject.traces) < 2:
         return section("stragglers", title, missing("there is one rank: nobody waits for another"))
     found = stragglers_of(con, subject.capture_id)
-    body = [_verdict(found), rank_map(found, "ranks by steps")]
+    why = "no step of no rank has a time: there are no profiler steps"
+    body = [_verdict(found), figure(rank_map_svg(found, "ranks by steps"), why)]
     if found.ranks:
         body.append(table("straggler_ranks", _RANKS, found.ranks[:_SHOWN]))
-        body.append(
-            f"<p>{len(found.ranks) - _SHOWN} more ranks in table straggler_ranks</p>"
-            if len(found.ranks) > _SHOWN
-            else ""
-        )
+        body += more(found.ranks, _SHOWN, "ranks in table straggler_ranks")
     if found.groups:
-        body.append("<h3>groups of ranks</h3>" + table("straggler_groups", _GROUPS, found.groups[:_SHOWN]))
+        body += [heading("groups of ranks"), table("straggler_groups", _GROUPS, found.groups[:_SHOWN])]
     note = "In a collective all wait for the last: its kernel is the shortest, that of the longest waiting rank the longest."
-    return section("stragglers", title, *body, note=note)
+    return section("stragglers", title, body, note=note)
 
 
 _RANKS = [
@@ -50,27 +48,21 @@ _GROUPS = [
 ]
 
 
-def rank_map(found: Stragglers, title: str) -> str:
-    """Ranks by steps as a figure: waiting that a rank causes, else how long its steps take."""
-    svg = rank_map_svg(found, title)
-    return f"<figure>{svg}</figure>" if svg else missing("no step of no rank has a time: there are no profiler steps")
-
-
 def rank_map_svg(found: Stragglers, title: str) -> str | None:
-    """The same as SVG alone; None where no cell has a number."""
+    """Ranks by steps as SVG: waiting that a rank causes, else how long its steps take; None where no cell has a number."""
     for metric in METRICS:
         if any(cell[metric] is not None for cell in found.cells):
             return heat_map(title, found.cells, metric, frozenset(found.stragglers))
     return None
 
 
-def _verdict(found: Stragglers) -> str:
+def _verdict(found: Stragglers) -> Block:
     if not found.ranks:
         return missing("no collective is matched on all ranks: who waits for whom cannot be told (see Quality)")
     if found.agreement is None:
         return missing("clocks are not aligned, so the culprits are uncertain and nobody is called a straggler")
     agreed = f"durations and clocks name the same culprit in {share(found.agreement)} of the collectives"
     if found.culprit_uncertain:
-        return f'<p class="verdict">culprits uncertain: {text(agreed)}</p>'
+        return verdict(f"culprits uncertain: {agreed}")
     names = ", ".join(f"rank {rank}" for rank in found.stragglers)
-    return f'<p class="verdict"><b>{text(f"straggler: {names}" if names else "no straggler")}</b>; {text(agreed)}</p>'
+    return verdict(f"; {agreed}", f"straggler: {names}" if names else "no straggler")

@@ -6,9 +6,10 @@ from typing import Any
 
 import duckdb
 
-from pipelines.report.html import Column, count, missing, section, table, text, time
+from pipelines.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table
 from pipelines.report.layers import layers
-from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.report.subject import Row, Subject, label, of_shown, rows_of
+from pipelines.report.values import count, time
 
 _NAMES, _BOXES = 12, 800
 _KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
@@ -26,30 +27,24 @@ _SPANS = """
 """
 
 
-def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """The picture of the longest step, and the names with most GPU work of each kind."""
     rows = _names(con, subject)
-    head = _of(subject)
     if not rows:
         why = f"{label(subject.shown)} has no profiler steps, annotations, modules or tasks"
         return section("spans", "Spans", missing(why))
-    body = [_figure(picture(con, subject.shown_id, "share"))]
-    for kind, heading in _KINDS.items():
+    body = [figure(picture(con, subject.shown_id, "share"))]
+    for kind, said in _KINDS.items():
         own = [row for row in rows if row["kind"] == kind]
         if own:
-            body.append(f"<h3>{heading}</h3>{_table(own[:_NAMES])}")
-            body.append(f"<p>{len(own) - _NAMES} more names in table span_names</p>" if len(own) > _NAMES else "")
+            body += [heading(said), _table(own[:_NAMES]), *more(own, _NAMES, "names in table span_names")]
     if not any(row["kind"] == "module" for row in rows):
         body.append(missing("modules: the trace was recorded without with_modules or with_stack"))
     note = (
-        f"{head}GPU work belongs to the spans around its launch: time in which at least one piece ran. "
+        f"{of_shown(subject)}GPU work belongs to the spans around its launch: time in which at least one piece ran. "
         "Columns overlap; never add them up."
     )
-    return section("spans", "Spans", *body, note=note)
-
-
-def _of(subject: Subject) -> str:
-    return f"Of {text(label(subject.shown))}, {text(subject.why_shown)}. " if subject.why_shown else ""
+    return section("spans", "Spans", body, note=note)
 
 
 def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
@@ -66,20 +61,11 @@ def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
     return sorted(found.values(), key=lambda row: (-max(row[phase] or 0 for phase in _PHASES), row["name"]))
 
 
-def _table(rows: list[Row]) -> str:
+def _table(rows: list[Row]) -> Block:
     headings = {"window": "in its time", "fwd": "launched inside", "bwd": "its backward", "recompute": "computed again"}
     used = [phase for phase in headings if any(row[phase] is not None for row in rows)]
     columns = [Column("name", "name"), Column("n_spans", "spans", count), Column("host_ns", "on the host", time)]
     return table("span_names", [*columns, *(Column(phase, f"GPU: {headings[phase]}", time) for phase in used)], rows)
-
-
-def _figure(svg: str | None) -> str:
-    return missing("there is nothing to draw") if svg is None else f"<figure>{svg}</figure>"
-
-
-def utilization_figure(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    """The same picture, coloured by how near the GPU work came to the roofline."""
-    return _figure(picture(con, subject.shown_id, "utilization"))
 
 
 def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | None:

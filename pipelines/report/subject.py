@@ -69,6 +69,11 @@ def label(trace: Row) -> str:
     return Path(trace["path"]).name if trace["rank"] is None else f"rank {trace['rank']}"
 
 
+def of_shown(subject: Subject) -> str:
+    """Which trace a section of one trace is about, and why that one; nothing where there is no other."""
+    return f"Of {label(subject.shown)}, {subject.why_shown}. " if subject.why_shown else ""
+
+
 def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None) -> Subject:
     """The capture or trace whose id begins so; where it is empty, the only one there is.
 

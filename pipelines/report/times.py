@@ -7,8 +7,21 @@ from collections import defaultdict
 import duckdb
 
 from pipelines.fleet.path.answer import PathRefused, capture_path
-from pipelines.report.html import Column, Part, bars, count, missing, percent, section, table, text, time, words
+from pipelines.report.blocks import (
+    Block,
+    Column,
+    Part,
+    Section,
+    bars,
+    heading,
+    missing,
+    paragraph,
+    section,
+    table,
+    verdict,
+)
 from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.report.values import count, percent, time, words
 from pipelines.sqltext import quoted
 
 _TARGET = "last_gpu_end"
@@ -43,7 +56,7 @@ _CAUSES = {
 }
 
 
-def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """How the GPU's time of every rank divides."""
     rows = rows_of(
         con,
@@ -61,8 +74,8 @@ def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         *(Column("exposed_communication_ns", "of it exposed", time), Column("n_kernels", "pieces of work", count)),
     ]
     note = "From the first to the last GPU work. Exposed: nothing computed beside it."
-    body = [bars(stacked, _BREAKDOWN), table("temporal_breakdown", columns, rows), _costs(con, subject)]
-    return section("breakdown", "Temporal breakdown", *body, note=note)
+    body = [bars(stacked, _BREAKDOWN), table("temporal_breakdown", columns, rows)]
+    return section("breakdown", "Temporal breakdown", body, _costs(con, subject), note=note)
 
 
 def _divided(row: Row) -> list[Part]:
@@ -74,17 +87,17 @@ def _divided(row: Row) -> list[Part]:
     ]
 
 
-def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     """What took the GPU time of all ranks of a capture; the causes add up to its span times its GPUs."""
     if subject.capture_id is None:
-        return ""
+        return []
     rows = rows_of(
         con,
         "SELECT cause, gpu_ns, percent, price, currency FROM capture_costs "
         f"WHERE capture_id = {quoted(subject.capture_id)} AND gpu_ns IS NOT NULL ORDER BY gpu_ns DESC, cause",
     )
     if not rows:
-        return ""
+        return []
     parts = [Part(row["cause"], row["gpu_ns"], f"{time(row['gpu_ns'])}, {percent(row['percent'])}") for row in rows]
     columns = [
         Column("cause", "cause", words),
@@ -93,11 +106,11 @@ def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     ]
     if any(row["price"] is not None for row in rows):
         columns += [Column("price", "price", lambda value: f"{value:,.2f}"), Column("currency", "", words)]
-    head = "<h3>what took the GPU time of all ranks together</h3>"
-    return head + bars([("all ranks", parts)], _CAUSES) + table("capture_costs", columns, rows)
+    said = heading("what took the GPU time of all ranks together")
+    return [said, bars([("all ranks", parts)], _CAUSES), table("capture_costs", columns, rows)]
 
 
-def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """What bounds the longest path of every rank; the names on it of one; the path through the ranks."""
     rows = rows_of(
         con,
@@ -117,17 +130,11 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     ]  # fmt: skip
     shown = by_trace[subject.shown["trace_id"]]
     note = "The longest chain of dependent work in each trace, by what its edges are bound by. docs/critical-path.md says how to read it."
-    body = [
-        _caveats(con, subject),
-        bars(stacked, _BOUNDS),
-        _bounds(subject, shown),
-        _names(con, subject),
-        _through(con, subject),
-    ]
-    return section("path", "Critical path", *body, note=note)
+    body = (bars(stacked, _BOUNDS), _bounds(subject, shown), _names(con, subject), _through(con, subject))
+    return section("path", "Critical path", _caveats(con, subject), *body, note=note)
 
 
-def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     """What limits the paths, before their numbers: each caveat once, with the ranks that it holds for."""
     rows = rows_of(
         con,
@@ -138,17 +145,16 @@ def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     of: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         of[row["caveat"]].append(row)
-    said = (f"{label(own[0])}: {own[0]['detail']}" + _also(own[1:]) for own in of.values())
-    return "".join(f'<p class="verdict">{text(sentence)}</p>' for sentence in said)
+    return [verdict(f"{label(own[0])}: {own[0]['detail']}" + _also(own[1:])) for own in of.values()]
 
 
 def _also(rows: list[Row]) -> str:
     return f" (likewise {', '.join(label(row) for row in rows)})" if rows else ""
 
 
-def _bounds(subject: Subject, rows: list[Row]) -> str:
+def _bounds(subject: Subject, rows: list[Row]) -> list[Block]:
     if not rows:
-        return missing(f"{label(subject.shown)} has no path")
+        return [missing(f"{label(subject.shown)} has no path")]
     columns = [
         *(
             Column("bound_by", "bound by", words),
@@ -157,31 +163,31 @@ def _bounds(subject: Subject, rows: list[Row]) -> str:
         ),
         *(Column("percent", "of the path", percent), Column("percent_of_window", "of the window", percent)),
     ]
-    return f"<h3>{text(label(subject.shown))}</h3>" + table("critical_path_summary", columns, rows)
+    return [heading(label(subject.shown)), table("critical_path_summary", columns, rows)]
 
 
-def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
         "SELECT name, cat, n_events, duration_ns FROM critical_path_by_name "
         f"WHERE window_id = 'full' AND trace_id = {subject.shown_id} ORDER BY duration_ns DESC, name, cat LIMIT {_NAMES}",
     )
     if not rows:
-        return ""
+        return []
     columns = [Column("name", "name"), Column("cat", "category", words), Column("n_events", "times", count)]
     columns.append(Column("duration_ns", "time on the path", time))
-    return f"<h3>most of it, {text(label(subject.shown))}</h3>" + table("critical_path_by_name", columns, rows)
+    return [heading(f"most of it, {label(subject.shown)}"), table("critical_path_by_name", columns, rows)]
 
 
-def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     """The path through all ranks of a capture."""
     if subject.capture_id is None or len(subject.traces) < 2:
-        return ""
-    head = "<h3>through all ranks, to the last end on a GPU</h3>"
+        return []
+    head = heading("through all ranks, to the last end on a GPU")
     try:
         found = capture_path(con, subject.capture_id, _TARGET)
     except PathRefused as error:
-        return head + missing(str(error))
+        return [head, missing(str(error))]
     own: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for segment in found.segments:
         own[segment.rank][segment.kind] += segment.dur_us
@@ -192,7 +198,7 @@ def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     ]  # fmt: skip
     guessed = f"; {found.n_guessed} hops are guesses ({time(found.guessed_us * 1000)})" if found.n_guessed else ""
     said = f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; nothing known of {percent(found.gap_percent)}{guessed}"
-    return f"{head}<p>{text(said)}</p>{bars(stacked, kinds)}"
+    return [head, paragraph(said), bars(stacked, kinds)]
 
 
 _CYCLE = ("compute", "communication", "cpu", "memory", "launch", "straggler", "gap", "idle", "other")

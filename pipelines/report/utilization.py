@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.report.html import (
-    Column,
-    Part,
-    bars,
-    count,
-    missing,
-    ratio,
-    section,
-    shapes,
-    share,
-    table,
-    text,
-    time,
-    words,
-)
-from pipelines.report.spans import utilization_figure
-from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.report.blocks import Block, Column, Part, Section, bars, figure, missing, section, table, titled
+from pipelines.report.spans import picture
+from pipelines.report.subject import Row, Subject, label, of_shown, rows_of
+from pipelines.report.values import count, ratio, shapes, share, time, words
 from pipelines.sqltext import quoted
 
 _STEPS, _MODULES, _OPS = 40, 12, 12
@@ -38,12 +25,12 @@ _MODELLED = {
 _COVERAGE = Column("coverage", "covered", share)
 
 
-def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """The section; where nothing is modelled or the device has no peaks it says why."""
     covered = rows_of(con, f"SELECT * FROM op_work_coverage WHERE trace_id = {subject.shown_id}")
     if not covered:
         return section("utilization", "Utilisation", missing(f"{label(subject.shown)} has no GPU work"))
-    body = [_coverage(covered[0])]
+    body = _coverage(covered[0])
     peaks = rows_of(
         con, f"SELECT name, device_key FROM trace_devices WHERE trace_id = {subject.shown_id} ORDER BY device"
     )
@@ -51,23 +38,16 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         names = ", ".join(row["name"] or "without a name" for row in peaks) or "the trace does not name its device"
         body.append(missing(f"peaks of the device are not known ({names}), so nothing is compared with them"))
     elif covered[0]["n_ops_modelled"]:
-        body.append(utilization_figure(con, subject))
-    body += [
-        _steps(con, subject),
-        _pipeline(con, subject),
-        _families(con, subject),
-        _modules(con, subject),
-        _ops(con, subject),
-    ]
+        body.append(figure(picture(con, subject.shown_id, "utilization")))
+    tables = (part(con, subject) for part in (_steps, _pipeline, _families, _modules, _ops))
     note = (
-        (f"Of {text(label(subject.shown))}, {text(subject.why_shown)}. " if subject.why_shown else "")
-        + "Operations and bytes that operators ask for, over data-sheet peaks. fp32 is held against the fp32 peak; "
+        f"{of_shown(subject)}Operations and bytes that operators ask for, over data-sheet peaks. fp32 is held against the fp32 peak; "
         "where TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
     )
-    return section("utilization", "Utilisation", *body, note=note)
+    return section("utilization", "Utilisation", body, *tables, note=note)
 
 
-def _coverage(row: Row) -> str:
+def _coverage(row: Row) -> list[Block]:
     columns = [
         *(
             Column("coverage", "GPU time with a model", share),
@@ -79,11 +59,11 @@ def _coverage(row: Row) -> str:
     parts = [Part(kind, row[key], time(row[key])) for kind, (key, _) in _MODELLED.items()]
     colours = {kind: style for kind, (_, style) in _MODELLED.items()}
     why = "no operator has a model: record shapes (record_shapes=True) to have operations counted"
-    divided = bars([("GPU time", parts)], colours) + table("op_work_coverage", columns, [row])
-    return divided + ("" if row["n_ops_modelled"] else missing(why))
+    divided = [bars([("GPU time", parts)], colours), table("op_work_coverage", columns, [row])]
+    return divided if row["n_ops_modelled"] else [*divided, missing(why)]
 
 
-def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
         "SELECT name, wall_ns, busy_ns, coverage, mfu_wall, mfu_busy, hfu_busy, bandwidth_utilization, roofline_utilization, "
@@ -99,12 +79,12 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         ),
         *(Column("bound_by", "limit", words), Column("peak_kind", "peaks", words)),
     ]
-    return _titled(
+    return titled(
         "steps, the longest first", "span_utilization", columns, rows, "there are no profiler steps with GPU work"
     )
 
 
-def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     waits = "SELECT NULL AS step, NULL AS exposure_ratio, NULL AS exposed_transfer_share, NULL AS exposed_wait_ns"
     if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks tell of this one's waiting
         waits = (
@@ -130,10 +110,10 @@ def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         *(Column("exposure_ratio", "exposure", ratio), Column("exposed_comm_share", "communication exposed", share)),
         *(Column("exposed_wait_ns", "waiting for ranks", time), Column("bubble_upper", "bubble, at most", share)),
     ]
-    return _titled("steps as pipelines", "step_pipeline", columns, rows, "there are no profiler steps")
+    return titled("steps as pipelines", "step_pipeline", columns, rows, "there are no profiler steps")
 
 
-def _families(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _families(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
         "SELECT family, dtype, not_modelled, n_ops, gpu_ns, flops_matrix, bytes, mfu, mfu_tf32, bandwidth_utilization, "
@@ -151,10 +131,10 @@ def _families(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         *(Column("mfu_tf32", "with TF32", share), Column("bandwidth_utilization", "bandwidth", share)),
         *(Column("roofline_utilization", "of the roofline", share), Column("peak_kind", "peaks", words)),
     ]
-    return _titled("families of operators", "family_utilization", columns, rows, "no GPU work belongs to an operator")
+    return titled("families of operators", "family_utilization", columns, rows, "no GPU work belongs to an operator")
 
 
-def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
         "SELECT name, phase, n_spans, busy_ns, coverage, mfu_busy, bandwidth_utilization, roofline_utilization, bound_by, "
@@ -166,10 +146,10 @@ def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         *(Column("busy_ns", "GPU busy", time), _COVERAGE, _MFU, Column("bandwidth_utilization", "bandwidth", share)),
         *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
     ]
-    return _titled("modules with most GPU time", "span_name_utilization", columns, rows, "the trace names no modules")
+    return titled("modules with most GPU time", "span_name_utilization", columns, rows, "the trace names no modules")
 
 
-def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
         "SELECT op, dims, dtype, n_ops, gpu_ns, gpu_ns - roofline_ns AS above_ns, tflops, gbps, mfu, mfu_tf32, "
@@ -186,14 +166,10 @@ def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         Column("bandwidth_utilization", "bandwidth", share),
         *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
     ]
-    return _titled(
+    return titled(
         "operators with most time above their roofline, calls of equal shapes together",
         "op_shape_utilization",
         columns,
         rows,
         "no operator has a model and a peak",
     )
-
-
-def _titled(heading: str, of: str, columns: list[Column], rows: list[Row], why: str) -> str:
-    return f"<h3>{heading}</h3>" + (table(of, columns, rows) if rows else missing(why))

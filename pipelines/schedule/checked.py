@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from typing import Any
 
 from pipelines.schedule.plan import PipelineTask, TaskSchedule, stream_key
@@ -36,14 +37,6 @@ class CheckedPlan:
 def ancestors(intra: dict[str, tuple[str, ...]]) -> dict[str, set[str]]:
     """For each task everything it waits for in its own iteration, directly or through others. Needs acyclic input."""
     known: dict[str, set[str]] = {}
-    for start in intra:
-        todo = [start]
-        while todo:
-            name = todo[-1]
-            missing = [d for d in intra[name] if d not in known]
-            if missing:
-                todo += missing
-                continue
-            todo.pop()
-            known[name] = set(intra[name]).union(*(known[d] for d in intra[name]))
+    for name in TopologicalSorter(intra).static_order():
+        known[name] = set(intra[name]).union(*(known[d] for d in intra[name]))
     return known

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from pipelines.schedule.checked import CheckedPlan
+from pipelines.schedule.errors import Problem
 from pipelines.schedule.plan import TaskSchedule
 
 
-def clock_problems(checked: CheckedPlan) -> list[str]:
+def clock_problems(checked: CheckedPlan) -> list[Problem]:
     """Why no clock could run the stages, which are whole numbers or, for data flow, what was written: one sentence each."""
     return stage_problems(checked) or _corollary_1(checked) + _corollary_3(checked)
 
 
-def stage_problems(checked: CheckedPlan) -> list[str]:
+def stage_problems(checked: CheckedPlan) -> list[Problem]:
     """Stages that are no whole numbers from 0."""
     settings = {name: s for name, s in checked.schedule.items() if isinstance(s, TaskSchedule)}
     return [
-        f"task {name!r} has stage {s.stage!r}: a stage is a whole number from 0"
+        Problem(f"task {name!r} has stage {s.stage!r}: a stage is a whole number from 0", "stage", name)
         for name, s in settings.items()
         if not isinstance(s.stage, int) or isinstance(s.stage, bool) or s.stage < 0
     ]
 
 
-def _corollary_1(checked: CheckedPlan) -> list[str]:
+def _corollary_1(checked: CheckedPlan) -> list[Problem]:
     """SWP-17: what a task waits for in its own iteration must not be in a later stage.
 
     The document's own P/Q/R examples of ready-first break this rule (R of stage 0 depends on Q of stage 1), so they are
@@ -32,16 +33,17 @@ def _corollary_1(checked: CheckedPlan) -> list[str]:
         for dep in deps:
             mine, theirs = checked.stage(task), checked.stage(dep)
             if theirs > mine:
-                problems.append(
+                says = (
                     f"corollary 1: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the same iteration, "
                     f"which is submitted {theirs - mine} period(s) later: a deadlock. Move {dep!r} to stage {mine} or "
                     f"lower, or {task!r} to stage {theirs} or higher, or use inter_iter_deps if {task!r} needs the "
                     f"{dep!r} of the iteration before"
                 )
+                problems.append(Problem(says, "intra_iter_deps", deps=[(task, dep)]))
     return problems
 
 
-def _corollary_3(checked: CheckedPlan) -> list[str]:
+def _corollary_3(checked: CheckedPlan) -> list[Problem]:
     """SWP-19: what a task waits for in the iteration before may be at most one stage later."""
     problems = []
     for task, deps in checked.inter.items():
@@ -49,9 +51,10 @@ def _corollary_3(checked: CheckedPlan) -> list[str]:
             mine, theirs = checked.stage(task), checked.stage(dep)
             k = theirs - mine
             if k > 1:
-                problems.append(
+                says = (
                     f"corollary 3: task {task!r} (stage {mine}) depends on {dep!r} (stage {theirs}) of the iteration "
                     f"before, k = {theirs} - {mine} = {k} > 1: that is submitted {k - 1} period(s) later, a deadlock in "
                     f"any order. Move {dep!r} to stage {mine + 1} or lower, or {task!r} to stage {theirs - 1} or higher"
                 )
+                problems.append(Problem(says, "inter_iter_deps", deps=[(task, dep)]))
     return problems

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+
+class Problem(str):
+    """One fault of a plan: a sentence, and where it stands."""
+
+    key: str
+    """The setting or the list of dependencies that is wrong; empty where it is neither."""
+    task: str
+    deps: tuple[tuple[str, str], ...]
+    """The dependencies at fault, each a task and what it waits for."""
+
+    def __new__(cls, says: str, key: str = "", task: str = "", deps: Iterable[tuple[str, str]] = ()) -> Problem:
+        self = super().__new__(cls, says)
+        self.key, self.deps = key, tuple(deps)
+        self.task = task or (self.deps[0][0] if self.deps else "")
+        return self
+
 
 class PlanError(ValueError):
-    """A plan that cannot run. `problems` holds one sentence a fault; the message has them all."""
+    """A plan that cannot run. `problems` holds one sentence a fault, with its place; the message has them all."""
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("this plan cannot run:\n" + "\n".join(f"- {p}" for p in problems))
-        self.problems = problems
+        self.problems = [p if isinstance(p, Problem) else Problem(p) for p in problems]
 
     def __reduce__(self) -> tuple:
         return (PlanError, (self.problems,))

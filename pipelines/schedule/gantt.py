@@ -7,15 +7,14 @@ shows its times and its cause.
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import escape
 
+from pipelines import svg
 from pipelines.schedule.timeline import Span, Stall, Timeline
 
-_LEFT, _TOP, _LANE, _GAP, _AXIS, _CHAR = 120, 52, 30, 12, 34, 6.6
+_LEFT, _TOP, _LANE, _GAP, _AXIS = 120, 52, 30, 12, 34
 _TICKS = 8
 # The first eight are Okabe and Ito's, lightened, which the colour-blind can tell apart; all bear black text.
 _COLOURS = (
@@ -23,14 +22,8 @@ _COLOURS = (
     "#c5e384", "#a58ad6", "#d8b98a", "#8fd9d6",
 )  # fmt: skip
 _STYLE = (
-    "text{font:11px sans-serif;fill:#222}.title{font-size:14px;font-weight:bold}.lane{fill:#f7f7f7}"
-    ".grid{stroke:#ddd}.task{stroke:#444;stroke-width:.5}.stall{fill:url(#hatch);stroke:#bbb;stroke-width:.5}"
+    ".lane{fill:#f7f7f7}.grid{stroke:#ddd}.task{stroke:#444;stroke-width:.5}.stall{fill:url(#hatch);stroke:#bbb;stroke-width:.5}"
     ".cause{fill:#555;stroke:#ececec;stroke-width:3;paint-order:stroke}"
-)
-_HATCH = (
-    '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<rect width="6" height="6" fill="#ececec"/><line x1="0" y1="0" x2="0" y2="6" stroke="#aaa" stroke-width="2"/>'
-    "</pattern></defs>"
 )
 
 
@@ -64,18 +57,14 @@ def gantt(
         raise ValueError(f"nothing to draw from {start_ns} to {end} ns on {width} pixels")
     scale = _Scale(start_ns, end, width)
     bottom = _TOP + len(timeline.streams) * (_LANE + _GAP)
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + width + 20}" height="{bottom + _AXIS + 20}">',
-            f"<style>{_STYLE}</style>{_HATCH}",
-            '<rect width="100%" height="100%" fill="#fff"/>',
-            _text(8, 20, title or timeline.engine, "title"),
-            *_legend(timeline),
-            *_axis(scale, bottom),
-            *_lanes(timeline, scale),
-            "</svg>\n",
-        ]
+    parts = (
+        svg.hatch("hatch", "#ececec", "#aaa"),
+        svg.text(8, 20, title or timeline.engine, "title"),
+        *_legend(timeline),
+        *_axis(scale, bottom),
+        *_lanes(timeline, scale),
     )
+    return svg.picture(_LEFT + width + 20, bottom + _AXIS + 20, parts, _STYLE)
 
 
 def write_gantt(timeline: Timeline, path: str | os.PathLike[str], **options: object) -> Path:
@@ -89,8 +78,8 @@ def _lanes(timeline: Timeline, scale: _Scale) -> Iterator[str]:
     colours = _colours(timeline)
     for number, stream in enumerate(timeline.streams):
         y = _TOP + number * (_LANE + _GAP)
-        yield _text(8, y + 19, _fitting(stream, _LEFT - 16))
-        yield f'<rect class="lane" x="{_LEFT}" y="{y}" width="{scale.width}" height="{_LANE}"/>'
+        yield svg.text(8, y + 19, svg.fitting(stream, _LEFT - 16))
+        yield svg.rect(_LEFT, y, scale.width, _LANE, "lane")
         for span in timeline.spans:
             if span.stream == stream:
                 yield from _stalls(span, scale, y)
@@ -113,7 +102,7 @@ def _caption(stall: Stall, scale: _Scale, at: tuple[int, int], y: float) -> str:
     """The cause on the hatched stretch, where there is room."""
     left, right = (scale.x(scale.cut(ns)) for ns in at)
     label = _label(stall.short, stall.kind, right - left)
-    return _text((left + right) / 2, y + 19, label, "cause", anchor="middle") if label else ""
+    return svg.text((left + right) / 2, y + 19, label, "cause", at="middle") if label else ""
 
 
 def _box(span: Span, scale: _Scale, y: float, colour: str) -> str:
@@ -123,37 +112,35 @@ def _box(span: Span, scale: _Scale, y: float, colour: str) -> str:
     )
     left, right = scale.x(scale.cut(span.start_ns)), scale.x(scale.cut(span.end_ns))
     label = _label(f"{span.task} i{span.iteration}", f"i{span.iteration}", right - left)
-    text = _text((left + right) / 2, y + 19, label, anchor="middle") if label else ""
+    text = svg.text((left + right) / 2, y + 19, label, at="middle") if label else ""
     return _rect("task", scale, (span.start_ns, span.end_ns), y, _LANE, says, colour) + text
 
 
 def _rect(kind: str, scale: _Scale, at: tuple[int, int], y: float, height: float, says: str, colour: str = "") -> str:
     left, right = (scale.x(scale.cut(ns)) for ns in at)
-    fill = f' fill="{colour}"' if colour else ""
-    size = f'x="{left}" y="{y}" width="{max(0.5, right - left):.2f}" height="{height}"'
-    return f'<rect class="{kind}" {size}{fill}><title>{_clean(says)}</title></rect>'
+    return svg.rect(left, y, max(0.5, right - left), height, kind, colour, says)
 
 
 def _label(long: str, short: str, room: float) -> str:
     """The longer of the two that has room, or nothing."""
-    return next((label for label in (long, short) if _length(label) <= room - 4), "")
+    return next((label for label in (long, short) if svg.length(label) <= room - 4), "")
 
 
 def _legend(timeline: Timeline) -> Iterator[str]:
-    x, size = float(_LEFT), 'y="30" width="11" height="11"'
+    x = float(_LEFT)
     for task, colour in _colours(timeline).items():
-        yield f'<rect class="task" x="{x:.2f}" {size} fill="{colour}"/>' + _text(x + 15, 40, task)
-        x += 30 + _length(task)
-    yield f'<rect class="stall" x="{x:.2f}" {size}/>' + _text(x + 15, 40, "stands still")
+        yield svg.rect(x, 30, 11, 11, "task", colour) + svg.text(x + 15, 40, task)
+        x += 30 + svg.length(task)
+    yield svg.rect(x, 30, 11, 11, "stall") + svg.text(x + 15, 40, "stands still")
 
 
 def _axis(scale: _Scale, bottom: float) -> Iterator[str]:
     step = tick_step(scale.end_ns - scale.start_ns)
     for ns in range(-(-scale.start_ns // step) * step, scale.end_ns + 1, step):
         x = scale.x(ns)
-        yield f'<line class="grid" x1="{x}" y1="{_TOP - 4}" x2="{x}" y2="{bottom}"/>'
-        yield _text(x, bottom + 14, _us(ns), anchor="middle")
-    yield _text(_LEFT + scale.width, bottom + 30, "time in us", anchor="end")
+        yield svg.line(x, _TOP - 4, x, bottom, "grid")
+        yield svg.text(x, bottom + 14, _us(ns), at="middle")
+    yield svg.text(_LEFT + scale.width, bottom + 30, "time in us", at="end")
 
 
 def tick_step(span_ns: int) -> int:
@@ -169,30 +156,6 @@ def tick_step(span_ns: int) -> int:
 def _colours(timeline: Timeline) -> dict[str, str]:
     tasks = dict.fromkeys(span.task for span in timeline.spans)
     return {task: _COLOURS[i % len(_COLOURS)] for i, task in enumerate(tasks)}
-
-
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
-    style = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.2f}" y="{y}" text-anchor="{anchor}"{style}>{_clean(text)}</text>'
-
-
-def _clean(text: str) -> str:
-    """Escaped; what cannot be seen, or XML has no place for (control characters, lone surrogates), is written out: `\\x1b`."""
-    written = "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else ascii(c)[1:-1] for c in text)
-    return escape(written, {'"': "&quot;", "'": "&#x27;"})
-
-
-def _fitting(text: str, room: float) -> str:
-    if _length(text) <= room:
-        return text
-    while text and _length(text + "…") > room:
-        text = text[:-1]
-    return text + "…"
-
-
-def _length(text: str) -> float:
-    """About how wide a browser draws it, in pixels."""
-    return sum(_CHAR * (1.8 if unicodedata.east_asian_width(c) in "WF" else 1) for c in text)
 
 
 def _us(ns: int) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from pipelines.schedule.checked import CheckedPlan
@@ -70,20 +72,15 @@ def serial_order(plan: CheckedPlan) -> list[str]:
 
 
 def topological(waits_for: Mapping[str, Sequence[str]], key: Callable[[str], Any]) -> list[str]:
-    """Kahn's algorithm: of the ready tasks always the one with the least `key`."""
-    missing = {name: len(deps) for name, deps in waits_for.items()}
-    followers: dict[str, list[str]] = {name: [] for name in waits_for}
-    for name, deps in waits_for.items():
-        for dep in deps:
-            followers[dep].append(name)
-    ready = [(key(name), name) for name, n in missing.items() if n == 0]
-    heapq.heapify(ready)
+    """Of the ready tasks always the one with the least `key`; what a cycle holds up is left out."""
+    sorter = TopologicalSorter(waits_for)
+    with suppress(CycleError):  # the sorter still gives what no cycle holds up
+        sorter.prepare()
+    ready: list[tuple[Any, str]] = []
     order = []
-    while ready:
-        name = heapq.heappop(ready)[1]
-        order.append(name)
-        for follower in followers[name]:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                heapq.heappush(ready, (key(follower), follower))
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heapq.heappush(ready, (key(name), name))
+        order.append(heapq.heappop(ready)[1])
+        sorter.done(order[-1])
     return order

@@ -24,11 +24,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pipelines.schedule.errors import PlanError
+from pipelines.schedule.errors import PlanError, Problem
 from pipelines.schedule.plan import DEFAULT_STREAM, PipelinePlan, PipelineTask, TaskSchedule
 from pipelines.schedule.toml_lines import TomlLines
 from pipelines.schedule.validate import CheckedPlan, validate_plan
@@ -205,18 +204,11 @@ class _Reader:
                     f"`{key}` means nothing here: {hint}", self.lines.top(key) if i is None else self.lines.key(i, key)
                 )
 
-    def _lines_of(self, problem: str) -> list[int]:
-        """Where the dependencies stand that the validator's sentence names, or else the task."""
-        names = re.findall(r"'([^']+)'", problem.split("; ")[0])
-        kind = "inter_iter_deps" if problem.startswith(("inter_iter_deps", "corollary 3")) else "intra_iter_deps"
-        pairs = [(names[0], names[0])] if "depends on itself" in problem else list(pairwise(names))
-        if "cycle" not in problem:  # the other names are advice
-            pairs = pairs[:1]
-        found = [self.lines.entry(self.place[t], kind, dep) for t, dep in pairs if t in self.place]
-        if not any(found) and names and names[0] in self.place:
-            place = self.place[names[0]]
-            key = next((key for key in ("stage", "thread_group") if f" has {key} " in problem), "name")
-            found = [self.lines.key(place, key)]
+    def _lines_of(self, problem: Problem) -> list[int]:
+        """Where the dependencies at fault stand, or else the task's setting."""
+        found = [self.lines.entry(self.place[t], problem.key, dep) for t, dep in problem.deps if t in self.place]
+        if not any(found) and problem.task in self.place:
+            found = [self.lines.key(self.place[problem.task], problem.key)]
         return [line for line in found if line]
 
     def _fault(self, problem: str, line: int | None = None, *more: int) -> None:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any
 
 from pipelines.schedule.checked import CheckedPlan
 from pipelines.schedule.corollaries import clock_problems, stage_problems
-from pipelines.schedule.errors import PlanError
+from pipelines.schedule.errors import PlanError, Problem
 from pipelines.schedule.lanes import lane_order
 from pipelines.schedule.plan import PipelinePlan, PipelineTask, TaskRef, TaskSchedule, name_of
 from pipelines.schedule.suspicious import Before, suspicious, unordered_state
 
-__all__ = ["CheckedPlan", "find_cycle", "validate_plan"]
+__all__ = ["CheckedPlan", "validate_plan"]
 
 
 def validate_plan(
@@ -125,10 +127,11 @@ def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems
         unknown = [n for n in (task, dep) if n not in checked.schedule]
         problems += [_unknown(kind, task, dep, n, checked) for n in unknown]
         if kind == "intra_iter_deps" and task == dep:
-            problems.append(
+            says = (
                 f"{kind}: task {task!r} depends on itself and would wait for ever. Remove the entry, or put it into "
                 "inter_iter_deps if it needs its own result of the iteration before"
             )
+            problems.append(Problem(says, kind, deps=[(task, dep)]))
         elif not unknown and dep in found[task]:
             checked.warnings.append(f"{kind} names ({task!r}, {dep!r}) twice; the second is ignored")
         elif not unknown:
@@ -136,10 +139,11 @@ def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems
     return {name: tuple(deps) for name, deps in found.items()}
 
 
-def _unknown(kind: str, task: str, dep: str, name: str, checked: CheckedPlan) -> str:
+def _unknown(kind: str, task: str, dep: str, name: str, checked: CheckedPlan) -> Problem:
     close = difflib.get_close_matches(name, checked.schedule, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "add it to `schedule` or remove the entry"
-    return f"{kind}: ({task!r}, {dep!r}) names task {name!r}, which is not in `schedule`: {hint}"
+    says = f"{kind}: ({task!r}, {dep!r}) names task {name!r}, which is not in `schedule`: {hint}"
+    return Problem(says, kind, deps=[(task, dep)])
 
 
 def _check_settings(checked: CheckedPlan) -> list[str]:
@@ -151,7 +155,8 @@ def _check_settings(checked: CheckedPlan) -> list[str]:
         if not name:
             problems.append("a task has an empty name: give it one")
         if not isinstance(s.thread_group, str) or not s.thread_group:
-            problems.append(f"task {name!r} has thread_group {s.thread_group!r}: a group is a name")
+            says = f"task {name!r} has thread_group {s.thread_group!r}: a group is a name"
+            problems.append(Problem(says, "thread_group", name))
     return problems
 
 
@@ -170,42 +175,20 @@ def _check_functions(checked: CheckedPlan) -> list[str]:
     return problems
 
 
-def _check_cycles(checked: CheckedPlan) -> list[str]:
+def _check_cycles(checked: CheckedPlan) -> list[Problem]:
     """Intra-iteration cycles. Inter-iteration ones are none: they go to an iteration before, so they end."""
-    cycle = find_cycle(checked.intra)
-    if cycle is None:
+    try:
+        TopologicalSorter(checked.intra).prepare()
         return []
+    except CycleError as error:
+        cycle = error.args[1][::-1]  # each waits for the next
     path = " -> ".join(repr(n) for n in cycle)
     stages = ", ".join(f"{n!r} stage {checked.stage(n)}" for n in cycle[:-1])
-    return [
+    says = (
         f"intra_iter_deps have a cycle: {path} (each waits for the next; {stages}). None of them could ever start: "
         "remove one of these dependencies, or make it an inter_iter_deps entry if it means the iteration before"
-    ]
-
-
-def find_cycle(deps: dict[str, tuple[str, ...]]) -> list[str] | None:
-    """One cycle as [a, b, ..., a], each waiting for the next; None where there is none."""
-    done: set[str] = set()
-    for start in deps:
-        if start in done:
-            continue
-        path: list[str] = [start]
-        on_path = {start}
-        todo = [iter(deps[start])]
-        while todo:
-            dep = next(todo[-1], None)
-            if dep is None:
-                todo.pop()
-                finished = path.pop()
-                on_path.discard(finished)
-                done.add(finished)
-            elif dep in on_path:
-                return [*path[path.index(dep) :], dep]
-            elif dep not in done:
-                path.append(dep)
-                on_path.add(dep)
-                todo.append(iter(deps.get(dep, ())))
-    return None
+    )
+    return [Problem(says, "intra_iter_deps", deps=pairwise(cycle))]
 
 
 def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:

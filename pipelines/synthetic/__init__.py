@@ -1,4 +1,4 @@
-"""Captures in Kineto's format with a known answer: for the demo, the property tests and the benchmarks.
+"""Captures in Kineto's format with a known answer: for the demo, the tests and the benchmarks.
 
 `write_capture(CaptureSpec(...), folder)` simulates N ranks and writes a file a rank. The truth that it returns is
 computed while simulating, from what each piece of work waited for, with none of the SQL models. The path follows the
@@ -14,21 +14,13 @@ computed while simulating, from what each piece of work waited for, with none of
 """
 
 from .capture import Capture, CaptureSpec, PathTruth, RankCapture, Truth, steps_for, write_capture
-from .enlarge import enlarge
-from .random_capture import random_capture
-from .textbook import TEXTBOOK, TextbookCase, textbook
 
 __all__ = [
-    "TEXTBOOK",
     "Capture",
     "CaptureSpec",
     "PathTruth",
     "RankCapture",
-    "TextbookCase",
     "Truth",
-    "enlarge",
-    "random_capture",
     "steps_for",
-    "textbook",
     "write_capture",
 ]

@@ -19,7 +19,7 @@ _HTA = ("traceinsight==0.6.1", "pandas<3")
 # In processes of their own: the benchmark's must stay small (see processes.measure).
 _ENLARGE = """
 import sys
-from pipelines.synthetic import enlarge
+from tests.benchmarks.enlarge import enlarge
 enlarge(sys.argv[1], sys.argv[2], int(sys.argv[3]))
 """
 _SYNTHETIC = """

@@ -13,9 +13,11 @@ from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.synthetic import TEXTBOOK, CaptureSpec, random_capture, textbook, write_capture
+from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_invariants import without_sync_rows
 from tests.harness import call, connect, kernel, op, rows_of, sync, x
+from tests.synthetic.random_capture import random_capture
+from tests.synthetic.textbook import TEXTBOOK, textbook
 
 Waits = dict[int, tuple[int, str]]
 """What waited → what it waited for, and the basis."""

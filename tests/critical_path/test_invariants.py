@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.synthetic import random_capture
 from tests.critical_path.invariants import check
+from tests.synthetic.random_capture import random_capture
 
 TRACES = (
     "critical_path/*.json.gz", "single/*.json.gz", "dialects/*.json*", "ranks/torchrec_4/[02].json.gz",

@@ -13,8 +13,8 @@ import pytest
 from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
-from pipelines.synthetic import random_capture
 from tests.harness import connect
+from tests.synthetic.random_capture import random_capture
 
 
 @pytest.fixture(scope="module")

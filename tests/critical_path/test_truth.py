@@ -11,8 +11,9 @@ from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.windows import WindowNotFound, WindowRequest
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.synthetic import TEXTBOOK, CaptureSpec, textbook, write_capture
+from pipelines.synthetic import CaptureSpec, write_capture
 from tests.harness import connect
+from tests.synthetic.textbook import TEXTBOOK, textbook
 
 
 @pytest.mark.parametrize("name", TEXTBOOK)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.synthetic import CaptureSpec, enlarge, write_capture
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.benchmarks.enlarge import enlarge
 
 REAL = Path(__file__).parents[2].parent / "shared" / "traces" / "critical_path" / "cuda_event_sync.json.gz"
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from pipelines.synthetic import random_capture
+from tests.synthetic.random_capture import random_capture
 
 ORACLE = Path(__file__).parents[2].parent / "shared" / "oracle" / "hta_oracle.py"
 TYPES = {"OPERATOR_KERNEL", "DEPENDENCY", "KERNEL_LAUNCH_DELAY", "KERNEL_KERNEL_DELAY", "SYNC_DEPENDENCY"}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.synthetic import TEXTBOOK, CaptureSpec, textbook, write_capture
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.synthetic.textbook import TEXTBOOK, textbook
 
 from .default_path import default_path_ns
 

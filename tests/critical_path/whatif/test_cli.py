@@ -10,7 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from pipelines.cli.app import app
-from pipelines.synthetic import textbook
+from tests.synthetic.textbook import textbook
 
 EVENT = {"event_id", "name", "time_us"}
 

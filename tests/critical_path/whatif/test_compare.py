@@ -21,8 +21,9 @@ from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.window import NoGraph, Window
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
-from pipelines.synthetic import random_capture, textbook
 from tests.harness import connect, kernel, op
+from tests.synthetic.random_capture import random_capture
+from tests.synthetic.textbook import textbook
 
 from .windows import opened, scaled
 

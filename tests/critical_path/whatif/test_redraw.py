@@ -18,7 +18,9 @@ from pipelines.critical_path.whatif.redraw import moved_events, write_redrawn
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.times import Clock
 from pipelines.critical_path.whatif.window import Window
-from pipelines.synthetic import CaptureSpec, random_capture, textbook, write_capture
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.synthetic.random_capture import random_capture
+from tests.synthetic.textbook import textbook
 
 from .windows import opened, scaled
 

@@ -106,7 +106,7 @@ def test_the_picture_has_a_cell_for_every_rank(path: Path) -> None:
     for (stage, dp), score in [((s, d), found.scores[s, d]) for s in range(2) for d in range(3)]:
         cell = cells[f"rank {stage * 3 + dp}: stage {stage}, dp rank {dp}, score {score:.4f}"]
         assert cell.get("fill") == colour(score)
-        assert (cell.get("class") == "worst") == ((stage, dp) == (1, 0))
+        assert (cell.get("class") == "bad") == ((stage, dp) == (1, 0))
 
 
 def test_colours_run_from_1_to_one_and_a_half() -> None:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from .busy import COMMUNICATION, MEMORY
-from .capture import PathTruth
-from .kineto import Clock, Rows, head, tail
-from .longest import COMM, COMPUTE, CPU, GAP, LAUNCH, MEM
-from .machine import Machine
-from .work import Work
+from pipelines.synthetic.busy import COMMUNICATION, MEMORY
+from pipelines.synthetic.capture import PathTruth
+from pipelines.synthetic.kineto import Clock, Rows, head, tail
+from pipelines.synthetic.longest import COMM, COMPUTE, CPU, GAP, LAUNCH, MEM
+from pipelines.synthetic.machine import Machine
+from pipelines.synthetic.work import Work
 
 US = 1000
 CALL, LATENCY, GAP_NS = 5 * US, 6 * US, 1 * US

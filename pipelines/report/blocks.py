@@ -1,0 +1,114 @@
+"""What sections are made of: blocks that templates/page.html writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from markupsafe import Markup
+
+from pipelines.report.subject import Row
+from pipelines.report.values import name, shapes, words
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: the row's key, the heading, how a value is written, and its tooltip (else the lake's)."""
+
+    key: str
+    heading: str
+    show: Callable[[Any], str] = name
+    says: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        return self.show not in (name, words, shapes)
+
+
+@cache
+def _docs(table: str) -> dict[str, str]:
+    from pipelines.models.catalog import load_catalog
+
+    return {column.name: column.doc for column in load_catalog().models[table].columns}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of a section: `kind` is the macro of templates/page.html that writes it, `of` what it writes."""
+
+    kind: str
+    of: Any
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page; `note` says what its numbers mean."""
+
+    ident: str
+    title: str
+    blocks: Sequence[Block]
+    note: str
+
+
+def section(ident: str, title: str, *body: Block | Sequence[Block], note: str = "") -> Section:
+    """A section of blocks and of lists of blocks, which may be empty."""
+    blocks = [block for part in body for block in ((part,) if isinstance(part, Block) else part)]
+    return Section(ident, title, blocks, note)
+
+
+def heading(said: str) -> Block:
+    """A heading within a section."""
+    return Block("heading", said)
+
+
+def paragraph(said: str) -> Block:
+    """A sentence."""
+    return Block("paragraph", said)
+
+
+def missing(why: str) -> Block:
+    """What stands where there is nothing to show."""
+    return Block("missing", why)
+
+
+def more(rows: Sequence[Any], shown: int, where: str) -> list[Block]:
+    """How many rows are not shown, if any, and where they are."""
+    return [paragraph(f"{len(rows) - shown} more {where}")] if len(rows) > shown else []
+
+
+def verdict(said: str, strong: str = "") -> Block:
+    """What the section comes to; `strong` stands before it."""
+    return Block("verdict", {"said": said, "strong": strong})
+
+
+def figure(svg: str | None, why: str = "there is nothing to draw") -> Block:
+    """A picture of ours, whose texts are escaped already; `why` it is missing."""
+    return missing(why) if svg is None else Block("figure", Markup(svg))
+
+
+def table(of: str, columns: Sequence[Column], rows: Sequence[Row]) -> Block:
+    """Rows of the lake's table `of`, whose documentation is each heading's tooltip. A row with `suspect` is marked."""
+    return Block("table", {"name": of, "columns": columns, "rows": rows, "docs": _docs(of)})
+
+
+def titled(said: str, of: str, columns: Sequence[Column], rows: Sequence[Row], why: str) -> list[Block]:
+    """A table under a heading, or `why` it is missing."""
+    return [heading(said), table(of, columns, rows) if rows else missing(why)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a bar: what it is (a colour and an entry of the legend), and how long."""
+
+    kind: str
+    value: float
+    shown: str
+
+
+def bars(rows: Sequence[tuple[str, Sequence[Part]]], colours: dict[str, str]) -> Block:
+    """Stacked bars with labels, all to the scale of the longest. `colours`: CSS class by kind, in the legend's order."""
+    longest = max((sum(part.value for part in parts) for _, parts in rows), default=0) or 1
+    used = {part.kind for _, parts in rows for part in parts if part.value > 0}
+    return Block("bars", {"rows": rows, "colours": colours, "longest": longest, "used": used})

@@ -1,0 +1,80 @@
+"""How values are shown on the page. Texts are escaped where they are written; numbers keep their exact value beside them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from markupsafe import Markup
+
+from pipelines.foreign_text import visible
+
+_LONG = 90
+
+
+def name(value: Any) -> Markup:
+    """A name, cut where it is long; the whole of it is its tooltip."""
+    whole = str(value)
+    if len(whole) <= _LONG:
+        return Markup("<code>{}</code>").format(visible(whole))
+    return Markup('<code title="{}">{}…</code>').format(visible(whole), visible(whole[: _LONG - 1]))
+
+
+def words(value: Any) -> str:
+    """A text of ours or from a trace as running text."""
+    return str(value)
+
+
+def time(ns: float) -> str:
+    """Nanoseconds for people: `12.3 µs`, `4.56 ms`, `1.23 s`."""
+    for unit, size, digits in (("s", 1e9, 3), ("ms", 1e6, 2)):
+        if abs(ns) >= size:
+            return f"{ns / size:,.{digits}f} {unit}"
+    return f"{ns / 1e3:,.1f} µs"
+
+
+def percent(value: float) -> str:
+    """A percentage."""
+    return f"{value:.1f} %"
+
+
+def share(value: float) -> str:
+    """A ratio (1 is all of it) as a percentage."""
+    return f"{100 * value:.1f} %"
+
+
+def count(value: float) -> str:
+    """A whole number with separators; large ones (operations, bytes) with a prefix."""
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if abs(value) >= size:
+            return f"{value / size:,.2f} {prefix}"
+    return f"{value:,.0f}"
+
+
+def size(value: float) -> str:
+    """Bytes for people: `512 B`, `1.50 MiB`, `79.1 GiB`."""
+    for unit, whole in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(value) >= whole:
+            return f"{value / whole:,.2f} {unit}"
+    return f"{value:,.0f} B"
+
+
+def ratio(value: float) -> str:
+    """A plain number."""
+    return f"{value:.2f}"
+
+
+def shapes(value: Any) -> Markup:
+    """Shapes of arguments, JSON, as `8944x1024, 1024x2816`; scalars are left out, the whole is the tooltip."""
+    try:
+        told = ", ".join(shape for argument in json.loads(value) if (shape := _shape(argument)))
+    except (ValueError, TypeError):
+        return name(value)
+    cut = told if len(told) <= _LONG else told[: _LONG - 1] + "…"
+    return Markup('<code class="shapes" title="{}">{}</code>').format(visible(value), visible(cut))
+
+
+def _shape(argument: list[Any]) -> str:
+    if argument and isinstance(argument[0], list):  # a list of tensors
+        return f"[{', '.join(_shape(tensor) for tensor in argument)}]"
+    return "x".join(map(str, argument))
