@@ -53,11 +53,11 @@ $(BIN)/python:
 	done; \
 	echo "error: no Python 3.11 to 3.14 found (tried python3, python3.13, python3.12, python3.11)" >&2; exit 1
 
-$(INSTALLED): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+$(INSTALLED): pyproject.toml setup.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dagster]'
 	@touch $@
 
-$(INSTALLED_DEV): pyproject.toml | $(BIN)/python
+$(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@pip="$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1"; \
 	if $$pip '$(TORCH)' 2>/dev/null || $$pip --extra-index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null; then \

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pipelines.datafiles import SQL_DIR
+
 MARK = "traces"
 RUN_MARK = "schedule_runs"
 JOB_MARK = "op_jobs"
@@ -34,7 +36,7 @@ RECORDING_TABLES = (
 # Which these are is told by the folder and the headers of its files: a new file needs no line here.
 CAPTURE_MARK = "captures"
 CAPTURE_RANKS = "capture_ranks"
-_CAPTURE_SQL = Path(__file__).resolve().parents[2] / "sql" / "fleet"
+_CAPTURE_SQL = SQL_DIR / "fleet"
 _VIEW = re.compile(r"^-- scope: lake$", re.MULTILINE)
 CAPTURE_TABLES = tuple(
     path.stem for path in sorted(_CAPTURE_SQL.glob("[!_]*.sql")) if not _VIEW.search(path.read_text(encoding="utf-8"))

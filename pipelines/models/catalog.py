@@ -15,10 +15,10 @@ from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from pipelines.datafiles import SQL_DIR
 from pipelines.models.errors import CatalogError
 from pipelines.models.sqlfile import SCOPE_LAKE, Column, ParsedFile, parse_files
 
-SQL_DIR = Path(__file__).resolve().parents[2] / "sql"
 LAYERS = (
     *("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary"),
     *("modelling", "fleet", "schedule"),
