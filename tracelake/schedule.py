@@ -9,7 +9,8 @@ import pipelines.schedule as _schedule
 if TYPE_CHECKING:
     from pipelines.schedule import *  # noqa: F403
 
-__all__ = _schedule.__all__
+__all__: list[str] = []
+__all__ += _schedule.__all__
 
 
 def __getattr__(name: str) -> Any:
