@@ -27,15 +27,19 @@ _WHERE = {
 def reference() -> str:
     """The page. Raises CatalogError where sql/ breaks a rule."""
     catalog = load_catalog()
+    reads = _reads(catalog)
     parts = [_HEAD]
     for layer in (*(layer for layer in LAYERS if layer != "rules"), "rules"):
         names = sorted(name for name in catalog.public if catalog.models[name].layer == layer)
         if names:
-            parts += [f"## {layer}\n", *("\n".join(_table(catalog, catalog.models[name])) + "\n" for name in names)]
+            parts += [
+                f"## {layer}\n",
+                *("\n".join(_table(catalog, catalog.models[name], reads)) + "\n" for name in names),
+            ]
     return "\n".join(parts)
 
 
-def _table(catalog: Catalog, model: Model) -> Iterator[str]:
+def _table(catalog: Catalog, model: Model, reads: dict[str, set[str]]) -> Iterator[str]:
     types = dict(column_types(catalog)[model.name])
     yield f"### {model.name}\n"
     yield f"{_escaped(model.doc)}\n"
@@ -45,7 +49,8 @@ def _table(catalog: Catalog, model: Model) -> Iterator[str]:
     if keys:
         columns = keys[0].removeprefix("unique(").removesuffix(")")
         yield f"- Key: `{columns}`"
-    for title, names in (("Reads", _reads(catalog, model.name)), ("Read by", _read_by(catalog, model.name))):
+    read_by = {name for name in catalog.public if model.name in reads[name]}
+    for title, names in (("Reads", reads[model.name]), ("Read by", read_by)):
         if names:
             links = [f"[{name}](#{name})" for name in sorted(names)]
             yield f"- {title}: {', '.join(links)}"
@@ -54,15 +59,13 @@ def _table(catalog: Catalog, model: Model) -> Iterator[str]:
         yield f"| `{column.name}` | {types[column.name]} | {_escaped(column.doc)} |"
 
 
-def _reads(catalog: Catalog, name: str) -> set[str]:
-    """The public tables that a model reads, itself or through private models."""
-    direct = {source for source in catalog.models[name].dependencies if source in catalog.models}
-    private = {source for source in direct if catalog.models[source].private}
-    return (direct - private).union(*(_reads(catalog, source) for source in private))
-
-
-def _read_by(catalog: Catalog, name: str) -> set[str]:
-    return {reader for reader in catalog.public if name in _reads(catalog, reader)}
+def _reads(catalog: Catalog) -> dict[str, set[str]]:
+    """The public tables that each model reads, itself or through private models."""
+    found: dict[str, set[str]] = {}
+    for name, model in catalog.models.items():  # each stands behind those that it reads
+        sources = [source for source in model.dependencies if source in catalog.models]
+        found[name] = set().union(*(found[s] if catalog.models[s].private else {s} for s in sources))
+    return found
 
 
 def _escaped(text: str) -> str:
