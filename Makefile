@@ -14,7 +14,7 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test bench bench-engine soak attack clean
+.PHONY: demo test reference docs bench bench-engine soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -26,6 +26,15 @@ test: $(INSTALLED_DEV)
 	PYTHONWARNINGS=ignore $(BIN)/sqlfluff lint sql --processes 0 --disable-progress-bar --nocolor
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -n 2
+
+# docs/tables.md, from sql/; a test compares.
+reference: $(INSTALLED_DEV)
+	$(BIN)/python -m pipelines.reference docs/tables.md
+
+# The site, from docs/ into site/.
+docs: $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 bench: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.benchmarks.bench
@@ -40,7 +49,7 @@ attack: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.attack $(ATTACK)
 
 clean:
-	rm -rf $(VENV) .bench build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench build site *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 # The first interpreter in range (requires-python in pyproject.toml) makes the environment.
 $(BIN)/python:
@@ -53,11 +62,11 @@ $(BIN)/python:
 	done; \
 	echo "error: no Python 3.11 to 3.14 found (tried python3, python3.13, python3.12, python3.11)" >&2; exit 1
 
-$(INSTALLED): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+$(INSTALLED): pyproject.toml setup.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dagster]'
 	@touch $@
 
-$(INSTALLED_DEV): pyproject.toml | $(BIN)/python
+$(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@pip="$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1"; \
 	if $$pip '$(TORCH)' 2>/dev/null || $$pip --extra-index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null; then \

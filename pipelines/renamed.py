@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path
 
-RENAMED = Path(__file__).resolve().parents[1] / "sql" / "rules" / "renamed.csv"
+from pipelines.datafiles import SQL_DIR
+
+RENAMED = SQL_DIR / "rules" / "renamed.csv"
 
 
 def table_now(name: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from pipelines import __version__
 from pipelines.cli import (
     capture_path,
     check,
@@ -29,12 +32,18 @@ from pipelines.cli.commands import OLD_COMMANDS, Command, Commands
 app = typer.Typer(
     name="tracelake",
     cls=Commands,
-    help="A columnar lakehouse for PyTorch/Kineto GPU traces: every question is SQL.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tracelake {__version__}")
+        raise typer.Exit
+
 
 _COMMANDS = {
     "ingest": ingest.ingest,
@@ -61,6 +70,17 @@ _COMMANDS = {
     "demo": demo.demo,
     "ui": demo.ui,
 }
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """A columnar lakehouse for PyTorch/Kineto GPU traces: every question is SQL."""
+
+
 for _name, _function in _COMMANDS.items():
     app.command(_name, cls=Command)(_function)
 for _old, _name in OLD_COMMANDS.items():

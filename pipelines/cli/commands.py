@@ -19,6 +19,7 @@ from pipelines.foreign_text import visible
 # Errors whose message says what to do. Modules that were not imported raised none of theirs.
 _SENTENCES = (
     ("pipelines.models.errors", "CatalogError"),
+    ("pipelines.extras", "MissingExtra"),
     ("pipelines.fleet.roles", "RolesError"),
     ("pipelines.paths", "UnusablePath"),
     ("pipelines.origin", "WrongRankPattern"),

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, err, fail, human_us, local, out, progress, styled
+from pipelines.extras import need
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEMO_PLAN = "fused_sparse_dist"
@@ -36,6 +37,7 @@ def demo(
     from pipelines.lake import Lake
     from pipelines.lake.publish import publish
 
+    need("dagster", "tracelake demo")
     lake = Lake(folder / "lake")
     given = traces or [str(_synthetic(folder / "capture"))]
     with progress(None, "ingesting") as advance:
@@ -140,6 +142,7 @@ def ui(
 
     Example: `tracelake ui --lake /data/lake`
     """
+    need("dagster", "tracelake ui")
     env = {
         **os.environ,
         "TRACELAKE_LAKE": str(lake.absolute()),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import ibis
-from ibis.backends.duckdb import Backend
-
+from pipelines.extras import need
 from pipelines.lake.locked import CLOSED, connect_attached, lock
 from pipelines.lake.publish import analyst
 from pipelines.lake.store import Lake
 from pipelines.models.materialize import materialize
+
+if TYPE_CHECKING:
+    from ibis.backends.duckdb import Backend
 
 
 def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> Backend:
@@ -19,8 +21,12 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     The model tables named in `tables` are computed first where they are missing or out of date; others are as they lie,
     empty where they were never computed. What is published later does not show: open again. `disconnect()` closes it.
     `locked`: as pipelines/lake/locked.py opens it for others: no files but the lake's tables, and no settings.
-    Raises FileNotFoundError for a lake without traces, CatalogError for a name that is no table.
+    Raises FileNotFoundError for a lake without traces, CatalogError for a name that is no table,
+    MissingExtra without Ibis.
     """
+    need("notebook", "a table in Ibis")
+    import ibis
+
     lake = lake if isinstance(lake, Lake) else Lake(lake)
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")

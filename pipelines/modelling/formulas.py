@@ -14,12 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
+from pipelines.datafiles import SQL_DIR
 from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
 
-_OP_KINDS = Path(__file__).resolve().parents[2] / "sql" / "rules" / "op_kinds.csv"
+_OP_KINDS = SQL_DIR / "rules" / "op_kinds.csv"
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from pipelines.datafiles import SQL_DIR
 from pipelines.models.cache import digest_of
 from pipelines.models.errors import CatalogError
-from pipelines.models.header import CAPTURE, LAKE, SQL_DIR, TRACE, USUAL, stored_tables
+from pipelines.models.header import CAPTURE, LAKE, TRACE, USUAL, stored_tables
 from pipelines.models.sources import DeclaredTable, code_version, declared_tables
 from pipelines.models.sqlfile import STAGED, Column, ParsedFile, parse_files
 

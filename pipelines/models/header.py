@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.datafiles import SQL_DIR
 from pipelines.models.errors import CatalogError
 
-SQL_DIR = Path(__file__).resolve().parents[2] / "sql"
 TRACE, CAPTURE, RUN, JOB, DUMP, RECORDING, FILE, LAKE = SCOPES = (
     *("trace", "capture", "run", "job", "dump", "recording"),
     *("file", "lake"),

@@ -19,6 +19,7 @@ from pipelines.critical_path.saved import SavedPath, restore_path
 from pipelines.critical_path.saving import write_saved
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.execution.beside import execution_trace_beside
+from pipelines.extras import need
 from pipelines.foreign_text import visible
 from pipelines.models.catalog import load_catalog
 from pipelines.notebook.questions import AskedGraph
@@ -140,6 +141,7 @@ class CriticalPath(AskedGraph):
 
         Edges that are no event's time have bound_by only. Table `critical_path` says more.
         """
+        need("notebook", "a table in Ibis")
         import ibis
 
         path: Any = self.table("critical_path").order_by("seq")

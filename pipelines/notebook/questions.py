@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.critical_path.path_answer import PathAnswer
 from pipelines.critical_path.windows import WindowRequest
+from pipelines.extras import need
 from pipelines.models.catalog import load_catalog
 from pipelines.notebook.cpgraph import LazyGraph
 from pipelines.notebook.restored import path_tables
@@ -66,6 +67,7 @@ class AskedGraph(LazyGraph):
 
     @cached_property
     def _backend(self) -> Any:
+        need("notebook", "a table in Ibis")
         import ibis
 
         return ibis.duckdb.from_connection(path_tables(self.saved))
@@ -101,6 +103,7 @@ class AskedGraph(LazyGraph):
     @property
     def trace_df(self) -> ir.Table:
         """The events of the graph, in Ibis, with their class, thread and stream; HTA's frame has numbers for names."""
+        need("notebook", "a table in Ibis")
         import ibis
 
         return ibis.memtable(self.saved.graph_events)

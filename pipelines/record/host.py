@@ -28,7 +28,7 @@ def reader(pid: int, proc: Path = PROC) -> Callable[[], Counters]:
     try:
         import psutil
     except ImportError:
-        raise ImportError("this system has no /proc: pip install psutil") from None
+        raise ImportError("this system has no /proc: pip install 'tracelake[counters]', or psutil alone") from None
     try:
         process = psutil.Process(pid)
     except psutil.NoSuchProcess:

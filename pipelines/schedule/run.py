@@ -15,6 +15,7 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 from pipelines.schedule.errors import PipelineError, PlanError
@@ -126,6 +127,9 @@ def _settings(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Set
 
 def _device(parser: argparse.ArgumentParser, device: str) -> str:
     """cuda:N, cpu or simulated."""
+    _need(parser, "pyarrow", "or pyarrow alone: it writes the run's tables")
+    if device != "simulated":
+        _need(parser, "torch", "or use --device simulated, which needs no torch")
     if device == "auto":
         import torch
 
@@ -134,6 +138,11 @@ def _device(parser: argparse.ArgumentParser, device: str) -> str:
     if device not in ("cpu", "simulated") and not (device.startswith("cuda:") and device[5:].isdigit()):
         parser.error(f"--device {device}: use cuda, cuda:N, cpu or simulated")
     return device
+
+
+def _need(parser: argparse.ArgumentParser, module: str, otherwise: str) -> None:
+    if find_spec(module) is None:
+        parser.error(f"{module} is not installed: pip install 'tracelake[torch]', {otherwise}")
 
 
 def _list() -> None:

@@ -1,0 +1,14 @@
+"""Where the SQL models and the rule tables lie: `sql/` in a checkout, `pipelines/_sql/` in an installed wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def _sql_folder() -> Path:
+    package = Path(__file__).resolve().parent
+    installed = package / "_sql"  # setup.py puts it there: a top-level package `sql` would be anybody's
+    return installed if installed.is_dir() else package.parent / "sql"
+
+
+SQL_DIR = _sql_folder()

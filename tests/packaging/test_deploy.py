@@ -1,0 +1,99 @@
+"""Dockerfile and compose.yaml, as far as that can be told without Docker: paths, users, variables, and commands as they parse."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from dagster._daemon.cli import create_dagster_daemon_cli
+from dagster_webserver.cli import dagster_webserver
+from packaging.specifiers import SpecifierSet
+
+from pipelines.cli.app import app
+from tests.packaging.installed import PACKAGES, ROOT, SOURCES
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OURS = ("webserver", "daemon")
+
+
+def lines(word: str) -> list[str]:
+    """What follows an instruction of the Dockerfile, a line each, with continued lines joined."""
+    return re.findall(rf"^{word} (.*)$", DOCKERFILE.replace("\\\n", " "), re.M)
+
+
+def test_the_image_has_all_sources_and_nothing_that_is_not_there() -> None:
+    copied = [word for line in lines("COPY") if "--from" not in line for word in line.split()[:-1] if word[0] != "-"]
+    assert set(SOURCES) <= set(copied)
+    assert all((ROOT / name).exists() for name in copied)
+    passed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert {name.split("/")[0] for name in copied} == passed
+
+
+def test_the_image_runs_as_nobody_in_particular_on_a_python_that_is_supported() -> None:
+    assert lines("USER") == ["10001:10001"] and DOCKERFILE.index("\nUSER") < DOCKERFILE.index("\nENTRYPOINT")
+    assert "PYTHONSAFEPATH=1" in lines("ENV")[0]
+    for image in lines("FROM"):
+        version = re.match(r"python:(\d+\.\d+)-", image)
+        assert version and version[1] in SpecifierSet(PROJECT["requires-python"])
+    extras = re.findall(r'"\$1\[([\w,]+)\]"', DOCKERFILE)
+    assert extras and set(extras[0].split(",")) <= PROJECT["optional-dependencies"].keys()
+    assert 'tracelake = "pipelines.cli.app:app"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_variables_are_those_that_are_read() -> None:
+    code = "".join(path.read_text() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+    settings = (ROOT / "dagster_project" / "dagster-postgres.yaml").read_text()
+    given = {word.partition("=")[0] for line in lines("ENV") for word in line.split() if "=" in word}
+    for name in {*given, *COMPOSE["x-dagster"]["environment"]} - {"PYTHONSAFEPATH", "PYTHONUNBUFFERED"}:
+        assert f'"{name}"' in code or f"env: {name} " in settings, name
+
+
+def test_services_share_the_lake_and_no_secret_is_written_down() -> None:
+    services = COMPOSE["services"]
+    for name in OURS:
+        mounts = [volume.rsplit(":", 2 if volume.endswith(":ro") else 1)[0] for volume in services[name]["volumes"]]
+        assert {"lake", "dagster"} <= set(mounts) and services[name]["hostname"] == name
+        assert services[name]["volumes"][-1].endswith(":/data/inbox:ro")
+    named = {volume.split(":")[0] for service in services.values() for volume in service["volumes"]}
+    assert {name for name in named if name[0] != "$"} == COMPOSE["volumes"].keys()
+    assert services["webserver"]["ports"] == ["127.0.0.1:3000:3000"]
+    for service in services.values():
+        assert service["environment"]["POSTGRES_PASSWORD"].startswith("${POSTGRES_PASSWORD:?")
+
+
+def test_dagsters_settings_differ_in_the_storage_alone() -> None:
+    ours, theirs = (
+        yaml.safe_load((ROOT / "dagster_project" / name).read_text())
+        for name in ("dagster-postgres.yaml", "dagster.yaml")
+    )
+    assert set(ours.pop("storage")) == {"postgres"}
+    assert ours == theirs
+
+
+def test_the_commands_of_the_services_parse() -> None:
+    web, daemon = (COMPOSE["services"][name] for name in OURS)
+    assert (web["entrypoint"], daemon["entrypoint"]) == (
+        ["python", "-m", "dagster_project.guard"],
+        ["python", "-m", "dagster._daemon"],
+    )
+    asked = dagster_webserver.make_context("guard", list(web["command"])).params
+    assert (asked["host"], asked["port"]) == ("0.0.0.0", 3000)
+    group = create_dagster_daemon_cli()
+    name, *words = daemon["command"]
+    asked_too = group.commands[name].make_context(name, words).params
+    assert asked["module_name"] == asked_too["module_name"] == ("dagster_project.definitions",)
+    program, name, *words = daemon["healthcheck"]["test"][1:]
+    command: Any = typer.main.get_command(app)
+    assert program == "tracelake" and command.commands[name].make_context(name, words).params["max_lag"] == 120
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml"])
+def test_images_have_versions(name: str) -> None:
+    images = re.findall(r"^(?:FROM|    image:) (\S+)", (ROOT / name).read_text(), re.M)
+    assert images and all(re.search(r":\d", image) for image in images)

@@ -1,0 +1,29 @@
+"""The recorders of `pipelines.record` that a program starts itself; needs pyarrow, and torch for `record_spans`.
+
+Beside a program they are commands: `python -m pipelines.record.counters` and `python -m pipelines.record.stacks`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.record.sampler import CounterSampler
+    from pipelines.record.spans import SpanRecorder, record_spans
+    from pipelines.record.stacks import StackSampler
+
+__all__ = ["CounterSampler", "SpanRecorder", "StackSampler", "record_spans"]
+
+_MODULE_OF = {
+    "CounterSampler": "pipelines.record.sampler",
+    "SpanRecorder": "pipelines.record.spans",
+    "StackSampler": "pipelines.record.stacks",
+    "record_spans": "pipelines.record.spans",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
