@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pipelines.critical_path.backend import BackendInterface
 from pipelines.critical_path.graph import ArrayGraph
+from tests.effort import examples
 
 # No NaN: networkx itself walks back from such a node for ever.
 NODES: list[Hashable] = [0, 7, -3, 2**70, "a", "", (1, "b"), 2.5, frozenset({1}), b"x", True, int]
@@ -83,7 +84,7 @@ def assert_same(plain: Callable[[], Any], ours: Callable[[], Any]) -> None:
         assert found == theirs
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(graphs(), st.sampled_from(["weight", "cost", "nothing", None]), st.sampled_from([1, 0, -1, 0.5]))
 def test_the_same_path_and_length(graph: nx.DiGraph, weight: str, default: float) -> None:
     for function in (nx.dag_longest_path, nx.dag_longest_path_length):
@@ -91,7 +92,7 @@ def test_the_same_path_and_length(graph: nx.DiGraph, weight: str, default: float
         assert_same(lambda: function(graph, **how), lambda: function(graph, **how, backend="tracelake"))  # noqa: B023
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(graphs(cycles=True))
 @example(nx.DiGraph([(0, 1), (1, 0)]))
 @example(nx.DiGraph([(0, 0)]))
@@ -99,7 +100,7 @@ def test_the_same_with_cycles(graph: nx.DiGraph) -> None:
     assert_same(lambda: nx.dag_longest_path(graph), lambda: nx.dag_longest_path(graph, backend="tracelake"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(graphs(cycles=True), st.sampled_from(["weight", "cost"]))
 def test_there_and_back(graph: nx.DiGraph, weight: str) -> None:
     """Nodes, edges, their weights, and every order in which networkx lists them."""
@@ -114,7 +115,7 @@ def test_there_and_back(graph: nx.DiGraph, weight: str) -> None:
     assert back.has_edge("new", "node") and back.size() == graph.size() + 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(graphs(), st.sampled_from([1, 0, 0.5]), st.randoms(use_true_random=False))
 def test_a_graph_kept_as_arrays_answers_every_call(graph: nx.DiGraph, default: float, random: Any) -> None:
     """Other names, other defaults, and a topological order of the caller's own."""
