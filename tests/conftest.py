@@ -8,12 +8,22 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.effort import SLOW
+
 # Times are of the machine, not of the code: it may be shared.
 hypothesis.settings.register_profile("tracelake", deadline=None)
 hypothesis.settings.load_profile("tracelake")
 # Tests run side by side: threads of torch's operators would wait for each other, and spin meanwhile.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests run with SLOW=1, or where `-m` asks for them."""
+    if not (SLOW or config.option.markexpr):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: SLOW=1 runs it"))
 
 
 @pytest.fixture(scope="session")

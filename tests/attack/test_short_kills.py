@@ -21,6 +21,7 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(kills, "SCENES", tuple(scene for scene in SCENES if scene.name in names))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(why_no_strace() is not None, reason=str(why_no_strace()))
 @pytest.mark.parametrize("module", [kills, disk])
 def test_broken_at_system_calls(module, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +30,7 @@ def test_broken_at_system_calls(module, monkeypatch: pytest.MonkeyPatch) -> None
     assert (tally.tried, tally.survived) == (2, 2), tally.notes
 
 
+@pytest.mark.slow
 def test_the_sensor_with_poison_in_the_stream() -> None:
     tally = sensor.attack(3, SEED)
     assert tally.tried > 0

@@ -126,6 +126,7 @@ def run(line: str, world: Path) -> Result | subprocess.CompletedProcess[str]:
     return CliRunner().invoke(app, words[1:])
 
 
+@pytest.mark.slow
 def test_every_line_runs_and_every_query_prints_what_is_shown(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world)
     monkeypatch.setenv("TRACELAKE_LAKE", str(world / "lake"))

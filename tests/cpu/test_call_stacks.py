@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.harness import op, rows_of
 
 
@@ -34,7 +35,7 @@ def test_nested_touching_and_instant_events() -> None:
     assert rows == [(0, None, 1), (1, 0, 2), (2, 0, 2), (3, 4, 2), (4, None, 1), (5, None, 1)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(1, 2)), min_size=1, max_size=20))
 def test_equal_to_the_stack_machine(shape: list[tuple[int, int, int]]) -> None:
     events = [op(f"o{i}", ts, dur, tid) for i, (ts, dur, tid) in enumerate(shape)]

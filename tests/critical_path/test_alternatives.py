@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.critical_path.alternatives import alternatives
 from tests.critical_path.test_slack import Edge, attributed, graphs
+from tests.effort import examples
 
 
 def every_set(edges: list[Edge]) -> dict[frozenset[int], int]:
@@ -57,13 +58,13 @@ def holds_by_brute_force(edges: list[Edge], k: int) -> None:
         seen.add(events)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(graphs((0, 0, 1, 1, 2, 3, 5, 9, 30)), st.sampled_from([1, 2, 5, 100]))
 def test_random_graphs(edges: list[Edge], k: int) -> None:
     holds_by_brute_force(edges, k)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(graphs((0, 1, 2, 5, 9, -1, -3, -8)), st.sampled_from([1, 2, 5]))
 def test_random_graphs_with_negative_weights(edges: list[Edge], k: int) -> None:
     holds_by_brute_force(edges, k)

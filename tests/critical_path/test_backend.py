@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipelines.critical_path.backend import BackendInterface
 from pipelines.critical_path.graph import ArrayGraph
+from tests.effort import examples
 
 NODES: list[Hashable] = [0, 7, -3, 2**40, 1, 2, 3, 4, 5]
 WEIGHTS = ([0, 0, 1, 1, 2], [0, 0, 1, 1, 2, -1], [2**40, 2**40 + 1, -(2**40)])
@@ -67,7 +68,7 @@ def assert_same(plain: Callable[[], Any], ours: Callable[[], Any]) -> None:
         assert found == theirs
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(graphs(), st.sampled_from([1, 0, 0.5]))
 def test_the_same_path_and_length(graph: nx.DiGraph, default: float) -> None:
     for function in (nx.dag_longest_path, nx.dag_longest_path_length):
@@ -75,7 +76,7 @@ def test_the_same_path_and_length(graph: nx.DiGraph, default: float) -> None:
         assert ours == function(graph, default_weight=default)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(graphs(cycles=True))
 @example(nx.DiGraph([(0, 1, {"weight": 1}), (1, 0, {"weight": 1})]))
 @example(nx.DiGraph([(0, 0, {"weight": 1})]))
@@ -83,7 +84,7 @@ def test_the_same_with_cycles(graph: nx.DiGraph) -> None:
     assert_same(lambda: nx.dag_longest_path(graph), lambda: nx.dag_longest_path(graph, backend="tracelake"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(graphs(cycles=True))
 def test_there_and_back(graph: nx.DiGraph) -> None:
     """Nodes, edges, their weights, and every order in which networkx lists them."""

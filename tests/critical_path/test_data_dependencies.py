@@ -18,6 +18,7 @@ from pipelines.critical_path.dependencies import NothingJoined
 from pipelines.critical_path.windows import PROFILES, WindowRequest
 from pipelines.execution import load_execution
 from pipelines.models.catalog import load_catalog
+from tests.effort import examples, slow_if
 from tests.execution.make import Op, write
 from tests.harness import connect, x
 
@@ -205,7 +206,7 @@ def longest(parts: list[Part]) -> int:
     return run(parts, 0, True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(programs())
 def test_any_program_is_as_long_as_its_longest_flow(parts: list[Part]) -> None:
     assume(any(part.kind != "unjoined" for top in parts for part in top.walk()))
@@ -215,7 +216,7 @@ def test_any_program_is_as_long_as_its_longest_flow(parts: list[Part]) -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.parametrize("rank", [pytest.param(n, marks=slow_if(n > 1)) for n in range(8)])
 def test_dlrm_is_shorter_by_data_and_has_no_cycle(shared: Path, rank: int, profile: str) -> None:
     folder = shared / "traces" / "ranks" / "dlrm_8"
     con, trace_id = connect(folder / f"worker{rank}.json.gz")

@@ -24,6 +24,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.notebook import CPEdge, CPEdgeType, CriticalPath
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.whatif.test_of_saved import OVERLAPPING, older
+from tests.effort import examples
 from tests.harness import call, connect, kernel, op
 
 PROFILES = pytest.mark.parametrize("profile", ["default", "hta"])
@@ -112,7 +113,7 @@ def check(path: CriticalPath, graph: nx.DiGraph) -> None:
         assert compared.before.summary == pytest.approx(path.answer.summary)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_any_edit_gives_networkxs_path(files: dict[str, Path], tmp_path_factory: Any, data: st.DataObject) -> None:
     """Weights, edges and nodes changed, added and removed at random, without a cycle."""

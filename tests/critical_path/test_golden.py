@@ -17,6 +17,7 @@ from pipelines.critical_path.windows import WindowRequest
 from pipelines.ingest import load_trace
 from pipelines.models.catalog import load_catalog
 from tests.conftest import SHARED
+from tests.effort import slow_if
 
 GOLDEN = SHARED / "golden" / "hta"
 # HTA rounds these traces to whole microseconds unless told not to (`nsoff`); we keep their nanoseconds.
@@ -78,7 +79,13 @@ def _theirs(golden: dict[str, Any]) -> Counter:
     )
 
 
-@pytest.mark.parametrize("case", _exact_cases())
+def _by_size(cases: list[str]) -> list[Any]:
+    """Slow on large graphs; of each way to ask HTA small ones remain."""
+    files = {case: GOLDEN / f"{case}.json.gz" for case in cases}
+    return [pytest.param(c, marks=slow_if(f.exists() and f.stat().st_size > 150_000)) for c, f in files.items()]
+
+
+@pytest.mark.parametrize("case", _by_size(_exact_cases()))
 def test_whole_microseconds_equal_hta(case: str) -> None:
     """Traces of whole microseconds: the same multiset of edges, the same length and summary."""
     golden = _golden(case)
@@ -97,7 +104,7 @@ def test_whole_microseconds_equal_hta(case: str) -> None:
     assert {(u, v): event for u, v, event in ours} == attributed
 
 
-@pytest.mark.parametrize("case", _unrounded_cases())
+@pytest.mark.parametrize("case", _by_size(_unrounded_cases()))
 def test_nanoseconds_equal_hta_without_rounding(case: str) -> None:
     """Fractional traces against HTA with rounding off: the same edges, weights within what its doubles can hold.
 
@@ -117,6 +124,7 @@ def test_nanoseconds_equal_hta_without_rounding(case: str) -> None:
         assert answer.summary[bound_by] == pytest.approx(percent, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_absolute_nanoseconds_differ_from_hta_only_by_its_grid() -> None:
     """On v100_ns_absolute: fed with HTA's doubles, our models give HTA's edges; fed with the exact times they differ
     in a few hundred edges, each between nodes that lie on one point of HTA's 0.25 µs grid, or one step apart."""

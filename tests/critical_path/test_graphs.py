@@ -20,6 +20,7 @@ import pytest
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.effort import named
 from tests.harness import call, connect, kernel
 
 GRAPH_TRACES = {"mi300_sglang_decode_graph": (1, 544), "a100_cuda_graphs_rank0_of_16": (70, 345)}
@@ -86,7 +87,7 @@ def graph(path: Path) -> tuple[dict[Edge, tuple[str, int, int]], list[Edge], int
     return edges, on_path, window
 
 
-@pytest.fixture(params=TRACES)
+@pytest.fixture(params=named(TRACES))
 def traced(request: pytest.FixtureRequest, shared: Path) -> tuple[str, Path]:
     return request.param, shared / "traces" / "single" / f"{request.param}.json.gz"
 

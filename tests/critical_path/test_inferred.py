@@ -203,6 +203,7 @@ def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> N
     assert answer.summary["gpu_earlier_work"] > 99 and "gpu_kernel_launch_overhead" not in answer.summary
 
 
+@pytest.mark.slow
 def test_communication_is_the_largest_share_where_a_rank_waits(shared: Path) -> None:
     """Rank 2 of torchrec_4 is the straggler; the others wait for it in every step but the first, which allocates."""
     largest = {}

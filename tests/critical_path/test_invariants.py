@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.critical_path.invariants import check
+from tests.effort import by_size, examples
 from tests.synthetic.random_capture import random_capture
 
 TRACES = (
@@ -23,7 +24,7 @@ def without_sync_rows(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "traceEvents": [e for e in document["traceEvents"] if e.get("cat") != "cuda_sync"]}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.integers(0, 10**9), st.booleans())
 def test_random_captures(seed: int, with_sync_rows: bool) -> None:
     document = random_capture(seed)
@@ -48,4 +49,4 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from tests.conftest import SHARED
 
         paths = sorted(path for pattern in TRACES for path in (SHARED / "traces").glob(pattern))
-        metafunc.parametrize("trace", paths, ids=lambda path: "/".join(path.parts[-2:]).removesuffix(".gz"))
+        metafunc.parametrize("trace", by_size(paths), ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.graph import ArrayGraph
+from tests.effort import examples
 
 
 @st.composite
@@ -28,7 +29,7 @@ def both(edges: list[tuple[int, int, int]]) -> tuple[nx.DiGraph, ArrayGraph]:
     return plain, ArrayGraph.from_edges(src, dst, weight)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(dags())
 def test_networkx_dispatches_to_the_same_path(edges: list[tuple[int, int, int]]) -> None:
     plain, ours = both(edges)
@@ -36,7 +37,7 @@ def test_networkx_dispatches_to_the_same_path(edges: list[tuple[int, int, int]])
     assert nx.dag_longest_path_length(ours) == nx.dag_longest_path_length(plain)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(dags())
 def test_conversion_keeps_nodes_edges_and_path(edges: list[tuple[int, int, int]]) -> None:
     plain, ours = both(edges)

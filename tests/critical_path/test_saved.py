@@ -21,6 +21,7 @@ from pipelines.critical_path.saved import NotASavedPath, restore_path
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import examples
 from tests.harness import connect, x
 
 PROFILES = pytest.mark.parametrize("profile", ["default", "hta"])
@@ -170,7 +171,7 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
         restore_path(tmp_path / "nothing.zip")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_damage_is_found_wherever_it_is(
     file: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

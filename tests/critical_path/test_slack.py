@@ -13,6 +13,7 @@ from pipelines.critical_path.slack import AttributedGraph, event_slack
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.effort import examples
 from tests.harness import call, connect, kernel, op, rows_of
 from tests.synthetic.random_capture import random_capture
 
@@ -56,19 +57,19 @@ def holds_by_brute_force(edges: list[Edge]) -> None:
         assert own == sum(edges[i][2] for i in mine)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(graphs((0, 1, 1, 2, 3, 5, 9, 30)))
 def test_random_graphs(edges: list[Edge]) -> None:
     holds_by_brute_force(edges)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(graphs((0, 1, 2, 5, 9, -1, -3, -8)))
 def test_random_graphs_with_negative_weights(edges: list[Edge]) -> None:
     holds_by_brute_force(edges)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(graphs((1, 2, 5, 9, 30)), st.data())
 def test_slack_spread_over_the_edges_changes_nothing(edges: list[Edge], data: st.DataObject) -> None:
     found = event_slack(attributed(edges))

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from assets.common import today
+from assets.traces import LAKE_TABLES
 from dagster_project.definitions import definitions
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "traces" / "critical_path"
@@ -54,13 +55,19 @@ def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., dg.ExecuteInProcessResult]:
-    """`run(files)` executes the whole job in process on the lake `tmp_path/lake`."""
+    """`run(files)` executes the whole job in process on the lake `tmp_path/lake`; with `only`, these tables of it and
+    what ingestion writes."""
 
-    def execute(files: list[Path] | None = None, job: str = "ingest_and_analyse") -> dg.ExecuteInProcessResult:
+    def execute(
+        files: list[Path] | None = None, job: str = "ingest_and_analyse", only: Iterable[str] | None = None
+    ) -> dg.ExecuteInProcessResult:
         config = {"ops": {"ingest": {"config": {"files": [str(f) for f in files]}}}} if files is not None else {}
         with dg.DagsterInstance.ephemeral() as instance:
             definition = definitions(str(tmp_path / "lake")).resolve_job_def(job)
-            return definition.execute_in_process(run_config=config, partition_key=today(), instance=instance)
+            keys = None if only is None else [dg.AssetKey(name) for name in (*LAKE_TABLES, *only)]
+            return definition.execute_in_process(
+                run_config=config, partition_key=today(), instance=instance, asset_selection=keys
+            )
 
     return execute
 

@@ -8,6 +8,7 @@ import duckdb
 from pipelines.fleet.materialize import materialize_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
 from tests.dagster.conftest import write_trace
 
 
@@ -29,14 +30,15 @@ def test_late_ranks_within_a_day_and_a_rank_that_comes_twice(run, inbox: Path, t
     ingest([as_rank(write_trace(inbox / "rank0.json"), 0)], early)
     materialize_captures(early, ["captures"])
     as_rank(write_trace(inbox / "rank1.json", 3), 1)
-    checks = checks_of(run())
+    tables = [name for name in load_catalog().of_captures if name.startswith("capture") and "path" not in name]
+    checks = checks_of(run(only=tables))
     of_captures = {name: ok for name, ok in checks.items() if name.startswith("capture")}
     assert of_captures["captures.unique_capture_id"] and all(of_captures.values())
     with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
         assert con.execute("SELECT n_ranks, n_traces FROM captures").fetchall() == [(2, 2)]
         assert con.execute("SELECT rank FROM capture_ranks ORDER BY rank").fetchall() == [(0,), (1,)]
     as_rank(write_trace(inbox / "again.rank1.json", 5), 1)
-    checks = checks_of(run())
+    checks = checks_of(run(only=tables))
     assert not checks["capture_quality.no_warning"] and checks["captures.unique_capture_id"]
     with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
         assert con.execute("SELECT n_ranks, n_traces FROM captures").fetchall() == [(2, 3)]

@@ -281,6 +281,7 @@ def test_names_of_processes() -> None:
     assert not is_alive(this_process() + "0")  # the number was given to another
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_every_file_ends_once_in_traces_or_rejects(world: World, seed: int) -> None:
     """Runs that are killed, a file that kills its process each time, one that raises, and bad files in the stream."""

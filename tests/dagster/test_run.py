@@ -69,7 +69,7 @@ def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inb
     """A name that leaves no room for the overlay's, and a batch that another run has not computed the path of yet."""
     write_trace(inbox / "rank0.json")
     long = write_trace(inbox / f"{'r' * 240}.json", shift=5)
-    result = run()
+    result = run(only=["critical_path", "overlay"])
     assert result.success
     shown = materialized(result)["overlay"]
     assert shown["files"] == 1
@@ -82,12 +82,14 @@ def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inb
     assert (shown["overlay"]["files"], shown["overlay"]["batches_without_path"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_empty_inbox(run, inbox: Path) -> None:
     result = run()
     assert result.success
     assert materialized(result)["events"]["dagster/row_count"] == 0
 
 
+@pytest.mark.slow
 def test_real_traces(run, inbox: Path) -> None:
     sources = sorted(SHARED.glob("*.json.gz"))
     if not sources:
@@ -107,7 +109,7 @@ def test_real_traces(run, inbox: Path) -> None:
 def test_a_rejected_file_warns_and_the_rest_goes_on(run, inbox: Path) -> None:
     write_trace(inbox / "rank0.json")
     (inbox / "notes.txt").write_text("this is no trace")
-    result = run()
+    result = run(only=["kernels"])
     rejected = next(e for e in result.get_asset_check_evaluations() if e.check_name == "nothing_rejected")
     assert result.success
     assert materialized(result)["traces"]["dagster/row_count"] == 1

@@ -13,7 +13,7 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
-from tests.lake.world import run_killed, shown
+from tests.lake.world import STRIDE, run_killed, shown
 
 TABLES = [
     *("captures", "capture_ranks", "capture_quality", "capture_roles", "collective_groups", "collectives"),
@@ -110,7 +110,7 @@ def test_killed_at_every_step(capture: Capture, tmp_path: Path) -> None:
     while run_killed(step, do_materialize, lake.root):
         found = shown(lake, KILLED)
         assert found in (before, after), step
-        step += 1
+        step += STRIDE
         if found == after:
             break
     assert step > 2 * len(KILLED)  # before and after each rename

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.fleet.regression import discoveries, exact_p, judge, noise_floor
+from tests.effort import examples
 
 MAD_OF_NORMAL = 0.67449
 
@@ -31,7 +32,7 @@ def brute_force_p(base: list[float], new: list[float]) -> float:
     return hits / ways
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.lists(st.integers(0, 6), min_size=1, max_size=5))
 def test_p_equals_brute_force_with_and_without_ties(base: list[int], new: list[int]) -> None:
     assert exact_p(base, new) == pytest.approx(brute_force_p(list(map(float, base)), list(map(float, new))), abs=1e-15)

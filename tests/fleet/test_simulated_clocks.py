@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from pipelines.fleet.clocks import Instances, fit_clocks, joined_ranks
 from pipelines.fleet.matching import RankLane, match_lane
+from tests.effort import examples
 from tests.fleet.lanes_help import US, cut, fitted, instances, moved, refusal, simulated
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.lists(st.integers(-(10**9), 10**9), min_size=4, max_size=4), st.integers(0, 10**6), st.integers(0, 3))
 def test_offsets_lie_within_their_bounds_and_close_to_the_truth(offsets: list[int], seed: int, late: int) -> None:
     lanes, waits = simulated(4, 60, tuple(offsets), noise_ns=2_000, seed=seed)

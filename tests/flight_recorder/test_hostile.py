@@ -21,6 +21,7 @@ from pipelines.flight_recorder.dump import DumpError, read_dump
 from pipelines.flight_recorder.opcodes import Bomb, check_opcodes
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from tests.effort import examples
 from tests.flight_recorder.make import NCCL, call, made
 from tests.lake.world import write_trace
 
@@ -127,13 +128,13 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(values, st.integers(0, 5))
 def test_what_was_really_pickled_passes(value: Any, protocol: int) -> None:
     check_opcodes(pickle.dumps([value, value], protocol=protocol))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=60))
 def test_opcodes_are_stepped_over_as_pythons_own_tool_does(raw: bytes) -> None:
     def passes(check) -> bool:

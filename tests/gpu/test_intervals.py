@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.harness import kernel, op, rows_of
 
 
@@ -44,7 +45,7 @@ def test_a_trace_without_gpu_work_has_zeros() -> None:
     assert rows_of([op("a", 0, 5)], "temporal_breakdown", columns) == [(None, 0, 0, 0, 0, 0, 0)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8), st.integers(0, 1)), min_size=1, max_size=25))
 def test_merging_equals_brute_force(work: list[tuple[int, int, int]]) -> None:
     """Half-microsecond cells: a cell is busy where some kernel of the device covers it, its ends included."""

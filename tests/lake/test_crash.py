@@ -17,6 +17,7 @@ from pipelines.lake.publish import publish
 from pipelines.models.materialize import materialize
 from tests.lake.world import (
     PROCESSES,
+    STRIDE,
     TABLES,
     assert_whole,
     capture,
@@ -82,7 +83,7 @@ def test_materialize_killed_at_every_step(tmp_path: Path) -> None:
             counts = {table: con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in tables}
         assert counts == {table: len(rows) for table, rows in expected.items()}, f"step {killed + 1}"
         assert shown(lake, tables) == expected, f"step {killed + 1}"
-        killed += 1
+        killed += STRIDE
     assert killed >= 6
 
 

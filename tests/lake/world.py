@@ -14,11 +14,14 @@ import duckdb
 
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
+from tests.effort import SLOW
 
 # Children start from a process that has the modules loaded and nothing running, so a test can afford many of them.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["pipelines.ingest", "pipelines.models.materialize", "tests.lake.world", "pyarrow"])
 TABLES = ["kernels", "temporal_breakdown"]
+STRIDE = 1 if SLOW else 3
+"""Tests that kill at every step take each third, but for SLOW=1."""
 
 
 def write_trace(path: Path, seed: int, n: int = 4, **top: Any) -> Path:

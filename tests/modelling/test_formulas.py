@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.modelling.formulas import NotModelled, Work, work_of
+from tests.effort import examples, named
 
 TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
 
 
-@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize("trace", named(TRACES))
 def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
     reference = json.loads((shared / "golden" / "modelling" / f"flops__{trace}.json").read_text())
     assert reference["ops"]
@@ -63,7 +64,7 @@ def flops(op: str, dims: list, concrete: list[str] | None = None, tensors: int |
     return found.flops_uncausal
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(sizes, sizes, sizes, sizes)
 def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> None:
     assert flops("aten::mm", [[m, k], [k, n]]) == counted(lambda t: t.ones(m, k) @ t.ones(k, n))
@@ -75,7 +76,7 @@ def test_products_as_torch_counts_them(batch: int, m: int, k: int, n: int) -> No
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3),
     st.integers(0, 2), st.integers(1, 2), st.booleans(), st.integers(8, 12),
@@ -94,7 +95,7 @@ def test_convolutions_as_torch_counts_them(
     assert found.flops_matrix == expected
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(1, 3), st.integers(1, 4), sizes, sizes, st.sampled_from([8, 16]), st.booleans())
 def test_attention_is_the_same_as_its_products(
     batch: int, heads: int, rows: int, columns: int, width: int, causal: bool

@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.effort import slow_if
 from tests.harness import connect, op, rows_of
 
 REFERENCE = {"h100_qwen": "single/h100_qwen.json.gz", "df_index": "single/v100_54mb_rank1.json.gz"}
@@ -43,7 +44,7 @@ def memory(ts: float, size: int, address: int | None = None, device: tuple[int, 
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=slow_if("v100" in REFERENCE[name])) for name in REFERENCE])
 def test_peaks_are_the_reference_s(shared: Path, name: str) -> None:
     expected = json.loads((shared / "golden" / "modelling" / "memory_events.json").read_text())[name]["devices"]
     columns = f"device_type, device, {', '.join(KEYS.values())}"

@@ -11,13 +11,14 @@ import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.effort import named
 from tests.harness import call, connect, kernel, op, x
 
 TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
 TABLES = ["op_kernels", "op_work", "op_work_coverage", "op_shape_utilization", "kernels"]
 
 
-@pytest.fixture(scope="module", params=TRACES)
+@pytest.fixture(scope="module", params=named(TRACES))
 def computed(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
     con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
     run_models(con, load_catalog(), TABLES)
@@ -105,10 +106,10 @@ def test_shapes_have_the_reference_s_sums_and_the_ratios_of_these(
         assert bandwidth == (n_bytes and pytest.approx(n_bytes / gpu_ns / device["hbm_gbs"], rel=1e-12))
 
 
-@pytest.mark.parametrize("name", [*(f"single/{trace}" for trace in TRACES), "single/v100_ns_absolute"])
+@pytest.mark.parametrize("name", named([*TRACES, "v100_ns_absolute"]))
 def test_owners_are_those_of_a_stack_walked_event_by_event(shared: Path, name: str) -> None:
     """778 pairs of events cross in the last of these traces."""
-    con, _ = connect(shared / "traces" / f"{name}.json.gz")
+    con, _ = connect(shared / "traces" / "single" / f"{name}.json.gz")
     run_models(con, load_catalog(), TABLES)
     walked = _walk(con)
     found = con.execute(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pipelines.modelling.stacks import parents
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.effort import examples
 from tests.harness import call, connect, kernel, op, x
 from tests.modelling.span_walk import Walk
 
@@ -242,7 +243,7 @@ def reaching_parent(rows: list[tuple[int, int, int]], i: int) -> int:
     return -1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 8)), max_size=25))
 def test_parents_are_those_of_the_definition(shape: list[tuple[int, int, int]]) -> None:
     rows = sorted(((t, s, s + d) for t, s, d in shape), key=lambda r: (r[0], r[1], -r[2]))
@@ -259,7 +260,7 @@ MAKERS = (
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -15,6 +15,7 @@ import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from tests.effort import named
 from tests.harness import connect
 
 TRACES = ("a100_nccl_metadata", "v100_ns_absolute", "mi300_rccl_metadata", "h100_qwen")
@@ -26,7 +27,7 @@ HOST = {"cpu_op", "user_annotation", "python_function", "cuda_runtime", "cuda_dr
 PHASES = ("fwd", "recompute", "bwd", "bwd_direct", "window")
 
 
-@pytest.fixture(scope="module", params=TRACES)
+@pytest.fixture(scope="module", params=named(TRACES))
 def trace(request: pytest.FixtureRequest, shared: Path) -> tuple[duckdb.DuckDBPyConnection, dict]:
     """A connection with the models of a trace, and the reference's numbers."""
     con, _ = connect(shared / "traces" / "single" / f"{request.param}.json.gz")
@@ -115,7 +116,7 @@ def crossing_pairs(path: Path, in_ns: Callable[[str], int]) -> int:
     return n
 
 
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", named(TRACES))
 def test_crossing_pairs_are_counted_in_exact_time(shared: Path, name: str) -> None:
     """The reference read times as floats: where they are absolute microseconds, 778 of its pairs are rounding."""
     path = shared / "traces" / "single" / f"{name}.json.gz"

@@ -25,6 +25,7 @@ from pipelines.lake import Lake
 from pipelines.lake.publish import publish
 from pipelines.record.stacks import StackSampler, main
 from pipelines.report.flame import Seen, flame, folded
+from tests.effort import examples
 
 PROGRAM = """
 import sys, threading, time
@@ -204,7 +205,7 @@ stacks = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(stacks)
 def test_a_box_is_as_wide_as_its_samples_and_lies_in_its_caller(seen: list[Seen]) -> None:
     total = sum(one.weight for one in seen)

@@ -28,6 +28,7 @@ from pipelines.schedule import (
     TaskSchedule,
 )
 from pipelines.schedule.devices.cpu import CpuDevice, CpuStream
+from tests.effort import examples
 from tests.schedule.plans import (
     FUSED_INTER,
     FUSED_INTRA,
@@ -83,7 +84,9 @@ def test_swp_38_39_fill_and_progress_run_every_iteration_in_order(engine: Any, n
     ],
     ids=[*IDS, "simulated_clocked", "simulated_flow"],
 )
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data(), n=st.integers(1, 7), iterations=st.integers(0, 6))
 def test_swp_33_every_random_legal_plan_completes(engine: Any, data: st.DataObject, n: int, iterations: int) -> None:
     """No plan hangs, every task sees its own iteration's context, every dependency is kept, orders are kept."""
@@ -100,7 +103,7 @@ def test_swp_33_every_random_legal_plan_completes(engine: Any, data: st.DataObje
     assert own_threads() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), n=st.integers(2, 6), fault=st.sampled_from(["cycle", "corollary 1", "corollary 3", "unknown"]))
 def test_swp_33_every_random_plan_with_a_fault_is_refused(data: st.DataObject, n: int, fault: str) -> None:
     drawn = draw_plan(data, n)

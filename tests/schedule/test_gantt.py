@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.schedule.gantt import gantt, tick_step, write_gantt
 from pipelines.schedule.simulated import Span, Stall, Timeline, simulate
+from tests.effort import examples
 from tests.schedule.simulation_help import FUSED_NS, chain, fused_sparse_dist
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -73,7 +74,7 @@ def test_a_part_of_the_run() -> None:
     assert {"100", "110", "120"} <= set(texts(svg))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(min_size=1), st.text(min_size=1), st.text())
 def test_any_name_gives_well_formed_xml(task: str, stream: str, title: str) -> None:
     """SWP-3: a name is any string; markup, quotes, control characters and lone surrogates do not break the file."""

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from pipelines.schedule import PipelinePlan, PlanWarning, simulate, validate_plan
 from pipelines.schedule.lanes import lane_order
+from tests.effort import examples
 from tests.schedule.plans import Diary, plan_of
 from tests.schedule.random_plans import draw_plan
 from tests.schedule.simulation_help import legal_plans
 
-PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PROPERTY = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MIXED = {"X": 0, "C": 1, "Y": 2}  # X and Y share a stream, and what is between them has one of its own
 
 
@@ -132,7 +133,7 @@ def flow(plan: PipelinePlan, max_depth: int, device: Any = "cpu", **options: Any
 
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
-@settings(PROPERTY, max_examples=40)
+@settings(PROPERTY, max_examples=examples(40))
 @given(data=st.data(), n=st.integers(1, 6), more=st.integers(0, 2))
 def test_the_engine_runs_each_stream_as_the_clocked_one(device: str, data: st.DataObject, n: int, more: int) -> None:
     pytest.importorskip("torch", reason="the engines need torch")
@@ -153,7 +154,7 @@ def test_the_engine_runs_each_stream_as_the_clocked_one(device: str, data: st.Da
     assert found[1] == found[0]
 
 
-@settings(PROPERTY, max_examples=80)
+@settings(PROPERTY, max_examples=examples(80))
 @given(
     data=st.data(),
     n=st.integers(1, 6),
@@ -224,7 +225,7 @@ def test_drawn_plans_hold_streams_of_several_stages() -> None:
     """Else the properties above would say little."""
     seen = set()
 
-    @settings(max_examples=60, deadline=None, database=None)
+    @settings(max_examples=examples(60), deadline=None, database=None)
     @given(legal_plans())
     def look(plan: PipelinePlan) -> None:
         checked = validate_plan(plan)

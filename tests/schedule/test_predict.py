@@ -10,6 +10,7 @@ from pipelines.schedule import PipelinePlan, TaskSchedule
 from pipelines.schedule.memory import peak_in_flight
 from pipelines.schedule.predict import predict, prediction_of, steady
 from pipelines.schedule.simulated import Jitter, Span, Spikes, Timeline, simulate
+from tests.effort import examples
 from tests.schedule.simulation_help import FUSED_NS, chain, fused_sparse_dist, legal_plans
 
 LOAD_COMPUTE_SAVE = PipelinePlan(
@@ -47,7 +48,7 @@ def test_efficiency_with_bubbles() -> None:
     assert "default: busy 10000.000 us, idle event 700.000" in str(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.sampled_from(["SWPipeline", "DataFlowPipeline"]))
 def test_no_plan_beats_its_ideal_and_streams_add_up(data: st.DataObject, engine: str) -> None:
     """PRB-20, PRB-21: efficiency is at most 1; busy and idle of a stream make up the period."""

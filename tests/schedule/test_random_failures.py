@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pipelines.schedule import DataFlowPipeline, PipelineError, SWPipeline
 from pipelines.schedule.devices.cpu import CpuDevice
 from pipelines.schedule.simulated import SimulatedDevice
+from tests.effort import examples
 from tests.schedule.plans import eventually, own_threads
 from tests.schedule.random_plans import Drawn, draw_plan
 
@@ -89,7 +90,9 @@ def kept(drawn: Drawn) -> None:
             assert diary.ended[dep, i - 1] < diary.began[task, i]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data(), n=st.integers(1, 6), at=st.integers(0, 6), where=st.sampled_from(WHERE), seed=st.integers(0, 99))
 def test_a_failure_anywhere_leaves_an_engine_that_works(
     data: st.DataObject, n: int, at: int, where: str, seed: int
@@ -153,7 +156,9 @@ def test_a_failure_anywhere_leaves_an_engine_that_works(
     assert own_threads() == []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data(), n=st.integers(1, 5), turns=st.integers(0, 12))
 def test_what_is_dropped_at_any_moment_leaves_no_thread(data: st.DataObject, n: int, turns: int) -> None:
     """Nobody calls drain() or abort(): the engine is only let go. No cycle holds it, so it need not wait for the collector."""

@@ -21,6 +21,7 @@ from pipelines.schedule.predict import predict
 from pipelines.schedule.search import search
 from pipelines.schedule.simulated import simulate
 from pipelines.schedule.starts import starts
+from tests.effort import examples
 
 search_module = importlib.import_module("pipelines.schedule.search")
 
@@ -56,7 +57,7 @@ def accepted(names: list[str], intra: Deps, inter: Deps, depth: int) -> set[tupl
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(dependencies(), st.integers(1, 4))
 def test_enumerates_what_the_validator_takes(problem: tuple[list[str], Deps, Deps], depth: int) -> None:
     """SWP-17, SWP-19: all legal stages, and only those, each once."""
@@ -72,7 +73,7 @@ def test_enumerates_what_the_validator_takes(problem: tuple[list[str], Deps, Dep
         assert set(neighbours(space, choice)) <= set(choices)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(dependencies().filter(lambda problem: len(problem[0]) <= 3), st.data())
 def test_the_best_is_the_best_of_all(problem: tuple[list[str], Deps, Deps], data: st.DataObject) -> None:
     """SWP-61: the first few equal a simulation of everything; the bound leaves nothing good out."""
@@ -247,7 +248,7 @@ def test_the_local_search_is_never_worse_than_greedy_balancing(seed: int, monkey
     assert found.best.prediction.period_ns <= min(periods) + 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(dependencies().filter(lambda problem: len(problem[0]) <= 3), st.data())
 def test_no_period_is_below_its_bound(problem: tuple[list[str], Deps, Deps], data: st.DataObject) -> None:
     """On which rests what a search leaves out, and what it says cannot be beaten."""

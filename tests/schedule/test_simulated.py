@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from pipelines.schedule import PipelinePlan, PlanError, TaskSchedule, validate_plan
 from pipelines.schedule.simulated import DeadlockError, Jitter, Spikes, simulate
 from pipelines.schedule.validate import CheckedPlan
+from tests.effort import examples
 from tests.schedule.simulation_help import FUSED_NS, chain, check_limit, check_timeline, fused_sparse_dist, legal_plans
 
-PROPERTY = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PROPERTY = settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def durations_of(plan: PipelinePlan) -> st.SearchStrategy[dict[str, int]]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pipelines.schedule import PipelinePlan, PlanError, TaskSchedule
 from pipelines.schedule.predict import predict
 from pipelines.schedule.simulated import Jitter, Spikes, simulate
+from tests.effort import examples
 from tests.schedule.simulation_help import FUSED_NS, US, chain, fused_sparse_dist
 
 FWD, BWD, OPT = 3000 * US, 6000 * US, 900 * US
@@ -16,7 +17,7 @@ STEP = {"fwd": FWD, "bwd": BWD, "opt": OPT}
 DEPS = [("bwd", "fwd"), ("opt", "bwd")]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(1 * US, 1000 * US), min_size=1, max_size=5), st.integers(0, 2))
 def test_both_engines_reach_the_bottleneck(stages: list[int], more: int) -> None:
     """SWP-59: a stage a stream; the period is that of the slowest stage, within 1 % (here: exactly)."""

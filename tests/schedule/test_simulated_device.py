@@ -17,9 +17,10 @@ pytest.importorskip("torch")  # the engines need it, the simulator does not
 
 from pipelines.schedule.dataflow_pipeline import DataFlowPipeline
 from pipelines.schedule.sw_pipeline import SWPipeline, TaskProfiler
+from tests.effort import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::pipelines.schedule.PlanWarning")
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def nothing(ctx: IterContext) -> None:

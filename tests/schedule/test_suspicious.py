@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.schedule import PipelinePlan, PipelineTask, PlanWarning, TaskSchedule, simulate, validate_plan
+from tests.effort import examples
 from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES
 from tests.schedule.simulation_help import FUSED_NS
 
@@ -118,7 +119,7 @@ def test_swp_25_shared_state_of_two_streams_is_a_race_by_the_clock_too() -> None
     assert "are on different streams, both use 't'" in warning
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data(), n=st.integers(2, 6))
 def test_swp_25_warned_about_is_what_has_no_path_in_the_unrolled_graph(data: st.DataObject, n: int) -> None:
     """No warning exactly where every conflict of two iterations is a path; with the named dependencies none is left."""

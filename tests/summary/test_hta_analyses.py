@@ -19,6 +19,7 @@ import pytest
 
 from pipelines.ingest import load_trace
 from tests.conftest import SHARED
+from tests.effort import LARGE_TRACES, slow_if
 from tests.summary.hta_rows import count_like_hta, round_like_hta
 
 GOLDEN = SHARED / "golden" / "hta"
@@ -101,7 +102,9 @@ def _open(case: str, rank: int, golden: dict[str, Any]) -> tuple[Rank, Counter[s
     return Rank(con, golden, rank, near, near_sum), reasons, [ns / 1000 for ns in own]
 
 
-@pytest.mark.parametrize("case", _cases())
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=slow_if(c.startswith((*LARGE_TRACES, "v100_54mb")))) for c in _cases()]
+)
 def test_analyses_equal_hta(case: str) -> None:
     """Every analysis of the case, each rank; whole microseconds and rounded traces to the digit."""
     golden = _golden(case)

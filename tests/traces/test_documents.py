@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 from pipelines.load import load_events
 from pipelines.traces import ReadTrace, TraceRejected, reader
+from tests.effort import examples
 from tests.traces.test_event_ids import pieces_of
 from tests.traces.test_malformed import GOOD, stage, trace
 
@@ -180,7 +181,7 @@ events = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(events, min_size=1, max_size=6))
 def test_both_readers_give_the_same(given_events: list[dict]) -> None:
     text = json.dumps({"traceEvents": given_events, "traceName": "x"}).encode()

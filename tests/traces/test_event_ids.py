@@ -28,6 +28,7 @@ from pipelines.traces import ReadTrace, segments
 from pipelines.traces.record import FindingCounter
 from pipelines.traces.repair import read_stretch
 from tests.conftest import SHARED
+from tests.effort import LARGE, examples, slow_if
 
 SPELLINGS = {
     "cpu_op": "Operator",
@@ -120,7 +121,11 @@ def _listed() -> list[str]:
     return [cells[0] for cells in lines if cells[5] and not any(o in cells[0] for o in other)]
 
 
-@pytest.mark.parametrize("name", _listed() or ["reference material is not there"])
+def _by_size(names: list[str]) -> list[Any]:
+    return [pytest.param(n, marks=slow_if((SHARED / "traces" / n).stat().st_size > LARGE)) for n in names]
+
+
+@pytest.mark.parametrize("name", _by_size(_listed()) or ["reference material is not there"])
 def test_every_shared_trace_has_each_event_at_its_position(shared: Path, name: str) -> None:
     path = shared / "traces" / name
     with duckdb.connect() as con:
@@ -178,7 +183,7 @@ def files(draw: st.DrawFn) -> tuple[str, list[Any]]:
     return f'{{{head}, "traceEvents": {array}, {tail}}}', entries
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(file=files(), pieces=st.sampled_from(PIECES))
 def test_any_file_that_json_reads(file: tuple[str, list[Any]], pieces: tuple[int, int]) -> None:
     text, entries = file
@@ -232,7 +237,7 @@ DAMAGES = {
 }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data(), pieces=st.sampled_from(PIECES))
 def test_a_broken_event_moves_no_other(data: st.DataObject, pieces: tuple[int, int]) -> None:
     n = data.draw(st.integers(2, 12))

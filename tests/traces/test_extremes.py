@@ -17,6 +17,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.traces import ReadTrace
 from pipelines.traces.numbers import LATEST_NS, LONGEST_NS
+from tests.effort import examples
 from tests.traces.test_malformed import GOOD, stage, trace
 
 FAR, LONG = LATEST_NS // 1000, LONGEST_NS // 1000  # us
@@ -158,7 +159,7 @@ def far(*places: tuple[int, str, object]) -> list:
     return events
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(spoiled())
 @example(far((2, "ts", -FAR), (7, "ts", FAR), (12, "ts", -FAR), (17, "ts", FAR)))
 @example(far(*((at, "dur", LONG) for at in range(len(LAUNCHES)))))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.ingest import load_trace
 from pipelines.traces import TraceRejected
+from tests.effort import examples
 
 GOOD = b'{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "ts": 10, "dur": 5, "args": {}}'
 
@@ -134,7 +135,7 @@ def test_begin_and_end_events_pair_by_thread(tmp_path: Path) -> None:
     assert findings == {"unmatched_begin": 1}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(place=st.integers(0, 300), junk=st.binary(min_size=1, max_size=3))
 def test_random_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, place: int, junk: bytes) -> None:
     text = bytearray(trace(GOOD, GOOD, GOOD))

@@ -42,6 +42,7 @@ def repeated(path: Path, events: list[dict], size: int) -> int:
     return times * len(events)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     (capture,) = write_capture(CaptureSpec(ranks=1, steps=20, gz=False), tmp_path / "capture").paths

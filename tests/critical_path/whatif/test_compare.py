@@ -21,6 +21,7 @@ from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.window import NoGraph, Window
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
+from tests.effort import examples
 from tests.harness import connect, kernel, op
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import textbook
@@ -139,7 +140,7 @@ TARGETS = st.sampled_from(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 10_000), st.lists(st.tuples(TARGETS, FACTORS), min_size=1, max_size=3))
 def test_plain_networkx_finds_the_same_length(seed: int, scale: list[tuple[str, float]]) -> None:
     con, trace_id = connect(random_capture(seed)["traceEvents"])

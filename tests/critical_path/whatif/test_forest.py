@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle
 from pipelines.critical_path.whatif.forest import Forest
+from tests.effort import examples
 
 Edges = list[tuple[int, int, int]]
 
@@ -31,7 +32,7 @@ def array_graph(edges: Edges) -> ArrayGraph:
     return ArrayGraph.from_edges(src, dst, weight)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(graphs())
 def test_changed_weights_have_networkx_path(case: tuple[Edges, list[list[float]]]) -> None:
     edges, changes = case
@@ -49,7 +50,7 @@ def test_changed_weights_have_networkx_path(case: tuple[Edges, list[list[float]]
         assert weight[path].sum() == found.at.max() == nx.dag_longest_path_length(plain)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graphs())
 def test_times_are_the_latest_of_all_ways(case: tuple[Edges, list[list[float]]]) -> None:
     edges, _ = case

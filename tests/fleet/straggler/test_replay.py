@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.fleet.straggler.replay import replay
 from pipelines.fleet.straggler.template import Template, Unit
+from tests.effort import examples
 
 
 @st.composite
@@ -51,7 +52,7 @@ def longest(template: Template, times: np.ndarray) -> np.ndarray:
     return np.array(ends).reshape(times.shape)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(templates(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_replay_is_the_longest_path(template: Template, n_steps: int, n_dp: int, seed: int) -> None:
     times = np.random.default_rng(seed).integers(0, 100, (len(template.deps), n_steps, n_dp)) / 8
