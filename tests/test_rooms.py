@@ -19,11 +19,11 @@ TOPS = ("pipelines", "assets", "dagster_project")
 # From the bottom to the top. A room is a folder or file of pipelines/, or a folder at the top. It may import rooms of the
 # lines above its own here, and nothing else.
 ROOMS = (
-    ("database", "foreign_text", "paths", "processes", "record", "schedule", "synthetic"),
-    ("sqltext",),
+    ("database", "datafiles", "extras", "foreign_text", "paths", "processes", "record", "svg", "synthetic"),
+    ("renamed", "schedule", "sqltext"),
     ("models", "schedule_picture"),
     ("lake", "modelling", "traces"),
-    ("flight_recorder", "inbox", "origin", "recordings", "runs"),
+    ("flight_recorder", "inbox", "origin", "recordings", "reference", "runs"),
     ("execution", "load", "status"),
     ("critical_path",),
     ("breakdown", "fleet"),

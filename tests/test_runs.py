@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish import publish
 from pipelines.models.materialize import materialize
 
@@ -89,8 +90,8 @@ def test_runs_come_in_once(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_a_run_without_its_mark_is_not_shown(lake: Lake) -> None:
-    for mark in lake.root.glob("schedule_runs/*/*.parquet"):
-        mark.unlink()
+    for mark in table_files(lake.root, "schedule_runs"):
+        lake.take_away(batch_of(mark), ["schedule_runs"])
     assert asked(lake, "SELECT count(*) FROM schedule_task_timings") == [(0,)]
 
 

@@ -47,7 +47,7 @@ def with_longest_path(saved: SavedPath) -> SavedPath:
         "length_us": int(int_column(path, "path_weight_ns", 0).sum()) / 1000,
         "summary": {row["bound_by"]: row["percent"] for row in summary},
         "inferred": np.flatnonzero(flags(path, "is_inferred")).tolist(),
-        "caveats": _caveats(saved),
+        "caveats": _caveats(saved, path),
         "reason": _reason(saved, cycle) if not len(on) else None,
     }
     meta = {**saved.meta, "answer": answer, "summary": summary, "cycle": cycle}
@@ -95,9 +95,10 @@ def _path(saved: SavedPath, window: Window | None, on: Ints) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=saved.path.schema)
 
 
-def _caveats(saved: SavedPath) -> list[dict[str, Any]]:
-    """The caveats that are about the trace and its window; what was counted over the path that was, says nothing of this one."""
-    return [row for row in saved.meta["answer"].get("caveats", []) if row["caveat"] not in OF_PATHS]
+def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
+    """The caveats that hold: of another path those about the trace and its window, as the rest counts over the path."""
+    found = saved.meta["answer"].get("caveats", [])
+    return found if path.equals(saved.path) else [row for row in found if row["caveat"] not in OF_PATHS]
 
 
 def _reason(saved: SavedPath, cycle: str | None) -> str:

@@ -257,8 +257,8 @@ def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch
 
     really = pipelines.ingest.load_events
 
-    def read(path, *args):
-        found = really(path, *args)
+    def read(path, *args, **how):
+        found = really(path, *args, **how)
         age(write_trace(file, 77), 30)
         return found
 

@@ -10,7 +10,7 @@ import pytest
 from pipelines.fleet.materialize import materialize, materialize_captures, stale_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, table_files
+from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, batch_of, table_files
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.lake.world import STRIDE, run_killed, shown
@@ -123,7 +123,7 @@ def test_a_capture_whose_traces_are_gone_is_gone(capture: Capture, tmp_path: Pat
     ingest(capture.paths, lake)
     materialize_captures(lake, TABLES)
     for path in table_files(lake.root, "traces"):
-        path.unlink()
+        lake.take_away(batch_of(path), ["traces"])
     other = write_capture(CaptureSpec(ranks=2, seed=8), tmp_path / "other")
     ingest(other.paths, lake)
     materialize_captures(lake, TABLES)

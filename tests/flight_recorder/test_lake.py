@@ -13,6 +13,7 @@ import pytest
 from pipelines.flight_recorder.dump import is_dump
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish import publish
 from tests.flight_recorder.test_verdicts import CASES, as_pickle
 
@@ -79,8 +80,8 @@ def test_a_set_comes_in_once_and_a_late_rank_makes_a_new_one(shared: Path, tmp_p
 def test_a_set_without_its_mark_is_not_shown(shared: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([shared / "golden" / "modelling" / "fr" / "healthy"], lake)
-    for mark in lake.root.glob("flight_recorder_dumps/*/*.parquet"):
-        mark.unlink()
+    for mark in table_files(lake.root, "flight_recorder_dumps"):
+        lake.take_away(batch_of(mark), ["flight_recorder_dumps"])
     for table in ("dumps", "entries", "verdicts"):
         assert asked(lake, f"SELECT count(*) FROM flight_recorder_{table}") == [(0,)]
 

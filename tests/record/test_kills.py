@@ -68,7 +68,7 @@ def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> 
         until(lambda: parts(tmp_path, "span_samples") > had)
     finally:
         loop.send_signal(signal.SIGTERM)
-        assert loop.wait(30) == -signal.SIGTERM
+        assert loop.wait(90) == -signal.SIGTERM
     (row,) = ingest([tmp_path / "in"], lake).rows
     assert row.status == "partial" and "was killed" in str(row.reason)
     # What came in before is replaced: no row is there twice.

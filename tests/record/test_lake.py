@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish import publish
 from pipelines.record.folder import SCHEMAS, Recording
 
@@ -57,8 +58,8 @@ def test_a_recording_comes_in_once(tmp_path: Path) -> None:
     assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["known"]
     assert sorted(lake.root.rglob("*.parquet")) == before
     assert asked(lake, "SELECT count(*) FROM host_samples") == [(5,)]
-    for mark in lake.root.glob("recordings/*/*.parquet"):
-        mark.unlink()
+    for mark in table_files(lake.root, "recordings"):
+        lake.take_away(batch_of(mark), ["recordings"])
     assert asked(lake, "SELECT count(*) FROM host_samples") == [(0,)]
 
 

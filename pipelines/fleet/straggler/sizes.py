@@ -58,6 +58,8 @@ def read_meta(path: Path) -> JobMeta:
 def _size(path: Path, found: dict[Any, Any], key: str) -> int:
     value = found.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        shown = repr(value)[:40] if isinstance(value, int | float | str) else f"a {type(value).__name__}"
+        shown = (
+            repr(value)[:40] if value is None or isinstance(value, int | float | str) else f"a {type(value).__name__}"
+        )
         raise JobRejected(f"{path}: {key} is {shown}; it must be a whole number from 1 to 2^31")
     return value

@@ -14,7 +14,7 @@ from pipelines.fleet.straggler.picture import colour, heat_map
 from pipelines.fleet.straggler.rows import excess_rows
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.layout import tables_of
+from pipelines.lake.layout import batch_of, table_files, tables_of
 from pipelines.lake.publish import publish
 from tests.fleet.straggler.make import UNIT, B, F, Key, Shape, write_job
 
@@ -63,8 +63,8 @@ def test_a_job_comes_in_once_with_its_numbers(path: Path, tmp_path: Path) -> Non
 def test_a_job_without_its_mark_is_not_shown(path: Path, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest([path], lake)
-    for mark in lake.root.glob("op_jobs/*/*.parquet"):
-        mark.unlink()
+    for mark in table_files(lake.root, "op_jobs"):
+        lake.take_away(batch_of(mark), ["op_jobs"])
     assert [asked(lake, f"SELECT count(*) FROM {table}") for table in tables_of("job")] == [[(0,)]] * 4
     assert [row.status for row in ingest([path], lake).rows] == ["ok"]
     assert asked(lake, "SELECT count(*) FROM op_jobs") == [(1,)]
