@@ -149,7 +149,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
         models[model.name] = model
     given = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
     # A folder of a few files (a test's) need not hold the marks: then their keys are the project's.
-    keys = {scope: key for of in (SQL_DIR, folder) for scope, key in stored_tables(of).values() if key}
+    keys = _keys(SQL_DIR) | _keys(folder)
     for model in models.values():
         _check_dependencies(model, models, given)
         _check_scope(model, models, keys)
@@ -162,6 +162,19 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
             f"{models[circle[0]].path}:1: models depend on each other in a circle: {' → '.join(circle)}"
         ) from None
     return Catalog({name: models[name] for name in order}, given)
+
+
+def _keys(folder: Path) -> dict[str, str]:
+    """Scope → the column that says to whom a row belongs. Raises CatalogError where two tables mark a scope."""
+    found: dict[str, tuple[str, str]] = {}
+    for table, (scope, key) in stored_tables(folder).items():
+        if key and scope in found:
+            raise CatalogError(
+                f"{folder}: {found[scope][0]} and {table} both say `-- key: ` for scope {scope!r}; one is the mark"
+            )
+        if key:
+            found[scope] = table, key
+    return {scope: key for scope, (_, key) in found.items()}
 
 
 def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
@@ -238,18 +251,14 @@ def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]
         return
     if model.kind != "lake" and model.scope not in (TRACE, CAPTURE):
         raise CatalogError(
-            f"{model.path}:1: what is of scope {model.scope!r} is written by ingestion; move it to sql/ingest/, or write `-- scope: {LAKE}`"
+            f"{model.path}:1: what is of scope {model.scope!r} is written by ingestion; move it to sql/ingest/, or write "
+            f"`-- scope: {LAKE}`"
         )
-    needed = [keys[model.scope]] if model.scope in keys else []
     columns = {column.name for column in model.columns}
-    for key in (
-        key
-        for key in (*needed, *(["batch_id"] if model.kind == "lake" and model.scope != TRACE else []))
-        if key not in columns
-    ):
+    if missing := [name for name in _needed(model, keys) if name not in columns]:
         raise CatalogError(
-            f"{model.path}:1: a table of sql/{model.layer}/ is stored by {model.scope}s and has no column {key!r}; add it, or write `-- scope: {LAKE}` in the header of what is a view over "
-            "the whole lake"
+            f"{model.path}:1: a table of sql/{model.layer}/ is stored by {model.scope}s and has no column {missing[0]!r}; "
+            f"add it, or write `-- scope: {LAKE}` in the header of what is a view over the whole lake"
         )
     for name in model.dependencies if model.scope == TRACE else ():
         if name in models and models[name].scope == CAPTURE and not models[name].private:
@@ -276,6 +285,12 @@ def _rule_table(path: Path) -> Model:
         raise CatalogError(f"{path}:{at}: column {missing[0]!r} has no meaning; write `# {missing[0]}: meaning` above")
     columns = tuple(Column(name, docs[name]) for name in header)
     return Model(path.stem, "rules", path, "", notes[0], columns, (), (), "rules")
+
+
+def _needed(model: Model, keys: Mapping[str, str]) -> list[str]:
+    """The columns that tell whose a stored row is; ingestion's tables carry the batch themselves."""
+    of_batch = ["batch_id"] if model.kind == "lake" and model.scope != TRACE else []
+    return [*([keys[model.scope]] if model.scope in keys else []), *of_batch]
 
 
 def _check_dependencies(model: Model, models: dict[str, Model], given: Mapping[str, DeclaredTable]) -> None:

@@ -130,19 +130,21 @@ def _declarations(tree: ast.Module, module: str, path: Path) -> Iterator[Declare
         for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _DECORATORS:
                 try:
-                    (name,) = (_value(argument, constants) for argument in call.args)
-                    said = {keyword.arg or "**": _value(keyword.value, constants) for keyword in call.keywords}
-                    about = {
-                        "function": f"{module}:{node.name}",
-                        "path": str(path),
-                        "is_given": call.func.id != "python_model",
-                    }
-                    yield DeclaredTable(name, **said, **about)
+                    said = _said(call, constants)
+                    yield DeclaredTable(**said, function=f"{module}:{node.name}", path=str(path))
                 except (ValueError, TypeError, KeyError) as error:
                     raise CatalogError(
                         f"{path}:{call.lineno}: the declaration of a table cannot be read without running it ({error}); "
                         "give its name first, then literals by name"
                     ) from None
+
+
+def _said(call: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
+    """The arguments of a decorator. Raises ValueError or KeyError for what is no literal."""
+    (name,) = call.args
+    said = {keyword.arg or "**": _value(keyword.value, constants) for keyword in call.keywords}
+    is_given = isinstance(call.func, ast.Name) and call.func.id == "given_table"
+    return {"name": _value(name, constants), "is_given": is_given, **said}
 
 
 def _value(node: ast.expr, constants: dict[str, ast.expr]) -> Any:

@@ -149,6 +149,9 @@ def test_the_folder_and_the_header_tell_what_a_table_is_about(tmp_path: Path) ->
         load_catalog(folder(tmp_path / "2", {"fleet/a.sql": over_all.replace("scope: lake", "scope: rank")}))
     with pytest.raises(CatalogError, match=r"a\.sql:1: what is of scope 'job' is written by ingestion; move it to "):
         load_catalog(folder(tmp_path / "3", {"fleet/a.sql": over_all.replace("scope: lake", "scope: job")}))
+    mark = FLEET.replace("\nSELECT", "\n-- key: capture_id\nSELECT", 1)
+    with pytest.raises(CatalogError, match="a and b both say `-- key: ` for scope 'capture'; one is the mark"):
+        load_catalog(folder(tmp_path / "6", {"fleet/a.sql": mark, "fleet/b.sql": mark}))
     of_runs = GOOD.replace("\nSELECT", "\n-- scope: run\nSELECT", 1)
     for number, (column, missing) in enumerate((("trace_id", "run_id"), ("run_id", "batch_id"))):
         files = {"ingest/a.sql": of_runs.replace("trace_id", column).replace("FROM window_requests", "FROM raw_events")}

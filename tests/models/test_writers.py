@@ -1,0 +1,40 @@
+"""Schedules and recorders import nothing of ours, so they write their columns down themselves: the lake's SQL agrees."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from pipelines.lake.rows import create_staged, staged_tables
+from pipelines.models.catalog import load_catalog
+from pipelines.models.header import RECORDING, RUN
+from pipelines.record.folder import SCHEMAS
+from pipelines.schedule.run_tables import TABLES, schema
+
+WRITTEN = {RUN: {table: schema(table) for table in TABLES}, RECORDING: SCHEMAS}
+# Of the recorder's process, to tell whether it still runs when the recording comes in.
+NOT_STORED = {"recordings": {"recorder_pid", "recorder_start"}}
+
+
+@pytest.mark.parametrize("scope", WRITTEN)
+def test_what_is_written_is_what_the_sql_reads(scope: str) -> None:
+    catalog = load_catalog()
+    assert sorted(staged_tables(catalog, scope)) == sorted(WRITTEN[scope])
+    for table, written in WRITTEN[scope].items():
+        assert _columns(written) == _staged(table) | {
+            name: kind for name, kind in _columns(written).items() if name in NOT_STORED.get(table, ())
+        }, table
+
+
+def _columns(written: pa.Schema) -> dict[str, str]:
+    with duckdb.connect() as con:
+        con.register("empty", written.empty_table())
+        return {name: kind for name, kind, *_ in con.execute("DESCRIBE empty").fetchall()}
+
+
+def _staged(table: str) -> dict[str, str]:
+    """The columns that the table's SQL reads; the batch is ingestion's."""
+    with duckdb.connect() as con:
+        found = con.execute(f"DESCRIBE {create_staged(con, load_catalog(), table)}").fetchall()
+    return {name: kind for name, kind, *_ in found if name != "batch_id"}
