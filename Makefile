@@ -1,6 +1,7 @@
 # Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test`. `make bench` compares with HTA,
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
-# `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it).
+# `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
+# `make docs` builds the site.
 # Everything is installed into .venv; nothing but packages is downloaded.
 
 TRACES ?=
