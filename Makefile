@@ -1,7 +1,8 @@
 # Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=1 make test: with the slow
 # tests and all random examples, as CI runs it). `make bench` compares with HTA,
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
-# `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it).
+# `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
+# `make docs` builds the site.
 # Everything is installed into .venv; nothing but packages is downloaded.
 
 TRACES ?=
@@ -55,13 +56,13 @@ clean:
 # The first interpreter in range (requires-python in pyproject.toml) makes the environment.
 $(BIN)/python:
 	@in_range='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))'; \
-	for python in python3 python3.13 python3.12 python3.11; do \
+	for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	    if command -v $$python >/dev/null 2>&1 && $$python -c "$$in_range" >/dev/null 2>&1; then \
 	        echo "creating $(VENV) with $$python ($$($$python -V 2>&1))"; \
 	        exec $$python -m venv $(VENV); \
 	    fi; \
 	done; \
-	echo "error: no Python 3.11 to 3.14 found (tried python3, python3.13, python3.12, python3.11)" >&2; exit 1
+	echo "error: no Python 3.11 to 3.14 found (tried python3, python3.14, python3.13, python3.12, python3.11)" >&2; exit 1
 
 $(INSTALLED): pyproject.toml setup.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dagster]'

@@ -19,9 +19,10 @@ TOPS = ("pipelines", "assets", "dagster_project")
 # From the bottom to the top. A room is a folder or file of pipelines/, or a folder at the top. It may import rooms of the
 # lines above its own here, and nothing else.
 ROOMS = (
-    ("database", "datafiles", "extras", "foreign_text", "paths", "processes", "record", "svg", "synthetic"),
-    ("renamed", "schedule", "sqltext"),
-    ("models", "schedule_picture"),
+    ("database", "datafiles", "extras", "foreign_text", "paths", "processes", "record"),
+    ("renamed", "sqltext", "svg", "synthetic"),
+    ("models", "schedule"),
+    ("schedule_picture",),
     ("lake", "modelling", "traces"),
     ("flight_recorder", "inbox", "origin", "recordings", "reference", "runs"),
     ("execution", "load", "status"),
