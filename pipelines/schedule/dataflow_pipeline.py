@@ -7,7 +7,8 @@ from threading import RLock
 from typing import Any
 
 from pipelines.schedule.base import _END, _PipelineBase
-from pipelines.schedule.lanes import ORDERS, Item, Periods, lane_order, lanes_of
+from pipelines.schedule.firing import Firing
+from pipelines.schedule.lanes import ORDERS, Item
 from pipelines.schedule.plan import PipelinePlan
 from pipelines.schedule.validate import validate_plan
 
@@ -33,7 +34,7 @@ class DataFlowPipeline(_PipelineBase):
     Why it cannot hang: a task that a thread has taken waits for nothing but its turn among the globally ordered tasks,
     and those are given to the threads in that very order. So the first of them that is not submitted is always at work,
     and of the oldest iteration there is always a task that can be given to a thread: the plan has no cycle, and the
-    order of the lanes agrees with it (`lane_order`).
+    order of the lanes agrees with it (`lanes.lane_order`).
     """
 
     def __init__(
@@ -53,21 +54,14 @@ class DataFlowPipeline(_PipelineBase):
         self.max_depth = max_depth
         self.order = order
         self._fire_lock = RLock()
-        self._downstream_intra = _followers(checked.intra)
-        self._downstream_inter = _followers(checked.inter)
-        self._lane_stages = lane_order(checked, max_depth, order)
+        self._firing = Firing(checked, max_depth, order)
         super().__init__(plan, checked, max_depth, device, process_group)
 
     def _reset_state(self) -> None:
         super()._reset_state()
-        self._fired: set[Item] = set()
-        self._task_done: set[Item] = set()
-        self._task_pending = dict.fromkeys(self._tasks, 0)  # fired, and not retired
-        self._periods = Periods()
-        self._lanes = lanes_of(self.checked, self._lane_stages, self.order)
+        self._firing.reset()
         self._numbers: dict[Item, int] = {}  # of ordered tasks
         self._next_number = 0
-        self._held_back = False  # a full buffer held a task back since the last sweep
 
     def _do_fill(self, data_iter: Iterator[Any]) -> None:
         self._try_advance(data_iter)
@@ -81,14 +75,10 @@ class DataFlowPipeline(_PipelineBase):
     def _do_retire(self, retired: int, data_iter: Iterator[Any] | None) -> None:
         with self._fire_lock:
             del self._contexts[retired]
-            self._periods.end(retired)
-            for name in self._tasks:
-                self._task_pending[name] -= 1
-                self._fired.discard((name, retired))
-                self._task_done.discard((name, retired - 1))  # the next iteration may still ask for `retired`
+            self._firing.retire(retired)
         if data_iter is not None:
             self._try_advance(data_iter)
-        if self._held_back:  # what anything else held back is tried again when that is done
+        if self._firing.held_back:  # what anything else held back is tried again when that is done
             self._sweep_fire()
 
     def _try_advance(self, data_iter: Iterator[Any]) -> None:
@@ -101,76 +91,31 @@ class DataFlowPipeline(_PipelineBase):
                 return
             with self._fire_lock:
                 iter_idx = self._open_iteration(batch)
-                self._periods.begin(iter_idx)
-                self._fire((name, iter_idx) for name in self._serial_order)
+                self._give_to_threads(self._firing.begin(iter_idx))
 
     def _let_pass(self, iter_idx: int) -> None:
-        """No iteration begins while a clock would be at work on this one: nothing in a lane waits for such any more."""
         with self._fire_lock:
-            self._periods.let_pass(iter_idx, self.max_depth)
-            self._sweep_fire()
+            self._give_to_threads(self._firing.let_pass(iter_idx))
 
     def _sweep_fire(self) -> None:
-        """Try again what a full buffer, or a lane, held back."""
         with self._fire_lock:
-            self._held_back = False
-            self._fire((name, i) for i in sorted(self._contexts) for name in self._serial_order)
-
-    def _fire(self, candidates: Iterable[Item]) -> None:
-        """Fire what can be of these, and of what comes next in their lanes; needs `_fire_lock`."""
-        todo = list(candidates)
-        for item in todo:  # which grows
-            if self._try_fire_task(*item):
-                for lane in self._lanes[item[0]]:
-                    if lane.one_thread and (following := lane.next(self._periods)) is not None:
-                        todo.append(following)
-
-    def _try_fire_task(self, task_name: str, iter_idx: int) -> bool:
-        """Give the task to its thread if it may run; needs `_fire_lock`. The document's five conditions (SWP-55), and: it
-        comes next in its lanes. For globally ordered tasks that is what keeps two of one thread from waiting for each
-        other's turn."""
-        item = (task_name, iter_idx)
-        if iter_idx not in self._contexts or item in self._fired:
-            return False
-        lanes, periods = self._lanes[task_name], self._periods
-        for lane in lanes:
-            if lane.next(periods) != item:
-                return False
-        if self._task_pending[task_name] >= self.max_depth:
-            self._held_back = True
-            return False
-        done, step = self._task_done, self._steps[task_name]
-        for dep in step.intra:
-            if (dep, iter_idx) not in done:
-                return False
-        for dep in step.inter if iter_idx else ():
-            if (dep, iter_idx - 1) not in done:
-                return False
-        self._fired.add(item)
-        self._task_pending[task_name] += 1
-        if step.ordered:
-            self._numbers[item] = self._next_number
-            self._next_number += 1
-        for lane in lanes:
-            if lane.one_thread:
-                lane.advance()
-        self._work_queues[task_name].put((iter_idx, task_name))
-        return True
+            self._give_to_threads(self._firing.sweep())
 
     def _after_task_complete(self, name: str, iter_idx: int) -> None:
         with self._fire_lock:
-            self._task_done.add((name, iter_idx))
-            ready = [(follower, iter_idx) for follower in self._downstream_intra[name]]
-            ready += [(follower, iter_idx + 1) for follower in self._downstream_inter[name]]
-            for lane in self._lanes[name]:
-                if not lane.one_thread:
-                    lane.advance()
-                    if (following := lane.next(self._periods)) is not None:
-                        ready.append(following)
-            self._fire(ready)
+            self._give_to_threads(self._firing.submitted(name, iter_idx))
+
+    def _give_to_threads(self, fired: Iterable[Item]) -> None:
+        """Needs `_fire_lock`."""
+        for item in fired:
+            name, iter_idx = item
+            if self._steps[name].ordered:
+                self._numbers[item] = self._next_number
+                self._next_number += 1
+            self._work_queues[name].put((iter_idx, name))
 
     def _order(self) -> list[tuple[str, int]]:
-        return list(self._lane_stages.items())
+        return list(self._firing.stages.items())
 
     def _sequence_number(self, name: str, iter_idx: int) -> int:
         return self._numbers.pop((name, iter_idx))
@@ -178,11 +123,3 @@ class DataFlowPipeline(_PipelineBase):
     def __repr__(self) -> str:
         head = f"DataFlowPipeline(device={self.device.name}, max_depth={self.max_depth}, tasks={list(self._tasks)}"
         return f"{head}, shortcuts={sorted(self._shortcuts.enabled)})"
-
-
-def _followers(deps: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {name: [] for name in deps}
-    for name, needed in deps.items():
-        for dep in needed:
-            found[dep].append(name)
-    return found

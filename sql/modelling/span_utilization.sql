@@ -2,54 +2,45 @@
 -- How: operations and bytes of its operators at peak, against host time and against GPU time. Never add up phases.
 -- check: unique(trace_id, span_id, phase, peak_kind)
 SELECT
-    s.trace_id,  -- The trace.
-    s.span_id,  -- The span.
-    s.parent_id,  -- The span that it started in on its thread; NULL at the top.
-    s.kind,  -- step, annotation, module or task.
-    s.name,  -- Its name.
-    b.phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
-    s.dur_ns AS wall_ns,  -- Its duration on the host, ns.
-    b.n AS n_kernels,  -- Pieces of GPU work.
-    b.sum_ns,  -- Their summed duration, ns.
-    b.busy_ns,  -- Time in which at least one of them ran, ns.
-    u.n_ops,  -- Operator instances that the work belongs to; NULL without any.
-    u.n_ops_not_modelled,  -- Those without a model.
-    -- Share of their GPU time that has a model: read every other number with this in mind.
-    CAST(u.modelled_ns AS DOUBLE) / nullif(u.with_op_ns, 0) AS coverage,
-    u.flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
-    u.flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
-    u.bytes,  -- Least traffic, bytes; NULL without a model.
+    trace_id,  -- The trace.
+    span_id,  -- The span.
+    parent_id,  -- The span that it started in on its thread; NULL at the top.
+    kind,  -- step, annotation, module or task.
+    name,  -- Its name.
+    phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
+    wall_ns,  -- Its duration on the host, ns.
+    n_kernels,  -- Pieces of GPU work.
+    sum_ns,  -- Their summed duration, ns.
+    busy_ns,  -- Time in which at least one of them ran, ns.
+    n_ops,  -- Operator instances that the work belongs to; NULL without any.
+    n_ops_not_modelled,  -- Those without a model.
+    coverage,  -- Share of their GPU time that has a model: read every other number with this in mind.
+    flops_matrix,  -- Matrix operations, including those of a recomputed forward; NULL without a model.
+    flops_recompute,  -- Matrix operations of a recomputed forward (activation checkpointing).
+    bytes,  -- Least traffic, bytes; NULL without a model.
     -- Where the peaks come from: datasheet or measured; NULL for an unknown device, and then all that follows is NULL.
-    u.peak_kind,
-    -- Operators with a model whose type has no peak on the device: ideal_ns does not include them.
-    u.n_ops_without_peak,
-    u.ideal_ns,  -- Matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
-    u.memory_ns,  -- Bytes at the memory's bandwidth, ns.
+    peak_kind,
+    n_ops_without_peak,  -- Operators with a model whose type has no peak on the device: ideal_ns does not include them.
+    ideal_ns,  -- Matrix operations at the peaks of their types, ns; fp32 at the fp32 peak.
+    memory_ns,  -- Bytes at the memory's bandwidth, ns.
     -- Ideal time of the model's work (without recomputation) divided by host time; NULL except for fwd and window.
-    CASE WHEN b.phase IN ('fwd', 'window') THEN u.ideal_once_ns / nullif(s.dur_ns, 0) END AS mfu_wall,
-    u.ideal_once_ns / nullif(b.busy_ns, 0) AS mfu_busy,  -- The same divided by busy_ns; not clipped.
+    mfu_wall,
+    mfu_busy,  -- The same divided by busy_ns; not clipped.
     -- The same with fp32 at the TF32 peak: a trace does not say whether TF32 was used, so this is a lower bound.
-    u.ideal_once_tf32_ns / nullif(b.busy_ns, 0) AS mfu_busy_tf32,
+    mfu_busy_tf32,
     -- Ideal time of all that ran, including recomputation, divided by host time; NULL except for fwd, recompute and
     -- window.
-    CASE WHEN b.phase IN ('fwd', 'recompute', 'window') THEN u.ideal_ns / nullif(s.dur_ns, 0) END AS hfu_wall,
-    u.ideal_ns / nullif(b.busy_ns, 0) AS hfu_busy,  -- The same over busy_ns.
-    u.ideal_tf32_ns / nullif(b.busy_ns, 0) AS hfu_busy_tf32,  -- The same with fp32 at the TF32 peak.
+    hfu_wall,
+    hfu_busy,  -- The same over busy_ns.
+    hfu_busy_tf32,  -- The same with fp32 at the TF32 peak.
     -- Bytes divided by busy_ns and the memory's bandwidth; above 1 where operands are in caches.
-    u.memory_ns / nullif(b.busy_ns, 0) AS bandwidth_utilization,
-    u.flops_matrix / nullif(CAST(u.bytes AS DOUBLE), 0) AS intensity,  -- Matrix operations per byte.
-    -- Intensity above which operations are the limit, for this mix of types; NULL without matrix operations.
-    u.flops_matrix / nullif(CAST(u.bytes AS DOUBLE), 0) * u.memory_ns / nullif(u.ideal_ns, 0) AS ridge,
-    -- compute or memory: the larger of the two ideal times.
-    CASE WHEN u.ideal_ns >= u.memory_ns THEN 'compute' WHEN u.ideal_ns < u.memory_ns THEN 'memory' END AS bound_by,
-    -- The larger ideal time divided by busy_ns.
-    greatest(u.ideal_ns, u.memory_ns) / nullif(b.busy_ns, 0) AS roofline_utilization,
+    bandwidth_utilization,
+    intensity,  -- Matrix operations per byte.
+    ridge,  -- Intensity above which operations are the limit, for this mix of types; NULL without matrix operations.
+    bound_by,  -- compute or memory: the larger of the two ideal times.
+    roofline_utilization,  -- The larger ideal time divided by busy_ns.
     -- A utilisation is above 1.05: TF32 where fp32 was assumed, a wrong peak or shape, or GPU work longer than its
     -- span.
-    coalesce(u.ideal_ns / nullif(b.busy_ns, 0) > 1.05, FALSE)
-    OR coalesce(
-        CASE WHEN b.phase IN ('fwd', 'recompute', 'window') THEN u.ideal_ns / nullif(s.dur_ns, 0) > 1.05 END, FALSE
-    ) AS suspect
-FROM span_kernels AS b
-JOIN spans AS s ON s.trace_id = b.trace_id AND s.span_id = b.span_id
-LEFT JOIN _span_sums AS u ON u.trace_id = b.trace_id AND u.scope = CAST(b.span_id AS VARCHAR) AND u.phase = b.phase
+    suspect
+FROM _scope_utilization
+WHERE span_id IS NOT NULL

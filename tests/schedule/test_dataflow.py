@@ -58,16 +58,16 @@ def test_swp_55_the_five_conditions_one_by_one() -> None:
     pipe._try_advance(iter(range(5)))
     # 3: only iterations 0 and 1 have a context. 5: b(1) waits for c(0); iteration 0 waits for none before it.
     assert queue.fired == [(0, "a"), (0, "b"), (1, "a")]
-    assert not pipe._try_fire_task("a", 2)
-    assert not pipe._try_fire_task("a", 0)  # 1: it has fired
+    assert not pipe._firing.can_fire("a", 2)
+    assert not pipe._firing.can_fire("a", 0)  # 1: it has fired
     assert queue.finish(0, "a") == []  # 4: c needs b too
     assert queue.finish(0, "b") == [(0, "c")]
     assert queue.finish(0, "c") == [(1, "b")]
-    pipe._task_pending["c"] = 2  # 2: as many in flight as there may be
-    pipe._task_done |= {("a", 1), ("b", 1)}
-    assert not pipe._try_fire_task("c", 1)
-    pipe._task_pending["c"] = 1
-    assert pipe._try_fire_task("c", 1)
+    pipe._firing.pending["c"] = 2  # 2: as many in flight as there may be
+    pipe._firing.done |= {("a", 1), ("b", 1)}
+    assert not pipe._firing.can_fire("c", 1)
+    pipe._firing.pending["c"] = 1
+    assert pipe._firing.can_fire("c", 1)
 
 
 def test_swp_56_done_means_submitted_not_run() -> None:
@@ -76,7 +76,7 @@ def test_swp_56_done_means_submitted_not_run() -> None:
     plan = plan_of({"a": 0, "b": 0}, [("b", "a")], diary=diary, before={"a": lambda ctx: let_go.wait(20) and None})
     pipe = DataFlowPipeline(plan, 1, "cpu")
     data = pipe.fill_pipeline(range(1))
-    assert eventually(lambda: pipe._task_done == {("a", 0), ("b", 0)})
+    assert eventually(lambda: pipe._firing.done == {("a", 0), ("b", 0)})
     assert diary.ended == {}
     let_go.set()
     assert pipe.progress(data) == 0
@@ -102,11 +102,11 @@ def test_swp_57_retiring_sweeps_what_a_full_buffer_held_back() -> None:
         queue.finish(0, name)
     pipe._do_retire(0, data)
     assert queue.fired[3:] == [(1, "a"), (1, "b")]
-    pipe._task_pending["a"] = 1
-    pipe._fired.discard(("a", 1))
+    pipe._firing.pending["a"] = 1
+    pipe._firing.fired.discard(("a", 1))
     pipe._sweep_fire()  # full: nothing
     assert queue.fired[5:] == []
-    pipe._task_pending["a"] = 0
+    pipe._firing.pending["a"] = 0
     pipe._sweep_fire()
     assert queue.fired[5:] == [(1, "a")]
 
@@ -114,7 +114,7 @@ def test_swp_57_retiring_sweeps_what_a_full_buffer_held_back() -> None:
 def test_swp_57_retiring_itself_sweeps() -> None:
     pipe, queue = held(max_depth=2)
     pipe._try_advance(iter(range(2)))
-    pipe._fired.discard(("a", 1))
+    pipe._firing.fired.discard(("a", 1))
     before = len(queue.fired)
     pipe._sweep_fire()  # a is in flight twice, as far as the books say
     assert queue.fired[before:] == []
@@ -155,10 +155,10 @@ def test_trap_t10_a_task_counts_as_in_flight_until_its_iteration_is_retired() ->
     for i in range(27):
         assert eventually(lambda: all(pipe._slots.of(n).complete.is_set() for n in list(pipe._contexts)))
         assert sorted(pipe._contexts) == [i, i + 1, i + 2]
-        assert set(pipe._task_pending.values()) == {3}
+        assert set(pipe._firing.pending.values()) == {3}
         assert pipe.progress(data) == i
     pipe.drain()
-    assert set(pipe._task_pending.values()) == {0}
+    assert set(pipe._firing.pending.values()) == {0}
 
 
 def test_trap_t8_max_depth_1_is_strictly_one_iteration_after_the_other() -> None:

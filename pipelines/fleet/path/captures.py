@@ -69,7 +69,9 @@ def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
     Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks` and the tables of the ranks' traces.
     """
     create_table(con, "_walked_segments")
-    found = con.execute("SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out_reason IS NULL ORDER BY 1").fetchall()
+    found = con.execute(
+        "SELECT DISTINCT capture_id FROM capture_ranks WHERE left_out_reason IS NULL ORDER BY 1"
+    ).fetchall()
     for (capture_id,) in found:
         for rows in _walk_capture(con, capture_id):
             insert_columns(con, "_walked_segments", rows)

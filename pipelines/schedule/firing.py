@@ -1,0 +1,113 @@
+"""Which tasks data flow gives to its threads, and when (SWP-55 to SWP-58): rules without threads, clock or data.
+
+The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both go by this. A task fires when its
+iteration is in flight, it has not fired yet, what it waits for was submitted, fewer than `max_depth` of its submissions
+are in flight, and it comes next in its lanes. For globally ordered tasks the last is what keeps two of one thread from
+waiting for each other's turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pipelines.schedule.checked import CheckedPlan
+from pipelines.schedule.lanes import Item, Periods, lane_order, lanes_of
+from pipelines.schedule.order import serial_order
+
+
+class Firing:
+    """The state of the rules. Not for several threads at a time. Methods return what fires, in order of submission."""
+
+    def __init__(self, checked: CheckedPlan, max_depth: int, order: str) -> None:
+        self.stages = lane_order(checked, max_depth, order)
+        self._checked, self._max_depth, self._order = checked, max_depth, order
+        self._serial_order = serial_order(checked)
+        self._then_same, self._then_next = _followers(checked.intra), _followers(checked.inter)
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing has begun."""
+        self.fired: set[Item] = set()
+        self.done: set[Item] = set()
+        self.pending = dict.fromkeys(self._checked.schedule, 0)  # fired, and not retired
+        self.held_back = False  # a full buffer held a task back since the last sweep
+        self._in_flight: dict[int, None] = {}
+        self._periods = Periods()
+        self._lanes = lanes_of(self._checked, self.stages, self._order)
+
+    def begin(self, iteration: int) -> list[Item]:
+        """An iteration begins; it fires at once what it can (the burst)."""
+        self._periods.begin(iteration)
+        self._in_flight[iteration] = None
+        return self._fire((name, iteration) for name in self._serial_order)
+
+    def let_pass(self, iteration: int) -> list[Item]:
+        """No iteration begins while a clock would be at work on this one: nothing in a lane waits for such any more."""
+        self._periods.let_pass(iteration, self._max_depth)
+        return self.sweep()
+
+    def sweep(self) -> list[Item]:
+        """Try again what a full buffer, or a lane, held back."""
+        self.held_back = False
+        return self._fire((name, i) for i in sorted(self._in_flight) for name in self._serial_order)
+
+    def submitted(self, name: str, iteration: int) -> list[Item]:
+        """A task was submitted: what waited for it, and what comes after it in its lanes."""
+        self.done.add((name, iteration))
+        ready = [(follower, iteration) for follower in self._then_same[name]]
+        ready += [(follower, iteration + 1) for follower in self._then_next[name]]
+        for lane in self._lanes[name]:
+            if not lane.one_thread:
+                lane.advance()
+                if (following := lane.next(self._periods)) is not None:
+                    ready.append(following)
+        return self._fire(ready)
+
+    def retire(self, iteration: int) -> None:
+        """An iteration is no longer in flight."""
+        del self._in_flight[iteration]
+        self._periods.end(iteration)
+        for name in self.pending:
+            self.pending[name] -= 1
+            self.fired.discard((name, iteration))
+            self.done.discard((name, iteration - 1))  # the next iteration may still ask for this one
+
+    def _fire(self, candidates: Iterable[Item]) -> list[Item]:
+        """Fire what can be of these, and of what comes next in their lanes."""
+        todo, found = list(candidates), []
+        for item in todo:  # which grows
+            if not self.can_fire(*item):
+                continue
+            self.fired.add(item)
+            self.pending[item[0]] += 1
+            found.append(item)
+            for lane in self._lanes[item[0]]:
+                if lane.one_thread:
+                    lane.advance()
+                    if (following := lane.next(self._periods)) is not None:
+                        todo.append(following)
+        return found
+
+    def can_fire(self, name: str, iteration: int) -> bool:
+        """Whether the task may be given to its thread now."""
+        item = (name, iteration)
+        if iteration not in self._in_flight or item in self.fired:
+            return False
+        for lane in self._lanes[name]:
+            if lane.next(self._periods) != item:
+                return False
+        if self.pending[name] >= self._max_depth:
+            self.held_back = True
+            return False
+        needed = [(dep, iteration) for dep in self._checked.intra[name]]
+        if iteration:
+            needed += [(dep, iteration - 1) for dep in self._checked.inter[name]]
+        return self.done.issuperset(needed)
+
+
+def _followers(deps: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {name: [] for name in deps}
+    for name, needed in deps.items():
+        for dep in needed:
+            found[dep].append(name)
+    return found
