@@ -10,13 +10,14 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake.broken import Broken, told, unreadable
+from pipelines.lake.empty import BATCH_COLUMN, NotPublished, begin, column_name, comments, write_out
 from pipelines.lake.failures import add_failures
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.prices import add_prices
 from pipelines.lake.rows import create_empty, create_given
 from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
 from pipelines.models.cache import digest_of, remembered
-from pipelines.models.catalog import Catalog, Column, Model
+from pipelines.models.catalog import Catalog, Model
 from pipelines.models.header import SCOPES
 from pipelines.models.run import run_models
 from pipelines.renamed import old_tables
@@ -24,11 +25,6 @@ from pipelines.sqltext import quoted
 
 _SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
 _LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are small otherwise
-BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
-
-
-class NotPublished(Exception):
-    """The analysts' file that was built is not whole; the message says why. What was published before still stands."""
 
 
 @dataclass
@@ -57,16 +53,20 @@ class Contents:
 
 def build(built: Path, contents: Contents) -> None:
     """Make the file; files that turn out to be unreadable on the way are added to the broken ones."""
+    catalog = contents.catalog
+    order = sorted(catalog.public, key=lambda name: name not in KEYS)  # the marks first: others read them
     while True:
+        begin(built, catalog, column_types(catalog), order)
         with database.connect(built) as con:
-            found = _fill(con, contents)
+            found = _fill(con, contents, order)
         if not found:
             return
         contents.broken += found
         built.unlink()
 
 
-def _fill(con: duckdb.DuckDBPyConnection, contents: Contents) -> list[Broken]:
+def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) -> list[Broken]:
+    """Replace what has files, and the views that read it."""
     con.execute("BEGIN")  # one flush to disk instead of one a statement
     con.execute("CREATE SCHEMA tracelake")
     con.execute(f"CREATE TABLE tracelake.published AS SELECT {quoted(contents.root)} AS root, now() AS published_at")
@@ -75,10 +75,16 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents) -> list[Broken]:
         "COMMENT ON COLUMN tracelake.published.root IS 'The lake whose files the views read.'; "
         "COMMENT ON COLUMN tracelake.published.published_at IS 'When it was made.'"
     )
-    catalog = contents.catalog
-    for table in sorted(catalog.public, key=lambda name: name not in KEYS):  # the marks first: others read them
+    replaced: set[str] = set()
+    for table in order:
+        model = contents.catalog.models[table]
+        is_view = model.kind == "view"
+        if not (replaced.intersection(model.dependencies) if is_view else contents.usable(table) or contents.of(table)):
+            continue
+        replaced.add(table)
         try:
-            _publish_table(con, catalog.models[table], contents)
+            con.execute(f"DROP {'VIEW' if is_view else 'TABLE'} {table}")
+            _publish_table(con, model, contents)
         except duckdb.Error:
             found = _unreadable(table, contents)
             if not found:
@@ -90,11 +96,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents) -> list[Broken]:
     contents.counts = {mark: _count(con, mark) for mark in KEYS if not contents.of(mark)}
     add_prices(con, contents.root)
     add_failures(con, contents.root, contents.usable(MARK))
-    con.execute("COMMIT")
-    try:
-        con.execute("CHECKPOINT")  # closing writes, too, but does not tell where that fails
-    except duckdb.FatalException as error:
-        raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
+    write_out(con)
     return []
 
 
@@ -150,18 +152,11 @@ def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
 
 
 def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents) -> None:
-    kind = "TABLE"
-    if model.kind == "rules":
-        run_models(con, contents.catalog, [model.name])
-    elif model.kind == "view":
-        kind = "VIEW"
+    kind = "VIEW"
+    if model.kind == "view":
         con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
     elif broken := contents.of(model.name):
-        kind = "VIEW"
         con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
-    elif not contents.usable(model.name):
-        types = column_types(contents.catalog)[model.name]
-        con.execute(f"CREATE TABLE {model.name} ({', '.join(f'{_name(column)} {type_}' for column, type_ in types)})")
     else:
         kind = "TABLE" if _is_copied(model, contents) else "VIEW"
         rows = _rows(model.name, contents)
@@ -171,7 +166,8 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
         if kind == "VIEW" and not contents.leave_out:
             rows = f"SELECT * FROM ({rows}) WHERE {_is_at_home(contents.root)}"
         con.execute(f"CREATE {kind} {model.name} AS {rows}")
-    _comment(con, model, kind)
+    present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
+    con.execute(comments(model, kind, present))
 
 
 def _is_copied(model: Model, contents: Contents) -> bool:
@@ -205,7 +201,9 @@ def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
 
 def _nothing(catalog: Catalog, table: str) -> str:
     """A SELECT of a table's columns as NULL."""
-    return "SELECT " + ", ".join(f"CAST(NULL AS {kind}) AS {_name(c)}" for c, kind in column_types(catalog)[table])
+    return "SELECT " + ", ".join(
+        f"CAST(NULL AS {kind}) AS {column_name(c)}" for c, kind in column_types(catalog)[table]
+    )
 
 
 def _is_at_home(root: Path) -> str:
@@ -216,16 +214,3 @@ def _is_at_home(root: Path) -> str:
     )
     there = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
     return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(hint)}) END)"
-
-
-def _comment(con: duckdb.DuckDBPyConnection, model: Model, kind: str) -> None:
-    present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
-    comments = [f"COMMENT ON {kind} {model.name} IS {quoted(model.doc)}"]
-    for column in (BATCH_COLUMN, *model.columns):
-        if column.name in present:
-            comments.append(f"COMMENT ON COLUMN {model.name}.{_name(column.name)} IS {quoted(column.doc)}")
-    con.execute("; ".join(comments))
-
-
-def _name(column: str) -> str:
-    return f'"{column}"'

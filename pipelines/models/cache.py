@@ -20,12 +20,17 @@ def digest_of(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()
 
 
+def cache_folder() -> Path:
+    """Where the user's programs keep what can be computed again; it need not be there."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake"
+
+
 def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
     """What `compute` returned (any JSON value) for the same digest before, in whatever process; else compute it.
 
     One file a name: it holds the last digest only, so the folder does not grow.
     """
-    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake" / f"{name}.json"
+    path = cache_folder() / f"{name}.json"
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
         if known["digest"] == digest:

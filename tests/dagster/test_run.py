@@ -141,6 +141,7 @@ def test_failing_checks_are_shown_as_failed(tmp_path: Path) -> None:
     assert found["quality", "no_warning"].passed
 
 
+@pytest.mark.slow
 def test_materialize_all_reports_each_asset_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = write_trace(tmp_path / "rank0.json")
     done: list[str] = []

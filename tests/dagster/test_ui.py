@@ -193,6 +193,7 @@ def running(tmp_path: Path) -> Iterator[Ui]:
     found.log.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc to find processes with")
 def test_the_ui_answers_its_own_pages_only_and_ends_whole(running: Ui) -> None:
     own = f"http://127.0.0.1:{running.port}"

@@ -128,7 +128,12 @@ def test_random_traces_painted(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "wait_us"), [("dlrm_8", 46_806), ("torchrec_4", 346_783), ("torchrec_unequal", 509_917)]
+    ("folder", "wait_us"),
+    [
+        ("dlrm_8", 46_806),
+        pytest.param("torchrec_4", 346_783, marks=pytest.mark.slow),
+        pytest.param("torchrec_unequal", 509_917, marks=pytest.mark.slow),
+    ],
 )
 def test_real_captures_add_up_and_their_waiting_is_the_references(
     shared: Path, tmp_path: Path, folder: str, wait_us: int
@@ -146,6 +151,7 @@ def test_real_captures_add_up_and_their_waiting_is_the_references(
     assert {ns for _, ns in per_rank} == {span // len(files)}
 
 
+@pytest.mark.slow
 def test_recomputation_of_a_real_trace(shared: Path, tmp_path: Path) -> None:
     """The reference has 615 kernels of 4,209.958 us that run again; some of that time other kernels compute, too."""
     lake = Lake(tmp_path / "lake")

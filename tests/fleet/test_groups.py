@@ -110,6 +110,7 @@ def test_bandwidths(kind: str) -> None:
     assert row[2:] == (transfer, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_real_trace_with_metadata_as_two_ranks(shared: Path, tmp_path: Path) -> None:
     """One rank's trace stands for both: bytes and bandwidth as TraceLens reports them for one of its all-reduces."""
     source = json.loads(gzip.decompress((shared / "traces" / "single" / "a100_nccl_metadata.json.gz").read_bytes()))

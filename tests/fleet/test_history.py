@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import defaultdict
 from pathlib import Path
 
 import dagster as dg
@@ -77,13 +78,15 @@ def test_an_even_number_of_steps_has_the_mean_of_both_medians(tmp_path: Path) ->
 def history(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """17 days of a job, the steps of the last 5 a tenth longer; one capture lacks a rank; another job stays as it was."""
     folder, rng = tmp_path_factory.mktemp("history"), random.Random(7)
-    lake = Lake(folder / "lake")
+    lake, made = Lake(folder / "lake"), defaultdict(list)
     for day in range(17):
         longer = 100 if day >= 12 else 0
         for job, more in (("slower", longer), ("same", 0)):
             steps = [1000 + more + rng.randint(-4, 4) for _ in range(3)]
             ranks = (0,) if day == 14 and job == "same" else (0, 1)
-            ingest([write_capture(folder / job / f"day{day}", day, steps, ranks=ranks)], lake, job)
+            made[job].append(write_capture(folder / job / f"day{day}", day, steps, ranks=ranks))
+    for job, captures in made.items():
+        ingest(captures, lake, job)
     ingest([write_capture(folder / "nameless", 3, [5000])], lake)
     return lake
 

@@ -13,8 +13,9 @@ from pipelines.fleet.materialize import materialize_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_TABLES
+from tests.effort import SLOW
 
-SETS = ("dlrm_8", "torchrec_4", "torchrec_unequal")
+SETS = ("dlrm_8", "torchrec_unequal", *(("torchrec_4",) if SLOW else ()))
 MICROSECOND = 1_000
 
 

@@ -75,7 +75,7 @@ def sql(lake: Lake, query: str, *options: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@pytest.mark.parametrize("fault", [_remove, _replace])
+@pytest.mark.parametrize("fault", [_remove, pytest.param(_replace, marks=pytest.mark.slow)])
 def test_a_query_fails_naming_the_file_or_answers_without_it(lake: Lake, fault: Callable[[Path], None]) -> None:
     path = table_files(lake.root, "events")[0]
     fault(path)
@@ -89,7 +89,7 @@ def test_a_query_fails_naming_the_file_or_answers_without_it(lake: Lake, fault: 
     assert f"left out: {path}" in said
 
 
-@pytest.mark.parametrize("fault", [_remove, _cut])
+@pytest.mark.parametrize("fault", [pytest.param(_remove, marks=pytest.mark.slow), _cut])
 def test_a_broken_mark_blocks_neither_ingestion_nor_other_tables(
     lake: Lake, tmp_path: Path, fault: Callable[[Path], None]
 ) -> None:
@@ -174,7 +174,9 @@ def test_repair_computes_again(lake: Lake, table: str, fault: Callable[[Path], N
     assert shown(lake, SHOWN) == expected
 
 
-@pytest.mark.parametrize(("table", "fault"), [("events", _flip), ("traces", _remove)])
+@pytest.mark.parametrize(
+    ("table", "fault"), [("events", _flip), pytest.param("traces", _remove, marks=pytest.mark.slow)]
+)
 def test_repair_takes_out_what_cannot_be_computed(
     lake: Lake, whole: Path, table: str, fault: Callable[[Path], None]
 ) -> None:
@@ -241,7 +243,7 @@ def check_and_repair(root: Path) -> None:
     check(Lake(root), repair=True)
 
 
-@pytest.mark.parametrize("table", ["events", "captures"])
+@pytest.mark.parametrize("table", ["events", pytest.param("captures", marks=pytest.mark.slow)])
 def test_repair_killed_at_every_step(lake: Lake, whole: Path, table: str) -> None:
     _flip(table_files(lake.root, table)[0])
     kept = whole / "broken"

@@ -37,6 +37,7 @@ def command(*words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = PAGE.read_text(encoding="utf-8")
     blocks, table = list(BLOCK.finditer(page)), cells(page)

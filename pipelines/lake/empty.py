@@ -1,0 +1,123 @@
+"""The analysts' file of a lake without rows, with which every other begins: kept in the user's cache between processes.
+
+Most of what publishing takes is creating 120 tables and 1,600 comments, and they are the same for every lake.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import duckdb
+from isal import isal_zlib
+
+from pipelines import database
+from pipelines.lake.layout import ANALYST
+from pipelines.models import run
+from pipelines.models.cache import cache_folder, digest_of
+from pipelines.models.catalog import Catalog, Column, Model
+from pipelines.sqltext import quoted
+
+BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
+_KEPT = 3  # of as many versions: a checkout or two beside what is installed
+_DAY_S = 86_400
+Types = dict[str, list[tuple[str, str]]]
+
+
+class NotPublished(Exception):
+    """The analysts' file that was built is not whole; the message says why. What was published before still stands."""
+
+
+def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> None:
+    """Make the file `built`: each public table in this order, without rows but for rules, views, and all comments.
+
+    Raises NotPublished.
+    """
+    models = [catalog.models[name] for name in order]
+    statements = {model.name: _statements(model, types[model.name]) for model in models}
+    rules = [model.path.read_bytes() for model in models if model.kind == "rules"]
+    code = Path(run.__file__).read_bytes()  # how rules are read
+    digest = digest_of([duckdb.__version__, code, *(text for texts in statements.values() for text in texts), *rules])
+    if _from_cache(built, digest):
+        return
+    with database.connect(built) as con:
+        con.execute("BEGIN")  # one flush to disk instead of one a statement
+        for model in models:
+            if model.kind == "rules":
+                run.create_rules(con, model)
+            for statement in statements[model.name]:
+                con.execute(statement)
+        write_out(con)
+    _into_cache(built, digest)
+
+
+def write_out(con: duckdb.DuckDBPyConnection) -> None:
+    """Commit, and have it on the disk. Raises NotPublished."""
+    con.execute("COMMIT")
+    try:
+        con.execute("CHECKPOINT")  # closing writes, too, but does not tell where that fails
+    except duckdb.FatalException as error:
+        raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
+
+
+def _statements(model: Model, types: list[tuple[str, str]]) -> list[str]:
+    said = comments(model, "VIEW" if model.kind == "view" else "TABLE", {column for column, _ in types})
+    if model.kind == "rules":
+        return [said]
+    if model.kind == "view":
+        return [f"CREATE VIEW {model.name} AS {model.sql}", said]
+    columns = ", ".join(f"{column_name(column)} {type_}" for column, type_ in types)
+    return [f"CREATE TABLE {model.name} ({columns})", said]
+
+
+def comments(model: Model, kind: str, present: set[str]) -> str:
+    """The statements that comment a table (`kind`: TABLE or VIEW) and those of its columns that are present."""
+    said = [f"COMMENT ON {kind} {model.name} IS {quoted(model.doc)}"]
+    for column in (BATCH_COLUMN, *model.columns):
+        if column.name in present:
+            said.append(f"COMMENT ON COLUMN {model.name}.{column_name(column.name)} IS {quoted(column.doc)}")
+    return "; ".join(said)
+
+
+def column_name(column: str) -> str:
+    """As SQL spells it."""
+    return f'"{column}"'
+
+
+def _from_cache(built: Path, digest: str) -> bool:
+    """Copy the file that is kept; a name ends with the checksum of what is in it, so a broken one is not used."""
+    for kept in cache_folder().glob(f"empty-{digest[:16]}-*.duckdb"):
+        try:
+            content = kept.read_bytes()
+            if kept.name == _name(digest, content):
+                built.write_bytes(content)
+                os.utime(kept)  # used: see _into_cache
+                return True
+            kept.unlink()
+        except OSError:  # another process took it away, or ours to read it is not: made anew
+            built.unlink(missing_ok=True)
+    return False
+
+
+def _name(digest: str, content: bytes) -> str:
+    return f"empty-{digest[:16]}-{isal_zlib.crc32(content):08x}.duckdb"
+
+
+def _into_cache(built: Path, digest: str) -> None:
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".empty-", dir=folder) as own:
+            copy = Path(shutil.copyfile(built, Path(own) / "empty.duckdb"))
+            os.replace(copy, folder / _name(digest, copy.read_bytes()))
+        for old in sorted(folder.glob("empty-*.duckdb"), key=os.path.getmtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)
+        for left in folder.glob(".empty-*"):  # by a process that was killed
+            if left.stat().st_mtime < time.time() - _DAY_S:
+                shutil.rmtree(left, ignore_errors=True)
+    except OSError:
+        return  # a home that cannot be written only costs time

@@ -1,0 +1,92 @@
+"""What every analysts' file begins with: made once, kept in the user's cache, made anew where that is broken or other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.ingest import ingest
+from pipelines.lake import Lake, empty
+from pipelines.lake.empty import begin
+from pipelines.lake.layout import ANALYST
+from pipelines.lake.publish import publish
+from tests.lake.world import capture
+
+QUERIES = (
+    "SELECT table_name, comment, column_count FROM duckdb_tables() ORDER BY 1",
+    "SELECT view_name, comment, sql FROM duckdb_views() WHERE NOT internal ORDER BY 1",
+    "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal ORDER BY 1, column_index",
+    "SELECT count(*) FROM events",
+    "FROM kernel_classes ORDER BY ALL",
+)
+
+
+def published(lake: Lake) -> list[list[tuple]]:
+    """Tables, columns, comments and some rows of the lake's file, published anew."""
+    publish(lake)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        return [con.execute(query).fetchall() for query in QUERIES]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "tracelake"
+
+
+def test_what_is_kept_is_used_and_a_broken_one_is_not(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in", ranks=1), lake)
+    (cache / ".empty-killed").mkdir(parents=True)
+    os.utime(cache / ".empty-killed", (0, 0))
+    first = published(lake)
+    assert not list(cache.glob(".empty-*"))
+    (kept,) = cache.glob("empty-*.duckdb")
+    with monkeypatch.context() as patch:
+        patch.setattr(empty, "_into_cache", lambda *_: pytest.fail("it was made anew"))
+        assert published(lake) == first
+    broken = bytearray(kept.read_bytes())
+    broken[len(broken) // 2] ^= 1
+    kept.write_bytes(broken)
+    assert published(lake) == first
+    (mended,) = cache.glob("empty-*.duckdb")
+    assert mended.read_bytes() != broken
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path, cache: Path) -> None:
+    cache.parent.mkdir()
+    cache.write_text("a file where the folder would be")
+    lake = Lake(tmp_path / "lake")
+    ingest(capture(tmp_path / "in", ranks=1), lake)
+    assert published(lake)[3] == [(8,)]
+
+
+def test_another_comment_column_or_rule_is_another_file(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    from pipelines.lake.contents import column_types
+    from pipelines.models.catalog import load_catalog
+
+    catalog = load_catalog()
+    types, rule = column_types(catalog), "kernel_classes"
+    other_rules = tmp_path / "kernel_classes.csv"
+    other_rules.write_bytes(catalog.models[rule].path.read_bytes() + b"\n")
+    others = [
+        (types, {"kernels": replace(catalog.models["kernels"], doc="Something else.")}),
+        ({**types, "kernels": [*types["kernels"], ("more", "INTEGER")]}, {}),
+        (types, {rule: replace(catalog.models[rule], path=other_rules)}),
+    ]
+    for number, (kinds, models) in enumerate(others):
+        order = ["kernels", rule]
+        begin(tmp_path / f"{number}.duckdb", catalog, types, order)
+        before = set(cache.glob("empty-*"))
+        begin(tmp_path / f"{number}-other.duckdb", replace(catalog, models={**catalog.models, **models}), kinds, order)
+        assert len(set(cache.glob("empty-*")) - before) == 1, number
+    assert len(list(cache.glob("empty-*"))) == 3
