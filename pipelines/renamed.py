@@ -41,6 +41,12 @@ def old_columns(table: str) -> dict[str, str]:
     return {old: new.split(".")[1] for (of, old), new in columns if of == table}
 
 
+def columns_in(message: str) -> list[str]:
+    """What columns that an error of DuckDB quotes are called now, as sentences."""
+    columns = [(old, new) for old, new in _declared() if "." in old]
+    return [f"{old} is called {new} now" for old, new in columns if f'"{old.partition(".")[2]}"' in message]
+
+
 @lru_cache
 def _tables() -> dict[str, str]:
     return {old: new for old, new in _declared() if "." not in old}

@@ -63,6 +63,7 @@ def sql(
 
     from pipelines.lake.failures import caveats
     from pipelines.lake.locked import HINT, LimitReached, Limits, LockedLake, QueryRefused, refuse_but_reading
+    from pipelines.renamed import columns_in
 
     if format is Format.parquet and sys.stdout.isatty():
         raise fail(
@@ -83,8 +84,8 @@ def sql(
     except (LimitReached, ValueError) as error:
         raise fail(str(error)) from None
     except duckdb.Error as error:
-        hint = "`tracelake tables` lists the tables, `tracelake tables NAME` their columns."
-        raise fail(str(error), hint, lines=True) from None
+        hints = columns_in(str(error)) or ["`tracelake tables` lists the tables, `tracelake tables NAME` their columns"]
+        raise fail(str(error), f"{'; '.join(hints)}.", lines=True) from None
 
 
 def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:

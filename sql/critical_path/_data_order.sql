@@ -47,7 +47,7 @@ bounded AS (
     FROM levels
 )
 SELECT
-    thread_key // 1048576 AS window_no,  -- The window.
+    thread_key // 1048576 AS window_no,  -- The window; thread_key is 2^20 times it, plus the thread (_stack_order).
     thread_key % 1048576 AS thread_id,  -- The thread.
     ordinal,  -- Place on the thread.
     event_id,  -- The operator or call entered or left.

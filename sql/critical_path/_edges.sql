@@ -1,6 +1,8 @@
 -- One row: an edge of the dependency graph of a window, in numbers only.
 -- How: the union of lock, call-stack, kernel, synchronisation, launch, data and inferred edges; ascending edge_id is
 -- the order in which HTA inserts them.
+-- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronisation, 5 data, 6 inferred), plus
+-- the edge's place among those of its kind; of the call stack 2^40 times the thread, plus the place on the thread.
 WITH call_waits AS (
     SELECT
         window_no, dst_event_id * 2 + 1 AS dst_node_id, src_ns, src_in_window, dst_ns - src_ns AS remaining_ns,
@@ -29,45 +31,54 @@ profiled AS (
 ),
 kernel_edges AS (
     SELECT
-        window_no, ordinal * 8 AS ordinal, event_id * 2 AS src_node_id, event_id * 2 + 1 AS dst_node_id, 1 AS edge_code,
-        dur_ns AS weight_ns, event_id AS attributed_event_id, FALSE AS is_earlier
-    FROM _kernel_nodes
+        k.window_no, k.ordinal * 8 AS ordinal, k.event_id * 2 AS src_node_id, k.event_id * 2 + 1 AS dst_node_id,
+        t.operator_kernel AS edge_code, k.dur_ns AS weight_ns, k.event_id AS attributed_event_id, FALSE AS is_earlier
+    FROM _kernel_nodes AS k
+    CROSS JOIN _edge_codes AS t
     UNION ALL
     SELECT
-        window_no, ordinal * 8 + 1, launch_event_id * 2, event_id * 2, 3,
-        CASE WHEN waited_for_launch THEN ts_ns - launch_ts_ns ELSE 0 END, NULL, FALSE
-    FROM _kernel_nodes
-    WHERE (waited_for_launch OR zero_weight_launch AND launch_in_window) AND NOT held_up_since_launch
+        k.window_no, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, t.kernel_launch_delay,
+        CASE WHEN k.waited_for_launch THEN k.ts_ns - k.launch_ts_ns ELSE 0 END, NULL, FALSE
+    FROM _kernel_nodes AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE (k.waited_for_launch OR k.zero_weight_launch AND k.launch_in_window) AND NOT k.held_up_since_launch
     UNION ALL
     -- Launched behind work from outside the window: not a launch delay, and there is nothing in the window to follow.
     SELECT
-        window_no, ordinal * 8 + 1, launch_event_id * 2, event_id * 2, 4, ts_ns - launch_ts_ns, NULL,
-        waits_for_earlier_work
-    FROM _kernel_nodes
-    WHERE held_up_since_launch
+        k.window_no, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, t.kernel_kernel_delay,
+        k.ts_ns - k.launch_ts_ns, NULL, k.waits_for_earlier_work
+    FROM _kernel_nodes AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.held_up_since_launch
     UNION ALL
     SELECT
-        window_no, ordinal * 8 + 2, last_event_id * 2 + 1, event_id * 2, 4, ts_ns - last_end_ns,
-        CASE WHEN NOT waits_for_earlier_work THEN last_event_id END, waits_for_earlier_work
-    FROM _kernel_nodes
-    WHERE may_wait_for_last AND NOT waited_for_launch AND overlapped_ts_ns IS NULL
+        k.window_no, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, t.kernel_kernel_delay,
+        k.ts_ns - k.last_end_ns,
+        CASE WHEN NOT k.waits_for_earlier_work THEN k.last_event_id END, k.waits_for_earlier_work
+    FROM _kernel_nodes AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.may_wait_for_last AND NOT k.waited_for_launch AND k.overlapped_ts_ns IS NULL
     UNION ALL
     -- Overlapping work: the time until the second began belongs to the first, and the second does not finish before the
     -- first.
     SELECT
-        window_no, ordinal * 8 + 3, last_event_id * 2, event_id * 2, 1, ts_ns - overlapped_ts_ns, last_event_id, FALSE
-    FROM _kernel_nodes
-    WHERE overlapped_ts_ns IS NOT NULL
+        k.window_no, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, t.operator_kernel,
+        k.ts_ns - k.overlapped_ts_ns, k.last_event_id, FALSE
+    FROM _kernel_nodes AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.overlapped_ts_ns IS NOT NULL
     UNION ALL
-    SELECT window_no, ordinal * 8 + 4, last_event_id * 2 + 1, event_id * 2 + 1, 2, 0, NULL, FALSE
-    FROM _kernel_nodes
-    WHERE overlapped_ts_ns IS NOT NULL AND last_end_ns <= ts_ns + dur_ns
+    SELECT k.window_no, k.ordinal * 8 + 4, k.last_event_id * 2 + 1, k.event_id * 2 + 1, t.dependency, 0, NULL, FALSE
+    FROM _kernel_nodes AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.overlapped_ts_ns IS NOT NULL AND k.last_end_ns <= k.ts_ns + k.dur_ns
     UNION ALL
     SELECT
-        window_no, ordinal * 8 + 5, ordered_after_event_id * 2 + CASE WHEN overlaps_previous THEN 0 ELSE 1 END,
-        event_id * 2, 2, 0, NULL, FALSE
-    FROM _kernel_nodes
-    WHERE ordered_after_event_id IS NOT NULL
+        k.window_no, k.ordinal * 8 + 5, k.ordered_after_event_id * 2 + CASE WHEN k.overlaps_previous THEN 0 ELSE 1 END,
+        k.event_id * 2, t.dependency, 0, NULL, FALSE
+    FROM _kernel_nodes AS k
+    CROSS JOIN _edge_codes AS t
+    WHERE k.ordered_after_event_id IS NOT NULL
 ),
 -- A kernel that waits for the work before it on its own stream: stream order already says so.
 sync_edges AS (
@@ -85,17 +96,20 @@ sync_edges AS (
 ),
 edges AS (
     SELECT
-        window_no, 1152921504606846976 + ordinal AS edge_id, src_node_id, dst_node_id, edge_code,
-        coalesce(dts_ns, 0) AS weight_ns, FALSE AS ends_blocking_call,
-        CASE WHEN edge_code = 1 THEN dst_node_id // 2 END AS attributed_event_id, FALSE AS is_earlier,
-        FALSE AS is_inferred
-    FROM _lock_edges
+        l.window_no, 1152921504606846976 + l.ordinal AS edge_id, l.src_node_id, l.dst_node_id, l.edge_code,
+        coalesce(l.dts_ns, 0) AS weight_ns, FALSE AS ends_blocking_call,
+        CASE WHEN l.edge_code = t.operator_kernel THEN l.dst_node_id // 2 END AS attributed_event_id,
+        FALSE AS is_earlier, FALSE AS is_inferred
+    FROM _lock_edges AS l
+    CROSS JOIN _edge_codes AS t
     UNION ALL
     SELECT
         c.window_no, 2305843009213693952 + c.thread_id * 1099511627776 + c.ordinal, c.src_node_id, c.dst_node_id,
         c.edge_code,
-        CASE WHEN c.edge_code = 2 THEN 0 ELSE c.dts_ns END, c.ends_blocking_call, c.attributed_event_id, FALSE, FALSE
+        CASE WHEN c.edge_code = t.dependency THEN 0 ELSE c.dts_ns END, c.ends_blocking_call, c.attributed_event_id,
+        FALSE, FALSE
     FROM _cpu_edges AS c
+    CROSS JOIN _edge_codes AS t
     LEFT JOIN _fallen_edges AS f ON f.window_no = c.window_no AND f.thread_id = c.thread_id AND f.ordinal = c.ordinal
     WHERE f.window_no IS NULL
     UNION ALL
@@ -105,27 +119,30 @@ edges AS (
     FROM kernel_edges
     UNION ALL
     SELECT
-        window_no,
-        4611686018427387904 + row_number() OVER (PARTITION BY window_no ORDER BY dst_event_id, src_event_id),
-        src_event_id * 2 + 1, dst_event_id * 2 + CASE WHEN dst_is_start THEN 0 ELSE 1 END, 5, 0, FALSE, NULL, FALSE,
-        FALSE
-    FROM sync_edges
+        s.window_no,
+        4611686018427387904 + row_number() OVER (PARTITION BY s.window_no ORDER BY s.dst_event_id, s.src_event_id),
+        s.src_event_id * 2 + 1, s.dst_event_id * 2 + CASE WHEN s.dst_is_start THEN 0 ELSE 1 END, t.sync_dependency, 0,
+        FALSE, NULL, FALSE, FALSE
+    FROM sync_edges AS s
+    CROSS JOIN _edge_codes AS t
     UNION ALL
     SELECT
-        window_no,
-        5764607523034230784 + row_number() OVER (PARTITION BY window_no ORDER BY dst_node_id, src_node_id),
-        src_node_id, dst_node_id, edge_code, CASE WHEN edge_code = 2 THEN 0 ELSE dts_ns END, ends_blocking_call,
-        attributed_event_id, FALSE, FALSE
-    FROM _data_edges
+        d.window_no,
+        5764607523034230784 + row_number() OVER (PARTITION BY d.window_no ORDER BY d.dst_node_id, d.src_node_id),
+        d.src_node_id, d.dst_node_id, d.edge_code, CASE WHEN d.edge_code = t.dependency THEN 0 ELSE d.dts_ns END,
+        d.ends_blocking_call, d.attributed_event_id, FALSE, FALSE
+    FROM _data_edges AS d
+    CROSS JOIN _edge_codes AS t
     UNION ALL
     SELECT
-        window_no,
-        6917529027641081856 + row_number() OVER (PARTITION BY window_no ORDER BY dst_event_id, src_event_id),
-        src_event_id * 2 + 1, dst_event_id * 2 + CASE WHEN dst_is_start THEN 0 ELSE 1 END,
-        CASE WHEN dst_is_start THEN 4 ELSE 1 END, weight_ns,
-        NOT dst_is_start, CASE WHEN dst_is_start THEN src_event_id ELSE dst_event_id END, FALSE, TRUE
-    FROM _inferred_edges
-    WHERE src_in_window
+        i.window_no,
+        6917529027641081856 + row_number() OVER (PARTITION BY i.window_no ORDER BY i.dst_event_id, i.src_event_id),
+        i.src_event_id * 2 + 1, i.dst_event_id * 2 + CASE WHEN i.dst_is_start THEN 0 ELSE 1 END,
+        CASE WHEN i.dst_is_start THEN t.kernel_kernel_delay ELSE t.operator_kernel END, i.weight_ns,
+        NOT i.dst_is_start, CASE WHEN i.dst_is_start THEN i.src_event_id ELSE i.dst_event_id END, FALSE, TRUE
+    FROM _inferred_edges AS i
+    CROSS JOIN _edge_codes AS t
+    WHERE i.src_in_window
 )
 SELECT
     e.window_no,  -- The window.
@@ -149,6 +166,7 @@ SELECT
     e.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
 FROM edges AS e
 JOIN profiled AS p ON p.window_no = e.window_no
+CROSS JOIN _edge_codes AS t
 LEFT JOIN explained_calls AS c
-    ON c.window_no = e.window_no AND c.dst_node_id = e.dst_node_id AND e.edge_code = 1
+    ON c.window_no = e.window_no AND c.dst_node_id = e.dst_node_id AND e.edge_code = t.operator_kernel
         AND e.attributed_event_id = e.dst_node_id // 2

@@ -107,6 +107,7 @@ launched AS (
         ) AS end_ns
     FROM (
         SELECT
+            -- Work without a launch was launched before all else: the earliest time there is.
             trace_profile_id, stream_key, coalesce(launch_ts_ns, -9223372036854775807) AS at_ns, 1 AS turn,
             CAST(NULL AS BIGINT) AS asks_event_id, CAST(NULL AS VARCHAR) AS basis, end_ns
         FROM work

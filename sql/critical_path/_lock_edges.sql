@@ -31,20 +31,24 @@ closed AS (
     WHERE s.change = 1 AND e.change = -1
 )
 SELECT
-    window_no,  -- The window.
-    ordinal * 4 AS ordinal,  -- Place in time order, four numbers apart.
-    src_event_id * 2 AS src_node_id,  -- Source node.
-    dst_event_id * 2 + 1 AS dst_node_id,  -- Destination node: always an end.
-    CASE WHEN src_event_id = dst_event_id THEN 1 ELSE 2 END AS edge_code,  -- Type of the edge.
+    c.window_no,  -- The window.
+    c.ordinal * 4 AS ordinal,  -- Place in time order, four numbers apart.
+    c.src_event_id * 2 AS src_node_id,  -- Source node.
+    c.dst_event_id * 2 + 1 AS dst_node_id,  -- Destination node: always an end.
+    -- Type of the edge, in edge_types.
+    CASE WHEN c.src_event_id = c.dst_event_id THEN t.operator_kernel ELSE t.dependency END AS edge_code,
     -- From source to destination, ns; NULL for dependencies.
-    CASE WHEN src_event_id = dst_event_id THEN dts_ns END AS dts_ns
-FROM closed
-UNION ALL
-SELECT window_no, ordinal * 4 + 1, event_before * 2 + 1, event_id * 2 + 1, 2, NULL
-FROM ordered
-WHERE change = -1 AND change_before = -1
-UNION ALL
-SELECT c.window_no, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, 1, l.dur_ns
+    CASE WHEN c.src_event_id = c.dst_event_id THEN c.dts_ns END AS dts_ns
 FROM closed AS c
+CROSS JOIN _edge_codes AS t
+UNION ALL
+SELECT o.window_no, o.ordinal * 4 + 1, o.event_before * 2 + 1, o.event_id * 2 + 1, t.dependency, NULL
+FROM ordered AS o
+CROSS JOIN _edge_codes AS t
+WHERE o.change = -1 AND o.change_before = -1
+UNION ALL
+SELECT c.window_no, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, t.operator_kernel, l.dur_ns
+FROM closed AS c
+CROSS JOIN _edge_codes AS t
 JOIN locks AS l ON l.window_no = c.window_no AND l.event_id = c.src_event_id
 WHERE c.src_event_id <> c.dst_event_id AND l.keep_overlapped_call_time

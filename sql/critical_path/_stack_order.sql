@@ -35,7 +35,7 @@ moved AS (
 ),
 cpu AS (
     SELECT
-        -- Window and thread in one number: a sort key of one column instead of two.
+        -- Window and thread in one number (2^20 threads per window): a sort key of one column instead of two.
         c.window_no * 1048576 + coalesce(m.merged_thread_id, c.thread_id) AS thread_key,
         c.event_id, c.ts_ns, c.dur_ns, c.is_operator, c.is_lock, c.is_blocking, p.exit_pops_top
     FROM _clip AS c
@@ -46,7 +46,8 @@ cpu AS (
 ),
 marks AS (
     -- Order at equal times: ends (shorter, then later in the file), starts (longer, then earlier), events with zero
-    -- duration.
+    -- duration. `turn` puts that into one number: 2^62 is more than any duration, so ends are below all starts, and
+    -- events with zero duration above them.
     SELECT
         *, 1 AS change, ts_ns AS at_ns,
         CASE WHEN dur_ns = 0 THEN 4611686018427387904 ELSE -dur_ns END AS turn, event_id * 2 AS by_place

@@ -6,8 +6,8 @@
 -- check: unique(trace_id, event_id)
 -- Digits are cut and joined as text: a cast through DECIMAL costs 60 µs per row, and one through a double loses digits.
 -- A ~ in front of a time means that the reader quoted it to keep its digits (~~: the text itself begins with a ~).
--- Times lie within 2^62 - 2^53 ns of zero and durations within 2^53 ns (pipelines/traces/numbers.py), so that no sum of
--- two overflows.
+-- Times lie within 2^62 - 2^53 ns of zero (4602678819172646912) and durations within 2^53 ns (9007199254740992; see
+-- pipelines/traces/numbers.py), so that no sum of two overflows. In microseconds these limits are cut to whole ones.
 WITH raw AS (
     SELECT
         row_number() OVER () - 1 AS event_id,
@@ -39,9 +39,11 @@ found AS (
                     WHEN substr(ts, -4, 1) = '.' THEN TRY_CAST(replace(ts, '.', '') AS BIGINT)
                     ELSE
                         TRY_CAST(split_part(ts, '.', 1) || rpad(left(split_part(ts, '.', 2), 3), 3, '0') AS BIGINT)
-                        + CASE WHEN substr(
-                            split_part(ts, '.', 2), 4, 1
-                        ) >= '5' THEN CASE WHEN starts_with(ts, '-') THEN -1 ELSE 1 END ELSE 0 END
+                        + CASE
+                            WHEN substr(split_part(ts, '.', 2), 4, 1) >= '5'
+                                THEN CASE WHEN starts_with(ts, '-') THEN -1 ELSE 1 END
+                            ELSE 0
+                        END
                 END
             WHEN ts_us = trunc(ts_us) THEN CAST(ts_us AS BIGINT) * 1000
             ELSE CAST(round(ts_us * 1000) AS BIGINT)
@@ -54,9 +56,11 @@ found AS (
                     WHEN substr(dur, -4, 1) = '.' THEN TRY_CAST(replace(dur, '.', '') AS BIGINT)
                     ELSE
                         TRY_CAST(split_part(dur, '.', 1) || rpad(left(split_part(dur, '.', 2), 3), 3, '0') AS BIGINT)
-                        + CASE WHEN substr(
-                            split_part(dur, '.', 2), 4, 1
-                        ) >= '5' THEN CASE WHEN starts_with(dur, '-') THEN -1 ELSE 1 END ELSE 0 END
+                        + CASE
+                            WHEN substr(split_part(dur, '.', 2), 4, 1) >= '5'
+                                THEN CASE WHEN starts_with(dur, '-') THEN -1 ELSE 1 END
+                            ELSE 0
+                        END
                 END
             WHEN dur_us = trunc(dur_us) THEN CAST(dur_us AS BIGINT) * 1000
             ELSE CAST(round(dur_us * 1000) AS BIGINT)
@@ -65,9 +69,10 @@ found AS (
             WHEN ts_has_point AND substr(ts, -4, 1) <> '.' THEN length(rtrim(split_part(ts, '.', 2), '0')) > 3
             ELSE FALSE
         END
-        OR CASE WHEN dur_has_point AND substr(dur, -4, 1) <> '.' THEN length(
-            rtrim(split_part(dur, '.', 2), '0')
-        ) > 3 ELSE FALSE END AS is_fine,
+        OR CASE
+            WHEN dur_has_point AND substr(dur, -4, 1) <> '.' THEN length(rtrim(split_part(dur, '.', 2), '0')) > 3
+            ELSE FALSE
+        END AS is_fine,
         json_transform(args, '{
             "device": "BIGINT", "stream": "VARCHAR", "correlation": "BIGINT", "External id": "BIGINT",
             "Python id": "BIGINT", "Python parent id": "BIGINT", "wait_on_stream": "BIGINT",

@@ -26,10 +26,13 @@ paths AS (
 -- Time of the path in which none of its GPU work ran.
 beside AS (
     SELECT
-        window_no, at_ns - path_weight_ns AS start_ns, at_ns AS end_ns,
-        edge_code IN (3, 4) AND path_weight_ns > 1000000 AS is_gap
-    FROM on_path
-    WHERE path_weight_ns > 0 AND bound_by IN ('cpu_bound', 'gpu_kernel_kernel_overhead', 'gpu_kernel_launch_overhead')
+        o.window_no, o.at_ns - o.path_weight_ns AS start_ns, o.at_ns AS end_ns,
+        o.edge_code IN (t.kernel_launch_delay, t.kernel_kernel_delay) AND o.path_weight_ns > 1000000 AS is_gap
+    FROM on_path AS o
+    CROSS JOIN _edge_codes AS t
+    WHERE
+        o.path_weight_ns > 0
+        AND o.bound_by IN ('cpu_bound', 'gpu_kernel_kernel_overhead', 'gpu_kernel_launch_overhead')
 ),
 reaches AS (
     SELECT window_no, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM beside GROUP BY window_no

@@ -174,5 +174,7 @@ def test_commands_know_both_names(today: Lake) -> None:
     assert told("sql", f"SELECT count(*) > 0 AS n FROM {old}", "--format", "json") == '[{"n": true}]\n'
     assert f"renamed to {new}" in told("tables") and f"{old} is called {new} now" in told("tables", old)
     assert told("materialize", old, "--json") == "[]\n"
+    asked = ["sql", "SELECT left_out FROM capture_ranks", "--lake", str(today.root)]
+    assert "capture_ranks.left_out_reason now" in CliRunner().invoke(app, asked).output.replace("\n", " ")
     with open_tables(today, old).con as con:
         assert con.execute(f"SELECT count(*) FROM {old}").fetchall()[0][0] > 0

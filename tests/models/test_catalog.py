@@ -34,6 +34,30 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert (model.dependencies, model.checks, model.sql) == (("window_requests",), ("unique(trace_id)",), text)
 
 
+def test_long_documentation_stands_above_its_column(tmp_path: Path) -> None:
+    """In lines of its own, whatever the expression begins with; comments within an expression are none of it."""
+    text = """-- One row: a
+-- thing.
+SELECT
+    -- First
+    -- of n.
+    1.0 * t.n / t.m AS n,
+    t.m,  -- Second.
+    -- Third.
+    CASE
+        -- Not a word of it.
+        WHEN t.m > 0 THEN 1
+    END AS k,
+    t.x > 0 AND t.y > 0 AS b,  -- Fourth.
+    -- Fifth.
+    sum(t.n) FILTER (WHERE t.n > 0) OVER (ORDER BY t.m) AS s
+FROM (SELECT 1 AS n, 2 AS m, 3 AS x, 4 AS y) AS t
+"""
+    model = load_catalog(folder(tmp_path, {"gpu/a.sql": text})).models["a"]
+    assert model.doc == "One row: a thing."
+    assert [column.doc for column in model.columns] == ["First of n.", "Second.", "Third.", "Fourth.", "Fifth."]
+
+
 def test_order_closure_and_public_names(tmp_path: Path) -> None:
     files = {"summary/a.sql": reading("_b"), "gpu/_b.sql": reading("c"), "gpu/c.sql": GOOD, "gpu/d.sql": GOOD}
     catalog = load_catalog(folder(tmp_path, files))
