@@ -6,6 +6,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -43,9 +44,7 @@ def trace_breakdown(
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str = ROWS) -> list[dict[str, Any]]:
     """The rows of a query as objects."""
-    cursor = con.execute(query)
-    names = [column[0] for column in cursor.description or []]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    return database.rows_of(con, query)
 
 
 def as_document(row: dict[str, Any]) -> dict[str, float]:

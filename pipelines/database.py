@@ -20,6 +20,13 @@ def cursor(con: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConne
     return _quiet(con.cursor() if con is not None else duckdb.cursor())
 
 
+def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The rows of a query by column name; `values`: those of its parameters."""
+    found = con.execute(query, values or {})
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
 def _quiet(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     con.execute("SET enable_progress_bar = false")
     return con

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.python_tables import create_table, given_table
@@ -134,9 +135,7 @@ def _finished(
 
 def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
     """The row of `_event_counts`, {} for a trace without events."""
-    found = con.execute(catalog.models["_event_counts"].sql)
-    names = [column[0] for column in found.description or ()]
-    return next((dict(zip(names, values, strict=True)) for values in found.fetchall()), {})
+    return next(iter(database.rows_of(con, catalog.models["_event_counts"].sql)), {})
 
 
 def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move: _Move, compression: str) -> None:

@@ -82,9 +82,7 @@ def _known(lake: Lake) -> dict[str, tuple[str, int]]:
     if not files:
         return {}
     with database.connect() as con:
-        found = con.execute(committed_rows(RECORDING_MARK, files))
-        names = [column[0] for column in found.description or ()]
-        rows = [dict(zip(names, values, strict=True)) for values in found.fetchall()]
+        rows = database.rows_of(con, committed_rows(RECORDING_MARK, files))
     return {row["recording_id"]: (row.get("state") or COMPLETE, row["n_rows"]) for row in rows}
 
 
@@ -160,10 +158,8 @@ def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> tup
         _create(con, catalog.models[table], [part for part in parts if part.exists()])
     if not mark.exists():
         return _without_mark(con, catalog), "killed"
-    found = con.execute(f"SELECT * FROM read_parquet({quoted(mark)})")
-    names = [column[0] for column in found.description or ()]
-    rows = found.fetchall()
-    told = dict(zip(names, rows[0], strict=True)) if rows else {}
+    rows = database.rows_of(con, f"SELECT * FROM read_parquet({quoted(mark)})")
+    told = rows[0] if rows else {}
     if len(rows) != 1 or not told.get("recording_id"):
         raise _Refused(f"{RECORDING_MARK}.parquet holds {len(rows)} recordings; a folder holds one")
     return told["recording_id"], _state(told)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.critical_path.labels import EVENTS, RULES
 from pipelines.critical_path.path_answer import PathAnswer
 from pipelines.critical_path.saved import FORMAT, PARTS, VERSION, SavedPath, digest, file_of, looks_saved
+from pipelines.database import rows_of
 from pipelines.sqltext import quoted
 
 if TYPE_CHECKING:
@@ -116,17 +117,17 @@ def check_target(target: Path) -> None:
 def _meta(
     con: duckdb.DuckDBPyConnection, of: str, answer: PathAnswer, overrides: dict[tuple[str, str], str]
 ) -> dict[str, Any]:
-    windows = _rows(con, f"SELECT * EXCLUDE (window_no, trace_profile_id) FROM critical_path_windows AS t WHERE {of}")
+    windows = rows_of(con, f"SELECT * EXCLUDE (window_no, trace_profile_id) FROM critical_path_windows AS t WHERE {of}")
     if not windows:
         raise ValueError(f"there is no window with {of}")
     window = windows[0]
     trace_id, profile = window.pop("trace_id"), window.pop("profile")
     of_trace = f"WHERE trace_id = {quoted(trace_id)}"
     size = f"(SELECT max(event_id) + 1 FROM events {of_trace}) AS n_events"
-    [trace] = _rows(con, f"SELECT trace_id, path AS file, rank, {size} FROM traces {of_trace}")
+    [trace] = rows_of(con, f"SELECT trace_id, path AS file, rank, {size} FROM traces {of_trace}")
     trace["file"] = trace["file"] and Path(trace["file"]).name  # its folders say nothing on another machine
-    switches = {row["switch"]: row["value"] for row in _rows(con, f"FROM switches WHERE profile = {quoted(profile)}")}
-    refused = _rows(
+    switches = {row["switch"]: row["value"] for row in rows_of(con, f"FROM switches WHERE profile = {quoted(profile)}")}
+    refused = rows_of(
         con, f"SELECT reason FROM _refused_windows JOIN critical_path_windows AS t USING (window_no) WHERE {of}"
     )
     said = asdict(answer)
@@ -140,17 +141,11 @@ def _meta(
         "switches": switches | {name: value for (view, name), value in overrides.items() if view == profile},
         "answer": said,
         "refused": refused[0]["reason"] if refused else None,
-        "rules": _rows(con, RULES.format(of=of)),
-        "summary": _rows(
+        "rules": rows_of(con, RULES.format(of=of)),
+        "summary": rows_of(
             con,
             "SELECT * EXCLUDE (trace_id, window_id, profile) FROM critical_path_summary AS t "
             f"WHERE {of} ORDER BY duration_ns DESC, bound_by",
         ),
         "parts": {},
     }
-
-
-def _rows(con: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    cursor = con.execute(query)
-    names = [column[0] for column in cursor.description or []]
-    return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]

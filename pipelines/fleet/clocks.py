@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import networkx as nx
 import numpy as np
 
 from pipelines.fleet.matching import MAD_TO_SIGMA
@@ -293,13 +294,7 @@ def _refusal(fit: _Polished, contradiction: float, limits: ClockLimits) -> str |
 
 def joined_ranks(present: np.ndarray) -> list[list[int]]:
     """The ranks (rows) that are joined by instances, directly or through others, as sorted row numbers."""
-    left, found = set(range(len(present))), []
-    while left:
-        group, grown = {min(left)}, True
-        while grown:
-            near = set(np.flatnonzero(present[:, present[sorted(group)].any(axis=0)].any(axis=1)).tolist())
-            grown = not near <= group
-            group |= near
-        found.append(sorted(group))
-        left -= group
-    return found
+    graph = nx.empty_graph(len(present))
+    for members in np.unique(present, axis=1).T:
+        nx.add_path(graph, np.flatnonzero(members).tolist())
+    return [sorted(group) for group in nx.connected_components(graph)]

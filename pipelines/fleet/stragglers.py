@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.sqltext import quoted
 
 TABLES = ("captures", "capture_quality", "clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps")
@@ -76,6 +77,4 @@ def stragglers_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> Stragglers
 
 
 def _rows(con: duckdb.DuckDBPyConnection, query: str, capture_id: str) -> list[Row]:
-    found = con.execute(query.format(capture=quoted(capture_id)))
-    names = [column[0] for column in found.description or ()]
-    return [dict(zip(names, values, strict=True)) for values in found.fetchall()]
+    return rows_of(con, query.format(capture=quoted(capture_id)))

@@ -21,7 +21,6 @@ from pipelines.lake.layout import (
     KEYS,
     MARK,
     REJECTS,
-    RUN_MARK,
     STAGING,
     Batch,
     batch_files,
@@ -179,10 +178,6 @@ class Lake:
     def known_traces(self) -> dict[str, Batch]:
         """The committed traces and the batch each lies in."""
         return self.known(MARK)
-
-    def known_runs(self) -> dict[str, Batch]:
-        """The committed runs of schedules and the batch each lies in."""
-        return self.known(RUN_MARK)
 
     def known(self, mark: str) -> dict[str, Batch]:
         """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in.

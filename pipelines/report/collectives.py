@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.report.blocks import Column, Section, missing, more, section, table
-from pipelines.report.subject import Subject, label, of_shown, rows_of
+from pipelines.report.subject import Subject, label, of_shown
 from pipelines.report.values import count, ratio, share, size, time, words
 
 _SHOWN = 24

@@ -6,8 +6,9 @@ import json
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.report.blocks import Block, Column, Section, heading, paragraph, section, table, verdict
-from pipelines.report.subject import Row, Subject, rows_of
+from pipelines.report.subject import Row, Subject
 from pipelines.report.values import count, words
 
 _SETS = """

@@ -7,8 +7,9 @@ from typing import Any
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
-from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.report.subject import Row, Subject, label
 from pipelines.report.values import count, name, time, words
 from pipelines.sqltext import quoted
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.report.blocks import Block, Column, Section, figure, missing, more, section, table
 from pipelines.report.curve import curve
-from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.report.subject import Row, Subject, label
 from pipelines.report.values import count, size, time
 
 _SHOWN = 64

@@ -6,9 +6,10 @@ from typing import Any
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table
 from pipelines.report.layers import layers
-from pipelines.report.subject import Row, Subject, label, of_shown, rows_of
+from pipelines.report.subject import Row, Subject, label, of_shown
 from pipelines.report.values import count, time
 
 _NAMES, _BOXES = 12, 800
@@ -81,9 +82,7 @@ def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | Non
         f"AND s.ts_ns >= $start AND s.ts_ns < $end ORDER BY s.dur_ns DESC, s.span_id LIMIT {_BOXES}"
     )
     wanted = {key: stretch[key] for key in ("pid", "tid", "start", "end")}
-    found = con.execute(_SPANS + inside, wanted)
-    names = [column[0] for column in found.description or ()]
-    rows = [dict(zip(names, values, strict=True)) for values in found.fetchall()]
+    rows = rows_of(con, _SPANS + inside, wanted)
     whole = max((row["busy_ns"] or 0 for row in rows), default=0)
     for row in rows:
         row["value"] = _value(row, whole, scale)

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.fleet.path.answer import NoCapture, find_capture
 from pipelines.sqltext import quoted
 
@@ -55,13 +56,6 @@ class Subject:
     def shown_id(self) -> str:
         """The id of the shown trace as SQL text."""
         return quoted(self.shown["trace_id"])
-
-
-def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[Row]:
-    """The rows of a query by column name; `values`: those of its parameters."""
-    found = con.execute(query, values or {})
-    names = [column[0] for column in found.description or ()]
-    return [dict(zip(names, values, strict=True)) for values in found.fetchall()]
 
 
 def label(trace: Row) -> str:

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.fleet.path.answer import PathRefused, capture_path
 from pipelines.report.blocks import (
     Block,
@@ -20,7 +21,7 @@ from pipelines.report.blocks import (
     table,
     verdict,
 )
-from pipelines.report.subject import Row, Subject, label, rows_of
+from pipelines.report.subject import Row, Subject, label
 from pipelines.report.values import count, percent, time, words
 from pipelines.sqltext import quoted
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.report.blocks import Block, Column, Part, Section, bars, figure, missing, section, table, titled
 from pipelines.report.spans import picture
-from pipelines.report.subject import Row, Subject, label, of_shown, rows_of
+from pipelines.report.subject import Row, Subject, label, of_shown
 from pipelines.report.values import count, ratio, shapes, share, time, words
 from pipelines.sqltext import quoted
 

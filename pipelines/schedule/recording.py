@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -52,7 +51,8 @@ class Launch:
         return self.end_ns if self.device_end_ns is None else self.device_end_ns
 
 
-class RecordingDevice(Device):
+@Device.register
+class RecordingDevice:
     """Hands everything to `inner`; between `start` and `stop` it keeps a Launch of each task.
 
     `events`: whether the device takes CUDA events. They tell when a stream reached and left a task; a gap inside a task,
@@ -123,43 +123,9 @@ class RecordingDevice(Device):
         self.inner.run_here(partial(self._timed, launch, body), work)
         launch.submitted_ns = self.now_ns()
 
-    # --- handed on as it is
-
-    def stream(self, wanted: Any) -> Any:
-        return self.inner.stream(wanted)
-
-    def stream_name(self, stream: Any) -> str | None:
-        return self.inner.stream_name(stream)
-
-    def event(self) -> Any:
-        return self.inner.event()
-
-    def record(self, event: Any, stream: Any) -> None:
-        self.inner.record(event, stream)
-
-    def wait(self, stream: Any, event: Any) -> None:
-        self.inner.wait(stream, event)
-
-    def join(self, event: Any, timeout_s: float) -> bool:
-        return self.inner.join(event, timeout_s)
-
-    def synchronize(self, streams: Iterable[Any] = ()) -> None:
-        self.inner.synchronize(streams)
-
-    def clock(self) -> float:
-        return self.inner.clock()
-
-    def keep_alive(self, values: dict[str, Any], stream: Any) -> None:
-        self.inner.keep_alive(values, stream)
-
-    def current_stream(self) -> Any:
-        return self.inner.current_stream()
-
-    def open_thread(self, profile: bool) -> AbstractContextManager:
-        return self.inner.open_thread(profile)
-
-    def close(self, streams: Iterable[Any], timeout_s: float) -> list[str]:
-        return self.inner.close(streams, timeout_s)
+    def __getattr__(self, name: str) -> Any:
+        """All else is the inner device's."""
+        return getattr(self.inner, name)
 
 
 def _read_marks(zero: Any, launches: Iterable[Launch]) -> None:

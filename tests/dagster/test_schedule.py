@@ -10,7 +10,7 @@ import duckdb
 from assets.schedule import POOL
 from dagster_project.definitions import definitions
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST
+from pipelines.lake.layout import ANALYST, RUN_MARK
 from pipelines.schedule.planfile import FOLDER
 
 
@@ -30,7 +30,7 @@ def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> 
     assert metadata["dagster/row_count"].value == 2
     assert {"legal_plan", "no_lost_iteration", "efficiency_not_worse", "unique_run_id"} <= checks.keys()
     assert all(checks.values())
-    assert len(Lake(tmp_path).known_runs()) == 2
+    assert len(Lake(tmp_path).known(RUN_MARK)) == 2
     with duckdb.connect(str(tmp_path / ANALYST), read_only=True) as con:
         rows = con.execute("SELECT engine, device, efficiency > 0 FROM schedule_periods ORDER BY 1").fetchall()
     assert rows == [("serial", "simulated", True), ("sw", "simulated", True)]
@@ -46,7 +46,7 @@ def test_an_unknown_plan_fails_the_run_with_the_runners_words(tmp_path: Path) ->
     assert not result.success
     failure = result.failure_data_for_node("schedules")
     assert failure is not None and "no_such_plan" in str(failure.error)
-    assert not Lake(tmp_path).known_runs()
+    assert not Lake(tmp_path).known(RUN_MARK)
 
 
 def test_an_illegal_plan_fails_its_check(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_an_illegal_plan_fails_its_check(tmp_path: Path) -> None:
         (check,) = result.get_asset_check_evaluations()
     assert (check.check_name, check.passed) == ("legal_plan", False)
     assert "backwards.toml:" in str(check.metadata[str(plan)].value)
-    assert not Lake(tmp_path / "lake").known_runs()
+    assert not Lake(tmp_path / "lake").known(RUN_MARK)
 
 
 def test_one_run_at_a_time_on_the_device() -> None:

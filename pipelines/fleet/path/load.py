@@ -30,24 +30,16 @@ SWITCHES = {
 _MODELS = ("_edges", "_path_events")
 
 
-def load_rank(
-    con: duckdb.DuckDBPyConnection,
-    trace_id: str,
-    rank: int,
-    profile: str = PROFILE,
-    switches: Mapping[str, str] = SWITCHES,
-) -> RankGraph:
-    """The whole trace as a graph, from the tables `events`, `traces` and `findings` in `con`."""
-    return next(iter(load_ranks(con, {rank: trace_id}, profile, switches)))
-
-
 def load_ranks(
     con: duckdb.DuckDBPyConnection,
     ranks: Mapping[int, str],
     profile: str = PROFILE,
     switches: Mapping[str, str] = SWITCHES,
 ) -> Iterator[RankGraph]:
-    """The same for several traces (rank → trace_id), whose tables are computed together and must fit so."""
+    """The whole traces (rank → trace_id) as graphs, from the tables `events`, `traces` and `findings` in `con`.
+
+    Their tables are computed together and must fit so.
+    """
     overrides = {(profile, switch): value for switch, value in switches.items()}
     request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in ranks.values()], overrides)
     run_models(con, load_catalog(), [*_MODELS, "critical_path_windows"])

@@ -14,7 +14,7 @@ from pipelines.cli.app import app
 from pipelines.fleet.materialize import materialize_captures
 from pipelines.fleet.path.captures import instances_of, ranks_of
 from pipelines.fleet.path.joined import join_ranks
-from pipelines.fleet.path.load import load_rank
+from pipelines.fleet.path.load import load_ranks
 from pipelines.fleet.path.walk import TARGETS
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
@@ -98,7 +98,7 @@ def test_joined_graph_of_htas_edges_has_the_references_size(tables: duckdb.DuckD
     for rank, path in zip(ranks_of(tables, capture_id), files_of(shared, "dlrm_8"), strict=True):
         con, trace_id = connect(path)
         assert trace_id == rank.trace_id
-        graphs.append(load_rank(con, trace_id, rank.rank, "hta", {"zero_weight_launch": "true"}))
+        graphs += load_ranks(con, {rank.rank: trace_id}, "hta", {"zero_weight_launch": "true"})
         assert 2 * len(graphs[-1].events) == said["nodes"][str(rank.rank)]
     joined = join_ranks(graphs, instances_of(tables, capture_id), {})
     assert (len(joined), joined.n_edges, len(joined.meetings)) == (32_586, 33_054, 8)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.fleet.path.joined import join_ranks
-from pipelines.fleet.path.load import load_rank
+from pipelines.fleet.path.load import load_ranks
 from pipelines.fleet.path.walk import Segment, walk_back
 from tests.harness import call, connect, kernel, op, sync
 
@@ -40,7 +40,7 @@ SYNCED = [sync("Context Sync", 990, 1, 9)]
 
 def _path(trace: list[dict[str, Any]], target: str = "last_event_end", **options: Any) -> list[Segment]:
     con, trace_id = connect(trace)
-    return walk_back(join_ranks([load_rank(con, trace_id, 0, **options)], [], {}), target)
+    return walk_back(join_ranks(list(load_ranks(con, {0: trace_id}, **options)), [], {}), target)
 
 
 def _told(trace: list[dict[str, Any]], path: list[Segment]) -> list[tuple]:
