@@ -96,7 +96,7 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
             if one := _content(con, path, records):
                 broken[path] = one
     faults = [_fault(lake, one) for one in broken.values()]
-    faults += [Fault(str(path), "is no file of the lake", _STRAY) for path in strays]
+    faults += [Fault(str(path), "is not a file of the lake", _STRAY) for path in strays]
     return Checked([*faults, *_of_lake(lake, logs)], n_files, n_not_recorded)
 
 
@@ -112,7 +112,7 @@ def _content(con: duckdb.DuckDBPyConnection, path: Path, records: list[manifest.
         return Broken(path.parts[-3], Batch(path.stem), path, f"cannot be read: {error.strerror}")
     if any(record.digest == digest for record in records):
         return None
-    return Broken(path.parts[-3], Batch(path.stem), path, "has other bytes than were written")
+    return Broken(path.parts[-3], Batch(path.stem), path, "does not contain the bytes that were written")
 
 
 def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
@@ -141,9 +141,9 @@ def _of_lake(lake: Lake, logs: dict[str, manifest.Manifest]) -> Iterator[Fault]:
             yield Fault(str(path), "the log of a batch has lines that cannot be read", _LOG, name)
     for path, notice in notices(lake):
         if notice is None:
-            yield Fault(str(path), "the notice of a batch that left the lake cannot be read", _NOTICE, path.stem)
+            yield Fault(str(path), "the record of a removed batch cannot be read", _NOTICE, path.stem)
     if (lake.root / PUBLISHED).exists() and not published_whole(lake):
-        yield Fault(str(lake.root / ANALYST), "is not what was published", _ANALYST)
+        yield Fault(str(lake.root / ANALYST), "does not match what was published", _ANALYST)
 
 
 def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:

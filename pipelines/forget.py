@@ -68,8 +68,8 @@ def _find(lake: Lake, beginning: str, for_good: bool) -> Forgotten:
     begun = {one.trace_id: one for one in _notices(lake)}
     found = sorted(name for name in {*known, *begun} if name.startswith(beginning))
     if len(found) != 1 or not beginning:
-        several = f"{len(found)} traces begin with {beginning!r}: {', '.join(found[:5])}; write more of the id"
-        raise NoSuchTrace(several if found else f"no trace of the lake begins with {beginning!r}")
+        several = f"{len(found)} trace ids start with {beginning!r}: {', '.join(found[:5])}; give more of the id"
+        raise NoSuchTrace(several if found else f"no trace id in the lake starts with {beginning!r}")
     trace_id = found[0]
     if trace_id not in known:
         return begun[trace_id]

@@ -47,7 +47,7 @@ def look(folder: Path) -> Inbox:
         except FileNotFoundError:  # moved away meanwhile
             continue
         except OSError as error:
-            inbox.passed_over[here] = f"cannot be looked into: {error.strerror}"
+            inbox.passed_over[here] = f"cannot be listed: {error.strerror}"
     return inbox
 
 
@@ -70,9 +70,9 @@ def _sort_in(entry: os.DirEntry[str], inbox: Inbox, todo: list[Path]) -> None:
             inbox.passed_over[path] = "is neither a file nor a folder"
     except FileNotFoundError:
         if entry.is_symlink():
-            inbox.passed_over[path] = "is a link that leads nowhere"
+            inbox.passed_over[path] = "is a broken link"
     except OSError as error:
-        inbox.passed_over[path] = f"cannot be looked at: {error.strerror}"
+        inbox.passed_over[path] = f"cannot be accessed: {error.strerror}"
 
 
 class Accounts:

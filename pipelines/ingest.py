@@ -331,7 +331,7 @@ class _OpenBatch:
             return
         for path, trace_id, n_events, by, by_path, by_events, status in found:
             reason = (
-                f"trace {trace_id} was cut off ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
+                f"trace {trace_id} was truncated ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
                 f"{by} ({by_path}, {by_events:,} events, {status})"
             )
             values = [path, None, reason, datetime.now(UTC), self.batch.batch_id]

@@ -46,7 +46,7 @@ def ingest_isolated(
             half = len(part) // 2
             todo += [part[half:], part[:half]]
         elif why := _again(part, lake, job):
-            reason = f"reading it ended the process {_DEATHS} times: {why}"
+            reason = f"reading it crashed the process {_DEATHS} times:  {why}"
             rows += reject_files({part[0]: reason}, lake).rows
             if on_file:
                 on_file(rows[-1])

@@ -29,7 +29,7 @@ from pipelines.cli.commands import Command, Commands
 app = typer.Typer(
     name="tracelake",
     cls=Commands,
-    help="A columnar lakehouse for PyTorch/Kineto GPU traces: every question is SQL.",
+    help="A columnar lakehouse for PyTorch/Kineto GPU traces: query everything in SQL.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",

@@ -62,4 +62,4 @@ def _ingest(given: list[str], folder: Path) -> None:
     if len(report.rejected) > _REJECTS_SHOWN:
         err.print(styled("[yellow]not read:[/] {} more", len(report.rejected) - _REJECTS_SHOWN))
     if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
-        raise fail(f"no trace among {', '.join(given)}", "Give the trace files of one capture, or their folder.")
+        raise fail(f"no trace found in {', '.join(given)}", "Give the trace files of one capture, or their folder.")

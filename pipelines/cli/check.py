@@ -14,7 +14,8 @@ from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out
 def check(
     lake: LakeOption = DEFAULT_LAKE,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Compute again what can be, move the rest to .quarantine/ in the lake.")
+        bool,
+        typer.Option("--repair", help="Recompute what can be recomputed; move the rest to .quarantine/ in the lake."),
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -49,8 +50,8 @@ def _show(found) -> None:
             keys = ", ".join(fault.keys[:3]) + (f" and {len(fault.keys) - 3} more" if len(fault.keys) > 3 else "")
             table.add_row(fault.path, fault.why, keys, fault.repaired or "")
         out.print(table)
-    out.print(f"{found.n_files:,} files are read, {len(found.faults):,} faults found")
+    out.print(f"{found.n_files:,} files read, {len(found.faults):,} faults found")
     if found.n_not_recorded:
         out.print(
-            f"{found.n_not_recorded:,} files were written by an older version, which noted no checksums: they can be read"
+            f"{found.n_not_recorded:,} files were written by an older version, which recorded no checksums: they are readable"
         )

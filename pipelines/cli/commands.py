@@ -45,7 +45,7 @@ class Commands(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Parse and run a command, and leave."""
         if sys.stdout is None:
-            raise SystemExit("error: stdout is closed, so no answer can be given")
+            raise SystemExit("error: stdout is closed, so there is nowhere to print the answer")
         with _ended_by_readers():
             try:
                 with _wrong_input_told():

@@ -22,12 +22,12 @@ _TABLES = ("profiler_steps", "ops_by_shape")
 
 def compare(
     control: Annotated[str, typer.Argument(help="A trace file, the folder of a capture, or an id in the lake.")],
-    test: Annotated[str, typer.Argument(help="What is compared with it.")],
+    test: Annotated[str, typer.Argument(help="What to compare with it.")],
     lake: LakeOption = DEFAULT_LAKE,
-    rank: Annotated[str, typer.Option(help="Of captures: a rank, `first` (the lowest) or `all`.")] = "first",
+    rank: Annotated[str, typer.Option(help="For captures: a rank, `first` (the lowest) or `all`.")] = "first",
     step: Annotated[str, typer.Option(help="A profiler step, `first` (of each side) or `all`.")] = "first",
-    by_name: Annotated[bool, typer.Option("--by-name", help="Do not tell the shapes of one name apart.")] = False,
-    limit: Annotated[int, typer.Option(help="Rows shown of each device; 0 for all.")] = 15,
+    by_name: Annotated[bool, typer.Option("--by-name", help="Compare by name only, not by shape.")] = False,
+    limit: Annotated[int, typer.Option(help="Rows to show per device; 0 for all.")] = 15,
     json: JsonOption = False,
 ) -> None:
     """What one capture or trace does more, less or longer than another: operators and kernels by name and shape.
@@ -99,7 +99,7 @@ def _exists(given: str) -> bool:
         return True
     if set(given) <= set("0123456789abcdef"):
         return False
-    raise fail(f"{given}: there is no such file, and it begins no id: these are hexadecimal numbers")
+    raise fail(f"{given}: no such file, and no id starts with it (ids are hexadecimal)")
 
 
 def _compute(con: Any, trace_id: str) -> None:

@@ -20,10 +20,10 @@ DEMO_PLAN = "fused_sparse_dist"
 
 def demo(
     traces: Annotated[
-        list[str] | None, typer.Argument(help="Real traces; without them a synthetic capture is made.")
+        list[str] | None, typer.Argument(help="Real traces; without any, a synthetic capture is generated.")
     ] = None,
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", parser=local, help="Where the demo's lake and capture go.")
+        Path, typer.Option(metavar="DIR", parser=local, help="Where to put the demo's lake and capture.")
     ] = Path("demo"),
 ) -> None:
     """Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.
@@ -42,7 +42,7 @@ def demo(
         report = ingest(given, lake, on_file=lambda row: advance(1, f"ingesting {Path(row.path).name}"))
     out.print(report_table(report.rows))
     if not lake.exists:
-        raise fail("no trace went in", "Look at the reasons above.")
+        raise fail("no trace was ingested", "Look at the reasons above.")
     _materialize(lake)
     with progress(None, "running a schedule on the simulated device"):
         run_simulated(lake, DEMO_PLAN)
@@ -50,7 +50,7 @@ def demo(
     _show(lake, folder / "overlay")
     if report.rejected:
         out.print(
-            f"{len(report.rejected)} files are no profiler traces or cannot be read: see the reasons above, or table rejects."
+            f"{len(report.rejected)} files are not profiler traces or cannot be read: see the reasons above, or table rejects."
         )
     out.print()
     out.print(styled('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root), soft_wrap=True)
@@ -131,7 +131,7 @@ def ui(
     lake: LakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Another name that the UI goes by, behind a proxy of yours.")
+        list[str] | None, typer.Option(help="Another host name for the UI, if it runs behind your proxy.")
     ] = None,
 ) -> None:
     """Open the Dagster UI on this project with the lake chosen: lineage, runs, checks, the inbox sensor.

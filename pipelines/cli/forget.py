@@ -11,10 +11,10 @@ from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out
 
 
 def forget(
-    trace: Annotated[str, typer.Argument(help="The trace's id, or a beginning of it that no other trace has.")],
+    trace: Annotated[str, typer.Argument(help="The trace's id, or a unique prefix of it.")],
     lake: LakeOption = DEFAULT_LAKE,
     for_good: Annotated[
-        bool, typer.Option("--for-good", help="Do not take its content in again, from whatever file.")
+        bool, typer.Option("--for-good", help="Never ingest its content again, from whatever file.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -39,5 +39,5 @@ def forget(
     if json:
         print_json(asdict(gone))
         return
-    again = "its content is not taken in again" if gone.for_good else "ingesting its file again brings it back"
-    out.print(f"trace {gone.trace_id} ({gone.path or 'path not noted'}) is gone, {gone.n_rows:,} rows; {again}")
+    again = "its content will not be ingested again" if gone.for_good else "ingesting its file again brings it back"
+    out.print(f"trace {gone.trace_id} ({gone.path or 'path unknown'}) is gone, {gone.n_rows:,} rows; {again}")

@@ -21,10 +21,10 @@ def ingest(
     paths: Annotated[list[str], typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")],
     lake: LakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
-    max_unpacked_gib: Annotated[int, _limit("GiB that a file may unpack to.", "max_unpacked_gib")] = 64,
-    max_ratio: Annotated[int, _limit("Unpacked to packed, from 1 GiB on.", "max_ratio")] = 400,
-    max_metadata_mib: Annotated[int, _limit("MiB before the events, or behind them.", "max_metadata_mib")] = 256,
-    max_event_mib: Annotated[int, _limit("MiB of one event.", "max_event_mib")] = 128,
+    max_unpacked_gib: Annotated[int, _limit("How many GiB a file may unpack to.", "max_unpacked_gib")] = 64,
+    max_ratio: Annotated[int, _limit("Largest compression ratio, checked above 1 GiB unpacked.", "max_ratio")] = 400,
+    max_metadata_mib: Annotated[int, _limit("MiB of metadata before or after the events.", "max_metadata_mib")] = 256,
+    max_event_mib: Annotated[int, _limit("MiB that one event may take.", "max_event_mib")] = 128,
     json: JsonOption = False,
 ) -> None:
     """Put traces into the lake: a row a trace. Content that is already in it changes nothing.

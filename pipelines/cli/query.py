@@ -30,27 +30,31 @@ def sql(
     query: Annotated[str, typer.Argument(help="A SELECT over the tables that `tracelake tables` lists.")],
     lake: LakeOption = DEFAULT_LAKE,
     format: Annotated[
-        Format, typer.Option(help="table, csv and json go to stdout, parquet too (redirect it).")
+        Format, typer.Option(help="Output format; everything goes to stdout (redirect parquet to a file).")
     ] = Format.table,
-    limit: Annotated[int, typer.Option(help="Rows that --format table shows; 0 for all.")] = 100,
+    limit: Annotated[int, typer.Option(help="Rows to show with --format table; 0 for all.")] = 100,
     without_broken: Annotated[
         bool,
         typer.Option(
             "--without-broken",
-            help="Answer without files that are missing or broken, and say so.",
+            help="Answer without missing or damaged files, and name them.",
             envvar=WITHOUT_BROKEN,
         ),
     ] = False,
     for_spreadsheet: Annotated[
         bool,
-        typer.Option("--for-spreadsheet", help="In CSV, put ' before text that a spreadsheet takes for a formula."),
+        typer.Option("--for-spreadsheet", help="In CSV, put ' before text that a spreadsheet would run as a formula."),
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Stop the query after so many seconds; 0 for never.", min=0)] = 600,
-    max_rows: Annotated[int, typer.Option(help="Refuse an answer of more rows; 0 for any number.", min=0)] = 0,
-    memory: Annotated[str, typer.Option(help="Memory it may take, 4GB.", show_default="80 % of the machine's")] = "",
-    spill: Annotated[str, typer.Option(help="Disk it may take where memory does not suffice.")] = "10GB",
+    timeout: Annotated[float, typer.Option(help="Stop the query after this many seconds; 0 for never.", min=0)] = 600,
+    max_rows: Annotated[
+        int, typer.Option(help="Fail if the answer has more rows than this; 0 for any number.", min=0)
+    ] = 0,
+    memory: Annotated[
+        str, typer.Option(help="Memory it may use, e.g. 4GB.", show_default="80 % of the machine's")
+    ] = "",
+    spill: Annotated[str, typer.Option(help="Disk it may use when memory runs out.")] = "10GB",
     allow_files: Annotated[
-        bool, typer.Option("--allow-files", help="Let it read and write files, too, and change settings.")
+        bool, typer.Option("--allow-files", help="Also let it read and write files and change settings.")
     ] = False,
 ) -> None:
     """Ask the lake in SQL. Tables that are not computed yet are computed first.
@@ -66,7 +70,8 @@ def sql(
 
     if format is Format.parquet and sys.stdout.isatty():
         raise fail(
-            "Parquet is no text for a terminal", "Redirect it: tracelake sql … --format parquet > answer.parquet"
+            "Parquet is binary and cannot be shown in a terminal",
+            "Redirect it: tracelake sql … --format parquet > answer.parquet",
         )
     try:
         if not allow_files:
@@ -170,7 +175,7 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     if not lake.exists:
         if broken := lake.broken(KEYS):
             raise BrokenFiles(broken)
-        raise fail(f"no traces in the lake {lake.root}", f"Put some in: tracelake ingest FILES --lake {folder}")
+        raise fail(f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {folder}")
     catalog = load_catalog()
     if PRICE_TABLE in tables:
         read_prices(lake.root / PRICES)  # refuses those that cannot be read
@@ -194,7 +199,7 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
 
 def _tell(caveats: list[str]) -> None:
     for caveat in caveats:
-        err.print(styled("[yellow]not whole:[/] {}", caveat), soft_wrap=True)
+        err.print(styled("[yellow]damaged:[/] {}", caveat), soft_wrap=True)
 
 
 def _tell_failures(folder: Path, table: str) -> None:
@@ -260,7 +265,7 @@ def _texts_as(written: Callable[[Any], Any], table: Any) -> Any:
 
 
 def tables(
-    name: Annotated[str | None, typer.Argument(help="A table; without it all are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A table; without one, all tables are listed.")] = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -324,7 +329,7 @@ def materialize(
         list[str] | None, typer.Argument(help="Tables; all of them by default.", metavar="[TABLE]...")
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
-    force: Annotated[bool, typer.Option(help="Compute anew what is up to date, too.")] = False,
+    force: Annotated[bool, typer.Option(help="Also recompute what is up to date.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Compute the model tables of the lake that are missing or out of date.

@@ -44,7 +44,7 @@ def gantt(
     found = con.execute(f"SELECT run_id FROM schedule_runs WHERE starts_with(run_id, {quoted(run)})").fetchall()
     if len(found) != 1:
         known = ", ".join(row[0] for row in con.execute("SELECT run_id FROM schedule_runs").fetchall()[:10]) or "none"
-        raise fail(f"{run!r} begins {len(found)} runs of the lake {lake}", f"Runs: {known}")
+        raise fail(f"{run!r} matches {len(found)} runs in the lake {lake}", f"Runs: {known}")
     out_file.write_text(picture_of_run(con, found[0][0], iterations), encoding="utf-8")
     out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
 

@@ -38,7 +38,7 @@ LakeOption = Annotated[
         metavar="FOLDER",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 DEFAULT_LAKE = Path("lake")
 
 

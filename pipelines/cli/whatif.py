@@ -48,7 +48,7 @@ _NAME = 60
 
 def what_if(
     trace: Annotated[
-        str, typer.Argument(help="A trace file, a trace id or its unique beginning, or a saved path.", metavar="TRACE")
+        str, typer.Argument(help="A trace file, a trace id or unique prefix of one, or a saved path.", metavar="TRACE")
     ],
     scale: Annotated[
         list[str] | None,
@@ -58,7 +58,9 @@ def what_if(
             "rank:3, edge:KERNEL_LAUNCH_DELAY, or launch_overhead, kernel_gaps, communication, computation, memory, cpu.",
         ),
     ] = None,
-    remove: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Multiply it by 0.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Remove it: multiply its time by 0.")
+    ] = None,
     perfect_overlap: Annotated[
         bool, typer.Option("--perfect-overlap", help="Hide communication behind as much computation as there is.")
     ] = False,
@@ -69,7 +71,8 @@ def what_if(
         ),
     ] = None,
     sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Rank kernels and operators by what making them faster would gain.")
+        bool,
+        typer.Option("--sensitivity", help="Rank kernels and operators by how much making them faster would gain."),
     ] = False,
     redraw: Annotated[
         Path | None,
@@ -173,7 +176,7 @@ def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
         return
     if not asked.is_usual:
         raise ValueError(
-            f"{trace} is a saved path: its window, profile and switches are what they were. Give the trace."
+            f"{trace} is a saved path: its window, profile and switches cannot be changed. Give the trace."
         )
     if redraw:
         raise ValueError(
@@ -194,7 +197,7 @@ def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_o
 def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) -> None:
     """Refuse what has no answer, with ValueError."""
     if sensitivity and (scenarios or redraw):
-        raise ValueError("--sensitivity ranks the trace as it is: give it without a scenario and without --redraw")
+        raise ValueError("--sensitivity ranks the unchanged trace: use it without a scenario and without --redraw")
     if not sensitivity and not scenarios:
         raise ValueError("nothing to change: give --scale, --remove, --perfect-overlap, --scenario or --sensitivity")
     if redraw and len(scenarios) != 1:
@@ -243,7 +246,7 @@ def sensitivity_table(families: list[Family]) -> Table:
     from pipelines.critical_path.whatif.sensitivity import CUTS
 
     kernels = [family for family in families if family.change_us[100]]
-    title = "change of the critical path's length where these take less time"
+    title = "change of the critical path's length if these take less time"
     if len(kernels) > _SHOWN:
         title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
     table = Table(title=title, title_justify="left", min_width=len(title))

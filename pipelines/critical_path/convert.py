@@ -21,7 +21,7 @@ def from_networkx(graph: nx.DiGraph, weight: Hashable = "weight") -> ArrayGraph:
     Raises NotImplementedError for undirected graphs and for graphs with parallel edges.
     """
     if not graph.is_directed() or graph.is_multigraph():
-        raise NotImplementedError("tracelake takes directed graphs without parallel edges (networkx.DiGraph)")
+        raise NotImplementedError("tracelake supports only directed graphs without parallel edges (networkx.DiGraph)")
     place = {node: i for i, node in enumerate(graph)}
     pred, succ = _neighbours(graph)
     dst, src = _ends(pred, place)

@@ -108,9 +108,9 @@ def _pack(target: Path, meta: dict[str, Any], parts: list[str], write: Callable[
 def check_target(target: Path) -> None:
     """Raise OSError where a path cannot be saved: no such folder, or a file that is no saved path (it may be the trace)."""
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} into")
+        raise FileNotFoundError(f"the folder {target.parent} does not exist, so {target.name} cannot be written there")
     if target.exists() and not looks_saved(target):
-        raise FileExistsError(f"{target} exists and is no saved path: give another name")
+        raise FileExistsError(f"{target} exists and is not a saved path: give another name")
 
 
 def _meta(

@@ -80,7 +80,7 @@ def read_nodes(path: Path, on_bytes: Callable[[int], object] | None = None) -> t
         except ValueError as error:
             raise TraceRejected(str(path), None, str(error)) from None
         if node.node_id in seen:
-            raise TraceRejected(str(path), None, f"node {node.node_id} stands twice: are these two traces in one file?")
+            raise TraceRejected(str(path), None, f"node {node.node_id} occurs twice: are these two traces in one file?")
         seen.add(node.node_id)
         nodes.append(node)
     return nodes, str(stream.head.get("schema", "unknown"))

@@ -50,20 +50,20 @@ class NodeStream:
                 found = True
                 yield from self._elements()
             elif key == "traceEvents":
-                raise self._rejected("a profiler trace, no execution trace: give it as TRACE")
+                raise self._rejected("a profiler trace, not an execution trace: give it as TRACE")
             else:
                 self.head[key] = self._value()
         if not found:
             raise self._other()
         if first != "}":
-            raise self._rejected("the file ends early" if not first else f"{first!r} where a key should stand")
+            raise self._rejected("the file ends early" if not first else f"{first!r} where a key should be")
 
     def _elements(self) -> Iterator[dict[str, Any]]:
         self._at += 1
         while (first := self._next()) == "{":
             yield self._value()
         if first != "]":
-            raise self._rejected("the file ends within the nodes" if not first else "a node is no object")
+            raise self._rejected("the file ends within the nodes" if not first else "a node is not an object")
         self._at += 1
 
     def _next(self) -> str:
@@ -115,5 +115,7 @@ class NodeStream:
 
     def _other(self) -> TraceRejected:
         keys = [key for key in self.head if key not in ("schema", "nodes")]
-        what = identify_text(self._start, keys) or "the file holds no text"
-        return TraceRejected(str(self.path), None, f"no execution trace (an object with `schema` and `nodes`): {what}")
+        what = identify_text(self._start, keys) or "the file contains no text"
+        return TraceRejected(
+            str(self.path), None, f"not an execution trace (an object with `schema` and `nodes`): {what}"
+        )

@@ -8,10 +8,10 @@ from typing import Any
 from pipelines.foreign_text import in_xml
 
 METRICS = {
-    "caused_wait_ns": "waiting of the others for the rank",
-    "wait_ns": "waiting of the rank for others",
+    "caused_wait_ns": "time the others waited for the rank",
+    "wait_ns": "time the rank waited for others",
     "marginal_ns": "time saved if only the rank were on time",
-    "compute_ns": "computing of the rank",
+    "compute_ns": "compute time of the rank",
     "step_ns": "duration of the rank's step",
 }
 _COOL, _WARM = (255, 250, 240), (239, 101, 72)  # both bear black text
@@ -29,7 +29,7 @@ def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: froze
         raise ValueError(f"no metric {metric!r}; there are: {', '.join(METRICS)}")
     known = [cell for cell in cells if cell[metric] is not None]
     if not known:
-        raise ValueError(f"no step of no rank has {metric}: there are no matched collectives, or no profiler steps")
+        raise ValueError(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")
     steps = sorted({cell["step"] for cell in known}, key=lambda step: (step is None, step or 0))
     ranks = sorted({cell["rank"] for cell in known})
     top = max(cell[metric] for cell in known)
@@ -41,7 +41,7 @@ def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: froze
             f"<style>{_STYLE}</style>",
             '<rect width="100%" height="100%" fill="#fff"/>',
             _text(8, 20, title, "title"),
-            _text(8, 38, f"a cell: {METRICS[metric]} in a step, ms" + ("; framed: stragglers" if marked else "")),
+            _text(8, 38, f"each cell: {METRICS[metric]} in one step, ms" + ("; framed: stragglers" if marked else "")),
             *_step_names(steps, width),
             *(_text(8, _TOP + (row + 0.65) * _HEIGHT, f"rank {rank}") for row, rank in enumerate(ranks)),
             *(_cell(cell, metric, top, width, steps.index(cell["step"]), ranks.index(cell["rank"])) for cell in known),
@@ -64,7 +64,7 @@ def _step_names(steps: list[int | None], width: int) -> Iterator[str]:
 def _cell(cell: dict[str, Any], metric: str, top: int, width: int, column: int, row: int) -> str:
     value = cell[metric]
     x, y = _LEFT + column * width, _TOP + row * _HEIGHT
-    step = "outside of steps" if cell["step"] is None else f"step {cell['step']}"
+    step = "outside steps" if cell["step"] is None else f"step {cell['step']}"
     says = f"rank {cell['rank']}, {step}: " + ", ".join(
         f"{name.removesuffix('_ns')} {cell[name] / 1e6:.3f} ms" for name in METRICS if cell[name] is not None
     )

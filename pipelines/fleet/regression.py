@@ -122,7 +122,7 @@ def _too_few(n_base: int, n_new: int, least_base: int, least_new: int) -> str | 
     if n_base < max(least_base, 1) or n_new < max(least_new, 1):
         return f"{n_base} base and {n_new} new captures; at least {least_base} and {least_new} are needed"
     ways = math.comb(n_base + n_new, n_new)
-    return None if 1 / ways < P_LIMIT else f"the least p of {n_base} and {n_new} captures is 1/{ways}"
+    return None if 1 / ways < P_LIMIT else f"with {n_base} and {n_new} captures, p cannot be below 1/{ways}"
 
 
 def _verdict(base: Sequence[float], new: Sequence[float], p_value: float, found: bool) -> Verdict:
@@ -139,5 +139,5 @@ def _verdict(base: Sequence[float], new: Sequence[float], p_value: float, found:
 def _reason(is_large: bool, is_rare: bool, effect: float | None) -> str:
     if effect is None:
         return "the base's median is 0: no relative effect" + ("; the new captures rank higher" if is_rare else "")
-    size = "the effect is above the floor of the noise" if is_large else "the effect is within the noise"
+    size = "the effect exceeds the noise floor" if is_large else "the effect is within the noise"
     return size + (", and the new captures rank higher" if is_rare else ", and the ranks do not stand out")

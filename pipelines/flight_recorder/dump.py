@@ -154,13 +154,15 @@ def read_dump(path: str | Path) -> Dump:
     if not found or len(found[1]) > 18:
         raise DumpError(f"{shown}: the name does not end in a rank (nccl_trace_rank_3); rename it")
     if path.stat().st_size > MAX_DUMP_BYTES:
-        raise DumpError(f"{shown}: more than {MAX_DUMP_BYTES >> 20} MiB; rings of some thousand calls take a few")
+        raise DumpError(
+            f"{shown}: more than {MAX_DUMP_BYTES >> 20} MiB; ring buffers of a few thousand calls need only a few"
+        )
     top = _load(path, path.read_bytes())
     version = text(str(top.get("version")))
     known = _VERSION.match(version)
     if not known or not ({"entries", "pg_config"} & top.keys()):
         raise DumpError(
-            f"{shown}: no Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
+            f"{shown}: not a Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
         )
     try:
         groups = {
@@ -179,7 +181,7 @@ def read_dump(path: str | Path) -> Dump:
         )
     except Exception as error:  # any field may hold anything, and hold itself
         why = f"{type(error).__name__}: {text(str(error))[:300]}"
-        raise DumpError(f"{shown}: an entry is not as version {version} has it: {why}; dump it again") from None
+        raise DumpError(f"{shown}: an entry does not match version {version}: {why}; dump it again") from None
     written_ns = path.stat().st_mtime_ns
     return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries, statuses, written_ns, *said)
 
@@ -197,10 +199,10 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
     except Exception as error:  # a broken pickle raises nearly anything
         kind = "JSON" if is_text else "pickle"
         raise DumpError(
-            f"{path_text(path)}: broken {kind} ({text(str(error))}): the rank died while it wrote it, or copy it again"
+            f"{path_text(path)}: broken {kind} ({text(str(error))}): the rank died while writing it, or the copy is incomplete; copy it again"
         ) from None
     if not isinstance(top, dict):
-        raise DumpError(f"{path_text(path)}: holds a {type(top).__name__}, no Flight Recorder dump")
+        raise DumpError(f"{path_text(path)}: holds a {type(top).__name__}, not a Flight Recorder dump")
     return top
 
 

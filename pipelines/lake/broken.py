@@ -17,7 +17,7 @@ from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, table_file
 from pipelines.sqltext import quoted
 
 WAY_OUT = (
-    "`tracelake check` tells all that is broken and `tracelake check --repair` mends it; --without-broken, or "
+    "`tracelake check` lists all damage and `tracelake check --repair` repairs it; --without-broken, or "
     "TRACELAKE_WITHOUT_BROKEN=1, answers without it"
 )
 

@@ -106,17 +106,17 @@ def verify(built: Path, contents: Contents) -> None:
     """
     try:
         if built.with_name(f"{built.name}.wal").exists():
-            raise NotPublished("a part of it was not written (its log is left); is the disk full?")
+            raise NotPublished("part of it was not written (its log remains); is the disk full?")
         with database.connect(built, read_only=True) as con:
             there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
             if missing := sorted(set(contents.catalog.public) - there):
-                raise NotPublished(f"{len(missing)} tables are not in it, such as {missing[0]}")
+                raise NotPublished(f"{len(missing)} tables are missing, such as {missing[0]}")
             for mark, n_rows in contents.counts.items():
                 if (found := _count(con, mark)) != n_rows:
-                    raise NotPublished(f"{mark} has {found} rows of {n_rows} that are committed")
+                    raise NotPublished(f"{mark} has {found} rows; {n_rows} are committed")
     except (duckdb.Error, NotPublished) as error:
         why = str(error).splitlines()[0]
-        raise NotPublished(f"{ANALYST}: what was built is not whole, so the old one stays: {why}") from None
+        raise NotPublished(f"{ANALYST}: the new file is incomplete, so the old one stays: {why}") from None
 
 
 def _count(con: duckdb.DuckDBPyConnection, table: str) -> int:
@@ -198,7 +198,7 @@ def _untold(contents: Contents) -> list[Broken]:
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
     """A table that has its columns, and fails where a row of it is asked for."""
     columns = _nothing(catalog, table)
-    return f"{columns} FROM (SELECT error({quoted(f'{table} is not whole: {told(broken)}')}) AS why) WHERE why IS NULL"
+    return f"{columns} FROM (SELECT error({quoted(f'{table} is damaged: {told(broken)}')}) AS why) WHERE why IS NULL"
 
 
 def _nothing(catalog: Catalog, table: str) -> str:
@@ -209,8 +209,8 @@ def _nothing(catalog: Catalog, table: str) -> str:
 def _is_at_home(root: Path) -> str:
     """The condition that the file is opened where it was made: a copy of it must not answer from the original's files."""
     way_out = (
-        f"this file was made as {root / ANALYST}, whose files it would read, and it is elsewhere now: open that one, or "
-        "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which makes it the lake's own"
+        f"this file was made as {root / ANALYST} and would read the files there, but it has been moved: open that one, or "
+        "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which rebuilds it for the new place"
     )
     there = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
     return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(way_out)}) END)"

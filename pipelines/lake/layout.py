@@ -88,7 +88,7 @@ class Batch:
         """The ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an id that is none."""
         match = _BATCH.match(self.batch_id)
         if not match:
-            raise ValueError(f"{self.batch_id!r} is no batch id")
+            raise ValueError(f"{self.batch_id!r} is not a batch id")
         return "-".join(match.groups())
 
 

@@ -120,7 +120,9 @@ class Answer:
 
     def _check(self, n: int) -> None:
         if self._limit and n > self._limit:
-            raise LimitReached(f"the answer has more than {self._limit:,} rows: give --max-rows, or LIMIT in the query")
+            raise LimitReached(
+                f"the answer has more than {self._limit:,} rows: raise --max-rows, or use LIMIT in the query"
+            )
 
 
 class LockedLake:
@@ -173,21 +175,19 @@ class LockedLake:
             if not late.is_set():
                 raise KeyboardInterrupt from None
             raise LimitReached(
-                f"the query was stopped after {self.limits.seconds:g} s: give --timeout, or ask for less"
+                f"the query was stopped after {self.limits.seconds:g} s: raise --timeout, or ask for less"
             ) from None
         except duckdb.OutOfMemoryException as error:
             raise LimitReached(self._too_large(str(error))) from None
         except duckdb.PermissionException as error:
-            raise QueryRefused(f"{str(error).splitlines()[0]}: a query reads the lake's tables only") from None
+            raise QueryRefused(f"{str(error).splitlines()[0]}: a query may only read the lake's tables") from None
         finally:
             done.set()
 
     def _too_large(self, told: str) -> str:
         if "max_temp_directory_size" in told:
-            return f"the query needs more than {self.limits.spill} of disk beside its memory: give --memory or --spill"
-        return (
-            f"the query needs more memory than it may take ({self.limits.memory or 'what DuckDB takes'}): give --memory"
-        )
+            return f"the query needs more than {self.limits.spill} of disk in addition to its memory: raise --memory or --spill"
+        return f"the query needs more memory than it may use ({self.limits.memory or 'the default'}): raise --memory"
 
     def close(self) -> None:
         """Close the connection and remove what it spilled."""
@@ -212,7 +212,7 @@ def connect_attached(
             try:
                 con.execute(f"SET {name} = {quoted(value)}")
             except duckdb.Error:
-                raise ValueError(f"{value!r} is no size; write it like 512MB or 4GB") from None
+                raise ValueError(f"{value!r} is not a size; write it like 512MB or 4GB") from None
         con.execute(f"ATTACH {quoted(file)} AS analyst (READ_ONLY)")
         con.execute("USE analyst")
     except BaseException:
@@ -260,13 +260,13 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     try:
         statements = _statements(con, query)
         if len(statements) != 1:
-            told = f"{len(statements)} statements: ask one at a time" if statements else "there is no query"
+            told = f"{len(statements)} statements: run one at a time" if statements else "there is no query"
             raise QueryRefused(told)
         kind = statements[0]
         if kind == "EXPLAIN":
             kind = next(iter(_statements(con, _explained(query))), "nothing")
     except duckdb.PermissionException:
-        raise QueryRefused("the statement reads files: a query reads the lake's tables only") from None
+        raise QueryRefused("the statement reads files: a query may only read the lake's tables") from None
     words = [word for _, word in _tokens(query)]
     first = next((word for word in words if word != ";"), "")
     if kind != "SELECT" or first == "pragma":
@@ -281,7 +281,7 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     ).fetchall() if called else []  # fmt: skip
     if forbidden := sorted({name for (name,) in found} - _HARMLESS):
         raise QueryRefused(
-            f"{forbidden[0]}(): a query reads the lake's tables only, no files and no texts that are queries"
+            f"{forbidden[0]}(): a query may only read the lake's tables, not files or text that is run as a query"
         )
 
 

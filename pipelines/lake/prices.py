@@ -44,7 +44,7 @@ def read_prices(path: Path) -> list[tuple[str | None, ...]]:
     for line, given in rows:
         _check(path, line, given)
         if given["job"] in seen:
-            raise CatalogError(f"{path}:{line}: job {given['job']!r} stands there twice; keep one of its rows")
+            raise CatalogError(f"{path}:{line}: job {given['job']!r} appears twice; keep one of its rows")
         seen.add(given["job"])
     return [tuple(given[name] for name in COLUMNS) for _, given in rows]
 
@@ -52,9 +52,9 @@ def read_prices(path: Path) -> list[tuple[str | None, ...]]:
 def _check(path: Path, line: int, given: Row) -> None:
     price = given["price_per_gpu_hour"]
     if given["job"] is None:
-        raise CatalogError(f"{path}:{line}: 'job' is empty; every row has the name of a job")
+        raise CatalogError(f"{path}:{line}: 'job' is empty; every row needs the name of a job")
     if price is not None and not _is_price(price):
-        raise CatalogError(f"{path}:{line}: price {price!r} is no number of at least 0; write it as 2.50")
+        raise CatalogError(f"{path}:{line}: price {price!r} is not a number of at least 0; write it as 2.50")
     if price is not None and given["currency"] is None:
         raise CatalogError(f"{path}:{line}: a price without currency; write one, such as EUR")
 

@@ -61,9 +61,9 @@ class Lake:
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(local_path(root).absolute())
         if self.root.exists() and not self.root.is_dir():
-            raise UnusablePath(f"{root}: is a file; a lake is a folder")
+            raise UnusablePath(f"{root} is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():
-            raise UnusablePath(f"{root}: is a link to {self.root.readlink()}, which is not there; mount or make it")
+            raise UnusablePath(f"{root} is a link to {self.root.readlink()}, which does not exist; mount or create it")
 
     @property
     def exists(self) -> bool:

@@ -77,7 +77,7 @@ class Arguments:
         found = self.optional(place)
         if found is None or (dimensions is not None and len(found.dims) != dimensions):
             raise BadArguments(
-                f"argument {place} is no tensor" + (f" of {dimensions} dimensions" if dimensions else "")
+                f"argument {place} is not a tensor" + (f" of {dimensions} dimensions" if dimensions else "")
             )
         return found
 
@@ -94,4 +94,4 @@ class Arguments:
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser's, of text that is nested too deep
-            raise BadArguments(f"argument {place} is {text!r}, no literal") from None
+            raise BadArguments(f"argument {place} is {text!r}, not a literal") from None

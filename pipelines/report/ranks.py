@@ -16,7 +16,7 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     """The verdict, the ranks, their groups and the map of ranks by steps."""
     title = "Stragglers"
     if subject.capture_id is None or len(subject.traces) < 2:
-        return section("stragglers", title, missing("there is one rank: nobody waits for another"))
+        return section("stragglers", title, missing("there is only one rank, so nobody waits for another"))
     found = stragglers_of(con, subject.capture_id)
     body = [_verdict(found), rank_map(found, "ranks by steps")]
     if found.ranks:
@@ -28,7 +28,7 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         )
     if found.groups:
         body.append("<h3>groups of ranks</h3>" + table("straggler_groups", _GROUPS, found.groups[:_SHOWN]))
-    note = "In a collective all wait for the last: its kernel is the shortest, that of the longest waiting rank the longest."
+    note = "In a collective everyone waits for the last rank: its kernel is the shortest, the victim's the longest."
     return section("stragglers", title, *body, note=note)
 
 
@@ -38,7 +38,7 @@ _RANKS = [
         Column("wait_ns", "waits", time),
         Column("caused_wait_ns", "causes waiting", time),
     ),
-    *(Column("caused_percent", "of all", percent), Column("marginal_ns", "alone holds up", time)),
+    *(Column("caused_percent", "share", percent), Column("marginal_ns", "gain if fixed", time)),
     *(Column("marginal_percent", "of the span", percent), Column("n_last", "last", count)),
     *(Column("n_collectives", "of collectives", count), Column("share_last", "share", share)),
     Column("is_straggler", "straggler", lambda value: "yes" if value else "no"),
@@ -46,14 +46,14 @@ _RANKS = [
 _GROUPS = [
     *(Column("role", "role", words), Column("group_name", "group", words), Column("n_ranks", "ranks", count)),
     *(Column("wait_ns", "wait", time), Column("caused_wait_ns", "cause waiting", time)),
-    *(Column("caused_percent", "of all", percent), Column("worst_rank", "worst rank", count)),
+    *(Column("caused_percent", "share", percent), Column("worst_rank", "worst rank", count)),
 ]
 
 
 def rank_map(found: Stragglers, title: str) -> str:
     """Ranks by steps as a figure: waiting that a rank causes, else how long its steps take."""
     svg = rank_map_svg(found, title)
-    return f"<figure>{svg}</figure>" if svg else missing("no step of no rank has a time: there are no profiler steps")
+    return f"<figure>{svg}</figure>" if svg else missing("no step has a time: there are no profiler steps")
 
 
 def rank_map_svg(found: Stragglers, title: str) -> str | None:
@@ -66,9 +66,9 @@ def rank_map_svg(found: Stragglers, title: str) -> str | None:
 
 def _verdict(found: Stragglers) -> str:
     if not found.ranks:
-        return missing("no collective is matched on all ranks: who waits for whom cannot be told (see Quality)")
+        return missing("no collective could be matched on all ranks, so who waits for whom is unknown (see Quality)")
     if found.agreement is None:
-        return missing("clocks are not aligned, so the culprits are uncertain and nobody is called a straggler")
+        return missing("clocks are not aligned, so the culprits are uncertain and no straggler is named")
     agreed = f"durations and clocks name the same culprit in {share(found.agreement)} of the collectives"
     if found.culprit_uncertain:
         return f'<p class="verdict">culprits uncertain: {text(agreed)}</p>'

@@ -143,7 +143,7 @@ def test_a_pattern_for_ranks_that_cannot_be_used(pattern: str, monkeypatch: pyte
 def test_the_inbox_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     from assets.traces import INBOX, no_inbox
 
-    for value, reason in (("s3://bucket", "is no folder here"), ("", "is not set")):
+    for value, reason in (("s3://bucket", "is not a folder on this machine"), ("", "is not set")):
         monkeypatch.setenv(INBOX, value)
         assert reason in no_inbox()
 

@@ -34,7 +34,7 @@ def test_other_files_of_a_folder_are_passed_over_and_named(shared: Path, tmp_pat
     (tmp_path / "store").write_bytes(b"gloo")
     said = CliRunner().invoke(app, ["flight-recorder", str(tmp_path)])
     assert said.exit_code == 0 and "no mismatch" in said.stdout
-    assert "passed over, no dumps: store" in said.stderr
+    assert "skipped, not dumps: store" in said.stderr
     (tmp_path / "none").mkdir()
     said = CliRunner().invoke(app, ["flight-recorder", str(tmp_path / "none")])
     assert said.exit_code == 1 and "no Flight Recorder dumps in this folder" in said.output.replace("\n", " ")

@@ -125,7 +125,7 @@ def test_groups_without_ranks_in_the_dumps_are_those_that_call(dumps: Path) -> N
 def test_groups_called_in_another_order_wait_in_a_circle(dumps: Path) -> None:
     found = verdict(dumps / "crossed")
     assert found.verdict == "hang" and found.is_circle
-    assert "do all ranks call the groups in one order?" in conclusion(found)
+    assert "do all ranks call the groups in the same order?" in conclusion(found)
     assert not verdict(dumps / "several_groups").is_circle
 
 

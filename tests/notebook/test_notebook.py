@@ -207,7 +207,7 @@ def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_pat
     Path(name).write_bytes(b"no zip")
     with pytest.raises(NotASavedPath, match="damaged"):
         restore_cpgraph(name)
-    with pytest.raises(FileExistsError, match="no saved path"):
+    with pytest.raises(FileExistsError, match="not a saved path"):
         path.save(name)
 
 

@@ -156,7 +156,7 @@ def load(
         events,
         rules.to_pylist(),
         measured=measured,
-        refused=f"profile {request.profile} refuses the window: {refused[0][0]}" if refused else "",
+        refused=f"profile {request.profile} rejects the window: {refused[0][0]}" if refused else "",
     )
 
 
@@ -175,7 +175,7 @@ def of_saved(saved: SavedPath) -> Window:
         saved.graph_events,
         meta["rules"],
         measured=meta["switches"]["summary_weight"] == "measured",
-        refused=f"profile {meta['profile']} refuses the window: {refused}" if refused else "",
+        refused=f"profile {meta['profile']} rejects the window: {refused}" if refused else "",
     )
 
 
@@ -193,7 +193,7 @@ def _window(
     if refused:
         raise NoGraph(refused)
     if not edges.num_rows:
-        raise NoGraph("the window has no edges: nothing of a critical path happens in it")
+        raise NoGraph("the window has no edges, so it has no critical path")
     events, classes, of_class = _events(of_graph.filter(of_graph["class"].is_valid()))
     src, dst = int_column(edges, "src_node_id"), int_column(edges, "dst_node_id")
     path = int_column(edges, "path_weight_ns")

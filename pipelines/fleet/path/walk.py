@@ -70,7 +70,7 @@ def find_target(joined: JoinedGraph, target: str) -> tuple[int, int]:
             if best is None or end > best[0]:
                 best = end, rank, place
     if best is None:
-        raise NoTarget(f"no rank has what {target} asks for")
+        raise NoTarget(f"no rank has an event for target {target}")
     return best[1], 2 * best[2] + 1
 
 

@@ -21,7 +21,7 @@ def heat_map(found: WhatIf) -> str:
     """
     cells = score_rows(found)
     if not cells:
-        raise ValueError(f"a slowdown of {found.slowdown:.4f} is too little to take the job apart: there are no scores")
+        raise ValueError(f"a slowdown of {found.slowdown:.4f} is too small to attribute: there are no scores")
     meta = found.job.meta
     width = 54 if meta.dp <= 20 else 22
     size = (max(_LEFT + meta.dp * width + _MARGIN, 520), _TOP + meta.pp * _HEIGHT + 84)
@@ -31,7 +31,7 @@ def heat_map(found: WhatIf) -> str:
             f"<style>{_STYLE}</style>",
             '<rect width="100%" height="100%" fill="#fff"/>',
             _text(8, 20, f"{meta.name}: slowdown {found.slowdown:.4f}", "title"),
-            _text(8, 38, "a cell: the lesser of its stage's and its dp rank's slowdown; framed: the worst ranks"),
+            _text(8, 38, "each cell: the smaller of its stage's and its dp rank's slowdown; framed: the worst ranks"),
             *(_text(_LEFT + (dp + 0.5) * width, _TOP - 6, f"dp {dp}" if width > 30 else dp, at="middle") for dp in range(meta.dp)),
             *(_text(8, _TOP + (stage + 0.6) * _HEIGHT, f"stage {stage}") for stage in range(meta.pp)),
             *(_cell(cell, width) for cell in sorted(cells, key=lambda cell: cell["is_worst"])),  # frames on top
