@@ -51,9 +51,11 @@ def _pattern() -> re.Pattern[str]:
     try:
         pattern = re.compile(given, re.IGNORECASE)
     except re.error as error:
-        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} is no regular expression: {error}") from None
+        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} is not a regular expression: {error}") from None
     if not pattern.groups:
-        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} has no group; put the rank into one, as in rank(\\d+)")
+        raise WrongRankPattern(
+            f"TRACELAKE_RANK_PATTERN={given} has no group; put parentheses around the rank, as in rank(\\d+)"
+        )
     return pattern
 
 

@@ -25,7 +25,7 @@ def local_path(given: str | Path) -> Path:
     if found is None or (isinstance(given, Path) and Path(f"{found[1]}:").exists()):
         return Path(given)
     way_out = "write the path alone" if found[1].lower() == "file" else "copy or mount it, and give the path here"
-    raise UnusablePath(f"{given}: {found[1]}:// is not supported, only paths of this machine; {way_out}")
+    raise UnusablePath(f"{given}: {found[1]}:// is not supported, only paths on this machine; {way_out}")
 
 
 def path_text(path: str | Path) -> str:
@@ -59,7 +59,7 @@ def utf8_path(path: Path) -> Path:
         str(path).encode()
     except UnicodeEncodeError:
         text = path_text(path)
-        raise UnusablePath(f"{text}: bytes of the path are no UTF-8, so DuckDB cannot open it; rename it") from None
+        raise UnusablePath(f"{text}: the path is not valid UTF-8, so DuckDB cannot open it; rename it") from None
     return path
 
 

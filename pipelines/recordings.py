@@ -157,7 +157,7 @@ def _is_news(before: tuple[str, int] | None, state: str, n_rows: int) -> bool:
 
 
 _SAYS = {
-    "running": "it still runs: this is what is on disk; take it in again when it has ended",
+    "running": "it is still running: this is what is on disk; ingest it again when it has ended",
     "killed": "its recorder was killed: this is what was on disk",
 }
 
@@ -175,7 +175,7 @@ def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> tup
     rows = found.fetchall()
     told = dict(zip(names, rows[0], strict=True)) if rows else {}
     if len(rows) != 1 or not told.get("recording_id"):
-        raise _Refused(f"{RECORDING_MARK}.parquet holds {len(rows)} recordings; a folder holds one")
+        raise _Refused(f"{RECORDING_MARK}.parquet holds {len(rows)} recordings; a folder may hold only one")
     return told["recording_id"], _state(told)
 
 
@@ -196,7 +196,9 @@ def _without_mark(con: duckdb.DuckDBPyConnection) -> str:
     ids = " UNION ".join(f"SELECT recording_id FROM one.{table}" for table in samples)
     found = con.execute(f"SELECT recording_id FROM ({ids}) WHERE recording_id IS NOT NULL").fetchall()
     if len(found) != 1:
-        raise _Refused(f"no {RECORDING_MARK}.parquet, and its parts hold {len(found)} recordings; a folder holds one")
+        raise _Refused(
+            f"no {RECORDING_MARK}.parquet, and its parts hold {len(found)} recordings; a folder may hold only one"
+        )
     (recording_id,) = found[0]
     spans = con.execute("SELECT count(*) FROM one.span_samples").fetchall()[0][0]  # the only other kind that there was
     told = quoted(recording_id)

@@ -112,12 +112,12 @@ def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> str
     """Create the tables of one run in schema `one`; returns its id. Raises RunRejected."""
     missing = [table for table in _NEEDED if not (folder / f"{table}.parquet").exists()]
     if missing:
-        raise RunRejected(f"no whole run: {', '.join(missing)} missing; run the schedule again with --out")
+        raise RunRejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")
     for table in RUN_TABLES:
         create_run_table(con, catalog, table, folder, "one")
     runs = con.execute(f"SELECT run_id FROM one.{RUN_MARK}").fetchall()
     if len(runs) != 1 or not runs[0][0]:
-        raise RunRejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder holds one")
+        raise RunRejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder may hold only one")
     return runs[0][0]
 
 

@@ -60,7 +60,7 @@ def parse_file(path: Path, text: str) -> ParsedFile:
     checks = tuple(line.removeprefix(_CHECK) for line in header if line.startswith(_CHECK))
     scope = next((line.removeprefix(_SCOPE) for line in header if line.startswith(_SCOPE)), None)
     if scope not in (None, SCOPE_LAKE):
-        raise CatalogError(f"{path}:1: no scope {scope!r}; write `-- {_SCOPE}{SCOPE_LAKE}`, or nothing")
+        raise CatalogError(f"{path}:1: unknown scope {scope!r}; write `-- {_SCOPE}{SCOPE_LAKE}`, or nothing")
     doc = " ".join(line for line in header if not line.startswith((_CHECK, _SCOPE)))
     return ParsedFile(text, doc, columns, _tables(query), checks, scope)
 
@@ -72,7 +72,7 @@ def _header(path: Path, text: str) -> list[str]:
             break
         lines.append(line[2:].strip())
     if not lines or not lines[0].startswith(_ONE_ROW):
-        raise CatalogError(f"{path}:1: begin the file with `-- {_ONE_ROW}…`, which says what a row is")
+        raise CatalogError(f"{path}:1: start the file with `-- {_ONE_ROW}…`, which says what a row is")
     return lines
 
 
@@ -86,7 +86,7 @@ def _query(path: Path, text: str) -> Any:
         statements = [s for s in parse(text, dialect="duckdb") if s is not None]
     except SqlglotError as error:
         line = error.errors[0].get("line", 1) if isinstance(error, ParseError) and error.errors else 1
-        raise CatalogError(f"{path}:{line}: no SQL that can be read: {_plain(error)}") from None
+        raise CatalogError(f"{path}:{line}: unreadable SQL: {_plain(error)}") from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise CatalogError(f"{path}:1: write one SELECT a file; this is {len(statements)} statements or no SELECT")
     if path.parent.name != "ingest":  # that layer reads DuckDB's own staging table
@@ -118,7 +118,7 @@ def _column(path: Path, projection: Any) -> Column:
     if not name:
         raise CatalogError(f"{path}:{line}: give the column a name: `{projection.sql()} AS name,  -- Meaning, unit.`")
     if not projection.comments:
-        raise CatalogError(f"{path}:{line}: column {name!r} has no meaning; write `{name},  -- Meaning, unit.`")
+        raise CatalogError(f"{path}:{line}: column {name!r} has no description; write `{name},  -- Meaning, unit.`")
     return Column(name, projection.comments[-1].strip())
 
 

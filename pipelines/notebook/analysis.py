@@ -114,9 +114,9 @@ class TraceAnalysis:
         profile = self.t.profile if profile is None else profile
         for what, given, known in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
             if given not in known:
-                raise ValueError(f"no {what} {given!r}; there are: {', '.join(known)}")
+                raise ValueError(f"unknown {what} {given!r}; known are:  {', '.join(known)}")
         if execution_trace and dependencies != "data":
-            raise ValueError('an execution_trace goes with dependencies="data"')
+            raise ValueError('execution_trace needs dependencies="data"')
         if isinstance(instance_id, int):
             instance_id = (instance_id, instance_id)
         text = instance_id if instance_id is None or isinstance(instance_id, str) else ":".join(map(str, instance_id))

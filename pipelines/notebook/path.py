@@ -193,11 +193,9 @@ def _given_back(trace: Trace, of: RankTrace, graph: nx.DiGraph) -> CriticalPath:
         return graph.with_graph(graph)
     said = graph.graph.get("path_of")
     if said is None:
-        raise ValueError(
-            "the graph does not say what it was made from: edit cp_graph, a copy of it or its to_networkx()"
-        )
+        raise ValueError("the graph does not record its origin: edit cp_graph, a copy of it or its to_networkx()")
     if said["trace_id"] != of.trace_id:
-        raise ValueError(f"the graph is of trace {said['trace_id']}, not of {of}")
+        raise ValueError(f"the graph belongs to trace {said['trace_id']}, not to {of}")
     names = ("window_id", "profile", "annotation", "first_instance", "last_instance")
     overrides = {(said["profile"], name): value for name, value in said["switches"].items()}
     by_data = said["switches"].get(SWITCH) == "data"

@@ -65,9 +65,9 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
         if not looks_like_execution_trace(text_path(rejection.path)):
             warnings.warn(f"left out: {visible(rejection)}", stacklevel=5)
     if not found:
-        raise TraceNotFound(f"there are no trace files in {folder or 'the files given'}")
+        raise TraceNotFound(f"there are no trace files in {folder or 'the given files'}")
     if wrong := [text for _, file in by_rank if (text := path_text(file)) not in found]:
-        raise TraceNotFound(f"{wrong[0]} is a folder: give one file a rank")
+        raise TraceNotFound(f"{wrong[0]} is a folder: give one file per rank")
     ranked = [replace(found[path_text(file)], rank=rank) for rank, file in by_rank]
     return sorted(ranked or {trace.trace_id: trace for trace in found.values()}.values(), key=_order)
 
@@ -107,5 +107,5 @@ def find(traces: list[RankTrace], rank: int | str | None) -> RankTrace:
         return matching[0]
     shown = (matching or traces)[:20]
     more = f"; and {len(matching or traces) - 20} more" if len(matching or traces) > 20 else ""
-    fits = "fits several traces: give the trace id as rank, or one job" if ids else "fits no trace"
-    raise TraceNotFound(f"{what} {fits}. There are: {'; '.join(map(str, shown))}{more}")
+    fits = "matches several traces: give the trace id as rank, or one job" if ids else "matches no trace"
+    raise TraceNotFound(f"{what} {fits}. Available: {'; '.join(map(str, shown))}{more}")

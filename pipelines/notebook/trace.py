@@ -48,9 +48,9 @@ class Trace:
         if trace_files is None and trace_dir is None and lake is None:
             raise ValueError("give trace_files, trace_dir or lake")
         if parser_config is not None:
-            raise ValueError("there is no parser_config here: all arguments are kept, in events.args")
+            raise ValueError("parser_config is not supported: all arguments are kept, in events.args")
         if profile not in PROFILES:
-            raise ValueError(f"no profile {profile!r}; there are: {', '.join(PROFILES)}")
+            raise ValueError(f"unknown profile {profile!r}; known are:  {', '.join(PROFILES)}")
         self._given = _expanded(trace_files)
         self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())
         self.profile, self.job = profile, job
@@ -125,7 +125,7 @@ def trace_of(given: Any) -> Trace:
     """`analyzer.t`, or the analysis itself. Raises TypeError for anything else."""
     trace = getattr(given, "t", given)
     if not isinstance(trace, Trace):
-        raise TypeError(f"t_full is analyzer.t or the analysis, not {type(given).__name__}")
+        raise TypeError(f"t_full must be analyzer.t or the analysis, not {type(given).__name__}")
     return trace
 
 
@@ -146,7 +146,7 @@ def _expanded(files: Any) -> Files | None:
 
 def _file(given: Any) -> Path:
     if not isinstance(given, str | Path):
-        raise ValueError(f"Unsupported type for trace_files: {given!r} is no path")
+        raise ValueError(f"Unsupported type for trace_files: {given!r} is not a path")
     path = Path(given).expanduser()
     if not path.exists() and not glob.has_magic(str(path)):
         raise TraceFilesInvalid(str(path), None, "there is no such file. Trace files validation failed.")

@@ -89,7 +89,7 @@ class Recording:
         pending: Callable[[], dict[str, list[Row]]] = dict,
     ) -> None:
         if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a folder of that name would be made
-            raise ValueError(f"{out} is no folder of this machine; record there and copy it")
+            raise ValueError(f"{out} is not a folder on this machine; record locally and copy it")
         host = socket.gethostname()
         now = datetime.now(UTC)
         name = re.sub(r"[^\w.-]", "_", f"{now:%Y%m%dT%H%M%S%f}-{kind}-{host}-{pid}")

@@ -58,7 +58,7 @@ def record_spans(
     Raises ValueError for a rate outside of 0 to 1, OSError for a folder that cannot be written.
     """
     if not 0 <= rate <= 1:
-        raise ValueError(f"rate {rate}: give the share of steps to sample, 0 to 1")
+        raise ValueError(f"rate {rate}: give the fraction of steps to sample, 0 to 1")
     return SpanRecorder(model, out, rate, run_id, rank, seed, count_operators, flush_seconds)
 
 

@@ -55,7 +55,7 @@ def layers(
             f'<svg xmlns="http://www.w3.org/2000/svg" class="layers" viewBox="0 0 {_WIDTH} {bottom + 48}" width="{_WIDTH}">',
             f'<style>{_STYLE}</style>{_HATCH}<rect width="100%" height="100%" fill="#fff" style="stroke:none"/>',
             _text(_LEFT, 16, title, "head"),
-            _text(_LEFT, 34, f"a box: {box}, inside of the one above it; colour: {what}{more}"),
+            _text(_LEFT, 34, f"a box: {box}, inside the one above it; color: {what}{more}"),
             *(_box(s, depths[s["span_id"]], key, start_ns, end_ns, pixels, scale) for s in drawn),
             *_legend(bottom + 14, scale, unknown),
             _text(_WIDTH - _LEFT, bottom + 24, length or f"{(end_ns - start_ns) / 1e6:,.3f} ms on the host", at="end"),

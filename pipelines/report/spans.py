@@ -67,7 +67,12 @@ def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
 
 
 def _table(rows: list[Row]) -> str:
-    headings = {"window": "in its time", "fwd": "launched inside", "bwd": "its backward", "recompute": "computed again"}
+    headings = {
+        "window": "during the span",
+        "fwd": "launched inside",
+        "bwd": "its backward",
+        "recompute": "computed again",
+    }
     used = [phase for phase in headings if any(row[phase] is not None for row in rows)]
     columns = [Column("name", "name"), Column("n_spans", "spans", count), Column("host_ns", "on the host", time)]
     return table("span_names", [*columns, *(Column(phase, f"GPU: {headings[phase]}", time) for phase in used)], rows)
@@ -102,7 +107,7 @@ def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | Non
     for row in rows:
         row["value"] = _value(row, whole, scale)
         row["says"] = _says(row)
-    what = "share of the stretch's GPU time" if scale == "share" else "GPU work against the roofline of the device"
+    what = "share of the stretch's GPU time" if scale == "share" else "GPU work compared with the device's roofline"
     if stretch["end"] <= stretch["start"]:
         return None
     return layers(stretch["title"], rows, "value", stretch["start"], stretch["end"], what, scale)

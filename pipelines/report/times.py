@@ -58,9 +58,9 @@ def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         *(Column("rank", "rank", count), Column("device", "device", count), Column("span_ns", "span", time)),
         *(Column("compute_percent", "computing", percent), Column("non_compute_percent", "other", percent)),
         *(Column("idle_percent", "idle", percent), Column("communication_ns", "communication", time)),
-        *(Column("exposed_communication_ns", "of it exposed", time), Column("n_kernels", "pieces of work", count)),
+        *(Column("exposed_communication_ns", "exposed", time), Column("n_kernels", "pieces of work", count)),
     ]
-    note = "From the first to the last GPU work. Exposed: nothing computed beside it."
+    note = "From the first to the last GPU work. Exposed: nothing was computed at the same time."
     body = [bars(stacked, _BREAKDOWN), table("temporal_breakdown", columns, rows), _costs(con, subject)]
     return section("breakdown", "Temporal breakdown", *body, note=note)
 
@@ -107,7 +107,7 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         "ORDER BY t.rank NULLS LAST, t.path, s.duration_ns DESC, s.bound_by",
     )
     if not rows:
-        return section("path", "Critical path", missing("no trace has a path"), _caveats(con, subject))
+        return section("path", "Critical path", missing("no trace has a critical path"), _caveats(con, subject))
     by_trace: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_trace[row["trace_id"]].append(row)
@@ -116,7 +116,7 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         for own in by_trace.values()
     ]  # fmt: skip
     shown = by_trace[subject.shown["trace_id"]]
-    note = "The longest chain of dependent work in each trace, by what its edges are bound by. docs/critical-path.md says how to read it."
+    note = "The longest chain of dependent work in each trace, by what bounds its edges. docs/critical-path.md says how to read it."
     body = [
         _caveats(con, subject),
         bars(stacked, _BOUNDS),
@@ -148,7 +148,7 @@ def _also(rows: list[Row]) -> str:
 
 def _bounds(subject: Subject, rows: list[Row]) -> str:
     if not rows:
-        return missing(f"{label(subject.shown)} has no path")
+        return missing(f"{label(subject.shown)} has no critical path")
     columns = [
         *(
             Column("bound_by", "bound by", words),
@@ -170,7 +170,7 @@ def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         return ""
     columns = [Column("name", "name"), Column("cat", "category", words), Column("n_events", "times", count)]
     columns.append(Column("duration_ns", "time on the path", time))
-    return f"<h3>most of it, {text(label(subject.shown))}</h3>" + table("critical_path_by_name", columns, rows)
+    return f"<h3>the largest parts, {text(label(subject.shown))}</h3>" + table("critical_path_by_name", columns, rows)
 
 
 def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
@@ -191,7 +191,9 @@ def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         for rank in found.share_us
     ]  # fmt: skip
     guessed = f"; {found.n_guessed} hops are guesses ({time(found.guessed_us * 1000)})" if found.n_guessed else ""
-    said = f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; nothing known of {percent(found.gap_percent)}{guessed}"
+    said = (
+        f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; unexplained {percent(found.gap_percent)}{guessed}"
+    )
     return f"{head}<p>{text(said)}</p>{bars(stacked, kinds)}"
 
 

@@ -30,10 +30,10 @@ _MODELLED = {
     "with a model": ("modelled_ns", "compute"),
     "operator without a formula": ("op_not_modelled_ns", "other"),
     "shapes not recorded": ("no_shapes_ns", "communication"),
-    "arguments not known": ("bad_args_ns", "gap"),
+    "unknown arguments": ("bad_args_ns", "gap"),
     "CUDA or HIP graph": ("graph_ns", "launch"),
     "launch not in the trace": ("no_launch_ns", "idle"),
-    "launched outside of operators": ("launch_without_op_ns", "memory"),
+    "launched outside operators": ("launch_without_op_ns", "memory"),
 }
 _COVERAGE = Column("coverage", "covered", share)
 
@@ -49,7 +49,7 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     )
     if not any(row["device_key"] for row in peaks):
         names = ", ".join(row["name"] or "without a name" for row in peaks) or "the trace does not name its device"
-        body.append(missing(f"peaks of the device are not known ({names}), so nothing is compared with them"))
+        body.append(missing(f"peaks of the device are unknown ({names}), so nothing is compared with them"))
     elif covered[0]["n_ops_modelled"]:
         body.append(utilization_figure(con, subject))
     body += [
@@ -61,8 +61,8 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     ]
     note = (
         (f"Of {text(label(subject.shown))}, {text(subject.why_shown)}. " if subject.why_shown else "")
-        + "Operations and bytes that operators ask for, over data-sheet peaks. fp32 is held against the fp32 peak; "
-        "where TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
+        + "Operations and bytes that operators require, relative to data-sheet peaks. fp32 is compared with the fp32 peak; "
+        "if TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
     )
     return section("utilization", "Utilisation", *body, note=note)
 
@@ -78,7 +78,7 @@ def _coverage(row: Row) -> str:
     ]
     parts = [Part(kind, row[key], time(row[key])) for kind, (key, _) in _MODELLED.items()]
     colours = {kind: style for kind, (_, style) in _MODELLED.items()}
-    why = "no operator has a model: record shapes (record_shapes=True) to have operations counted"
+    why = "no operator has a model: record shapes (record_shapes=True) to count operations"
     divided = bars([("GPU time", parts)], colours) + table("op_work_coverage", columns, [row])
     return divided + ("" if row["n_ops_modelled"] else missing(why))
 
@@ -100,7 +100,7 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         *(Column("bound_by", "limit", words), Column("peak_kind", "peaks", words)),
     ]
     return _titled(
-        "steps, the longest first", "span_utilization", columns, rows, "there are no profiler steps with GPU work"
+        "steps, longest first", "span_utilization", columns, rows, "there are no profiler steps with GPU work"
     )
 
 
@@ -166,7 +166,9 @@ def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         *(Column("busy_ns", "GPU busy", time), _COVERAGE, _MFU, Column("bandwidth_utilization", "bandwidth", share)),
         *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
     ]
-    return _titled("modules with most GPU time", "span_name_utilization", columns, rows, "the trace names no modules")
+    return _titled(
+        "modules with the most GPU time", "span_name_utilization", columns, rows, "the trace names no modules"
+    )
 
 
 def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
@@ -187,7 +189,7 @@ def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
         *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
     ]
     return _titled(
-        "operators with most time above their roofline, calls of equal shapes together",
+        "operators with the most time above their roofline, calls of equal shapes grouped",
         "op_shape_utilization",
         columns,
         rows,

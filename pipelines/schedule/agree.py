@@ -77,7 +77,7 @@ class Agreement:
         for what, low, high in zip(same, lowest.tolist(), highest.tolist(), strict=True):
             if low != high:
                 between = "" if what.startswith("plan") else f": from {low} to {high}, here {same[what]}"
-                raise OutOfStepError(f"the ranks are not at the same {what}{between}")
+                raise OutOfStepError(f"the ranks do not have the same {what}{between}")
         return int(found)
 
     def _renew(self) -> None:

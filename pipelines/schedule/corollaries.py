@@ -15,7 +15,7 @@ def stage_problems(checked: CheckedPlan) -> list[str]:
     """Stages that are no whole numbers from 0."""
     settings = {name: s for name, s in checked.schedule.items() if isinstance(s, TaskSchedule)}
     return [
-        f"task {name!r} has stage {s.stage!r}: a stage is a whole number from 0"
+        f"task {name!r} has stage {s.stage!r}: a stage must be a whole number from 0"
         for name, s in settings.items()
         if not isinstance(s.stage, int) or isinstance(s.stage, bool) or s.stage < 0
     ]

@@ -40,7 +40,7 @@ class Periods:
 
     def __init__(self) -> None:
         self.known = 0
-        """Of the periods before this one it is known which iteration began."""
+        """For the periods before this one, it is known which iteration began."""
         self.iterations: dict[int, int] = {}
         """Period → iteration; those in flight."""
         self._of: dict[int, int] = {}

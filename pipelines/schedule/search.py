@@ -68,7 +68,7 @@ class Found:
     def best(self) -> Candidate:
         """ValueError: nothing fits into the memory."""
         if not self.candidates:
-            raise ValueError("no legal assignment fits into memory_limit: raise it, or make results smaller")
+            raise ValueError("no legal assignment fits within memory_limit: raise it, or make results smaller")
         return self.candidates[0]
 
 

@@ -58,9 +58,9 @@ class CaptureSpec:
         if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:
             raise ValueError("ranks, steps, layers, ops_per_layer, compute_streams and bucket_layers must be positive")
         if self.straggler is not None and not 0 <= self.straggler < self.ranks:
-            raise ValueError(f"straggler {self.straggler} is no rank of {self.ranks}")
+            raise ValueError(f"straggler {self.straggler} is not one of {self.ranks} ranks")
         if not self.fractional_ts and any(offset % 1000 for offset in self.clock_offset_ns):
-            raise ValueError("clock offsets must be whole microseconds where time stamps are")
+            raise ValueError("clock offsets must be whole microseconds if time stamps are")
 
     def offset_ns(self, rank: int) -> int:
         """The clock offset of a rank, ns."""

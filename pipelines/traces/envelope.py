@@ -28,7 +28,7 @@ _RAW = json.JSONDecoder(strict=False)
 _EMPTY = re.compile(rb"\A\s*\]")
 
 
-TWO_IN_ONE = "the trace ends here and another JSON document begins: these are two files in one; give them one by one"
+TWO_IN_ONE = "the trace ends here and another JSON document begins: these are two files in one; give them separately"
 
 
 class NotATrace(Exception):
@@ -101,7 +101,7 @@ class Head:
         key = _STRING.match(text, at)
         if key is None:
             if text[at : at + 1] != b'"':
-                raise NotATrace(at, "no key where one should stand")
+                raise NotATrace(at, "a key is missing")
             if len(text) - at > _LONGEST_KEY:
                 raise NotATrace(at, f"a key of more than {_LONGEST_KEY >> 10} KiB")
             return False
@@ -113,7 +113,7 @@ class Head:
         name = key.group()[1:-1].decode("utf-8", "replace")
         if name == "traceEvents":
             if text[colon.end() : colon.end() + 1] != b"[":
-                raise NotATrace(colon.end(), "traceEvents is no array")
+                raise NotATrace(colon.end(), "traceEvents is not an array")
             self.start = colon.end() + 1
             return True
         end = self._skip(colon.end())

@@ -30,7 +30,7 @@ class Limits:
             text = os.environ.get(name)
             if text is not None:
                 if not text.isdecimal() or int(text) < 1:
-                    raise WrongLimit(f"{name}={text} is no whole number from 1")
+                    raise WrongLimit(f"{name}={text} is not a whole number of at least 1")
                 found[field.name] = int(text)
         return cls(**found)
 
@@ -52,4 +52,4 @@ class Limits:
 
 def allow(field: str) -> str:
     """What allows more, for a message."""
-    return f"--{field.replace('_', '-')} (or TRACELAKE_{field.upper()}) allows more"
+    return f"--{field.replace('_', '-')} (or TRACELAKE_{field.upper()}) raises the limit"

@@ -89,7 +89,7 @@ class TraceReader:
             cutter.close()
         if stamp_of(self.path) != self._scan.stamp or cutter.source.unpacked_bytes != self.unpacked_bytes:
             raise TraceRejected(
-                str(self.path), None, "the file changed while it was read: give it again when it is complete"
+                str(self.path), None, "the file changed while it was being read: try again when it is complete"
             )
         twice = [key for key in pieces.after if key in self._before]
         self._found.add("duplicate_metadata_key", len(twice), ", ".join(twice[:5]))
@@ -162,7 +162,7 @@ class _Pieces:
         self.tail += piece.data() + piece.after
         limits = self.cutter.head.limits
         if len(self.tail) > limits.metadata_bytes:
-            what = f"more than {limits.max_metadata_mib} MiB behind the event array"
+            what = f"more than {limits.max_metadata_mib} MiB after the event array"
             raise NotATrace(self.carry_offset, f"{what}; {allow('max_metadata_mib')}")
         if piece.last:
             self._end(bytes(self.tail))
@@ -217,7 +217,7 @@ class _Pieces:
             stretch = read_stretch(data, piece.last, offset, found, mend_all=True)
             table = self._clean(piece.file, stretch.array(), len(data))
         if table is None:
-            raise NotATrace(offset, "a stretch of events stays unreadable after repair")
+            raise NotATrace(offset, "a stretch of events is still unreadable after repair")
         rest = stretch.rest
         self.carry, self.carry_offset = b"" if stretch.ended else rest, offset + stretch.stopped
         if stretch.ended and piece.last and (rest or not closing):  # not where it seemed to end

@@ -187,7 +187,7 @@ class _Reader:
             counter = FindingCounter()
             clean, past = mend_object(text, begin, counter)
             if not _may_follow(text, past, bool(counter.counts["repaired_quote"])):
-                raise Hopeless(at, "text behind the entry")
+                raise Hopeless(at, "text after the entry")
         except Hopeless:
             return self.unreadable(at, end)
         for check, n in counter.counts.items():

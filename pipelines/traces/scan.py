@@ -83,5 +83,5 @@ def stamp_of(path: Path) -> tuple[int, ...]:
 def _without_array(source: Source, head: Head) -> str:
     if not source.unpacked_bytes:
         return "the file is empty" if source.damage is None else source.damage
-    seen = f" (keys before: {', '.join(head.keys[:12])})" if head.keys else ""
+    seen = f" (keys seen: {', '.join(head.keys[:12])})" if head.keys else ""
     return f"ends before the event array{seen}" + (f"; {source.damage}" if source.damage else "")

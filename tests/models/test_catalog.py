@@ -59,8 +59,8 @@ def test_ctes_and_subqueries_are_no_tables(tmp_path: Path) -> None:
 
 
 BROKEN = {
-    "no header": (GOOD.split("\n", 1)[1], r"a\.sql:1: begin the file with `-- One row: …`"),
-    "no meaning": (GOOD.replace("  -- A number.", ""), r"a\.sql:4: column 'n' has no meaning; write `n,  -- Mean"),
+    "no header": (GOOD.split("\n", 1)[1], r"a\.sql:1: start the file with `-- One row: …`"),
+    "no meaning": (GOOD.replace("  -- A number.", ""), r"a\.sql:4: column 'n' has no description; write `n,  -- Mean"),
     "no name": (GOOD.replace("1 AS n", "1 + 1"), r"a\.sql:\d: give the column a name"),
     "star": ("-- One row: a.\nSELECT * FROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
     "from first": ("-- One row: a.\nFROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
@@ -68,7 +68,7 @@ BROKEN = {
     "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT a file"),
     "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT a file"),
     "broken": ("-- One row: a.\nSELECT trace_id,\n FROM (", r"a\.sql:\d: no SQL that can be read"),
-    "circle": (reading("a"), r"a\.sql:1: models depend on each other in a circle: a → a"),
+    "circle": (reading("a"), r"a\.sql:1: models depend on each other in a cycle: a → a"),
     "later layer": (reading("late"), r"a\.sql:5: layer gpu may not read 'late' of the later layer summary"),
     "group by all": (GOOD + "GROUP BY ALL", r"a\.sql:\d: GROUP BY ALL is not portable"),
     "asof": (GOOD + "ASOF JOIN b ON b.n >= n", r"a\.sql:\d: an ASOF or positional join"),
@@ -108,9 +108,11 @@ def test_rules_are_documented_tables(tmp_path: Path) -> None:
     catalog = load_catalog(folder(tmp_path, {"rules/r.csv": rules, "gpu/a.sql": reading("r")}))
     assert (catalog.models["r"].kind, catalog.models["r"].columns[0].doc) == ("rules", "Its name.")
     assert set(catalog.rules) == {"r"}
-    with pytest.raises(CatalogError, match=r"s\.csv:2: column 'name' has no meaning; write `# name: meaning` above"):
+    with pytest.raises(
+        CatalogError, match=r"s\.csv:2: column 'name' has no description; write `# name: meaning` above"
+    ):
         load_catalog(folder(tmp_path / "2", {"rules/s.csv": "# One row: a rule.\nname\nx\n"}))
-    with pytest.raises(CatalogError, match=r"s\.csv:1: begin the file with"):
+    with pytest.raises(CatalogError, match=r"s\.csv:1: start the file with"):
         load_catalog(folder(tmp_path / "3", {"rules/s.csv": "name\nx\n"}))
 
 

@@ -296,7 +296,7 @@ def test_save_and_restore(analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: 
     assert restored.critical_path() is True
     assert dict(restored.summary()) == before == dict(cp_graph.summary())
     assert nx.utils.graphs_equal(restored, cp_graph)
-    with pytest.raises(TypeError, match=r"t_full is analyzer\.t"):
+    with pytest.raises(TypeError, match=r"t_full must be analyzer\.t"):
         restore_cpgraph(name, t_full="a trace", rank=0)  # type: ignore[arg-type]
 
 

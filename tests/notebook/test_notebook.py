@@ -132,7 +132,7 @@ def test_an_edited_graph_is_drawn_saved_and_asked(
     assert cp_graph.critical_path()
     with pytest.warns(UserWarning, match="1 edges of the path are not drawn"):
         analysis.overlay_critical_path_analysis(0, cp_graph, tmp_path)
-    with pytest.raises(ValueError, match="does not say what it was made from"):
+    with pytest.raises(ValueError, match="does not record its origin"):
         CPGraph(None, analysis, 0, G=nx.DiGraph([(0, 1)]))
     for graph in (copied, cp_graph):
         with pytest.raises(ValueError, match="not of rank 1"):

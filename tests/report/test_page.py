@@ -108,9 +108,9 @@ def test_another_rank_can_be_asked_for(world: tuple[Page, Path], tmp_path: Path)
     con.close()
     assert "Of rank 1, the one asked for" in report(tmp_path, capture_id, "--lake", lake, "--rank", 1).texts["spans"]
     result = CliRunner().invoke(app, ["report", capture_id, "--lake", str(lake), "--rank", "9"])
-    assert result.exit_code == 1 and "there is no rank 9; there are: rank 0, rank 1" in result.stderr
+    assert result.exit_code == 1 and "there is no rank 9; the ranks are: rank 0, rank 1" in result.stderr
     result = CliRunner().invoke(app, ["report", "zz", "--lake", str(lake)])
-    assert result.exit_code == 1 and "no trace's id begins with 'zz'" in result.stderr
+    assert result.exit_code == 1 and "no trace id starts with 'zz'" in result.stderr
 
 
 def test_one_real_trace(shared: Path, tmp_path: Path) -> None:
