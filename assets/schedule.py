@@ -89,7 +89,7 @@ def schedule_runs(
         rows = ingest_runs(run_folders(Path(folder).rglob("*.parquet")), lake)
     failed = [f"{row.folder.name}: {row.reason}" for row in rows if row.status == "rejected"]
     if failed:
-        raise dg.Failure(f"a run's tables could not be ingested:  {'; '.join(failed)}")
+        raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")
     runs = [row.run_id for row in rows if row.run_id]
     with analyst(lake, RUN_TABLES) as con:
         found = con.execute(_COMPARED, {"runs": runs})

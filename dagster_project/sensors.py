@@ -90,7 +90,7 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
         lake = Lake(lake_folder(lake_path))
         try:
             quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), accounts)
-        except _NOT_THERE as error:  # a disk that is away for a while is no reason to stop looking
+        except _NOT_THERE as error:  # a disk that is away for a while is not a reason to stop looking
             return dg.SkipReason(f"the lake cannot be read: {error}")
         tick = _Tick(quiet, _read_cursor(context.cursor), _remarks(inbox.passed_over, accounts.broken))
         for remark in tick.remarks:

@@ -26,7 +26,7 @@ def trace_breakdown(
     profile: str = "default",
     overrides: dict[tuple[str, str], str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of one trace from `events`, `traces` and `findings` in `con`, which must be private: one a device.
+    """The rows of one trace from `events`, `traces` and `findings` in `con`, which must be private: one per device.
 
     Profile `hta` counts what HTA 0.6.1 counts (waits and all that has a stream, but for the last profiler step, in one row
     for all devices) by HTA's classes, in exact ns; `overrides` are switches of the profile, as `request_windows` takes them.

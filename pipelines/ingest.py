@@ -83,7 +83,7 @@ class TraceRow:
 
 @dataclass(frozen=True)
 class IngestReport:
-    """One row a file, in the order in which they were read."""
+    """One row per file, in the order in which they were read."""
 
     rows: list[TraceRow] = field(default_factory=list)
 
@@ -338,7 +338,7 @@ class _OpenBatch:
             self.rows.execute(f"INSERT INTO _rejected_files VALUES {row(values)}")
 
     def _commit_rejects(self) -> None:
-        """Add the rejected files to the lake; the same file rejected again for the same reason is no news."""
+        """Add the rejected files to the lake; the same file rejected again for the same reason is not repeated."""
         if earlier := table_files(self.lake.root, REJECTS):
             known = f"SELECT (path, reason) FROM read_parquet({file_list(earlier)})"
             self.rows.execute(f"DELETE FROM _rejected_files WHERE (path, reason) IN ({known})")

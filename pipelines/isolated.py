@@ -1,6 +1,6 @@
-"""Ingestion in processes of its own, for files that took a run with them: who kills the process becomes a row of rejects.
+"""Ingestion in child processes, for files that crashed a run: a file that kills its process becomes a row in rejects.
 
-The files are halved until the one is alone that does it. What is wrong with the lake is no fault of a file: it is raised.
+Files are split in halves until the culprit is alone. Trouble with the lake is not a file's fault: it is raised.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def ingest_isolated(
             half = len(part) // 2
             todo += [part[half:], part[:half]]
         elif why := _again(part, lake, job):
-            reason = f"reading it crashed the process {_DEATHS} times:  {why}"
+            reason = f"reading it crashed the process {_DEATHS} times: {why}"
             rows += reject_files({part[0]: reason}, lake).rows
             if on_file:
                 on_file(rows[-1])

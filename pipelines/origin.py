@@ -60,7 +60,7 @@ def _pattern() -> re.Pattern[str]:
 
 
 def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
-    """What is given as rank, world size or base time in the metadata or the file's name, and is no number of the lake."""
+    """What the metadata or file name gives as rank, world size or base time that is not a number the lake can hold."""
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
     given = {f"distributedInfo.{key}": spread.get(key) for key in ("rank", "world_size")}

@@ -39,7 +39,7 @@ class RecordingRow:
 
 
 class _Refused(Exception):
-    """A folder that is no recording."""
+    """A folder that is not a recording."""
 
 
 _SILENT_NS = 180 * 10**9  # a recorder of another host that was not heard of for so long is dead

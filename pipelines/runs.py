@@ -31,7 +31,7 @@ _NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
 
 
 class RunRejected(Exception):
-    """A folder that is no whole run; the message says what is missing."""
+    """A folder that is not a complete run; the message says what is missing."""
 
 
 @dataclass(frozen=True)

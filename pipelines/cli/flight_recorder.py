@@ -92,7 +92,7 @@ def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
 
 
 def groups_table(verdict: Verdict) -> Table:
-    """One line a process group."""
+    """One line per process group."""
     table = Table("group", "ranks", "compared from", "to", "finding", "at", "confidence", title_justify="left")
     for group in verdict.groups:
         finding = group.finding

@@ -27,7 +27,7 @@ def ingest(
     max_event_mib: Annotated[int, _limit("MiB that one event may take.", "max_event_mib")] = 128,
     json: JsonOption = False,
 ) -> None:
-    """Put traces into the lake: a row a trace. Content that is already in it changes nothing.
+    """Put traces into the lake and print one row per trace. Content that is already there is skipped.
 
     Exits with 1 when any file was rejected; the others are in.
 
@@ -58,7 +58,7 @@ def ingest(
 
 
 def report_table(rows: list) -> Table:
-    """A row a file: trace, rank, events, MB/s, status and why."""
+    """One row per file: trace, rank, events, MB/s, status and why."""
     table = Table(title="ingested", title_justify="left")
     for name in ("file", "trace"):
         table.add_column(name, overflow="fold")

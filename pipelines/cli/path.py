@@ -108,7 +108,7 @@ def breakdown(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """How the GPU's time divides into computing, other work and nothing, a row a trace and device.
+    """How GPU time divides into compute, other work and idle, one row per trace and device.
 
     `--profile hta` counts the rows that HTA counts, by its classes: waits are GPU work, the last profiler step is left
     out, and all devices are one.
@@ -146,7 +146,7 @@ def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str]
 
 
 def _asked(trace: str | None, folder: Path) -> list[str]:
-    """The trace that was asked for, or all of the lake, by file. Exits where there is no lake."""
+    """The trace that was asked for, or all of the lake, by file. Exits if there is no lake."""
     if trace is not None:
         return [trace]
     from pipelines.cli.query import open_analyst

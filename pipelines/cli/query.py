@@ -156,7 +156,7 @@ class Ready(NamedTuple):
 
 
 def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Ready:
-    """Compute the named model tables where they are missing or out of date. Exits where there is no lake.
+    """Compute the named model tables where they are missing or out of date. Exits if there is no lake.
 
     `of`: the beginning of the ids of traces or captures that are enough; of others the tables are left as they are.
     `without_broken`: answer without files that are missing or broken, which is told on stderr; else what needs them fails.

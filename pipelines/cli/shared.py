@@ -80,7 +80,7 @@ def styled(template: str, *values: Any, **named: Any) -> Text:
 
 _FIELD = re.compile(r"\{(\w*)(?::([^{}]*))?\}")
 
-# Where stdout is no terminal, tables get room instead of the 80 columns that rich would guess.
+# If stdout is not a terminal, tables get more room than the 80 columns that rich would guess.
 out = make_console(width=None if sys.stdout is not None and sys.stdout.isatty() else 140)
 err = make_console(stderr=True)
 
@@ -114,7 +114,7 @@ def human_us(microseconds: float) -> str:
 
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Any]:
-    """A progress bar on stderr (none where stderr is no terminal); yields `advance(n, text)`."""
+    """A progress bar on stderr (none if stderr is not a terminal); yields `advance(n, text)`."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(visible(what), total=total)

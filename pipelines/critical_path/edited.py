@@ -89,7 +89,7 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
     )
     left = np.unique(old[kept] // 2)
     events = saved.graph_events
-    # What is no node, an annotation that an edge's time is attributed to, stays.
+    # What is not a node, such as an annotation that an edge's time is attributed to, stays.
     stays = np.isin(int_column(events, "event_id"), left) | events["class"].is_null().to_numpy()
     new = [{**row, "dur_ns": 0, "is_blocking": False, "class": "CPU"} for row in rows]
     once = {row["event_id"]: {name: row.get(name) for name in events.schema.names} for row in reversed(new)}
@@ -203,7 +203,7 @@ def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
             found.append(_OWN_TYPES.get(str(getattr(value, "value", value)), ""))
             if not found[-1]:
                 raise ValueError(
-                    f"edge ({src}, {dst}): unknown type {value!r}; known are:  {', '.join(HTA_TYPES.values())}"
+                    f"edge ({src}, {dst}): unknown type {value!r}; known are: {', '.join(HTA_TYPES.values())}"
                 )
     if was is None:
         return found[0] if found else "DEPENDENCY"

@@ -34,7 +34,7 @@ EVENTS = """
 """
 """The events of the graph of a window, one row an event in order of event_id; `of` is a condition on the window `t`.
 
-`class` is NULL for what is no node, but the time of an edge (HTA attributes some to annotations).
+`class` is NULL for what is not a node but only the time of an edge (HTA attributes some to annotations).
 """
 
 RULES = """

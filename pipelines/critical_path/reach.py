@@ -39,7 +39,7 @@ class Reach:
 def reach(graph: ArrayGraph) -> Reach:
     """Measure a graph of whole nanoseconds that has an edge.
 
-    Raises GraphHasCycle, and TypeError for weights that are no whole numbers. Cost: as the longest path, twice.
+    Raises GraphHasCycle, and TypeError for weights that are not whole numbers. Cost: as the longest path, twice.
     """
     if graph.weight.dtype.kind != "i":
         raise TypeError(f"the weights are {graph.weight.dtype}; give whole nanoseconds")

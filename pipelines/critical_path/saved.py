@@ -131,7 +131,7 @@ def restore_path(file: Path) -> SavedPath:
     if "meta.json" not in content:
         why = "it was saved by HTA, whose pickles tracelake does not load" if pickles else "it contains no meta.json"
         raise NotASavedPath(
-            f"{file} is not a critical path saved by tracelake:  {why}. {_AGAIN}; a zip of traces has to be unpacked."
+            f"{file} is not a critical path saved by tracelake: {why}. {_AGAIN}; a zip of traces has to be unpacked."
         )
     meta = _checked(file, content)
     from pyarrow import ArrowException

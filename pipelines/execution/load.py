@@ -48,7 +48,7 @@ def load_execution(
 ) -> ExecutionSummary:
     """Read an execution trace beside the trace `trace_id` in `events`, and join the two; replaces what was there of it.
 
-    Raises TraceRejected where the file is none, OSError where it cannot be read. A join that finds nothing is no error:
+    Raises TraceRejected if the file is not one, OSError if it cannot be read. A join that finds nothing is not an error:
     `method` is none.
     """
     create_tables(con)

@@ -15,7 +15,7 @@ from pipelines.traces.source import Source
 
 _DECODER = json.JSONDecoder(strict=False)  # control characters stand in names of annotations
 _BLANK = re.compile(r"[\s,]*")
-# Masks hold infinities, which PyTorch writes bare (std::to_string): -inf is no JSON.
+# Masks hold infinities, which PyTorch writes bare (std::to_string): -inf is not JSON.
 _BARE = re.compile(r"(?<=[\[,:\s])-?(?:inf|nan)(?=\s*[,\]}])")
 _LARGEST = 64 << 20  # characters of one value; a node is some thousand
 
@@ -67,7 +67,7 @@ class NodeStream:
         self._at += 1
 
     def _next(self) -> str:
-        """The first character that is no blank or comma; empty at the end of the file."""
+        """The first character that is not a blank or comma; empty at the end of the file."""
         while True:
             found = _BLANK.match(self._text, self._at)
             self._at = found.end() if found else self._at

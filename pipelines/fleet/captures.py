@@ -78,7 +78,7 @@ class Capture:
 
     @property
     def ranks(self) -> list[Member]:
-        """The traces that take part, one a rank, by rank."""
+        """The traces that are used, one per rank, ordered by rank."""
         return sorted((m for m in self.members if m.left_out is None), key=lambda m: m.rank or 0)
 
     @property

@@ -79,7 +79,7 @@ class RankClock:
 class ClockFit:
     """The clocks of ranks (in the order given), which instances were kept, starts on the first rank's clock.
 
-    aligned_start_ns: (ranks, instances) int64; clocks is empty where `refused` says why there is no fit.
+    aligned_start_ns: (ranks, instances) int64; clocks is empty if `refused` says why there is no fit.
     """
 
     clocks: tuple[RankClock, ...]

@@ -71,11 +71,11 @@ def materialize(
 ) -> list[Materialized]:
     """Bring tables of traces and of captures up to date (all of them by default), of a part or all, and publish.
 
-    Raises CatalogError for a name that is no table.
+    Raises CatalogError for a name that is not a table.
     """
     catalog = load_catalog()
     asked = [*catalog.materialized, *catalog.of_captures] if tables is None else list(tables)
-    catalog.closure(asked)  # refuses names that are no tables
+    catalog.closure(asked)  # rejects names that are not tables
     of_captures = [name for name in catalog.of_captures if name in asked]
     of_traces = [name for name in asked if name not in of_captures]
     done: list[Materialized] = []

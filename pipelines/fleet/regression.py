@@ -1,4 +1,4 @@
-"""Is a metric of the new captures worse than that of the base? A test that knows noise; one number a capture.
+"""Is a metric of the new captures worse than that of the base? A test that allows for noise; one number per capture.
 
 A median effect above a floor made of the base's own spread (MAD), and a one-sided exact Mann-Whitney test: both must
 agree. Ranks are permuted, not the difference of medians: with 5 + 5 captures that one never gets below 1 %.

@@ -10,7 +10,7 @@ from functools import cached_property
 from pipelines.flight_recorder.dump import Dump, Entry, Group, Status
 from pipelines.flight_recorder.groups import DEFAULT
 
-# They keep no events, so a call stays `scheduled` for ever: it is over when it is retired, with an error or without.
+# They keep no events, so a call stays `scheduled` forever: it is over once it is retired, with or without an error.
 WITHOUT_STATES = {"gloo"}
 COMPLETED = "completed"
 _COALESCED = "coalesced"
@@ -106,7 +106,7 @@ class Calls:
 
 def calls_of(dumps: Mapping[int, Dump], entries: Mapping[int, Sequence[Entry]], group: Group) -> dict[int, Calls]:
     """The calls in a group of each rank that has a dump."""
-    # Gloo's counters count all operations, NCCL's mix in transfers: then they are no numbers of collectives.
+    # Gloo's counters count all operations, NCCL's mix in transfers: then they do not number the collectives.
     is_counted = not any(e.is_p2p or e.backend in WITHOUT_STATES for found in entries.values() for e in found)
     found: dict[int, Calls] = {}
     for rank in group.ranks:

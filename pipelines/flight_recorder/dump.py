@@ -38,7 +38,7 @@ MAX_DUMP_BYTES = 1 << 30
 
 
 class DumpError(Exception):
-    """A file that is no dump that can be read; the message names the file and what to do."""
+    """A file that is not a readable dump; the message names the file and what to do."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Entry:
 class Dump:
     """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
 
-    `written_ns`: the file's time, ns since the epoch: the dump is no younger. `pg_status` and `comm_state` are JSON texts of
+    `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `comm_state` are JSON texts of
     what the dump says of its groups and of the communication library; None where it says nothing.
     """
 
@@ -127,7 +127,7 @@ class Dump:
 def is_dump(path: Path) -> bool:
     """Whether a file looks like a dump, whatever its name: by its first key (JSON) or the keys near its start (pickle).
 
-    What is no regular file, or cannot be read, is none.
+    What is not a regular file, or cannot be read, is not one.
     """
     try:
         if not path.is_file():

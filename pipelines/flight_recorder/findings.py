@@ -61,7 +61,7 @@ class Finding:
 
     @property
     def may_be_slow(self) -> bool:
-        """Its timeout had not passed when the dumps were written, so a rank that is only late looks the same."""
+        """Its timeout had not expired when the dumps were written, so a rank that is merely late looks the same."""
         if self.kind not in _OF_TIME or self.has_timed_out or self.waited_ns is None or self.timeout_ms is None:
             return False
         return self.waited_ns < self.timeout_ms * 1_000_000

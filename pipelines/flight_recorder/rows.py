@@ -90,7 +90,7 @@ def _elements(sizes: Sequence[Sequence[int]]) -> int | None:
 
 
 def verdict_rows(verdict: Verdict) -> list[Row]:
-    """The rows of `flight_recorder_verdicts`: one a process group."""
+    """The rows of `flight_recorder_verdicts`: one per process group."""
     return [_verdict_row(group, group is verdict.root) for group in verdict.groups]
 
 

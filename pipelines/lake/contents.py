@@ -32,7 +32,7 @@ class NotPublished(Exception):
 class Contents:
     """What goes into an analysts' file: the files of each table, and which of all files are broken.
 
-    Tables that need broken ones refuse to answer, or are told without them: then the file is no lake's own, either.
+    Tables that need damaged ones raise an error, or answer without them; then the file is not the lake's own either.
     """
 
     root: Path

@@ -19,7 +19,7 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
     The model tables named in `tables` are computed first where they are missing or out of date; others are as they lie,
     empty where they were never computed. What is published later does not show: open again. `disconnect()` closes it.
     `locked`: as pipelines/lake/locked.py opens it for others: no files but the lake's tables, and no settings.
-    Raises FileNotFoundError for a lake without traces, CatalogError for a name that is no table.
+    Raises FileNotFoundError for a lake without traces, CatalogError for a name that is not a table.
     """
     lake = lake if isinstance(lake, Lake) else Lake(lake)
     if not lake.exists:

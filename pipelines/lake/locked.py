@@ -88,7 +88,7 @@ class LimitReached(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may take; 0 or "" is no limit of ours."""
+    """What one query may use; 0 or "" means that we set no limit."""
 
     seconds: float = 600.0
     rows: int = 0

@@ -32,7 +32,7 @@ def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def read_prices(path: Path) -> list[tuple[str | None, ...]]:
-    """The rows of a table of prices, values in COLUMNS' order, None where empty; no rows where there is no file.
+    """The rows of a table of prices, values in COLUMNS' order, None where empty; no rows if there is no file.
 
     Raises CatalogError with file, line and the way out.
     """

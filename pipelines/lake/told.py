@@ -14,7 +14,7 @@ class WrongTable(Exception):
 
 
 def read_told(path: Path, columns: Sequence[str], needed: Sequence[str]) -> list[tuple[int, Row]]:
-    """The rows with the lines they stand in, by column, None where empty; no rows where there is no file.
+    """The rows with the lines they stand in, by column, None where empty; no rows if there is no file.
 
     Columns beside `needed` may be missing, others than `columns` may not stand there: one that is misspelled would be
     missing without a word. Raises WrongTable.

@@ -1,7 +1,7 @@
 """The arguments of an operator as Kineto records them (`Input Dims`, `Input type`, `Concrete Inputs`) → plain values.
 
 There is always one entry a schema argument. A missing optional tensor has dims `[]` and the type ``; a tensor without
-dimensions has dims `[]`, too, but a type. Concrete inputs are texts: "False" is no false value until it is parsed.
+dimensions has dims `[]`, too, but a type. Concrete inputs are text: "False" is not a false value until it is parsed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def digest_of(parts: Iterable[str | bytes]) -> str:
 def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
     """What `compute` returned (any JSON value) for the same digest before, in whatever process; else compute it.
 
-    One file a name: it holds the last digest only, so the folder does not grow.
+    One file per name, with the last digest only, so the folder does not grow.
     """
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake" / f"{name}.json"
     try:

@@ -266,7 +266,7 @@ class Catalog:
             if name in GIVEN or name in wanted:
                 continue
             if name not in self.models:
-                raise CatalogError(f"unknown table {name!r}; known are:  {', '.join(sorted(self.public))}")
+                raise CatalogError(f"unknown table {name!r}; known are: {', '.join(sorted(self.public))}")
             wanted.add(name)
             todo += self.models[name].dependencies
         return [name for name in self.models if name in wanted]
@@ -342,7 +342,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
     except CycleError as error:
         circle = error.args[1]
         raise CatalogError(
-            f"{models[circle[0]].path}:1: models depend on each other in a cycle:  {' → '.join(circle)}"
+            f"{models[circle[0]].path}:1: models depend on each other in a cycle: {' → '.join(circle)}"
         ) from None
     return Catalog({name: models[name] for name in order})
 

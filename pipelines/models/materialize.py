@@ -65,12 +65,12 @@ def materialize(
     `and_publish`: False where the caller computes more and publishes then.
 
     Private models, and public ones that the asked tables read, are computed with them and not stored. Raises
-    CatalogError for a name that is no table, and BrokenFiles, when all other batches are computed, for batches of which
+    CatalogError for a name that is not a table, and BrokenFiles, when all other batches are computed, for batches of which
     `events` or what else is needed is missing or broken.
     """
     catalog = load_catalog()
     asked = list(catalog.materialized if tables is None else tables)
-    catalog.closure(asked)  # refuses names that are no tables
+    catalog.closure(asked)  # rejects names that are not tables
     asked = [table for table in catalog.materialized if table in set(asked)]
     done: list[Materialized] = []
     broken: list[Broken] = []

@@ -135,10 +135,10 @@ class CriticalPath(AskedGraph):
             )
 
     def get_critical_path_breakdown(self) -> pa.Table:
-        """HTA's table, a row an edge of the path, in order: event_idx, duration (us), type (as HTA writes it), s_name
+        """HTA's table, one row per edge of the path, in order: event_idx, duration (us), type (as HTA writes it), s_name
         (the whole name), cat, pid, tid (text), stream (-1 on the CPU), index (event_idx again) and bound_by.
 
-        Edges that are no event's time have bound_by only. Table `critical_path` says more.
+        Edges that are not an event's time only have bound_by. Table `critical_path` has more.
         """
         import ibis
 
@@ -159,7 +159,7 @@ class CriticalPath(AskedGraph):
     def save(self, out_dir: str | Path) -> str:
         """Write the path and its graph, edits included, into `<out_dir>.zip` (Parquet and JSON) and return that name.
 
-        Folders are made. Raises OSError as `saving.check_target`: a file there that is no saved path.
+        Folders are made. Raises OSError as `saving.check_target`: a file there that is not a saved path.
         """
         self.critical_path()
         target = Path(out_dir).expanduser()

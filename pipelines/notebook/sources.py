@@ -41,9 +41,9 @@ class RankTrace:
 def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[RankTrace]:
     """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it holds already stays.
 
-    Raises TraceRejected for a given file that is no trace, FileNotFoundError for a folder that is none. In a folder
-    files that are no traces get a warning (but execution traces); where it has no others, the first of them is raised.
-    Overlays that were written beside their traces are passed over: they are those traces once more.
+    Raises TraceRejected for a given file that is not a trace, FileNotFoundError for a missing folder. In a folder,
+    files that are not traces get a warning (except execution traces); if there are no others, the first one is raised.
+    Overlays that were written next to their traces are skipped: they are the same traces again.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:

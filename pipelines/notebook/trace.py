@@ -50,7 +50,7 @@ class Trace:
         if parser_config is not None:
             raise ValueError("parser_config is not supported: all arguments are kept, in events.args")
         if profile not in PROFILES:
-            raise ValueError(f"unknown profile {profile!r}; known are:  {', '.join(PROFILES)}")
+            raise ValueError(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
         self._given = _expanded(trace_files)
         self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())
         self.profile, self.job = profile, job
@@ -73,7 +73,7 @@ class Trace:
 
         `include_last_profiler_step`: whether critical paths take the last profiler step in (None: as their profile says;
         the other analyses always do). The other two are HTA's, and change nothing. Raises TraceRejected for a file that
-        is no trace (in a folder: a warning), TraceNotFound and FileNotFoundError where there are none.
+        is not a trace (in a folder: a warning), TraceNotFound and FileNotFoundError if there are none.
         """
         if self.is_parsed:
             warnings.warn("Traces are already parsed and loaded!", stacklevel=2)
@@ -110,7 +110,7 @@ class Trace:
 
     def connect(self, trace_id: str, execution_trace: Path | None = None) -> duckdb.DuckDBPyConnection:
         """A private connection with views `events`, `traces` and `findings` of one trace, joined to its execution trace
-        where one is given. The caller closes it. Raises TraceRejected for what is no execution trace."""
+        if one is given. The caller closes it. Raises TraceRejected for what is not an execution trace."""
         con = database.connect()
         con.execute(f"SET temp_directory = {quoted(self.scratch)}")
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")

@@ -69,7 +69,7 @@ OPEN, COMPLETE = "open", "complete"
 
 
 class Recording:
-    """An open recording: rows go in from any thread, a thread of its own puts them on disk; `close` makes it complete.
+    """An open recording: any thread may add rows, its own thread writes them to disk; `close` makes it complete.
 
     A kill loses the last `flush_seconds`, in a long recording 2 % of it or a minute, whichever is less. `told` is asked for
     what the recorder knows of itself, `pending` for rows by table that it holds back until they are written. `add` raises nothing: rows that cannot be written are kept for a while, then

@@ -99,7 +99,7 @@ class SpanRecorder:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around a step of the loop. What the step raises is passed on; its spans are marked as failed."""
+        """Wraps one step of the loop. Exceptions pass through; the step's spans are marked as failed."""
         number = self.n_steps
         self.n_steps += 1
         if self._open:

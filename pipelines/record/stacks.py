@@ -181,7 +181,7 @@ class StackSampler:
         return None if before is None else now - before
 
     def _rows(self) -> dict[str, list[Row]]:
-        """What was taken since: a row a thread and stack."""
+        """What was sampled since the last call: one row per thread and stack."""
         rows: dict[Any, Row] = {}
         while self._taken:
             at, tid, thread, stack, used = self._taken.popleft()
@@ -220,7 +220,7 @@ def _stack(frame: FrameType | None) -> Stack:
     while frame is not None and len(found) < _DEEPEST:
         found.append((frame.f_code, frame.f_lineno or 0))
         frame = frame.f_back
-    while len(found) > 1 and found[-1][0].co_filename in _RUNNERS:  # what runs the program is no part of it
+    while len(found) > 1 and found[-1][0].co_filename in _RUNNERS:  # what runs the program is not part of it
         found.pop()
     return tuple(found[::-1])
 

@@ -53,7 +53,7 @@ def _of(subject: Subject) -> str:
 
 
 def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
-    """A row a name, its busy time by phase in columns; most GPU work first."""
+    """One row per name, its busy time by phase in columns; most GPU work first."""
     found: dict[tuple[str, str], Row] = {}
     query = (
         "SELECT kind, name, phase, n_spans, host_ns, busy_ns FROM span_names "

@@ -83,7 +83,7 @@ def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | Non
     if captures and traces and beginning:
         raise NothingFound(f"{beginning!r} is a prefix of capture ids and of trace ids: give more of it")
     if len(traces) > 1 and beginning:
-        raise NothingFound(f"{beginning!r} is a prefix of several:  {', '.join(t['trace_id'] for t in traces[:10])}")
+        raise NothingFound(f"{beginning!r} is a prefix of several: {', '.join(t['trace_id'] for t in traces[:10])}")
     try:
         capture = find_capture(con, beginning)
     except NoCapture as error:
@@ -113,4 +113,4 @@ def _of_rank(traces: list[Row], rank: int | None) -> Row:
     for trace in traces:
         if trace["rank"] == rank:
             return trace
-    raise NothingFound(f"there is no rank {rank}; the ranks are:  {', '.join(label(trace) for trace in traces[:20])}")
+    raise NothingFound(f"there is no rank {rank}; the ranks are: {', '.join(label(trace) for trace in traces[:20])}")

@@ -12,7 +12,7 @@ def clock_problems(checked: CheckedPlan) -> list[str]:
 
 
 def stage_problems(checked: CheckedPlan) -> list[str]:
-    """Stages that are no whole numbers from 0."""
+    """Stages that are not whole numbers from 0."""
     settings = {name: s for name, s in checked.schedule.items() if isinstance(s, TaskSchedule)}
     return [
         f"task {name!r} has stage {s.stage!r}: a stage must be a whole number from 0"

@@ -36,7 +36,7 @@ def lane_order(plan: CheckedPlan, max_depth: int, order: str = "stages") -> dict
 
 
 class Periods:
-    """The periods in which a clock would have begun the iterations: one a period, none where no batch was to be had."""
+    """The periods in which a clock would have begun the iterations: one per period, none if there was no batch."""
 
     def __init__(self) -> None:
         self.known = 0

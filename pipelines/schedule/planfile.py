@@ -2,7 +2,7 @@
 
     workload = "mlp"                      # workloads/
 
-    [[task]]                              # one a task; their order breaks ties, see order.py
+    [[task]]                              # one per task; their order breaks ties, see order.py
     name = "Forward"
     stage = 1                             # default 0
     stream = "default"                    # the default

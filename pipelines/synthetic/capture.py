@@ -145,7 +145,7 @@ class _Rank:
 
 
 def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
-    """Write one trace file a rank into `folder` (made when missing) and return what is known about them.
+    """Write one trace file per rank into `folder` (created if missing) and return what is known about them.
 
     The same spec gives the same bytes. Memory does not depend on the number of steps. Raises OSError when a file
     cannot be written.
@@ -161,7 +161,7 @@ def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
 
 
 def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
-    """How many steps make a file of about `n_bytes` a rank (before gzip), from writing one and two steps on trial."""
+    """How many steps make a file of about `n_bytes` per rank (before gzip), from writing one and two steps on trial."""
     with TemporaryDirectory() as folder:
         sizes = []
         for steps in (1, 2):

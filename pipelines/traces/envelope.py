@@ -32,7 +32,7 @@ TWO_IN_ONE = "the trace ends here and another JSON document begins: these are tw
 
 
 class NotATrace(Exception):
-    """The text is no trace: `offset` is the byte to blame."""
+    """The text is not a trace: `offset` is the offending byte."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -183,7 +183,7 @@ def _load(source: str, counter: FindingCounter) -> dict:
     unusable: list[str] = []
 
     def number(text: str) -> int | float | None:
-        """None for what is no number of any column, nor of JSON once it is written again."""
+        """None for what is not a number in any column, nor in JSON once it is written again."""
         if len(text) <= _LONGEST_NUMBER:
             found = int(text) if text.lstrip("-").isdigit() else float(text)
             if math.isfinite(found):

@@ -1,4 +1,4 @@
-"""What a file is when it is no profiler trace, in words for the person who gave it."""
+"""What a file is if it is not a profiler trace, in words for the person who gave it."""
 
 import os
 import re

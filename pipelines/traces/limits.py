@@ -9,7 +9,7 @@ RATIO_FROM = 1 << 30  # bytes; what unpacks to less does no harm
 
 
 class WrongLimit(ValueError):
-    """A limit of the environment is no number; the message names it."""
+    """A limit set in the environment is not a number; the message names it."""
 
 
 @dataclass(frozen=True)

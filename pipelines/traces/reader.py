@@ -41,7 +41,7 @@ def connect_reader() -> duckdb.DuckDBPyConnection:
 class TraceReader:
     """Reads one file: `trace_id` first, then `tables` to its end, then `metadata`, `findings` and `status`.
 
-    Raises TraceRejected where the file is no trace, and OSError where it cannot be read, from any of them.
+    Raises TraceRejected if the file is not a trace, and OSError if it cannot be read, from any of them.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TraceReader:
         self.base_ns = base_of(self.metadata)
 
     def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
-        """What `query` makes of the entries, a table a piece; it reads them as `raw_events` and numbers them from 0.
+        """What `query` makes of the entries, one table per piece; it reads them as `raw_events` and numbers them from 0.
 
         `event_id` comes out as the position in traceEvents. Afterwards `metadata` is all that stands in the file: its
         base differs from `base_ns` where the end of the array was hard to find.

@@ -46,7 +46,7 @@ class TraceRejected(Exception):
     def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
         try:
             path.encode()
-        except UnicodeEncodeError:  # the name holds bytes that are no UTF-8
+        except UnicodeEncodeError:  # the name contains bytes that are not UTF-8
             path = path_text(path)
         place = "" if byte_offset is None else f", byte {byte_offset}"
         super().__init__(f"{path}{place}: {reason}")

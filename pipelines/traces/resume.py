@@ -11,7 +11,7 @@ _OBJECT = re.compile(r'(?<=[}\],\s])\{\s*"')
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PHASE_FIRST = re.compile(rf'\{{\s*(?:(?!"ph"){_STRING}\s*:\s*(?:{_STRING}|[^\s"{{}}\[\],]++)\s*,\s*)*+"ph"\s*:')
 _CLOSING = re.compile(r'\]\s*(?:\}?\s*\Z|,\s*"|,\s*\})')
-_MOST_TRIED = 1000  # objects looked at for one entry: text without any phase is no list of events
+_MOST_TRIED = 1000  # objects looked at for one entry: text without any phase is not a list of events
 _MOST_READ = 64 << 20  # characters that are read again to find the end of the array
 _DECODER = json.JSONDecoder()
 

@@ -22,7 +22,7 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
     events = window.events
     classes = np.array([kernel_class for kernel_class, _ in events.families])[events.family]
     device = np.append(np.array([device for device, _ in events.streams], dtype=np.int64), -1)[events.stream]
-    left = np.ones(len(events.event_id) + 1)  # the last: edges that are no event's own time
+    left = np.ones(len(events.event_id) + 1)  # the last: edges that are not an event's own time
     for number in np.unique(device[events.stream >= 0]):
         here = (device == number) & (events.stream >= 0)
         communication = here & (classes == "COMMUNICATION")

@@ -137,7 +137,7 @@ class _Walk:
         source = int(graph.src[edge])
         bound = min(self._time(source) + int(graph.weight[edge]), self.now)
         code = int(graph.code[edge])
-        # A delay is no work: what it spans may have been a wait for something else.
+        # A delay is not work: what it spans may have been a wait for something else.
         known = self._time(source) if code in _DELAYS else bound
         if self._guess_start(known + offset):
             return True

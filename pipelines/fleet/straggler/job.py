@@ -9,7 +9,7 @@ import numpy as np
 
 
 class JobRejected(Exception):
-    """A file that is no op-level trace of a job; the message names the file, the place and the way out."""
+    """A file that is not an op-level trace of a job; the message names the file, the place and what to do."""
 
 
 @dataclass(frozen=True)

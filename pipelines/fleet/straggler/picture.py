@@ -15,7 +15,7 @@ _STYLE = "text{font:11px sans-serif;fill:#222}.title{font-size:14px;font-weight:
 
 
 def heat_map(found: WhatIf) -> str:
-    """The scores as SVG: a row a stage, a column a dp rank, the worst ranks framed, times in the tooltips.
+    """The scores as SVG: one row per stage, one column per dp rank, the worst ranks framed, times in the tooltips.
 
     ValueError: the job loses too little to have scores.
     """

@@ -23,14 +23,14 @@ def is_job_file(path: Path) -> bool:
         return False
     try:
         return {"optype", "dp_rank", "stage"} <= set(pq.read_schema(path).names)
-    except (OSError, ArrowException, ValueError):  # ValueError: a path that is no UTF-8
+    except (OSError, ArrowException, ValueError):  # ValueError: a path that is not UTF-8
         return False
 
 
 def read_job(path: Path, meta: Path | None = None) -> JobTrace:
     """Read an op-level trace and its YAML (by default the one beside it).
 
-    JobRejected: the file is no Parquet file, lacks a column, holds a value that cannot be (named with its row), or the
+    JobRejected: the file is not a Parquet file, lacks a column, holds an invalid value (named with its row), or the
     ops of a (step, dp rank) are not those of the first. OSError: a file cannot be opened.
     """
     sizes = read_meta(meta or meta_file(path))

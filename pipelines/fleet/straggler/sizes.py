@@ -1,4 +1,4 @@
-"""The YAML file beside a job's trace: how the job was parallelised."""
+"""The YAML file next to a job's trace: how the job was parallelized."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def meta_names(path: Path) -> list[str]:
 
 
 def meta_file(path: Path) -> Path:
-    """The YAML file beside a job's Parquet file (`meta_names`). JobRejected: there is none."""
+    """The YAML file next to a job's Parquet file (`meta_names`). JobRejected: there is none."""
     names = meta_names(path)
     for name in names:
         if (path.parent / name).is_file():
             return path.parent / name
-    raise JobRejected(f"{path}: no {' or '.join(names)} next to it; write its sizes there:  {', '.join(SIZES)}")
+    raise JobRejected(f"{path}: no {' or '.join(names)} next to it; write its sizes there: {', '.join(SIZES)}")
 
 
 def read_meta(path: Path) -> JobMeta:

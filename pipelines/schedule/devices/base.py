@@ -43,7 +43,7 @@ class Device(ABC):
     def stream(self, wanted: Any) -> Any:
         """The stream for TaskSchedule.stream: None = default; a name becomes one stream; a stream object is itself.
 
-        Raises TypeError for an object that is no stream of this device.
+        Raises TypeError for an object that is not a stream of this device.
         """
 
     @abstractmethod
