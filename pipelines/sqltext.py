@@ -44,7 +44,7 @@ def literal(value: str | int | datetime | Path | None) -> str:
         return quoted(value)
     if isinstance(value, int):
         return str(value)
-    raise TypeError(f"cannot write as SQL:  {type(value).__name__}: {value!r}")
+    raise TypeError(f"cannot write as SQL: {type(value).__name__}: {value!r}")
 
 
 def row(values: Iterable[str | int | datetime | Path | None]) -> str:

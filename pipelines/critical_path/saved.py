@@ -209,7 +209,7 @@ def _checked(file: Path, content: dict[str, bytes]) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise _damaged(file, "its meta.json cannot be read") from None
     if format_ != FORMAT:
-        raise NotASavedPath(f"{file} is not a critical path saved by tracelake, but {format_!r}.  {_AGAIN}.")
+        raise NotASavedPath(f"{file} is not a critical path saved by tracelake, but {format_!r}. {_AGAIN}.")
     if version != VERSION:
         raise NotASavedPath(
             f"{file} has format version {version!r}; this tracelake reads version {VERSION}. Read it with the tracelake that wrote "

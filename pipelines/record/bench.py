@@ -45,7 +45,7 @@ def main(given: list[str] | None = None) -> None:
             what, by_kind = f"stacks {args.stacks:g} times per second", {}
             plain, recorded, cpu = measure_stacks(train, folder, args.stacks, args.pairs, args.steps)
             share = 100 * (sum(cpu[True]) / sum(cpu[False]) - 1)
-            print(f"CPU time of the process (not affected by other work on the machine):  {share:+.2f} %")
+            print(f"CPU time of the process (not affected by other work on the machine): {share:+.2f} %")
         else:
             what = f"rate {args.rate:g}"
             with record_spans(model, folder, args.rate) as spans:
@@ -53,7 +53,7 @@ def main(given: list[str] | None = None) -> None:
     ratios = [r / p for p, r in zip(plain, recorded, strict=True)]
     n_modules = sum(1 for _ in model.modules())
     print(
-        f"method: {args.pairs} pairs of blocks of {args.steps} steps, plain and recorded alternately, in random order;  "
+        f"method: {args.pairs} pairs of blocks of {args.steps} steps, plain and recorded alternately, in random order; "
         f"transformer of {n_modules} modules on {args.device}, torch {torch.__version__}, {torch.get_num_threads()} threads"
     )
     per_step = [1e3 * sum(times) / args.pairs / args.steps for times in (plain, recorded)]
