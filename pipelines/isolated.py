@@ -25,15 +25,15 @@ _CHILD = ("-m", "pipelines.isolated")
 
 
 class Stopped(RuntimeError):
-    """The process of an ingestion was asked to stop, so nothing is known of its files."""
+    """The ingesting process was asked to stop, so nothing is known about its files."""
 
 
 def ingest_isolated(
     files: Sequence[Path], lake: Lake, job: str | None = None, on_file: Callable[[TraceRow], Any] | None = None
 ) -> IngestReport:
-    """Ingest files in child processes. The report has the rows of files that killed their process, twice when alone.
+    """Ingest files in child processes. The report has rows for files that killed their process twice when alone.
 
-    Raises OSError where the lake cannot be written, Stopped where somebody ended a child.
+    Raises OSError if the lake cannot be written, Stopped if somebody ended a child.
     """
     rows: list[TraceRow] = []
     todo = [list(files)] if files else []
@@ -54,7 +54,7 @@ def ingest_isolated(
 
 
 def _again(part: list[Path], lake: Lake, job: str | None) -> str | None:
-    """How the last of the other tries ended; None where one of them went through."""
+    """How the last of the other attempts ended; None if one of them succeeded."""
     ends = (_run(part, lake, job) for _ in range(_DEATHS - 1))
     why = None
     for end in ends:

@@ -18,7 +18,7 @@ _REJECTS_SHOWN = 3
 def opened_capture(
     given: list[str], lake: Path, tables: Iterable[str], roles: Path | None = None, only: bool = False
 ) -> Iterator[tuple[Any, str]]:
-    """A connection with the tables of captures, and the beginning of the capture's id ('' for files).
+    """A connection with the capture tables, and a prefix of the capture's id ('' for files).
 
     `given` is an id in the lake, or files, folders and globs, of which a lake of its own is made; `roles`: a table of
     roles for that; `only`: compute nothing for other captures and traces than those whose ids begin so. Exits where

@@ -26,7 +26,7 @@ def capture_path(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """What held the whole job up: the path through all ranks, which goes to the last one at every collective.
+    """What held the whole job up: the path through all ranks, which moves to the last rank at every collective.
 
     Example: `tracelake capture-path /fleet/job42/ --target last_collective_end`
     """
@@ -101,7 +101,7 @@ def _time(own: list[Any], kind: str, guessed: bool) -> float:
 
 
 def _stretches(answer: CapturePath) -> Table:
-    """How the path goes from rank to rank, and what takes longest on each stretch."""
+    """How the path moves from rank to rank, and what takes longest on each stretch."""
     table = Table(title="from rank to rank", title_justify="left")
     for name in ("from", "rank", "time"):
         table.add_column(name, justify="right")

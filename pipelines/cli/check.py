@@ -19,10 +19,10 @@ def check(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Read every file of the lake and compare it with what was noted when it was written.
+    """Read every file of the lake and compare it with the size and checksum recorded when it was written.
 
-    Exits with 1 while something is broken. Queries notice files that are missing or have another size by themselves;
-    this finds every changed bit. What --repair takes out has rows in `rejects` and can be ingested again.
+    Exits with 1 while anything is damaged. Queries notice missing files and wrong sizes by themselves;
+    this finds every changed bit. What --repair removes gets rows in `rejects` and can be ingested again.
 
     Example: `tracelake check --lake /data/lake --json`
     """

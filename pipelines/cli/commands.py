@@ -1,4 +1,4 @@
-"""How every command ends: what goes wrong is a sentence, and whoever reads the answer may stop before its end."""
+"""How every command ends: errors are sentences, and whoever reads the answer may stop early."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """One command. What is wrong with its input is told and leaves with 1."""
+    """One command. Errors in its input are printed and end it with status 1."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
@@ -84,7 +84,7 @@ def _words_told_as_text() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_readers() -> Iterator[None]:
-    """A reader that is gone ends the process quietly, with the status that other Unix tools have then."""
+    """If the reader is gone, end the process quietly, with the status that other Unix tools use."""
     before = _on_broken_pipe(signal.SIG_DFL)
     try:
         yield
@@ -111,7 +111,7 @@ def _wrong_input_told() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write what is buffered: at the interpreter's end it would be too late to say that this fails."""
+    """Write what is buffered: at interpreter exit it would be too late to report a failure."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

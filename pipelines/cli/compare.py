@@ -1,4 +1,4 @@
-"""`tracelake compare`: two captures or traces side by side, of files, of a lake, or one of each."""
+"""`tracelake compare`: two captures or traces side by side, from files, from a lake, or one of each."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def compare(
     limit: Annotated[int, typer.Option(help="Rows to show per device; 0 for all.")] = 15,
     json: JsonOption = False,
 ) -> None:
-    """What one capture or trace does more, less or longer than another: operators and kernels by name and shape.
+    """What one capture or trace does more, less or slower than another: operators and kernels by name and shape.
 
-    As HTA's trace diff: counts and summed durations, test less control; `change` is of counts.
+    Like HTA's trace diff: counts and summed durations, test minus control; `change` refers to counts.
 
     Example: `tracelake compare before.json.gz after.json.gz --step all`
     """
@@ -91,7 +91,7 @@ def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) 
 
 
 def _exists(given: str) -> bool:
-    """Whether it is a file, folder or glob and no id. Exits where it can only be one that is not there."""
+    """Whether it is a file, folder or glob rather than an id. Exits if it can only be a file and does not exist."""
     from pipelines.ingest import expand
 
     path = local(given)

@@ -1,4 +1,4 @@
-"""`tracelake demo` and `tracelake ui`: the whole way once, and the Dagster UI on it."""
+"""`tracelake demo` and `tracelake ui`: everything once from start to end, and the Dagster UI."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _synthetic(folder: Path) -> Path:
 
 
 def _materialize(lake: Any) -> None:
-    """Every asset through Dagster, as the schedule would do, in a process of its own that prints each asset's name."""
+    """Every asset through Dagster, as the schedule would do, in a child process that prints each asset's name."""
     command = [sys.executable, "-m", "dagster_project.demo", str(lake.root)]
     run = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
     with progress(None, "starting Dagster") as advance, run:
@@ -134,9 +134,9 @@ def ui(
         list[str] | None, typer.Option(help="Another host name for the UI, if it runs behind your proxy.")
     ] = None,
 ) -> None:
-    """Open the Dagster UI on this project with the lake chosen: lineage, runs, checks, the inbox sensor.
+    """Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor.
 
-    It listens on this machine only, and answers neither to foreign names nor to pages of others.
+    It listens only on this machine, and rejects other host names and requests from other sites' pages.
 
     Example: `tracelake ui --lake /data/lake`
     """

@@ -32,7 +32,7 @@ def flame(
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
 ) -> None:
-    """Draw where a Python program was: the stacks that `python -m pipelines.record.stacks` sampled.
+    """Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.
 
     Example: `tracelake flame 20261121T0530 --out flame.svg`
     """

@@ -1,4 +1,4 @@
-"""`tracelake flight-recorder`: what the ranks of a job that hangs do not agree on."""
+"""`tracelake flight-recorder`: what the ranks of a hung job disagree on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def flight_recorder(
     ],
     json: JsonOption = False,
 ) -> None:
-    """Compare the Flight Recorder dumps of a job's ranks: which rank did the job hang on, and in which collective.
+    """Compare the Flight Recorder dumps of a job's ranks: which rank is the job stuck on, and in which collective?
 
     Example: `tracelake flight-recorder /tmp/nccl_trace_rank_*`
     """

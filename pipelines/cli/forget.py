@@ -1,4 +1,4 @@
-"""`tracelake forget`: one trace leaves the lake."""
+"""`tracelake forget`: remove one trace from the lake."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def forget(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove one trace from every table; the capture it was in is computed anew.
+    """Remove one trace from every table; its capture is recomputed.
 
-    It is hidden at once; a run that is killed is completed by the next one. Ingesting its file again brings it back,
+    It is hidden at once; the next run completes one that was killed. Ingesting its file again brings it back,
     unless --for-good.
 
     Example: `tracelake forget 3f2a91 --lake /data/lake`

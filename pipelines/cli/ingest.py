@@ -29,7 +29,7 @@ def ingest(
 ) -> None:
     """Put traces into the lake and print one row per trace. Content that is already there is skipped.
 
-    Exits with 1 when any file was rejected; the others are in.
+    Exits with 1 if any file was rejected; the others are ingested.
 
     Example: `tracelake ingest /fleet/job42/*.json.gz --lake /data/lake --job job42`
     """

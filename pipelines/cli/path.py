@@ -57,7 +57,7 @@ SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch
 def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[tuple[Any, str]]:
     """A private DuckDB connection with tables `events`, `traces` and `findings` of one trace, and the trace's id.
 
-    `with_arguments`: the text of all arguments is there, too, which no model reads.
+    `with_arguments`: also include the text of all arguments, which no model reads.
     """
     import tempfile
 
@@ -110,7 +110,7 @@ def breakdown(
 ) -> None:
     """How GPU time divides into compute, other work and idle, one row per trace and device.
 
-    `--profile hta` counts the rows that HTA counts, by its classes: waits are GPU work, the last profiler step is left
+    `--profile hta` counts HTA's rows by HTA's classes: waits are GPU work, the last profiler step is left
     out, and all devices are one.
 
     Example: `tracelake breakdown rank0.json.gz`
@@ -146,7 +146,7 @@ def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str]
 
 
 def _asked(trace: str | None, folder: Path) -> list[str]:
-    """The trace that was asked for, or all of the lake, by file. Exits if there is no lake."""
+    """The requested trace, or all traces of the lake, by file. Exits if there is no lake."""
     if trace is not None:
         return [trace]
     from pipelines.cli.query import open_analyst
@@ -211,7 +211,7 @@ def critical_path(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """The longest chain of dependent work in a trace, and what it is bound by.
+    """The longest chain of dependent work in a trace, and what bounds it.
 
     Example: `tracelake critical-path rank0.json.gz --annotation ProfilerStep --instance 0:1 --profile hta`
     """
@@ -249,9 +249,9 @@ def critical_path(
 
 
 class AskedPath:
-    """The options of a command that say which path is meant: its window, profile, switches and dependencies.
+    """The options that say which path is meant: its window, profile, switches and dependencies.
 
-    Leaves with an error where an option is not usable, before any file is read.
+    Exits with an error if an option is unusable, before any file is read.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class AskedPath:
         self.is_usual = not (annotation or instance or self.overrides or profile != "default")
 
     def of(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
-        """The window request and switch overrides for a trace in `con`; its execution trace is joined where one is needed."""
+        """The window request and switch overrides for a trace in `con`; its execution trace is joined if one is needed."""
         from pipelines.critical_path.windows import WindowRequest
 
         if self.by_data:
@@ -296,7 +296,7 @@ class AskedPath:
 
 
 def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
-    """Read the execution trace that was given, or that lies beside the trace, and join it to the operators."""
+    """Read the given execution trace, or the one next to the trace, and join it to the operators."""
     from pipelines.execution import load_execution
     from pipelines.execution.beside import NoExecutionTrace, execution_trace_beside
     from pipelines.paths import text_path
@@ -333,7 +333,7 @@ def _pathless(title: str, answer: Any) -> str:
 
 
 def print_caveats(answer: Any) -> None:
-    """What to know before reading the numbers above, the most severe first; nothing where there is nothing to say."""
+    """What to know before reading the numbers above, most severe first; empty if there is nothing to say."""
     for caveat in answer.caveats:
         colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
         out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
@@ -376,7 +376,7 @@ def _by_data(answer: Any) -> str | None:
 
 
 def alternatives_table(answer: Any) -> Table:
-    """The paths next in length, for people: how much shorter they are, and what the kernels and operators are instead."""
+    """The next longest paths, for people: how much shorter they are, and which kernels and operators differ."""
     table = Table(title="the next longest paths", title_justify="left")
     table.add_column("shorter by", justify="right")
     table.add_column("with", overflow="fold")
@@ -411,7 +411,7 @@ def overlay(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """Write a trace for Perfetto (ui.perfetto.dev) in which the critical path is a track of its own, with arrows.
+    """Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.
 
     Example: `tracelake overlay rank0.json.gz --out-dir /tmp`
     """

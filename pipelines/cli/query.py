@@ -57,9 +57,9 @@ def sql(
         bool, typer.Option("--allow-files", help="Also let it read and write files and change settings.")
     ] = False,
 ) -> None:
-    """Ask the lake in SQL. Tables that are not computed yet are computed first.
+    """Query the lake in SQL. Tables that are not computed yet are computed first.
 
-    The query reads the lake's tables and nothing else, and writes nothing.
+    The query can read the lake's tables, nothing else, and cannot write.
 
     Example: `tracelake sql "SELECT rank, idle_percent FROM temporal_breakdown JOIN traces USING (trace_id)"`
     """
@@ -102,7 +102,7 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
 
 
 def tables_in(query: str) -> list[str]:
-    """The tables that a query reads, itself or through views, and that must be brought up to date or may be refused.
+    """The tables that a query reads, directly or through views, and that must be brought up to date or may be damaged.
 
     None where it cannot be parsed.
     """
@@ -127,7 +127,7 @@ def tables_in(query: str) -> list[str]:
 
 
 def _read_by_view(catalog: Any, name: str) -> set[str]:
-    """What a view reads, itself or through other views."""
+    """What a view reads, directly or through other views."""
     found = set(catalog.models[name].dependencies)
     views = [source for source in found if source in catalog.models and catalog.models[source].kind == "view"]
     return found.union(*(_read_by_view(catalog, view) for view in views))
@@ -148,7 +148,7 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
 
 
 class Ready(NamedTuple):
-    """A lake whose `tables` are up to date; `read` are all tables that these are made of."""
+    """A lake whose `tables` are up to date; `read` are all tables they are made of."""
 
     lake: Any
     tables: list[str]
@@ -156,10 +156,10 @@ class Ready(NamedTuple):
 
 
 def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Ready:
-    """Compute the named model tables where they are missing or out of date. Exits if there is no lake.
+    """Compute the named model tables that are missing or out of date. Exits if there is no lake.
 
-    `of`: the beginning of the ids of traces or captures that are enough; of others the tables are left as they are.
-    `without_broken`: answer without files that are missing or broken, which is told on stderr; else what needs them fails.
+    `of`: only compute for traces or captures whose ids start with this; for others the tables stay as they are.
+    `without_broken`: answer without missing or damaged files and say so on stderr; otherwise what needs them fails.
     Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read, BrokenFiles
     where tables cannot be computed.
     """
@@ -203,7 +203,7 @@ def _tell(caveats: list[str]) -> None:
 
 
 def _tell_failures(folder: Path, table: str) -> None:
-    """Say on stderr which traces a table lacks, where there is a lake."""
+    """Say on stderr which traces a table lacks, if there is a lake."""
     from pipelines.lake import Lake
     from pipelines.lake.failures import failures_of
 
@@ -269,7 +269,7 @@ def tables(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """List the tables with what a row is, or one table's columns with types and meaning.
+    """List the tables and what a row of each is, or one table's columns with types and meanings.
 
     Example: `tracelake tables kernels`
     """
@@ -296,7 +296,7 @@ def tables(
 
 
 def tell_broken(broken: list[Any]) -> None:
-    """Say on stderr which files an answer is without."""
+    """Say on stderr which files an answer leaves out."""
     for one in broken[:10]:
         err.print(styled("[yellow]left out:[/] {}", one), soft_wrap=True)
     if len(broken) > 10:
@@ -304,7 +304,7 @@ def tell_broken(broken: list[Any]) -> None:
 
 
 def warn_of_prices(lake: Path) -> None:
-    """Say on stderr that prices.csv cannot be read: without it most is computed, but no price."""
+    """Say on stderr that prices.csv cannot be read: everything but prices is still computed."""
     from pipelines.lake.prices import PRICES, read_prices
     from pipelines.models.errors import CatalogError
 

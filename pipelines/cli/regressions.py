@@ -1,4 +1,4 @@
-"""`tracelake regressions`: is a job's last handful of captures worse than those before?"""
+"""`tracelake regressions`: are a job's newest captures worse than the earlier ones?"""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def regressions(
     new: Annotated[int, typer.Option(help="How many of the newest captures to test.", min=2)] = 5,
     json: JsonOption = False,
 ) -> None:
-    """Test the newest captures of every job against those before, by an exact test that knows their noise.
+    """Test the newest captures of each job against the earlier ones, with an exact test that allows for noise.
 
-    REGRESSION: more than the noise, and certain; SUSPECT: one of the two; INSUFFICIENT: too few captures. Exits with 1
+    REGRESSION: beyond the noise and significant; SUSPECT: one of the two; INSUFFICIENT: too few captures. Exits with 1
     where there is a regression.
 
     Example: `tracelake regressions --job nightly --json`

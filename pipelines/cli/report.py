@@ -29,7 +29,7 @@ def report(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """Write one page that stands alone: breakdown, critical path, spans, utilisation, memory, collectives, stragglers, hangs.
+    """Write one self-contained page: breakdown, critical path, spans, utilization, memory, collectives, stragglers, hangs.
 
     Example: `tracelake report /fleet/job42/ --out job42.html`
     """

@@ -1,4 +1,4 @@
-"""`tracelake retention`: old batches leave the lake."""
+"""`tracelake retention`: remove old batches from the lake."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def retention(
     ] = 24.0,
     json: JsonOption = False,
 ) -> None:
-    """Take old batches of traces out of the lake: hide them now, remove their files after a time of grace.
+    """Remove old batches of traces from the lake: hide them now, delete their files after a grace period.
 
-    Run it once a day: each run also removes what earlier ones have hidden. Content that was removed is not taken in again;
-    `.retired/` in the lake says what was, and deleting a batch's file there allows it.
+    Run it once a day: each run also deletes what earlier ones have hidden. Removed content is not ingested again;
+    `.retired/` in the lake lists it, and deleting a batch's file there allows it.
 
     Example: `tracelake retention --keep-days 90 --dry-run`
     """

@@ -1,4 +1,4 @@
-"""`tracelake gantt`: the picture of a schedule's run; and the comparison of engines that the demo ends with."""
+"""`tracelake gantt`: a picture of a schedule's run; and the comparison of engines at the end of the demo."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gantt(
     iterations: Annotated[int, typer.Option(help="How many iterations to draw, from the middle of the run.")] = 8,
     lake: LakeOption = DEFAULT_LAKE,
 ) -> None:
-    """Draw a run of a schedule: a lane a stream, a box a task, hatched where the stream stood still.
+    """Draw a run of a schedule: one lane per stream, one box per task, hatched while the stream is idle.
 
     Example: `tracelake gantt 3f2a --out schedule.svg`
     """
@@ -50,7 +50,7 @@ def gantt(
 
 
 def run_simulated(lake: Any, plan: str) -> None:
-    """Run a plan with every engine on the simulated device and take the runs into the lake: needs no torch, no GPU."""
+    """Run a plan with every engine on the simulated device and ingest the runs: needs neither torch nor a GPU."""
     from pipelines.runs import ingest_runs, run_folders
 
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +66,7 @@ def run_simulated(lake: Any, plan: str) -> None:
 
 
 def compared_table(con: Any) -> Table:
-    """The latest run of each plan and engine, the slowest first: period, efficiency, how much faster than serial."""
+    """The latest run of each plan and engine, slowest first: period, efficiency, speedup over serial."""
     title = "schedules: one plan, three engines"
     table = Table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
     table.title_justify = "left"

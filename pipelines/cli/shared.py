@@ -1,4 +1,4 @@
-"""What the commands share: options, consoles, errors that tell the way out, progress bars."""
+"""What the commands share: options, consoles, errors with hints, progress bars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.paths import UnusablePath, local_path
 
 
 def local(given: str | Path) -> Path:
-    """A path that the user gives, refused where it is none of this machine's."""
+    """A path that the user gives; an error if it is not on this machine."""
     try:
         return local_path(given)
     except UnusablePath as error:
@@ -43,7 +43,7 @@ DEFAULT_LAKE = Path("lake")
 
 
 class _Console(Console):
-    """Strings are one line of plain text, wherever rich is given them: what a name says is shown, never done.
+    """Strings given to rich are one line of plain text: what a name says is shown, never interpreted.
 
     Colours and lines of ours are Text: see `styled`.
     """
@@ -86,7 +86,7 @@ err = make_console(stderr=True)
 
 
 def fail(message: str, way_out: str = "", *, lines: bool = False) -> typer.Exit:
-    """Print an error with its way out to stderr; raise what this returns to leave with status 1.
+    """Print an error and a hint to stderr; raise what this returns to exit with status 1.
 
     `lines`: newlines in the message are ours, or DuckDB's.
     """

@@ -34,9 +34,9 @@ def status(
     min_free: Annotated[float, typer.Option(help="Percent of the disk that must be free.", min=0, max=100)] = 5,
     json: JsonOption = False,
 ) -> None:
-    """Say how the lake stands: last commit, files that wait, rejected ones, failed runs, disk. For cron and probes.
+    """Report the lake's health: last commit, waiting files, rejected files, failed runs, disk. For cron and probes.
 
-    Exits with 1 where something is wrong: what is, is told on stderr. Writes nothing and reads no events.
+    Exits with 1 if something is wrong, and says what on stderr. Writes nothing and reads no events.
 
     Example: `tracelake status --lake /data/lake --inbox /fleet/traces --max-lag 30`
     """

@@ -1,4 +1,4 @@
-"""`tracelake straggler-what-if`: what a job's steps would take if nothing straggled."""
+"""`tracelake straggler-what-if`: how long a job's steps would take without stragglers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def straggler_what_if(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """What a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.
+    """How long a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.
 
-    A slowdown says what one part brings about while all else is ideal. Slowdowns are not additive, and the ideal of an op
-    is that of all stages: one that is meant to be longer counts as straggling, unless its own stage is its ideal.
+    A slowdown is what one part causes while everything else is ideal. Slowdowns do not add up, and the ideal of an op
+    is taken over all stages: a stage that is longer by design counts as straggling, unless its own stage is its ideal.
 
     Example: `tracelake straggler-what-if trace-ST.parquet --svg heat.svg`
     """
@@ -100,7 +100,7 @@ def _print(found: WhatIf) -> None:
 
 
 def _table(found: WhatIf, scope: str, title: str) -> Table:
-    """The parts of a scope, the slowest first, and the residual."""
+    """The parts of a scope, slowest first, and the residual."""
     from pipelines.fleet.straggler.rows import excess_rows
 
     shares = {row["key"]: row["share"] for row in excess_rows(found, scope)}

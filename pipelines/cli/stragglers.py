@@ -1,4 +1,4 @@
-"""`tracelake stragglers`: who is waited for in a capture."""
+"""`tracelake stragglers`: which rank the others wait for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stragglers(
 ) -> None:
     """Which rank the others wait for, and what it costs: by rank, group of ranks and step.
 
-    The rank with the longest collectives is the victim, that with the shortest the culprit.
+    The rank with the longest collectives is the victim; the one with the shortest is the culprit.
 
     Example: `tracelake stragglers /fleet/job42/ --svg heat.svg`
     """

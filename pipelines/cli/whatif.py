@@ -1,4 +1,4 @@
-"""`tracelake what-if`: the critical path of a trace if something of it took another time."""
+"""`tracelake what-if`: a trace's critical path if something in it were faster or slower."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def what_if(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """The critical path if kernels, classes, streams or delays took another time, beside the path as it is.
+    """The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.
 
-    The graph stays as it is, only times change: work made much slower may queue where the trace shows no queue, which
-    the new length does not count (a re-drawn trace does). A saved path (`critical-path --save`) is answered from its
+    Only times change, not the graph: work made much slower might queue where the trace shows no queue, which
+    the new length does not include (a redrawn trace does). A saved path (`critical-path --save`) is answered from its
     file, without the trace.
 
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
@@ -210,7 +210,7 @@ def _as_json(answer: Comparison, scenarios: list[Scenario]) -> dict[str, Any]:
 
 
 def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
-    """Before and after by boundedness, then what entered and left the path, for people."""
+    """Before and after, by what bounds the path, then what entered and left it, for people."""
     before, after = answer.before, answer.after
     gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
     what = f", {answer.scenario.name}" if answer.scenario.name else ""
@@ -242,7 +242,7 @@ def _events_table(events: list[dict[str, Any]], what: str) -> Table:
 
 
 def sensitivity_table(families: list[Family]) -> Table:
-    """Kernels by what the path would lose, for people."""
+    """Kernels by how much shorter the path would be, for people."""
     from pipelines.critical_path.whatif.sensitivity import CUTS
 
     kernels = [family for family in families if family.change_us[100]]

@@ -1,4 +1,4 @@
-"""What an analysts' file holds: every public table with its types and comments, or a refusal that names broken files."""
+"""What an analysts' file holds: every public table with its types and comments, or an error that names damaged files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
 
 
 class NotPublished(Exception):
-    """The analysts' file that was built is not whole; the message says why. What was published before still stands."""
+    """The newly built analysts' file is incomplete; the message says why. What was published before stays."""
 
 
 @dataclass
 class Contents:
-    """What goes into an analysts' file: the files of each table, and which of all files are broken.
+    """What goes into an analysts' file: the files of each table, and which files are damaged.
 
     Tables that need damaged ones raise an error, or answer without them; then the file is not the lake's own either.
     """
@@ -53,7 +53,7 @@ class Contents:
 
 
 def build(built: Path, contents: Contents) -> None:
-    """Make the file; files that turn out to be unreadable on the way are added to the broken ones."""
+    """Create the file; files that prove unreadable on the way are added to the damaged ones."""
     while True:
         with database.connect(built) as con:
             found = _fill(con, contents)
@@ -100,7 +100,7 @@ def _unreadable(table: str, contents: Contents) -> list[Broken]:
 
 
 def verify(built: Path, contents: Contents) -> None:
-    """The file as it lies on the disk has every public table, and every mark as many rows as its files.
+    """Check that the file on disk has every public table, and every mark as many rows as its files.
 
     Raises NotPublished.
     """
@@ -173,7 +173,7 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
 
 
 def _is_copied(model: Model, contents: Contents) -> bool:
-    """Small tables are copied; the others are views, and so is what cannot be told whole."""
+    """Small tables are copied; the others are views, and so is whatever is damaged."""
     if model.name == MARK and _untold(contents):
         return False
     if mark_of(model.name) == CAPTURE_MARK:
@@ -196,7 +196,7 @@ def _untold(contents: Contents) -> list[Broken]:
 
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
-    """A table that has its columns, and fails where a row of it is asked for."""
+    """A table that has its columns, and fails when a row is requested."""
     columns = _nothing(catalog, table)
     return f"{columns} FROM (SELECT error({quoted(f'{table} is damaged: {told(broken)}')}) AS why) WHERE why IS NULL"
 

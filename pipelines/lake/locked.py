@@ -1,7 +1,7 @@
-"""The analysts' file as others may ask it: one reading query at a time, the lake's tables and nothing else, within limits.
+"""The analysts' file for untrusted queries: one read-only query at a time, only the lake's tables, within limits.
 
-DuckDB itself holds the lock: its file access ends at the folders of the tables, and its configuration cannot be changed
-back. What DuckDB allows within them and a query has no business doing (writing beside the tables, naming files) is refused
+DuckDB itself enforces this: its file access ends at the folders of the tables, and its configuration cannot be changed
+back. What DuckDB allows within them and a query has no business doing (writing next to the tables, naming files) is rejected
 before it runs. docs/sql.md says what holds.
 """
 
@@ -83,7 +83,7 @@ class QueryRefused(ValueError):
 
 
 class LimitReached(RuntimeError):
-    """A query that was stopped because it took more than it may; the message says of what, and how to give it more."""
+    """A query that was stopped because it exceeded a limit; the message says which, and how to raise it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Limits:
 
 
 class Answer:
-    """The rows of a query while its connection is open. Raises LimitReached where there are more than the limit."""
+    """The rows of a query while its connection is open. Raises LimitReached if there are more than the limit."""
 
     def __init__(self, relation: duckdb.DuckDBPyRelation, limit: int) -> None:
         self._relation, self._limit = relation, limit
@@ -126,9 +126,9 @@ class Answer:
 
 
 class LockedLake:
-    """A private connection to a lake's analyst.duckdb, which is published first where it is not. Close it, or use `with`.
+    """A private connection to a lake's analyst.duckdb, which is published first if necessary. Close it, or use `with`.
 
-    `tables`: model tables that were brought up to date and are to be shown so. `allow_files` leaves out the locks, not the limits: the file is opened read-only, all else is up to the query.
+    `tables`: model tables that were brought up to date and are to be shown so. `allow_files` lifts the locks but not the limits: the file is opened read-only, everything else is up to the query.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class LockedLake:
 
     @contextmanager
     def asked(self, query: str) -> Iterator[Answer | None]:
-        """The answer to a query, to be read inside of the block; None for a statement without one (with allow_files).
+        """The answer to a query, to be read inside the block; None for a statement without one (with allow_files).
 
         Raises QueryRefused, LimitReached, and duckdb.Error for what is wrong with the query.
         """
@@ -204,7 +204,7 @@ class LockedLake:
 def connect_attached(
     file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A connection of its own to an analysts' file, read-only. Raises ValueError for a setting that cannot be."""
+    """A connection of its own to an analysts' file, read-only. Raises ValueError for an invalid setting."""
     # Attached, not connected to: a process that has an older state of the file open would be given that one.
     con = database.connect(config=config or {})
     try:
@@ -228,7 +228,7 @@ def connect(
     *,
     locked: bool = True,
 ) -> duckdb.DuckDBPyConnection:
-    """`connect_attached` to a lake's file as of now, locked as `lock` says where that is asked for."""
+    """`connect_attached` to a lake's file as of now, locked by `lock` if requested."""
     lake = lake if isinstance(lake, Lake) else Lake(lake)
     config = CLOSED if locked else None
     con = analyst(lake, tables, connect=lambda file: connect_attached(file, settings, config))
@@ -238,7 +238,7 @@ def connect(
 
 
 def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None:
-    """No files from here on but those of the lake's tables (without a lake: none), and settings stay as they are.
+    """From here on, no files except those of the lake's tables (without a lake: none), and no changes of settings.
 
     What DuckDB still allows, and others should not be: writing in the tables' folders. LockedLake refuses it.
     """

@@ -1,6 +1,6 @@
-"""What was written of each batch: `.manifest/<batch_id>`, a log with a line for each step, so that a kill leaves it true.
+"""What was written for each batch: `.manifest/<batch_id>`, a log with one line per step, which stays correct if killed.
 
-A file's size, rows and SHA-256 are noted before it is put in place, and that it is there after. So of each table the
+A file's size, rows and SHA-256 are recorded before it is put in place, and its arrival afterward. So for each table the
 file that was put last counts, and those that may have been put since by a writer that was killed. Every line begins
 with a checksum of the rest. Batches of older versions have no log: their files are "not recorded".
 """

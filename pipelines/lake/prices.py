@@ -1,4 +1,4 @@
-"""What the user tells of costs: `prices.csv` in the lake's folder, columns job, team, price_per_gpu_hour, currency."""
+"""What the user says about costs: `prices.csv` in the lake's folder, columns job, team, price_per_gpu_hour, currency."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ COLUMNS = ("job", "team", "price_per_gpu_hour", "currency")
 def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
     """Add the rows of `prices.csv` in a folder to the table job_prices.
 
-    Where it cannot be read, the table has no rows and its comment says why: most queries need no prices, and those
-    that do are refused by `read_prices`.
+    If it cannot be read, the table has no rows and its comment says why: most queries need no prices, and those
+    that do get an error from `read_prices`.
     """
     try:
         prices = read_prices(folder / PRICES)
@@ -34,7 +34,7 @@ def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
 def read_prices(path: Path) -> list[tuple[str | None, ...]]:
     """The rows of a table of prices, values in COLUMNS' order, None where empty; no rows if there is no file.
 
-    Raises CatalogError with file, line and the way out.
+    Raises CatalogError with file, line and what to do.
     """
     try:
         rows = read_told(path, COLUMNS, needed=("job",))

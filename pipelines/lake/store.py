@@ -52,12 +52,12 @@ class Staged:
 class Lake:
     """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state.
 
-    What cannot be told because a file is missing or broken is refused with BrokenFiles; `without_broken` (by default
+    An answer that needs a missing or damaged file raises BrokenFiles; `without_broken` (by default
     whether the variable TRACELAKE_WITHOUT_BROKEN is set) leaves it out instead.
     """
 
     def __init__(self, root: str | Path, without_broken: bool = False) -> None:
-        """Nothing is made yet. Raises UnusablePath for a URL, a file and a link that leads nowhere."""
+        """Creates nothing yet. Raises UnusablePath for a URL, a file or a broken link."""
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(local_path(root).absolute())
         if self.root.exists() and not self.root.is_dir():
@@ -67,11 +67,11 @@ class Lake:
 
     @property
     def exists(self) -> bool:
-        """Some batch is committed."""
+        """Whether any batch is committed."""
         return any(table_files(self.root, mark) for mark in KEYS)
 
     def new_batch(self) -> Batch:
-        """A batch of now, or right after the newest one of the lake where the clock was set back since.
+        """A new batch, named by the time, or right after the newest one if the clock was set back.
 
         What came later has the greater id, which decides between two states of a capture and names it.
         """
@@ -81,7 +81,7 @@ class Lake:
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:
-        """A private folder of a batch, made when it is first asked for; no view matches what is in it."""
+        """A private folder of a batch, created on first use; no view matches what is in it."""
         folder = self.root / STAGING / batch.batch_id
         folder.mkdir(parents=True, exist_ok=True)
         return folder
