@@ -144,7 +144,7 @@ def test_what_cannot_be_looked_at(watched: Watched, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(pipelines.inbox.os, "scandir", scandir)
     code, _, said = watched.ask()
-    assert code == 1 and f"{locked} cannot be looked into: Permission denied" in said
+    assert code == 1 and f"{locked} cannot be listed: Permission denied" in said
 
 
 def test_what_is_broken(watched: Watched, tmp_path: Path) -> None:

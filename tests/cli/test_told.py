@@ -23,11 +23,11 @@ PRICES = {
     "an unknown column": ("job,price\na,1\n", r":1: a column 'price' is not known; write a header of `job`"),
     "a comma in a number": (
         "job,price_per_gpu_hour,currency\na,1,5,EUR\n",
-        r":2: has more values than columns; decimals are written with a point",
+        r":2: more values than columns; write decimals with a point",
     ),
     "semicolons": ("job;team\na;b\n", r":1: no column 'job'"),
     "an open quote": ('job,team\n"a,b\n', r":1: is no CSV: unexpected end"),
-    "a column twice": ("job,team,team\na,b,c\n", r":1: a column stands there twice"),
+    "a column twice": ("job,team,team\na,b,c\n", r":1: a column appears twice"),
     "the line behind one of two lines": ('job,team\n"a\nb",x\n,y\n', r":4: 'job' is empty"),
     "UTF-16": ("job\na\n".encode("utf-16"), r": not UTF-8 text"),
     "nothing": ("", r":1: no column 'job'"),

@@ -313,5 +313,5 @@ def test_an_older_file_shows_its_path_and_takes_no_edits(files: dict[str, Path],
 
 def test_a_window_that_its_profile_refuses_is_not_edited(tiny: CriticalPath) -> None:
     tiny.saved.meta["refused"] = "a kernel waits for an event of its own stream"
-    with pytest.raises(ValueError, match="refuses this graph: a kernel waits"):
+    with pytest.raises(ValueError, match="rejects this graph: a kernel waits"):
         give_back(tiny.saved, tiny)

@@ -157,7 +157,7 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
         ({"meta.json": b"[1]"}, "meta.json cannot be read"),
         ({"meta.json": b"{"}, "meta.json cannot be read"),
         ({"edges.parquet": None}, "edges.parquet is missing"),
-        ({"edges.parquet": b"PAR1"}, "edges.parquet is not what was written"),
+        ({"edges.parquet": b"PAR1"}, "edges.parquet is not as it was written"),
         ({"meta.json": None}, "no meta.json"),
         ({"meta.json": None, "trace_data.pkl": b"cos\nsystem\n"}, "HTA's"),
     ]

@@ -106,7 +106,7 @@ def test_ranks_of_a_capture() -> None:
         compare(con, "cap", before, ranks=9)
     with pytest.raises(CompareError, match="no capture or trace id"):
         compare(con, "zzz", before)
-    with pytest.raises(CompareError, match="the beginning of 3"):
+    with pytest.raises(CompareError, match="a prefix of 3"):
         compare(con, "", before)
 
 

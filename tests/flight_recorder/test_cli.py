@@ -14,9 +14,9 @@ def test_the_odd_rank_is_named(shared: Path) -> None:
     folder = shared / "golden" / "modelling" / "fr" / "two_groups"
     said = CliRunner().invoke(app, ["flight-recorder", str(folder)])
     assert said.exit_code == 0
-    assert "hangs on all_reduce number 2 of group 2" in said.output
+    assert "is stuck on all_reduce number 2 of group 2" in said.output
     assert "rank 3 did not call it; rank 2 wait" in said.output
-    assert "groups 0 show probably follows" in said.output
+    assert "findings of groups 0 probably follow" in said.output
     answer = json.loads(CliRunner().invoke(app, ["flight-recorder", str(folder), "--json"]).output)
     assert answer["root"]["finding"]["culprits"] == [3]
 

@@ -45,7 +45,7 @@ def test_order_closure_and_public_names(tmp_path: Path) -> None:
     catalog = load_catalog(folder(tmp_path, files))
     assert catalog.closure(["a"]) == ["c", "_b", "a"]
     assert sorted(catalog.public) == ["a", "c", "d"]
-    with pytest.raises(CatalogError, match="no table 'nothing'"):
+    with pytest.raises(CatalogError, match="unknown table 'nothing'"):
         catalog.closure(["nothing"])
 
 
@@ -67,7 +67,7 @@ BROKEN = {
     "unknown table": (reading("kernles"), r"a\.sql:5: reads 'kernles'; write the name of a model"),
     "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT a file"),
     "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT a file"),
-    "broken": ("-- One row: a.\nSELECT trace_id,\n FROM (", r"a\.sql:\d: no SQL that can be read"),
+    "broken": ("-- One row: a.\nSELECT trace_id,\n FROM (", r"a\.sql:\d: unreadable SQL"),
     "circle": (reading("a"), r"a\.sql:1: models depend on each other in a cycle: a → a"),
     "later layer": (reading("late"), r"a\.sql:5: layer gpu may not read 'late' of the later layer summary"),
     "group by all": (GOOD + "GROUP BY ALL", r"a\.sql:\d: GROUP BY ALL is not portable"),
@@ -161,7 +161,7 @@ def test_sql_that_duckdb_refuses_is_told_with_its_file(tmp_path: Path) -> None:
     catalog = load_catalog(folder(tmp_path, {"gpu/a.sql": GOOD.replace("1 AS n", "nothing AS n")}))
     with (
         duckdb.connect() as con,
-        pytest.raises(CatalogError, match=r"gpu/a\.sql: DuckDB refuses it: Binder Error: .*nothing"),
+        pytest.raises(CatalogError, match=r"gpu/a\.sql: DuckDB rejects it: Binder Error: .*nothing"),
     ):
         con.execute("CREATE TABLE window_requests (trace_id VARCHAR)")
         run_models(con, catalog, ["a"])

@@ -198,7 +198,7 @@ def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_pat
     compared = restored.what_if(remove=["cpu"])
     assert compared.as_json() == path.what_if(remove=["cpu"]).as_json()
     assert restored.sensitivity() == path.sensitivity()
-    with pytest.raises(ValueError, match="a drawing of the trace needs the trace"):
+    with pytest.raises(ValueError, match="redrawing the trace needs the trace"):
         restored.redraw(compared, tmp_path)
     again = restore_cpgraph(name, analysis, rank=0)
     assert events_of(again.redraw(compared, tmp_path)) == events_of(path.redraw(compared, tmp_path / "b"))
@@ -252,7 +252,7 @@ def test_show_critical_path(path: CriticalPath, capsys: pytest.CaptureFixture) -
 def test_errors_say_what_there_is(analysis: TraceAnalysis, path: CriticalPath) -> None:
     for wrong, error, said in (
         ({"rank": 7}, TraceNotFound, "rank 7 fits no trace. There are: rank 0: "),
-        ({}, TraceNotFound, "rank None fits several traces"),
+        ({}, TraceNotFound, "rank None matches several traces"),
         ({"rank": 0, "annotation": "nope"}, WindowNotFound, "'ProfilerStep#0' (1)"),
         ({"rank": 0, "annotation": "ProfilerStep", "instance_id": 3}, WindowNotFound, "instance 3:3"),
         ({"rank": 0, "annotation": "ProfilerStep", "instance_id": -1}, ValueError, "count from 0"),

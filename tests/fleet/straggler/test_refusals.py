@@ -119,7 +119,7 @@ def test_an_unknown_op_type(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("dp_size: [", "no YAML"),
+        ("dp_size: [", "not YAML"),
         ("just words", "holds str"),
         ("dp_size: 2\n", "dsp_size is None"),
         ("dp_size: two\n", "dp_size is 'two'"),
