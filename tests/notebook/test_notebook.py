@@ -251,7 +251,7 @@ def test_show_critical_path(path: CriticalPath, capsys: pytest.CaptureFixture) -
 
 def test_errors_say_what_there_is(analysis: TraceAnalysis, path: CriticalPath) -> None:
     for wrong, error, said in (
-        ({"rank": 7}, TraceNotFound, "rank 7 fits no trace. There are: rank 0: "),
+        ({"rank": 7}, TraceNotFound, "rank 7 matches no trace. Available: rank 0: "),
         ({}, TraceNotFound, "rank None matches several traces"),
         ({"rank": 0, "annotation": "nope"}, WindowNotFound, "'ProfilerStep#0' (1)"),
         ({"rank": 0, "annotation": "ProfilerStep", "instance_id": 3}, WindowNotFound, "instance 3:3"),
