@@ -1,4 +1,4 @@
-"""The check that fails where a job's newest captures are worse than those before."""
+"""The check that fails if a job's newest captures are worse than those before."""
 
 import dagster as dg
 

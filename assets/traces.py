@@ -26,7 +26,7 @@ LAKE_TABLES = [
 
 
 def watched_folder() -> Path | None:
-    """The folder that `TRACELAKE_INBOX` names; None where it names none that is here."""
+    """The folder that `TRACELAKE_INBOX` names; None if it names none that is here."""
     named = os.environ.get(INBOX)
     return Path(named) if named and Path(named).is_dir() else None
 

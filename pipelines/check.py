@@ -106,7 +106,7 @@ def _content(con: duckdb.DuckDBPyConnection, path: Path, records: list[manifest.
         return _read_through(con, path)
     try:
         digest = manifest.describe(path).digest
-    except FileNotFoundError:  # computed anew, or retired meanwhile
+    except FileNotFoundError:  # recomputed, or retired meanwhile
         return None
     except OSError as error:
         return Broken(path.parts[-3], Batch(path.stem), path, f"cannot be read: {error.strerror}")

@@ -22,7 +22,7 @@ class WrongRankPattern(ValueError):
 
 
 def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> dict[str, Any]:
-    """group_id, job, rank, world_size, host, device_name, device_count; None where nothing says so.
+    """group_id, job, rank, world_size, host, device_name, device_count; None if nothing says so.
 
     `group_id` is the same for the traces of one job found in one folder: they make one capture, or several where ranks
     come again (pipelines/fleet/captures.py). The pattern for ranks in file names is
@@ -74,7 +74,7 @@ def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
 
 
 def rank_from_name(name: str) -> int | None:
-    """The rank that a file's name says, by RANK_PATTERN or the environment's; None where it says none.
+    """The rank that a file's name says, by RANK_PATTERN or the environment's; None if it says none.
 
     Raises WrongRankPattern.
     """

@@ -57,7 +57,7 @@ def recording_folders(files: Iterable[Path]) -> list[Path]:
 
 
 def ingest_recordings(folders: Iterable[Path], lake: Lake) -> list[RecordingRow]:
-    """Put recordings into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
+    """Put recordings into the lake, all that are new in one batch. Raises OSError if the lake cannot be written."""
     catalog = load_catalog()
     batch = lake.new_batch()
     with database.connect() as con:

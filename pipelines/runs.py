@@ -57,7 +57,7 @@ def is_run_table(path: Path) -> bool:
 
 
 def ingest_runs(folders: Iterable[Path], lake: Lake) -> list[RunRow]:
-    """Put runs into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
+    """Put runs into the lake, all that are new in one batch. Raises OSError if the lake cannot be written."""
     catalog = load_catalog()
     batch = lake.new_batch()
     with database.connect() as con:

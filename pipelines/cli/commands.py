@@ -122,7 +122,7 @@ def _flush() -> None:
 
 
 def _on_broken_pipe(handler: Any) -> Any:
-    """Set what SIGPIPE does; the one before. None where it cannot be set: threads, other systems."""
+    """Set what SIGPIPE does; the one before. None if it cannot be set: threads, other systems."""
     if handler is None or not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
         return None
     return signal.signal(signal.SIGPIPE, handler)

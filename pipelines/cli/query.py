@@ -104,7 +104,7 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
 def tables_in(query: str) -> list[str]:
     """The tables that a query reads, directly or through views, and that must be brought up to date or may be damaged.
 
-    None where it cannot be parsed.
+    None if it cannot be parsed.
     """
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError

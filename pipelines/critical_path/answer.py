@@ -28,7 +28,7 @@ _EDGE_FILE = """
 class PathAnswer:
     """A window's critical path. Times are microseconds; `summary` is percent of the path's length by what bounds it.
 
-    `success` is False where the window has no path; `reason` then says why, as a sentence, and is None otherwise. `path` is
+    `success` is False if the window has no path; `reason` then says why, as a sentence, and is None otherwise. `path` is
     in order from its beginning; `alternatives` are those asked for (`alternative_rows`), longest first. `dependencies` says
     what orders operators. `inferred` are the places in `path` (from 0) of waits that no cuda_sync row tells. `caveats` are the window's rows of `critical_path_caveats`, the most severe first.
     """

@@ -197,7 +197,7 @@ def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, on
 
 
 def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, all_edges: bool) -> Iterator[str]:
-    """Flow events, a pair an edge. HTA's edges: those with a dependency, a launch or a synchronisation on the path."""
+    """Flow events, a pair an edge. HTA's edges: those with a dependency, a launch or a synchronization on the path."""
     query, values = (_ALL_ARROWS, {**of, "zero_launches": os.environ.get(SHOW_ZERO_LAUNCHES) == "1"})
     if not all_edges:
         query, values = _PATH_ARROWS, of

@@ -56,7 +56,7 @@ class EditedAnswer(PathAnswer):
 class SavedPath:
     """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order; `meta` is meta.json.
 
-    `events` is None where an older tracelake saved the path.
+    `events` is None if an older tracelake saved the path.
     """
 
     meta: dict[str, Any]
@@ -114,7 +114,7 @@ def looks_saved(file: Path) -> bool:
 
 
 def restore_path(file: Path) -> SavedPath:
-    """Read what `save_path` wrote. Raises NotASavedPath, and OSError where the file cannot be opened."""
+    """Read what `save_path` wrote. Raises NotASavedPath, and OSError if the file cannot be opened."""
     with file.open("rb"):
         pass
     try:

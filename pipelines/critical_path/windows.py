@@ -54,7 +54,7 @@ def request_windows(
 ) -> None:
     """Create the tables `window_requests` and `switch_overrides` ((profile, switch) → value) that the models read.
 
-    The tables of an execution trace are made, too, empty where none was loaded.
+    The tables of an execution trace are made, too, empty if none was loaded.
     """
     con.execute(
         "CREATE OR REPLACE TABLE window_requests (trace_id VARCHAR, window_id VARCHAR, profile VARCHAR, "

@@ -31,7 +31,7 @@ class NodeStream:
         self._start = b""
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        """The nodes as they stand in the file. Raises TraceRejected, or OSError where the file cannot be read."""
+        """The nodes as they stand in the file. Raises TraceRejected, or OSError if the file cannot be read."""
         if wrong := identify_path(self.path):
             raise TraceRejected(str(self.path), None, wrong)
         self._pieces = self._source.chunks()

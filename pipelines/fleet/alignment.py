@@ -27,7 +27,7 @@ class FittedLane:
 
     @property
     def refused(self) -> str | None:
-        """Why its collectives are not used; None where they are."""
+        """Why its collectives are not used; None if they are."""
         return self.match.refused or self.fit.refused
 
 

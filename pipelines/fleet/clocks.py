@@ -44,7 +44,7 @@ class ClockLimits:
 
 @dataclass(frozen=True)
 class Instances:
-    """Matched collectives: arrays (ranks, instances) of int64 ns with `present` False where a rank takes no part.
+    """Matched collectives: arrays (ranks, instances) of int64 ns with `present` False if a rank takes no part.
 
     bounded: (instances,): nobody could leave before everybody had arrived.
     """

@@ -1,6 +1,6 @@
 """Traces of the lake → tables of captures, brought up to date by capture.
 
-A capture whose traces changed (late ranks came) is computed anew into a batch of its own; the file of `captures` comes
+A capture whose traces changed (late ranks came) is recomputed into a batch of its own; the file of `captures` comes
 last and is the mark, and of each capture the newest batch counts. A killed run leaves the old state. A table whose model
 changed, or that was not asked for before, is computed for the captures of its batch and its file put in place whole.
 """
@@ -98,7 +98,7 @@ def materialize_captures(
     """Bring tables of captures up to date, of a part or all, first the tables of traces that they read, and publish.
 
     Captures that share a batch of such tables with one of the part are computed with it: their rows are in one file.
-    Raises RolesError where a table needs a roles.csv that cannot be read.
+    Raises RolesError if a table needs a roles.csv that cannot be read.
     """
     catalog = load_catalog()
     asked = [name for name in catalog.of_captures if name in {*TOLD_BY, *tables}]
@@ -164,7 +164,7 @@ def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
 
 
 def known_captures(lake: Lake) -> dict[str, _Known]:
-    """By capture_id what the newest committed batch says of it. Raises BrokenFiles where that cannot be told."""
+    """By capture_id what the newest committed batch says of it. Raises BrokenFiles if that is unknown."""
     broken = lake.broken({CAPTURE_MARK})
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)

@@ -25,8 +25,8 @@ _ERROR_OF_MEDIAN = 1.2533 * 1.4826
 class Verdict:
     """What the test says about a metric. `status`: REGRESSION, SUSPECT (one of the two criteria), OK or INSUFFICIENT.
 
-    `effect` and `floor` are relative to the base's median (0.02 is 2 %); None where that median is 0 or values lack.
-    `p_value` is None where there is nothing to compare.
+    `effect` and `floor` are relative to the base's median (0.02 is 2 %); None if that median is 0 or values lack.
+    `p_value` is None if there is nothing to compare.
     """
 
     status: str
@@ -44,7 +44,7 @@ def exact_p(base: Sequence[float], new: Sequence[float]) -> float:
     """One-sided exact Mann-Whitney: the share of all ways to draw `len(new)` of the pooled values that rank as high.
 
     Equal values share the mean of their ranks, and the distribution is the one given these ties, so it is exact with
-    ties as well; without ties it is the classical one. Raises ValueError where a side is empty.
+    ties as well; without ties it is the classical one. Raises ValueError if a side is empty.
     """
     if not base or not new:
         raise ValueError("both sides need a value")

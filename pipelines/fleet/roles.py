@@ -15,7 +15,7 @@ _STAGED = "_staged_capture_roles"
 
 
 class RolesError(Exception):
-    """A table of roles that cannot be read; the message names file, line and the way out."""
+    """A table of roles that cannot be read; the message names file, line and what to do."""
 
 
 def read_roles(path: Path) -> list[Role]:

@@ -35,7 +35,7 @@ def is_end(entry: Entry) -> bool:
 @dataclass(frozen=True)
 class Calls:
     """A rank's calls in a group, in the order of the ring. `is_cut`: the ring lost some; `is_filtered`: finished ones
-    were not dumped at all. `status`: the group's counters on the rank; None where they do not count collectives.
+    were not dumped at all. `status`: the group's counters on the rank; None if they do not count collectives.
     `latest`: the last call in the ring, in whatever group.
     """
 

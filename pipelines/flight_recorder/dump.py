@@ -100,7 +100,7 @@ class Dump:
     """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
 
     `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `comm_state` are JSON texts of
-    what the dump says of its groups and of the communication library; None where it says nothing.
+    what the dump says of its groups and of the communication library; None if it says nothing.
     """
 
     path: Path
@@ -147,7 +147,7 @@ def is_dump(path: Path) -> bool:
 
 
 def read_dump(path: str | Path) -> Dump:
-    """Read one rank's dump. Raises DumpError, and OSError where the file cannot be read."""
+    """Read one rank's dump. Raises DumpError, and OSError if the file cannot be read."""
     path = Path(path)
     shown = path_text(path)
     found = _RANK.search(path.name)
@@ -258,7 +258,7 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         is_p2p=bool(given.get("is_p2p")),
         state=text(str(given["state"])),
         created_ns=optional("time_created_ns") or None,
-        # JSON writes 0 where the pickle has None.
+        # JSON writes 0 if the pickle has None.
         started_ns=optional("time_discovered_started_ns") or None,
         completed_ns=optional("time_discovered_completed_ns") or None,
         duration_ms=number("duration_ms", given.get("duration_ms")),

@@ -35,7 +35,7 @@ class Finding:
     """What is wrong at `seq`. `culprits` are ranks; `ambiguous` where no rank is rarer than another, or a ring lost calls.
 
     `created_ns`: when the first rank that is there called it, ns since the epoch; `waited_ns`: from then to the youngest
-    file, so no rank had waited longer; None where the clocks do not fit. `frames`: where each rank called it;
+    file, so no rank had waited longer; None if the clocks do not fit. `frames`: where each rank called it;
     `last_calls`: what a rank that did not call it called last, in whatever group.
     """
 

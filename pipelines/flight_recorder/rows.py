@@ -84,7 +84,7 @@ def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
 
 
 def _elements(sizes: Sequence[Sequence[int]]) -> int | None:
-    """None where a BIGINT does not hold them: no tensors are that large."""
+    """None if a BIGINT does not hold them: no tensors are that large."""
     found = sum(map(math.prod, sizes))
     return found if abs(found) <= LARGEST else None
 

@@ -139,7 +139,7 @@ class LockedLake:
         allow_files: bool = False,
         tables: Iterable[str] = (),
     ) -> None:
-        """Raises ValueError for sizes in `limits` that DuckDB does not read, duckdb.IOException where the file is none."""
+        """Raises ValueError for sizes in `limits` that DuckDB does not read, duckdb.IOException if the file is none."""
         self.limits, self.allow_files = limits or Limits(), allow_files
         self._spill = tempfile.mkdtemp(prefix="tracelake-spill-")
         sizes = {"memory_limit": self.limits.memory, "max_temp_directory_size": self.limits.spill}

@@ -90,7 +90,7 @@ def rewrite(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mappi
 
 
 def read(root: Path, batch: Batch) -> Manifest | None:
-    """The log of a batch; None where there is none."""
+    """The log of a batch; None if there is none."""
     try:
         data = path_of(root, batch).read_bytes()
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def read(root: Path, batch: Batch) -> Manifest | None:
 
 
 def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
-    """The keys that the batch's mark holds, with the paths that they came from; None where that was not noted."""
+    """The keys that the batch's mark holds, with the paths that they came from; None if that was not noted."""
     try:
         lines = path_of(root, batch).read_bytes().split(b"\n")
     except FileNotFoundError:

@@ -158,7 +158,7 @@ def _state(lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> dict[s
     """A hash for each table over its files, and one over all else that is in the analysts' file."""
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     rest = digest_of([duckdb.__version__, content_of(lake.root / PRICES), *models])
-    # A table that is computed anew keeps its file's name: views show it, and tables that were copied do not.
+    # A table that is recomputed keeps its file's name: views show it, and tables that were copied do not.
     hashes = {table: digest_of(_stamp(p) for p in paths) for table, paths in files.items()}
     return {**hashes, _REST: rest, _ROOT: str(lake.root.resolve())}
 

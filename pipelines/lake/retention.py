@@ -184,7 +184,7 @@ def forget_for_good(lake: Lake, trace_id: str) -> None:
 
 
 def write_again(lake: Lake, path: Path) -> bool:
-    """Write a notice that cannot be read anew, from what was noted of its batch; False where nothing was.
+    """Write a notice that cannot be read again, from what was noted of its batch; False if nothing was.
 
     Its grace begins again.
     """

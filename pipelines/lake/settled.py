@@ -59,7 +59,7 @@ def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
 
 
 def settled(lake: Lake) -> dict[Path, Outcome]:
-    """Every file that was settled. Raises OSError where the lake cannot be read."""
+    """Every file that was settled. Raises OSError if the lake cannot be read."""
     if not (lake.root / SETTLED).exists():
         return {}
     with _opened(lake, read_only=True) as con:
@@ -78,7 +78,7 @@ def forget_missing(lake: Lake) -> int:
 
 @contextmanager
 def _opened(lake: Lake, read_only: bool = False) -> Iterator[sqlite3.Connection]:
-    """The memory, begun anew where it is broken; committed when the block ends."""
+    """The memory, started over where it is broken; committed when the block ends."""
     path = lake.root / SETTLED
     try:
         try:

@@ -96,7 +96,7 @@ class Lake:
     ) -> Path:
         """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible.
 
-        `keys`: of a mark its keys, with the paths that they came from. Raises OSError where the lake cannot be written.
+        `keys`: of a mark its keys, with the paths that they came from. Raises OSError if the lake cannot be written.
         """
         return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
 
@@ -187,7 +187,7 @@ class Lake:
         """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in.
 
         Of a file that is missing or cannot be read they are as noted when it was written: ingested again they
-        would be there twice when it is restored. Raises BrokenFiles where they were not noted.
+        would be there twice when it is restored. Raises BrokenFiles if they were not noted.
         """
         lost = {one.batch for one in self.broken({mark}) if not one.path.exists()}
         found = {key: batch for batch in lost for key in manifest.read_keys(self.root, batch) or ()}
@@ -247,7 +247,7 @@ class Lake:
         with database.connect() as con:
             try:
                 rows = con.execute(_versions(files)).fetchall()
-            except duckdb.Error:  # of no version: computed anew
+            except duckdb.Error:  # of no version: recomputed
                 bad = {one.path for one in unreadable(con, files, lambda path: _versions([path]))}
                 if not (files := {path: table for path, table in files.items() if path not in bad}):
                     return {}

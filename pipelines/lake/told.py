@@ -1,4 +1,4 @@
-"""Tables that the user lays into a lake's folder as CSV: read, or refused with file, line and the way out."""
+"""Tables that the user lays into a lake's folder as CSV: read, or refused with file, line and what to do."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Arguments:
     concrete: Sequence[str]
 
     def optional(self, place: int) -> Tensor | None:
-        """The tensor at a place, or None where there is none."""
+        """The tensor at a place, or None if there is none."""
         if place >= len(self.types) or place >= len(self.dims) or self.types[place] in _NO_TENSOR:
             return None
         dims = self.dims[place]

@@ -24,7 +24,7 @@ _OP_KINDS = Path(__file__).resolve().parents[2] / "sql" / "rules" / "op_kinds.cs
 
 @dataclass(frozen=True)
 class Work:
-    """Of one call. `bytes` is None where an element's size is not known; `flops_uncausal`: without a causal mask."""
+    """Of one call. `bytes` is None if an element's size is not known; `flops_uncausal`: without a causal mask."""
 
     kind: str
     flops_matrix: int
@@ -75,7 +75,7 @@ def _kinds() -> dict[str, tuple[str, str]]:
 
 
 def _sum(*parts: int | None) -> int | None:
-    """None where a part is not known."""
+    """None if a part is not known."""
     return None if None in parts else sum(part for part in parts if part is not None)
 
 

@@ -32,7 +32,7 @@ class TraceAnalysis:
     `include_last_profiler_step` and `profile` are about critical paths: None leaves the last step to the profile (`hta`
     leaves it out, `default` takes it in); `hta` gives HTA's numbers (`pipelines.notebook.hta` has it as its default).
 
-    Raises ValueError where nothing is given, FileNotFoundError for a folder or a lake that is none, TraceRejected for a
+    Raises ValueError if nothing is given, FileNotFoundError for a folder or a lake that is none, TraceRejected for a
     file that is not a trace (in a folder: a warning).
     """
 
@@ -86,7 +86,7 @@ class TraceAnalysis:
         return self.t.scratch
 
     def find(self, rank: int | str | None) -> RankTrace:
-        """The trace of a rank or of the beginning of a trace id; None where there is one only. Raises TraceNotFound."""
+        """The trace of a rank or of the beginning of a trace id; None if there is one only. Raises TraceNotFound."""
         return self.t.find(rank)
 
     def critical_path_analysis(

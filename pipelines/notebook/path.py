@@ -209,7 +209,7 @@ def restore_cpgraph(zip_filename: str | Path, t_full: Any = None, rank: int | st
     """A path that was saved, by `save` or by `tracelake critical-path --save`; it needs neither trace nor lake.
 
     `t_full` is its trace (`analyzer.t`, or the analysis), for overlays and drawings. Raises NotASavedPath, OSError,
-    TraceNotFound where there is no such trace, and ValueError where `rank` is another one.
+    TraceNotFound if there is no such trace, and ValueError if `rank` is another one.
     """
     trace = None if t_full is None else trace_of(t_full)
     path = CriticalPath.of(restore_path(Path(zip_filename).expanduser()), trace)

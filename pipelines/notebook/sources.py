@@ -73,7 +73,7 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
 
 
 def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
-    """The traces of a lake, of one job or of all, by rank. Raises FileNotFoundError where the lake has none."""
+    """The traces of a lake, of one job or of all, by rank. Raises FileNotFoundError if the lake has none."""
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     with lake.connect(["traces"]) as con:
@@ -92,7 +92,7 @@ def _order(trace: RankTrace) -> tuple:
 def find(traces: list[RankTrace], rank: int | str | None) -> RankTrace:
     """The trace of a rank, or whose id begins with a text; None is the only trace there is. Raises TraceNotFound.
 
-    A trace that does not know its rank is rank 0 where it is the only one (as in HTA).
+    A trace that does not know its rank is rank 0 if it is the only one (as in HTA).
     """
     if rank is None:
         matching, what = traces, "rank None"

@@ -30,7 +30,7 @@ class Trace:
     """Files by rank (a dict), files (a list, or one), the files of a folder, or what a lake holds; `load_traces` reads
     them into `lake`, which keeps them, or into a temporary one that `close` or the end of the process removes.
 
-    `profile` is that of critical paths where none is asked for. Raises ValueError where nothing is given, for
+    `profile` is that of critical paths where none is asked for. Raises ValueError if nothing is given, for
     `trace_files` of another type, and for a `parser_config` (every argument is read); TraceFilesInvalid, which is one, for
     a file that is not there.
     """
@@ -101,7 +101,7 @@ class Trace:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def find(self, rank: int | str | None) -> RankTrace:
-        """The trace of a rank or of the beginning of a trace id; None where there is one only. Raises TraceNotFound."""
+        """The trace of a rank or of the beginning of a trace id; None if there is one only. Raises TraceNotFound."""
         return find(self.traces, rank)
 
     def get_trace(self, rank: int | str | None = None) -> ir.Table:

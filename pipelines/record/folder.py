@@ -135,7 +135,7 @@ class Recording:
     def close(self, **told: Any) -> Path:
         """Write what is left and the recording's own row with what is `told` of it; returns the folder.
 
-        Raises OSError where it cannot be written.
+        Raises OSError if it cannot be written.
         """
         if os.getpid() != self.row["recorder_pid"]:
             return self.folder

@@ -172,7 +172,7 @@ class SpanRecorder:
             self._recording.add("span_sample_operators", sampled.operator_rows())
 
     def _safely(self, call: Callable[..., Any], *args: Any) -> Any:
-        """What the call returns; None where it raises an error, which is noted and does not reach the loop."""
+        """What the call returns; None if it raises an error, which is noted and does not reach the loop."""
         try:
             return call(*args)
         except Exception as error:

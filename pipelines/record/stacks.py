@@ -66,7 +66,7 @@ class StackCost:
 class StackSampler:
     """Samples this process's Python stacks at `hz` from its making to `stop`. `timer`: thread, or one of TIMERS.
 
-    Raises ValueError for a rate that is none, and for a timer that cannot be had: outside of the main thread, or where
+    Raises ValueError for a rate that is none, and for a timer that cannot be had: outside the main thread, or where
     the program handles its signal; OSError for a folder that cannot be written.
     """
 
@@ -119,7 +119,7 @@ class StackSampler:
         self.stop()
 
     def stop(self) -> StackCost:
-        """Stop, write, and say what it cost. Raises OSError where it cannot be written."""
+        """Stop, write, and say what it cost. Raises OSError if it cannot be written."""
         self._stop.set()
         if self._thread:
             self._thread.join()

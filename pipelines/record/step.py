@@ -99,7 +99,7 @@ class SampledStep:
 
     def _settle(self, span: Span, root: Span) -> None:
         span.before = set()
-        if span.begin and not span.end:  # the step raised inside of it
+        if span.begin and not span.end:  # the step raised inside it
             span.end, span.is_failed = root.end, True
         if span.parent is root and root.shapes is None:  # what went into a step went into its first module
             root.shapes, root.dtypes = span.shapes, span.dtypes

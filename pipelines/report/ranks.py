@@ -57,7 +57,7 @@ def rank_map(found: Stragglers, title: str) -> str:
 
 
 def rank_map_svg(found: Stragglers, title: str) -> str | None:
-    """The same as SVG alone; None where no cell has a number."""
+    """The same as SVG alone; None if no cell has a number."""
     for metric in METRICS:
         if any(cell[metric] is not None for cell in found.cells):
             return heat_map(title, found.cells, metric, frozenset(found.stragglers))

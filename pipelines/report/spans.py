@@ -88,7 +88,7 @@ def utilization_figure(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
 
 
 def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | None:
-    """The layers of a trace's longest step (without steps: of its busiest thread) as SVG; None where it has no spans.
+    """The layers of a trace's longest step (without steps: of its busiest thread) as SVG; None if it has no spans.
 
     `trace` is SQL text. `scale`: share (of the stretch's GPU time) or utilization (against the roofline).
     """

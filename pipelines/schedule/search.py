@@ -55,7 +55,7 @@ class Found:
     """The outcome of a search."""
 
     candidates: list[Candidate]
-    """The best, best first; empty where nothing fits into the memory."""
+    """The best, best first; empty if nothing fits into the memory."""
     exhaustive: bool
     """Every legal assignment was considered: there is no better one than the first. False: a local search."""
     simulated: int

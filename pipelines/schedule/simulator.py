@@ -75,7 +75,7 @@ class Simulation:
         self._iteration_end = [0] * work.iterations
 
     def run(self) -> Timeline:
-        """Simulate. DeadlockError where the order given lets the engine hang."""
+        """Simulate. DeadlockError if the order given lets the engine hang."""
         self.host.start("caller", self._main())
         for group in self._groups.values():
             self.host.start(f"thread {group.name}", self._worker(group))

@@ -183,7 +183,7 @@ def _check_cycles(checked: CheckedPlan) -> list[str]:
 
 
 def find_cycle(deps: dict[str, tuple[str, ...]]) -> list[str] | None:
-    """One cycle as [a, b, ..., a], each waiting for the next; None where there is none."""
+    """One cycle as [a, b, ..., a], each waiting for the next; None if there is none."""
     done: set[str] = set()
     for start in deps:
         if start in done:

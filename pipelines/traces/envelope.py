@@ -132,7 +132,7 @@ class Head:
         pos, depth, inside = self._value or (at, 0, False)
         while inside or (token := _TOKEN.search(text, pos)):
             if inside or token.group() == b'"':
-                # Begun where the last chunk ended: read from its start with each chunk, long strings take for ever.
+                # Begun where the last chunk ended: read from its start with each chunk, long strings take forever.
                 found = _INSIDE.match(text, pos if inside else token.end())
                 pos = found.end() if found else pos
                 if text[pos : pos + 1] != b'"':
@@ -245,7 +245,7 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
 def second_document(text: str, at: int, is_object: bool | None = None) -> bool:
     """Behind the bracket at `at` the trace ends, and another JSON value begins: files that were joined.
 
-    `is_object` says whether the trace is an object, None where that is not known.
+    `is_object` says whether the trace is an object, None if that is not known.
     """
     after = text[at + 1 : at + 200].lstrip()
     if is_object is not True and after[:1] in ("[", "{"):

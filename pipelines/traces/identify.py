@@ -39,7 +39,7 @@ def identify_path(path: Path) -> str | None:
 
 
 def identify_text(head: bytes, keys: list[str]) -> str | None:
-    """What unpacked content is, from its first bytes and its top-level keys; None where nothing is recognised."""
+    """What unpacked content is, from its first bytes and its top-level keys; None if nothing is recognised."""
     for magic, meaning in _MAGIC:
         if head.startswith(magic):
             return meaning

@@ -40,7 +40,7 @@ class Limits:
         return self.max_metadata_mib << 20
 
     def unpacked(self, packed: int, unpacked: int) -> str | None:
-        """Why a file that has unpacked to so much is not read on; None where it may be."""
+        """Why a file that has unpacked to so much is not read on; None if it may be."""
         if unpacked > self.max_unpacked_gib << 30:
             return f"more than {self.max_unpacked_gib} GiB unpacked; {allow('max_unpacked_gib')}"
         if unpacked > RATIO_FROM and unpacked > self.max_ratio * packed:

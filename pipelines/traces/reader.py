@@ -254,5 +254,5 @@ def _numbered(table: pa.Table, first: int) -> pa.Table:
 
 
 def base_of(metadata: dict[str, Any]) -> int:
-    """baseTimeNanoseconds, 0 where there is none that can be used."""
+    """baseTimeNanoseconds, 0 if there is none that can be used."""
     return base_time(metadata) or 0

@@ -24,7 +24,7 @@ class ReadTrace:
     path: str
     n_events: int
     unpacked_bytes: int
-    first_ts_ns: int | None  # start and end of all events with a duration; None where there are none
+    first_ts_ns: int | None  # start and end of all events with a duration; None if there are none
     last_ts_ns: int | None
     format: str  # 'json.gz/object', 'json/array', ...
     metadata: dict  # every top-level key except traceEvents
@@ -41,7 +41,7 @@ class KnownTrace:
 
 
 class TraceRejected(Exception):
-    """A file that does not go in. `byte_offset` counts unpacked bytes; None where no place is to blame."""
+    """A file that does not go in. `byte_offset` counts unpacked bytes; None if no place is to blame."""
 
     def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
         try:

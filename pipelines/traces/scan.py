@@ -24,7 +24,7 @@ TAIL_BYTES = 2 << 20  # the array's end and the metadata behind it are looked fo
 
 @dataclass(frozen=True)
 class Scan:
-    """`damage` says why the packed data ends early. `after` is empty where the array's end is not plain to see."""
+    """`damage` says why the packed data ends early. `after` is empty if the array's end is not plain to see."""
 
     path: Path
     trace_id: str  # first 16 hex digits of the SHA-256 of the unpacked content
@@ -37,7 +37,7 @@ class Scan:
 
 
 def scan(path: Path, head: Head) -> Scan:
-    """Read a file once; `head` is filled on the way. Raises NotATrace, or OSError where the file cannot be read."""
+    """Read a file once; `head` is filled on the way. Raises NotATrace, or OSError if the file cannot be read."""
     source, digest, tail, whole = Source(path, limits=head.limits), hashlib.sha256(), bytearray(), True
     stamp = stamp_of(path)
     for chunk in _hashed(source.chunks(), digest):

@@ -14,7 +14,7 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
 
     On each device, P is the time in which at least one COMPUTATION kernel of the graph runs and C the same for
     COMMUNICATION. Computation can hide no more than its own time: the share min(1, P / C) of every communication
-    kernel's own time is hidden, so its edge weighs (1 - min(1, P / C)) of what it did: 0 where there is at least as
+    kernel's own time is hidden, so its edge weighs (1 - min(1, P / C)) of what it did: 0 if there is at least as
     much computation as communication. Order stays (who waits for a collective still does), and so do launch delays and
     gaps between kernels. It does not ask whether a schedule exists that overlaps so much: the result is a lower bound
     on the path, what the best bucketing and pipelining could reach.

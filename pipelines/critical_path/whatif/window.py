@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OWN_TIME = "OPERATOR_KERNEL"
 """Type of the edges that are an event's own time; the others are delays between events, or order only."""
 EARLIER_WORK = "EARLIER_WORK"
-"""What edges are here, beside the types that the graph has, that wait for GPU work from outside of the window: no scenario
+"""What edges are here, beside the types that the graph has, that wait for GPU work from outside the window: no scenario
 that changes gaps or operators changes that wait."""
 
 _SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "bound_by", "edge_types", "_profiles",
@@ -137,7 +137,7 @@ def load(
 ) -> Window:
     """Compute one window's edges from the tables `events`, `traces` and `findings` in `con`, which must be private.
 
-    Raises WindowNotFound where nothing opens the window and NoGraph where it has no edges or is refused.
+    Raises WindowNotFound if nothing opens the window and NoGraph where it has no edges or is refused.
     """
     request_windows(con, [request], overrides)
     run_models(con, catalog, _SOURCES, on_model=on_model)

@@ -31,7 +31,7 @@ class Segment:
     kind: cpu_op, gpu_kernel, transfer (of a collective, all ranks being there), launch_delay, kernel_delay (between work
     of one stream), cross_stream_wait, sync_return (from the GPU's end to the call that waited for it), thread_hand_off,
     gap (nothing known), head (before the rank's first event). event_id: the event that it leads into, or is the time of;
-    owner_event_id: the event whose time it is, None where it is nobody's. guessed: the hop is a guess.
+    owner_event_id: the event whose time it is, None if it is nobody's. guessed: the hop is a guess.
     """
 
     rank: int

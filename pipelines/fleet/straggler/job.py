@@ -1,4 +1,4 @@
-"""An op-level trace of a job: one Parquet file of ops, one YAML file that says how the job was parallelised."""
+"""An op-level trace of a job: one Parquet file of ops, one YAML file that says how the job was parallelized."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class JobRejected(Exception):
 
 @dataclass(frozen=True)
 class JobMeta:
-    """How a job was parallelised: data, dense/sparse data, pipeline, tensor and virtual pipeline; all ranks."""
+    """How a job was parallelized: data, dense/sparse data, pipeline, tensor and virtual pipeline; all ranks."""
 
     name: str
     dp: int

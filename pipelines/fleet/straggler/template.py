@@ -1,6 +1,6 @@
 """Who waits for whom in a step: read once from dp rank 0 of the first step, used for all steps and dp ranks.
 
-The rules are those of StragglerAnalysis (ByteDance, Apache-2.0), written anew from their description.
+The rules are those of StragglerAnalysis (ByteDance, Apache-2.0), rewritten from their description.
 """
 
 from __future__ import annotations

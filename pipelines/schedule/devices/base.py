@@ -90,7 +90,7 @@ class Device(ABC):
         """Memory of tensors in `values` must not be reused before the stream's present and next work is done."""
 
     def current_stream(self) -> Any:
-        """The stream of work that the caller launches itself; None where it does that without one."""
+        """The stream of work that the caller launches itself; None if it does that without one."""
         return None
 
     def open_thread(self, profile: bool) -> AbstractContextManager:
