@@ -26,7 +26,7 @@ PRICES = {
         r":2: more values than columns; write decimals with a point",
     ),
     "semicolons": ("job;team\na;b\n", r":1: no column 'job'"),
-    "an open quote": ('job,team\n"a,b\n', r":1: is no CSV: unexpected end"),
+    "an open quote": ('job,team\n"a,b\n', r":1: not CSV: unexpected end"),
     "a column twice": ("job,team,team\na,b,c\n", r":1: a column appears twice"),
     "the line behind one of two lines": ('job,team\n"a\nb",x\n,y\n', r":4: 'job' is empty"),
     "UTF-16": ("job\na\n".encode("utf-16"), r": not UTF-8 text"),
@@ -76,7 +76,7 @@ def test_wrong_prices_stop_what_needs_prices(lake: Lake, tmp_path: Path) -> None
     (lake.root / "prices.csv").write_text("job,price\ntrain,1\n")
     assert json.loads(ask(lake, "kernels").stdout) == [{"n": 8}]
     for table in ("job_prices", "Capture_Costs"):
-        assert_refused(ask(lake, table), "prices.csv:1: a column 'price' has no meaning here")
+        assert_refused(ask(lake, table), "prices.csv:1: a column 'price' is not known")
     said = CliRunner().invoke(app, ["ingest", str(tmp_path / "rank0.json"), "--lake", str(lake.root)])
     assert said.exit_code == 0 and "no prices: " in said.stderr
     # Whoever opens the file itself sees why the table is empty.
