@@ -412,7 +412,7 @@ def _rule_table(path: Path) -> Model:
     missing = [name for name in header if name not in docs]
     if missing:
         raise CatalogError(
-            f"{path}:{at}: column {missing[0]!r} has no description; write `#  {missing[0]}: meaning` above"
+            f"{path}:{at}: column {missing[0]!r} has no description; write `# {missing[0]}: meaning` above"
         )
     columns = tuple(Column(name, docs[name]) for name in header)
     return Model(path.stem, "rules", path, "", notes[0], columns, (), (), "rules")

@@ -88,7 +88,7 @@ def _query(path: Path, text: str) -> Any:
         line = error.errors[0].get("line", 1) if isinstance(error, ParseError) and error.errors else 1
         raise CatalogError(f"{path}:{line}: unreadable SQL: {_plain(error)}") from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise CatalogError(f"{path}:1: write one SELECT a file; this is {len(statements)} statements or no SELECT")
+        raise CatalogError(f"{path}:1: write one SELECT per file; this is {len(statements)} statements or no SELECT")
     if path.parent.name != "ingest":  # that layer reads DuckDB's own staging table
         refuse_unportable(path, statements[0])
     return statements[0]

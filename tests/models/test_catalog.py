@@ -65,8 +65,8 @@ BROKEN = {
     "star": ("-- One row: a.\nSELECT * FROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
     "from first": ("-- One row: a.\nFROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
     "unknown table": (reading("kernles"), r"a\.sql:5: reads 'kernles'; write the name of a model"),
-    "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT a file"),
-    "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT a file"),
+    "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT per file"),
+    "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT per file"),
     "broken": ("-- One row: a.\nSELECT trace_id,\n FROM (", r"a\.sql:\d: unreadable SQL"),
     "circle": (reading("a"), r"a\.sql:1: models depend on each other in a cycle: a → a"),
     "later layer": (reading("late"), r"a\.sql:5: layer gpu may not read 'late' of the later layer summary"),
@@ -153,7 +153,7 @@ def test_the_folder_and_the_header_tell_what_a_table_is_about(tmp_path: Path) ->
     )
     with pytest.raises(CatalogError, match=r"a\.sql:1: a table of sql/fleet/ is stored by captures and has no column "):
         load_catalog(folder(tmp_path / "1", {"fleet/a.sql": FLEET.replace("capture_id,", "capture_id AS id,")}))
-    with pytest.raises(CatalogError, match=r"a\.sql:1: no scope 'job'; write `-- scope: lake`, or nothing"):
+    with pytest.raises(CatalogError, match=r"a\.sql:1: unknown scope 'job'; write `-- scope: lake`, or nothing"):
         load_catalog(folder(tmp_path / "2", {"fleet/a.sql": over_all.replace("scope: lake", "scope: job")}))
 
 
