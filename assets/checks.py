@@ -92,10 +92,10 @@ def all_checks() -> dict[tuple[str, str], tuple[dg.AssetCheckSpec, Evaluate]]:
         about = f"`quality` has no row of severity {severity}."
         spec = dg.AssetCheckSpec(f"no_{severity}", asset="quality", description=about)
         made.append((spec, _no_findings(severity, shown_as)))
-    about = "`capture_quality` has no row of severity warning: every file has its place, every lane and clock holds."
+    about = "`capture_quality` has no row of severity warning: every file was used, every lane and clock is valid."
     spec = dg.AssetCheckSpec("no_warning", asset="capture_quality", description=about)
     made.append((spec, _no_findings("warning", dg.AssetCheckSeverity.WARN, "captures")))
-    spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description="Every file of the day went in.")
+    spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description="Every file of the day was ingested.")
     made.append((spec, _nothing_rejected))
     return {(spec.asset_key.to_user_string(), spec.name): (spec, evaluate) for spec, evaluate in made}
 

@@ -23,7 +23,7 @@ DAYS = dg.DailyPartitionsDefinition(start_date="2025-01-01", timezone="UTC", end
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
 PROCESS_TAG = "tracelake/process"
-"""Tag of a run: which process works on it, so that one that was killed can be told."""
+"""Tag of a run: which process works on it, so that a killed one is noticed."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
 

@@ -80,7 +80,7 @@ def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> 
 
 
 def _changed(path: Path) -> float | None:
-    """When a table's file was put in place; None where it is not there (yet, or no more)."""
+    """When a table's file was put in place; None if it is not there (yet, or no more)."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

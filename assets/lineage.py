@@ -35,7 +35,7 @@ def _sources(name: str) -> dict[str, frozenset[tuple[str, str]]]:
         out: set[tuple[str, str]] = set()
         for table, source in found:
             if table not in models:
-                continue  # what the caller provides (`window_requests`) is no asset
+                continue  # what the caller provides (`window_requests`) is not an asset
             out |= _sources(table).get(source, frozenset()) if models[table].private else {(table, source)}
         resolved[column] = frozenset(out)
     return resolved

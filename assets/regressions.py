@@ -1,4 +1,4 @@
-"""The check that fails where a job's newest captures are worse than those before."""
+"""The check that fails if a job's newest captures are worse than those before."""
 
 import dagster as dg
 
@@ -13,7 +13,7 @@ _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effe
 @dg.asset_check(
     asset="capture_metrics",
     name="no_regression",
-    description="No metric of a job's last five captures is worse than that of the captures before, beyond their noise.",
+    description="In a job's last five captures, no metric is worse than in the earlier ones by more than the noise.",
 )
 def no_regression(lake: dg.ResourceParam[Lake]) -> dg.AssetCheckResult:
     """Judge every job of the lake as it was last published."""

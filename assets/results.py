@@ -15,7 +15,7 @@ from pipelines.models.materialize import Materialized
 def results(
     lake: Lake, tables: Iterable[str], span: Span, done: Iterable[Materialized]
 ) -> Iterator[dg.MaterializeResult]:
-    """A result a table, also of those that were up to date."""
+    """One result per table, including those that were up to date."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for step in done:
         seconds[step.table] += step.seconds

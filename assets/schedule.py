@@ -50,7 +50,7 @@ def view_assets() -> list[dg.AssetSpec]:
 
 _CHECKS = {
     "no_lost_iteration": ("Every task of every iteration of the plan has a timing.", "n_lost IS NULL OR n_lost <> 0"),
-    "efficiency_not_worse": ("No less efficient than the run before by more than the noise of both.", "is_worse"),
+    "efficiency_not_worse": ("Not less efficient than the previous run by more than the noise of both.", "is_worse"),
 }
 
 
@@ -59,7 +59,7 @@ _CHECKS = {
     specs=[table_spec(name, {"torch", "parquet", "duckdb"}) for name in RUN_TABLES],
     check_specs=[
         dg.AssetCheckSpec(
-            LEGAL_PLAN, asset="schedule_plans", description="The validator accepts every plan asked for."
+            LEGAL_PLAN, asset="schedule_plans", description="The validator accepts every requested plan."
         ),
         *(dg.AssetCheckSpec(name, asset="schedule_runs", description=about) for name, (about, _) in _CHECKS.items()),
     ],
@@ -89,7 +89,7 @@ def schedule_runs(
         rows = ingest_runs(run_folders(Path(folder).rglob("*.parquet")), lake)
     failed = [f"{row.folder.name}: {row.reason}" for row in rows if row.status == "rejected"]
     if failed:
-        raise dg.Failure(f"a run's tables were not taken in: {'; '.join(failed)}")
+        raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")
     runs = [row.run_id for row in rows if row.run_id]
     with analyst(lake, RUN_TABLES) as con:
         found = con.execute(_COMPARED, {"runs": runs})

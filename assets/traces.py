@@ -26,7 +26,7 @@ LAKE_TABLES = [
 
 
 def watched_folder() -> Path | None:
-    """The folder that `TRACELAKE_INBOX` names; None where it names none that is here."""
+    """The folder that `TRACELAKE_INBOX` names; None if it names none that is here."""
     named = os.environ.get(INBOX)
     return Path(named) if named and Path(named).is_dir() else None
 
@@ -40,7 +40,11 @@ def inbox_files() -> dict[Path, str]:
 def no_inbox() -> str:
     """Why there is no watched folder."""
     named = os.environ.get(INBOX)
-    return f"{INBOX}={named} is no folder here" if named else f"{INBOX} is not set: it names the folder to watch"
+    return (
+        f"{INBOX}={named} is not a folder on this machine"
+        if named
+        else f"{INBOX} is not set: set it to the folder to watch"
+    )
 
 
 def batch_hash(states: dict[Path, str]) -> str:
@@ -52,7 +56,7 @@ def batch_hash(states: dict[Path, str]) -> str:
 @dg.observable_source_asset(
     key=TRACE_FILES,
     group_name="ingest",
-    description=f"Trace files in the watched folder (`{INBOX}`), or those a run is given by name.",
+    description=f"Trace files in the watched folder (`{INBOX}`), or those named in a run's configuration.",
 )
 def trace_files() -> dg.ObserveResult:
     """Observe the watched folder: how many files, which state."""

@@ -24,7 +24,7 @@ def definitions(lake_path: str = "") -> dg.Definitions:
         sensors=[trace_file_sensor(lake_path), old_runs_sensor(lake_path)],
         schedules=[daily],
         resources={"lake": LakeResource(path=lake_path)},
-        # A process a step costs 4 to 10 s each; the work is parallel inside DuckDB.
+        # One process per step would cost 4 to 10 s each; the work is parallel inside DuckDB.
         executor=dg.in_process_executor,
     )
 

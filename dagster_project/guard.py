@@ -44,10 +44,10 @@ def refusal(scope: Scope, hosts: frozenset[str]) -> tuple[int, str] | None:
         headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
     named = headers.get("host", [])
     if len(named) != 1 or _host(f"//{named[0]}") not in hosts:
-        return 421, f"this server does not go by the name {', '.join(named) or 'that was left out'}"
+        return 421, f"this server is not known by the name {', '.join(named) or 'that was left out'}"
     origins = headers.get("origin", [])
     if any(urlsplit(origin).netloc.lower() != named[0].lower() for origin in origins):
-        return 403, f"pages of {', '.join(origins)} may not ask this server"
+        return 403, f"pages of {', '.join(origins)} may not send requests to this server"
     if scope["type"] == "websocket":
         return None
     return _wrong_method(scope, headers)
@@ -57,12 +57,12 @@ def _wrong_method(scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str
     is_graphql = scope["path"].rstrip("/").endswith("/graphql")
     if scope["method"] in _READING:
         if is_graphql and scope["query_string"]:
-            return 405, "ask by POST: a link must not be able to change anything"
+            return 405, "use POST: a link must not be able to change anything"
         return None
     kinds = headers.get("content-type", [])
     # Browsers send forms and text to foreign servers without asking first; JSON they do not.
     if is_graphql and [kind.partition(";")[0].strip().lower() for kind in kinds] != ["application/json"]:
-        return 415, "ask with Content-Type: application/json"
+        return 415, "send Content-Type: application/json"
     return None
 
 

@@ -20,18 +20,18 @@ ingest_and_analyse = dg.define_asset_job(
 analyse = dg.define_asset_job(
     "analyse",
     selection=dg.AssetSelection.assets(models, overlay, captures),
-    description="Bring the models and overlays of a day, and the tables of captures, up to date: after a change under sql/.",
+    description="Bring a day's models and overlays, and the tables of captures, up to date after a change under sql/.",
     tags=WRITES,
 )
 schedule_benchmark = dg.define_asset_job(
     "schedule_benchmark",
     selection=dg.AssetSelection.assets(schedule_runs),
-    description="Run schedules of software pipelines on the device at hand; their timings come back as tables.",
+    description="Run software-pipeline schedules on this machine's device; their timings become tables.",
 )
 
 
 @dg.job(
-    description="Old batches leave the lake, after a time of grace; a dry run unless its configuration says otherwise.",
+    description="Remove old batches from the lake after a grace period; a dry run unless configured otherwise.",
     tags=WRITES,
 )
 def retention() -> None:

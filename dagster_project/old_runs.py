@@ -66,7 +66,7 @@ def old_runs_sensor(lake_path: str = "") -> dg.SensorDefinition:
         name="old_runs",
         minimum_interval_seconds=600,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Deletes the records of runs but the newest {_RUNS} (`{KEEP_RUNS}`), and those older than "
+        description=f"Deletes the records of all runs except the newest {_RUNS} (`{KEEP_RUNS}`), and those older than "
         f"{_DAYS:.0f} days (`{KEEP_DAYS}`). Starts no run.",
     )
     def old_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
@@ -75,7 +75,7 @@ def old_runs_sensor(lake_path: str = "") -> dg.SensorDefinition:
             n = delete_old_runs(context.instance, days, runs)
             forget_missing(Lake(lake_folder(lake_path)))
         except (OSError, ValueError) as error:
-            return dg.SkipReason(f"nothing is tidied up: {error}")
-        return dg.SkipReason(f"deleted the records of {n} runs" if n else "no run is old")
+            return dg.SkipReason(f"nothing was deleted: {error}")
+        return dg.SkipReason(f"deleted the records of {n} runs" if n else "no run is old enough to delete")
 
     return old_runs

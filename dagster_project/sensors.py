@@ -25,11 +25,11 @@ from pipelines.paths import path_text
 
 QUIET_SECONDS = 5.0
 MAX_FILES = 1000
-"""Files that one run takes at most; the others wait for the next."""
+"""The most files that one run takes; the others wait for the next run."""
 FIRST_WAIT_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 3600.0
 MAX_REPEATS = 3
-"""Runs for a day whose newest run failed with no file waiting: so often, then a person must look."""
+"""How often a day is rerun whose newest run failed with no file waiting; after that a person must look."""
 REPEAT_TAG = "tracelake/repeat"
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error)
 
@@ -78,8 +78,8 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
         name="new_trace_files",
         job=ingest_and_analyse,
         minimum_interval_seconds=30,
-        description=f"Files of `{INBOX}` that are neither in `traces` nor in `rejects` and have been quiet for "
-        f"{QUIET_SECONDS:.0f} s → one run. One run at a time; a file whose run failed is tried again, later each time.",
+        description=f"Files of `{INBOX}` that are neither in `traces` nor in `rejects` and have not changed for "
+        f"{QUIET_SECONDS:.0f} s → one run. One run at a time; a file whose run failed is retried, after a longer delay each time.",
     )
     def new_trace_files(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         now = time.time()
@@ -90,8 +90,8 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
         lake = Lake(lake_folder(lake_path))
         try:
             quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), accounts)
-        except _NOT_THERE as error:  # a disk that is away for a while is no reason to stop looking
-            return dg.SkipReason(f"the lake cannot be looked at: {error}")
+        except _NOT_THERE as error:  # a disk that is away for a while is not a reason to stop looking
+            return dg.SkipReason(f"the lake cannot be read: {error}")
         tick = _Tick(quiet, _read_cursor(context.cursor), _remarks(inbox.passed_over, accounts.broken))
         for remark in tick.remarks:
             context.log.warning(remark)
@@ -103,14 +103,14 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
 def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.SensorResult | dg.SkipReason:
     instance = _instance(context)
     if instance and (runs := under_way(instance, ingest_and_analyse.name, datetime.fromtimestamp(now, UTC))):
-        return _skipped(tick, f"run {runs[0].run_id} is under way, {len(tick.waiting)} files wait")
+        return _skipped(tick, f"run {runs[0].run_id} is in progress, {len(tick.waiting)} files wait")
     due = tick.due(now)
     if due:
         return _asking(tick, due, now)
     if tick.waiting:
         soonest = min(tick.asked[str(path)].at + wait_seconds(tick.tries(path)) for path in tick.waiting)
-        names = told(dict.fromkeys(tick.waiting, "was not settled by its run"))
-        return _skipped(tick, f"{len(tick.waiting)} files are tried again in {soonest - now:.0f} s: {names}")
+        names = told(dict.fromkeys(tick.waiting, "was not ingested by its run"))
+        return _skipped(tick, f"{len(tick.waiting)} files will be retried in {soonest - now:.0f} s: {names}")
     repeat = _repeated(instance, now) if instance else None
     if repeat:
         return dg.SensorResult(run_requests=[repeat], cursor=_cursor({}))
@@ -171,7 +171,7 @@ def _skipped(tick: _Tick, why: str, forget: bool = False) -> dg.SensorResult | d
 
 
 def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
-    remarks = [f"passed over: {told(passed_over)}"] if passed_over else []
+    remarks = [f"skipped: {told(passed_over)}"] if passed_over else []
     return [*remarks, *(f"{path_text(path)} cannot be read; see tracelake check" for path in broken[:5])]
 
 

@@ -101,7 +101,9 @@ def main() -> int:
     try:
         prepare(Path(os.environ["DAGSTER_HOME"]))
     except OSError as error:
-        print(f"error: Dagster keeps its records in the lake: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(
+            f"error: Dagster cannot keep its records in the lake: {error.filename}: {error.strerror}", file=sys.stderr
+        )
         return 1
     return serve(port)
 

@@ -31,11 +31,11 @@ def under_way(instance: dg.DagsterInstance, job: str, now: datetime) -> list[dg.
 def _why_dead(record: dg.RunRecord, now: datetime) -> str | None:
     run = record.dagster_run
     if process := run.tags.get(PROCESS_TAG):
-        return None if is_alive(process) else f"its process {process} is gone"
+        return None if is_alive(process) else f"its process {process} no longer exists"
     if run.status == dg.DagsterRunStatus.QUEUED:
         return None
     seconds = now.timestamp() - record.update_timestamp.timestamp()
-    return f"it did not begin within {START_SECONDS} s" if seconds > START_SECONDS else None
+    return f"it did not start within {START_SECONDS} s" if seconds > START_SECONDS else None
 
 
 def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
@@ -52,4 +52,4 @@ def fail_lost(instance: dg.DagsterInstance, before: float) -> None:
     for record in instance.get_run_records(dg.RunsFilter(statuses=statuses)):
         process = record.dagster_run.tags.get(PROCESS_TAG)
         if record.update_timestamp.timestamp() < before and not (process and is_alive(process)):
-            instance.report_run_failed(record.dagster_run, "the Dagster that started it has ended")
+            instance.report_run_failed(record.dagster_run, "the Dagster instance that started it has ended")

@@ -27,9 +27,9 @@ def trace_breakdown(
     profile: str = "default",
     overrides: dict[tuple[str, str], str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of one trace from `events`, `traces` and `findings` in `con`, which must be private: one a device.
+    """The rows of one trace from `events`, `traces` and `findings` in `con`, which must be private: one per device.
 
-    Profile `hta` counts what HTA 0.6.1 counts (waits and all that has a stream, but for the last profiler step, in one row
+    Profile `hta` counts what HTA 0.6.1 counts (waits and all that has a stream, except the last profiler step, in one row
     for all devices) by HTA's classes, in exact ns; `overrides` are switches of the profile, as `request_windows` takes them.
     """
     request_windows(con, [WindowRequest(trace_id, profile=profile)], overrides)
@@ -48,5 +48,5 @@ def rows_of(con: duckdb.DuckDBPyConnection, query: str = ROWS) -> list[dict[str,
 
 
 def as_document(row: dict[str, Any]) -> dict[str, float]:
-    """A row in the words of the temporal-breakdown document (TB-13, TB-14): three times in us, three percentages."""
+    """A row under the names of the temporal-breakdown document (TB-13, TB-14): three times in us, three percentages."""
     return {**{key: row[ns] / 1000 for key, ns in _TIMES.items()}, **{name: row[name] for name in _PERCENTS}}

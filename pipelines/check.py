@@ -1,7 +1,7 @@
-"""`tracelake check`: every file of a lake against what was noted when it was written; with repair, mended or set aside.
+"""`tracelake check`: compare every file of a lake with its record; with repair, recompute or set aside what is damaged.
 
-What can be computed from `events` is computed again. A batch that lost what it was ingested with goes to
-`.quarantine/`, with a row of `rejects` for each of its traces, and can be ingested again: nothing is by itself.
+What can be computed from `events` is recomputed. A batch that lost what it was ingested with goes to
+`.quarantine/`, with a row in `rejects` for each of its traces, and can be ingested again (not automatically).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _STRAY, _LOG, _ANALYST, _NOTICE = "stray", "log", "analyst", "retired"
 
 @dataclass(frozen=True)
 class Fault:
-    """Something of a lake that is not as it was written.
+    """Something in a lake that is not as it was written.
 
-    `table` is None for what is none; `keys`: the traces (or runs, captures, …) whose rows the file holds, where that
-    was noted; `repaired`: what was done about it, None: nothing.
+    `table` is None for what is not a table's file; `keys`: the traces (or runs, captures, …) whose rows the file holds, where that
+    was recorded; `repaired`: what was done about it, None for nothing.
     """
 
     path: str
@@ -59,7 +59,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Checked:
-    """The faults, how many files were compared, and how many were not noted when they were written: only read."""
+    """The faults, how many files were compared, and how many had no record and were only read."""
 
     faults: list[Fault]
     n_files: int
@@ -67,7 +67,7 @@ class Checked:
 
 
 def check(lake: Lake, repair: bool = False, on_file: Callable[[str], Any] | None = None) -> Checked:
-    """Read every file of the lake and compare. Raises OSError where the lake cannot be read, or written for a repair."""
+    """Read every file of the lake and compare. Raises OSError if the lake cannot be read, or cannot be written for a repair."""
     found = _find(lake, on_file or (lambda _: None))
     if repair and found.faults:
         done = _repair(lake, found.faults)
@@ -97,23 +97,23 @@ def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
             if one := _content(con, path, records):
                 broken[path] = one
     faults = [_fault(lake, one) for one in broken.values()]
-    faults += [Fault(str(path), "is no file of the lake", _STRAY) for path in strays]
+    faults += [Fault(str(path), "is not a file of the lake", _STRAY) for path in strays]
     return Checked([*faults, *_of_lake(lake, logs)], n_files, n_not_recorded)
 
 
 def _content(con: duckdb.DuckDBPyConnection, path: Path, records: list[manifest.Record] | None) -> Broken | None:
-    """Compare a file's bytes; of one that was not recorded as much as reading it tells, its page checksums too."""
+    """Compare a file's bytes; without a record, only read it, which checks its page checksums."""
     if records is None:
         return _read_through(con, path)
     try:
         digest = manifest.describe(path).digest
-    except FileNotFoundError:  # computed anew, or retired meanwhile
+    except FileNotFoundError:  # recomputed, or retired meanwhile
         return None
     except OSError as error:
         return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {error.strerror}")
     if any(record.digest == digest for record in records):
         return None
-    return Broken(table_of(path), Batch(path.stem), path, "has other bytes than were written")
+    return Broken(table_of(path), Batch(path.stem), path, "does not contain the bytes that were written")
 
 
 def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
@@ -135,20 +135,20 @@ def _fault(lake: Lake, one: Broken) -> Fault:
 
 
 def _of_lake(lake: Lake, logs: dict[str, manifest.Manifest]) -> Iterator[Fault]:
-    """What is wrong beside the tables' files: logs, notices of retention, the analysts' file."""
+    """What is wrong besides the tables' files: logs, retention records, the analysts' file."""
     for name in sorted(os.listdir(lake.root / manifest.MANIFEST)) if (lake.root / manifest.MANIFEST).exists() else ():
         path = lake.root / manifest.MANIFEST / name
         if not name.startswith(".") and (not Batch(name).is_valid or logs[name].damaged):
             yield Fault(str(path), "the log of a batch has lines that cannot be read", _LOG, name)
     for path, notice in notices(lake):
         if notice is None:
-            yield Fault(str(path), "the notice of a batch that left the lake cannot be read", _NOTICE, path.stem)
+            yield Fault(str(path), "the record of a removed batch cannot be read", _NOTICE, path.stem)
     if (lake.root / PUBLISHED).exists() and not published_whole(lake):
-        yield Fault(str(lake.root / ANALYST), "is not what was published", _ANALYST)
+        yield Fault(str(lake.root / ANALYST), "does not match what was published", _ANALYST)
 
 
 def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
-    """Mend what can be, the most that depends on nothing first; returns by path what was done."""
+    """Repair what can be repaired, independent tables first; returns what was done, by path."""
     done: dict[str, str] = {}
     catalog = load_catalog()
     computed = set(catalog.materialized)
@@ -197,7 +197,7 @@ def _set_aside(lake: Lake, path: Path) -> str:
 
 
 def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[str]) -> None:
-    """Take a whole batch out, once `rejects` says so."""
+    """Remove a whole batch, once `rejects` says so."""
     mark = mark_of(sorted(lost)[0])
     keys = manifest.read_keys(lake.root, batch)
     paths = _paths(lake, mark, batch) or keys or {}
@@ -239,7 +239,7 @@ def _reject(lake: Lake, rows: Iterable[tuple[str, str]]) -> None:
 
 
 def _log_again(lake: Lake, fault: Fault) -> str:
-    """Note a batch's files as they are: what could be compared was, and the rest can be read."""
+    """Record a batch's files as they are now: what could be compared was compared, and the rest is readable."""
     path = Path(fault.path)
     if not Batch(path.name).is_valid:
         path.unlink()

@@ -1,4 +1,4 @@
-"""Connections to DuckDB that print nothing: answers go to stdout, where DuckDB draws a bar for what takes 2 seconds."""
+"""Connections to DuckDB that print nothing: answers go to stdout, where DuckDB would draw a progress bar after 2 s."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import duckdb
 def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """`duckdb.connect`, quiet. Raises what that raises."""
+    """`duckdb.connect`, quiet. Raises what it raises."""
     return _quiet(duckdb.connect(str(path), read_only=read_only, config=config or {}))
 
 
 def cursor(con: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection beside `con`, or beside the process's own database, with settings of its own. Quiet, too."""
+    """Another connection to the database of `con`, or to the process's own, with its own settings. Also quiet."""
     return _quiet(con.cursor() if con is not None else duckdb.cursor())
 
 

@@ -1,7 +1,7 @@
 """Foreign text (names of kernels, files, jobs, hosts, whatever a trace says) as text, one function for each surface.
 
-A trace is written by somebody else. What it says is shown whole and does nothing: no escape sequence reaches a terminal, no
-markup, tag or formula is made of it. Program output (JSON, Parquet, CSV that is piped) keeps it exactly.
+A trace is untrusted input. Its text is shown in full and has no effect: no escape sequence reaches a terminal, no
+markup, tag or formula results from it. Program output (JSON, Parquet, CSV that is piped) keeps it exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def visible(value: Any) -> str:
-    r"""Text for people and logs: what cannot be seen, or acts on a terminal, is written out: `\x1b`, `\n`, `\u202e`."""
+    r"""Text for people and logs: invisible and terminal control characters are spelled out: `\x1b`, `\n`, `\u202e`."""
     text = str(value)
     if text.isprintable():
         return text
@@ -45,7 +45,7 @@ def in_markdown(value: Any) -> str:
 
 
 def in_spreadsheet(value: Any) -> Any:
-    """A cell of a CSV file that a spreadsheet opens: text that it would take for a formula begins with an apostrophe.
+    """A cell of a CSV file that a spreadsheet opens: text that it would run as a formula gets a leading apostrophe.
 
     Numbers stay, as values and as text.
     """

@@ -1,7 +1,7 @@
-"""One trace leaves the lake: out of sight at once, then out of every file of its batch.
+"""Remove one trace from the lake: from view at once, then from every file of its batch.
 
-Its row goes from the batch's `traces` file first, in one step, which hides it in every table. A notice in `.forgotten/`
-stands from before that until the end: where a run is killed, the next one completes what it began.
+Its row is first removed from the batch's `traces` file, atomically, which hides it in every table. A record in `.forgotten/`
+exists from before that until the end, so the next run completes one that was killed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FORGOTTEN = ".forgotten"
 
 
 class NoSuchTrace(Exception):
-    """No trace, or several, begin so; the message says which."""
+    """No trace id, or several, start with this; the message says which."""
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """A trace that left: the file it had been read from, and how many rows it had in all tables of traces."""
+    """A removed trace: the file it was read from, and how many rows it had in all per-trace tables."""
 
     trace_id: str
     batch_id: str
@@ -48,10 +48,10 @@ class Forgotten:
 
 
 def forget(lake: Lake, beginning: str, for_good: bool = False) -> Forgotten:
-    """Remove the one trace whose id begins so; captures that it was in are computed anew.
+    """Remove the one trace whose id starts with `beginning`; its captures are recomputed.
 
-    Its content may be ingested again, unless `for_good`. What earlier runs left half done is completed, too. Raises
-    NoSuchTrace, BrokenFiles, or OSError where the lake cannot be written.
+    Its content may be ingested again, unless `for_good`. Also completes what earlier runs left half done. Raises
+    NoSuchTrace, BrokenFiles, or OSError if the lake cannot be written.
     """
     trace = _find(lake, beginning, for_good)
     _write(_notice(lake, trace.trace_id), trace)
@@ -68,8 +68,8 @@ def _find(lake: Lake, beginning: str, for_good: bool) -> Forgotten:
     begun = {one.trace_id: one for one in _notices(lake)}
     found = sorted(name for name in {*known, *begun} if name.startswith(beginning))
     if len(found) != 1 or not beginning:
-        several = f"{len(found)} traces begin with {beginning!r}: {', '.join(found[:5])}; write more of the id"
-        raise NoSuchTrace(several if found else f"no trace of the lake begins with {beginning!r}")
+        several = f"{len(found)} trace ids start with {beginning!r}: {', '.join(found[:5])}; give more of the id"
+        raise NoSuchTrace(several if found else f"no trace id in the lake starts with {beginning!r}")
     trace_id = found[0]
     if trace_id not in known:
         return begun[trace_id]
@@ -79,7 +79,7 @@ def _find(lake: Lake, beginning: str, for_good: bool) -> Forgotten:
 
 
 def _remove(lake: Lake, trace: Forgotten) -> int:
-    """Take a trace out of its batch's files, the mark first; returns its rows in the others."""
+    """Remove a trace from its batch's files, the mark first; returns its rows in the others."""
     batch = Batch(trace.batch_id)
     if trace.for_good:
         forget_for_good(lake, trace.trace_id)

@@ -1,6 +1,6 @@
-"""The watched folder against the lake: which files wait, and what in the folder cannot be looked at.
+"""The watched folder compared with the lake: which files are waiting, and what cannot be accessed.
 
-A file is done when its content is in `traces` or in `rejects`, and not when somebody was asked to take it in.
+A file is done when its content is in `traces` or in `rejects`; requesting its ingestion is not enough.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pipelines.sqltext import file_list
 
 @dataclass(frozen=True)
 class Inbox:
-    """The files of a folder, each with its state (size and time of change), and what was passed over, with the reason."""
+    """The files of a folder, each with its state (size and time of change), and what was skipped, with the reason."""
 
     files: dict[Path, str] = field(default_factory=dict)
     passed_over: dict[Path, str] = field(default_factory=dict)
 
     def changed_before(self, moment_ns: int) -> dict[Path, str]:
-        """The files that nobody has written to since."""
+        """The files that have not been modified since then."""
         return {path: state for path, state in self.files.items() if int(state.split(":")[1]) < moment_ns}
 
 
 def look(folder: Path) -> Inbox:
-    """All files in a folder and its folders, but hidden ones. Nothing in it can make this raise: it is named instead."""
+    """All files in a folder, recursively, except hidden ones. Never raises for its contents: problems are listed instead."""
     inbox = Inbox()
     todo = [Path(os.path.abspath(folder))]
     while todo:
@@ -47,7 +47,7 @@ def look(folder: Path) -> Inbox:
         except FileNotFoundError:  # moved away meanwhile
             continue
         except OSError as error:
-            inbox.passed_over[here] = f"cannot be looked into: {error.strerror}"
+            inbox.passed_over[here] = f"cannot be listed: {error.strerror}"
     return inbox
 
 
@@ -70,20 +70,20 @@ def _sort_in(entry: os.DirEntry[str], inbox: Inbox, todo: list[Path]) -> None:
             inbox.passed_over[path] = "is neither a file nor a folder"
     except FileNotFoundError:
         if entry.is_symlink():
-            inbox.passed_over[path] = "is a link that leads nowhere"
+            inbox.passed_over[path] = "is a broken link"
     except OSError as error:
-        inbox.passed_over[path] = f"cannot be looked at: {error.strerror}"
+        inbox.passed_over[path] = f"cannot be accessed: {error.strerror}"
 
 
 class Accounts:
-    """Which trace ids a lake accounts for. Each batch's mark is read once, so that a look costs what is new."""
+    """Which trace ids a lake accounts for. Each batch's mark is read only once, so a look costs only what is new."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, int, int], frozenset[str]] = {}
         self.broken: list[Path] = []
 
     def traces(self, lake: Lake) -> set[str]:
-        """The ids of traces that are in the lake or were taken out of it on purpose."""
+        """The ids of traces that are in the lake or were removed from it on purpose."""
         files = [*table_files(lake.root, MARK), *lake.root.joinpath(RETIRED).glob("**/*.json")]
         keys = {key: path for path in files if (key := _key(path))}
         self._of = {key: ids for key, ids in self._of.items() if key in keys}
@@ -135,9 +135,9 @@ def _trace_ids(marks: Mapping[tuple[str, int, int], Path]) -> dict[tuple[str, in
 
 
 def waiting(lake: Lake, files: Mapping[Path, str], accounts: Accounts | None = None) -> dict[Path, str]:
-    """The files that the lake does not account for in the state they are in. Raises OSError where it cannot be read.
+    """The files that the lake does not account for in their present state. Raises OSError if it cannot be read.
 
-    A trace that was in the lake and is no more (its batch was damaged) waits again; one that ingestion knows to be
+    A trace that is no longer in the lake because its batch was damaged waits again; one that ingestion knows to be
     accounted for otherwise (retired, forgotten, superseded) does not.
     """
     outcomes = settled(lake)
@@ -156,7 +156,7 @@ _IN_TRACES = ("ok", "repaired", "partial")
 
 
 def told(passed_over: Mapping[Path, str], n: int = 5) -> str:
-    """A sentence about what was passed over."""
+    """A sentence about what was skipped."""
     shown = [f"{path_text(path)} {why}" for path, why in list(passed_over.items())[:n]]
     more = [f"and {len(passed_over) - n} more"] if len(passed_over) > n else []
     return "; ".join([*shown, *more])

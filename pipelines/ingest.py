@@ -62,7 +62,7 @@ class TraceRow:
     """What became of one file. `status`: ok, repaired, partial, known (its content is in the lake, or was until
     retention removed it) or rejected.
 
-    The folder of a run of a schedule is one row: `trace_id` is its run's id, `n_events` its task timings. So is the
+    The folder of a schedule run is one row: `trace_id` is the run's id, `n_events` its task timings. So is the
     op-level trace of a job: `trace_id` is its job_id, `n_events` its ops. And so are the Flight Recorder dumps of a
     folder: `trace_id` is their set_id, `n_events` the calls in their rings; and the folder of a recording: `trace_id` is
     its recording_id, `n_events` its samples.
@@ -81,20 +81,20 @@ class TraceRow:
 
 @dataclass(frozen=True)
 class IngestReport:
-    """One row a file, in the order in which they were read."""
+    """One row per file, in the order in which they were read."""
 
     rows: list[TraceRow] = field(default_factory=list)
 
     @property
     def rejected(self) -> list[TraceRow]:
-        """The files that did not go in."""
+        """The files that were rejected."""
         return [file for file in self.rows if file.status == "rejected"]
 
 
 def expand(paths: Iterable[str | Path]) -> list[Path]:
-    """Files named by files, folders (all files in them but hidden ones, recursively) and globs, each once, in order.
+    """The files that files, folders (recursively, without hidden ones) and globs name, each once, in order.
 
-    What cannot be looked at is there, too, a folder that cannot be listed for its files: each is then rejected by name.
+    What cannot be accessed is included too (an unlistable folder stands for its files), to be rejected by name.
     """
     found: dict[Path, None] = {}
     for given in paths:
@@ -110,7 +110,7 @@ def expand(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _exists(path: Path) -> bool:
-    """Also what cannot be looked at: reading it tells why."""
+    """Also what cannot be accessed: reading it says why."""
     try:
         return path.exists()
     except OSError:
@@ -125,15 +125,15 @@ def ingest(
     on_bytes: Callable[[int], Any] | None = None,
     limits: Limits | None = None,
 ) -> IngestReport:
-    """Put files, folders and globs into the lake; content that is in it already changes nothing.
+    """Ingest files, folders and globs into the lake; content that is already there is skipped.
 
-    `on_file(row)` is called after each file, `on_bytes(n)` while packed bytes are read. Files are committed in batches
-    of 500 traces or 2 GiB of JSON, so a crash loses at most the batch it hit, and running again completes it. Files of
-    the lake itself are passed over. Folders that hold runs of schedules come in, too (`pipelines/runs.py`), and so do
-    op-level traces of jobs with the YAML file beside them (`pipelines/fleet/straggler/lake.py`), the Flight Recorder
+    `on_file(row)` is called after each file, `on_bytes(n)` as compressed bytes are read. Files are committed in batches
+    of 500 traces or 2 GiB of JSON, so a crash loses at most the current batch, and running again completes it. Files of
+    the lake itself are skipped. Folders of schedule runs are ingested too (`pipelines/runs.py`), and so are
+    op-level traces of jobs with the YAML file next to them (`pipelines/fleet/straggler/lake.py`), the Flight Recorder
     dumps of a folder (`pipelines/flight_recorder/lake.py`), and folders of recordings (`pipelines/recordings.py`).
     What is larger than `limits` (by default the environment's) is rejected. Raises WrongLimit, and duckdb.IOException or
-    OSError where the lake cannot be written.
+    OSError if the lake cannot be written.
     """
     lake.sweep()
     report = IngestReport()
@@ -186,7 +186,7 @@ def ingest(
 
 
 def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
-    """What became of every given file; one that was written to meanwhile is left out, for it has come to no end."""
+    """What became of every given file, except files that were modified meanwhile, whose fate is open."""
     told = {
         text_path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")
     }
@@ -208,7 +208,7 @@ def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
 def _report_others(
     rows: list[TraceRow], lake: Lake, report: IngestReport, on_file: Callable[[TraceRow], Any] | None
 ) -> None:
-    """Runs, jobs, dumps and recordings come in together; those that did not become rows of `rejects`, as files do."""
+    """Runs, jobs, dumps and recordings are ingested together; those that fail become rows in `rejects`, as files do."""
     rows = [replace(r, reason=r.reason and as_text(r.reason)) for r in rows]
     if rejected := [r for r in rows if r.status == "rejected"]:
         with _OpenBatch(lake, None) as batch:
@@ -248,7 +248,7 @@ class _OpenBatch:
         return len(self.parts) >= BATCH_TRACES or self.bytes >= BATCH_BYTES
 
     def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> TraceRow:
-        """Take in one file. Whatever is raised on the way, but for what no file can be blamed for, rejects this one alone."""
+        """Ingest one file. Any exception rejects only this file, except those that are no file's fault."""
         started = time.perf_counter()
         try:
             with all_or_nothing(self.rows):
@@ -287,7 +287,7 @@ class _OpenBatch:
         return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=rejection.byte_offset)
 
     def commit(self) -> set[str]:
-        """Put every table's file in place, the mark last; returns the traces that another process committed meanwhile.
+        """Put every table's file in place, the mark last; returns the traces that another process has committed meanwhile.
 
         Their rows in this batch's files have no mark, so no view shows them.
         """
@@ -308,7 +308,7 @@ class _OpenBatch:
         return already_committed
 
     def _tell_superseded(self) -> None:
-        """A row of `rejects` for each trace that was cut off and that a better one takes the place of from now on."""
+        """A row in `rejects` for each truncated trace that a better one now replaces."""
         bad = {one.path for one in self.lake.broken({MARK})}
         files = [path for path in self.lake.committed_files(MARK) if path not in bad]
         rows = "SELECT * FROM _staged_traces"
@@ -328,13 +328,13 @@ class _OpenBatch:
             return
         for path, trace_id, n_events, by, by_path, by_events, status in found:
             reason = (
-                f"trace {trace_id} was cut off ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
+                f"trace {trace_id} was truncated ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
                 f"{by} ({by_path}, {by_events:,} events, {status})"
             )
             insert_reject(self.rows, path, reason, self.batch)
 
     def _commit_rejects(self) -> None:
-        """Add the rejected files to the lake; the same file rejected again for the same reason is no news."""
+        """Add the rejected files to the lake; the same file rejected again for the same reason is not repeated."""
         if earlier := table_files(self.lake.root, REJECTS):
             known = f"SELECT (path, reason) FROM read_parquet({file_list(earlier)})"
             self.rows.execute(f"DELETE FROM _staged_rejects WHERE (path, reason) IN ({known})")
@@ -386,7 +386,7 @@ def load_trace(
 ) -> ReadTrace:
     """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected.
 
-    With a folder, `events` is a view of a Parquet file in it, which must stay as long as `con`; else it is a table. A
+    With a folder, `events` is a view of a Parquet file in it, which must exist as long as `con`; otherwise it is a table. A
     `lean` one lacks the arguments' text, which no model reads.
     """
     with tempfile.TemporaryDirectory() as scratch:

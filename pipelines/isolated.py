@@ -1,6 +1,6 @@
-"""Ingestion in processes of its own, for files that took a run with them: who kills the process becomes a row of rejects.
+"""Ingestion in child processes, for files that crashed a run: a file that kills its process becomes a row in rejects.
 
-The files are halved until the one is alone that does it. What is wrong with the lake is no fault of a file: it is raised.
+Files are split in halves until the culprit is alone. Trouble with the lake is not a file's fault: it is raised.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _CHILD = ("-m", "pipelines.isolated")
 
 
 class Stopped(RuntimeError):
-    """The process of an ingestion was asked to stop, so nothing is known of its files."""
+    """The ingesting process was asked to stop, so nothing is known about its files."""
 
 
 def ingest_isolated(
     files: Sequence[Path], lake: Lake, job: str | None = None, on_file: Callable[[TraceRow], Any] | None = None
 ) -> IngestReport:
-    """Ingest files in child processes. The report has the rows of files that killed their process, twice when alone.
+    """Ingest files in child processes. The report has rows for files that killed their process twice when alone.
 
-    Raises OSError where the lake cannot be written, Stopped where somebody ended a child.
+    Raises OSError if the lake cannot be written, Stopped if somebody ended a child.
     """
     rows: list[TraceRow] = []
     todo = [list(files)] if files else []
@@ -46,7 +46,7 @@ def ingest_isolated(
             half = len(part) // 2
             todo += [part[half:], part[:half]]
         elif why := _again(part, lake, job):
-            reason = f"reading it ended the process {_DEATHS} times: {why}"
+            reason = f"reading it crashed the process {_DEATHS} times: {why}"
             rows += reject_files({part[0]: reason}, lake).rows
             if on_file:
                 on_file(rows[-1])
@@ -54,7 +54,7 @@ def ingest_isolated(
 
 
 def _again(part: list[Path], lake: Lake, job: str | None) -> str | None:
-    """How the last of the other tries ended; None where one of them went through."""
+    """How the last of the other attempts ended; None if one of them succeeded."""
     ends = (_run(part, lake, job) for _ in range(_DEATHS - 1))
     why = None
     for end in ends:

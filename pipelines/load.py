@@ -56,7 +56,7 @@ def load_events(
 
     Nothing is written where the id is in `known`: that costs one pass of inflating and hashing.
     `limits` are the environment's where none are given. `on_bytes(n)` is called while packed bytes are read. A `lean` file is for one answer and not for a lake: it lacks
-    what no model reads (extra, and args but those of metadata events) and is not packed. Raises TraceRejected, or OSError where the file cannot be read.
+    what no model reads (extra, and args but those of metadata events) and is not packed. Raises TraceRejected, or OSError if the file cannot be read.
     """
     reader = TraceReader(path, folder, on_bytes, limits)
     if reader.trace_id in known:

@@ -22,7 +22,7 @@ class WrongRankPattern(ValueError):
 
 
 def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> dict[str, Any]:
-    """group_id, job, rank, world_size, host, device_name, device_count; None where nothing says so.
+    """group_id, job, rank, world_size, host, device_name, device_count; None if nothing says so.
 
     `group_id` is the same for the traces of one job found in one folder: they make one capture, or several where ranks
     come again (pipelines/fleet/captures.py). The pattern for ranks in file names is
@@ -51,14 +51,16 @@ def _pattern() -> re.Pattern[str]:
     try:
         pattern = re.compile(given, re.IGNORECASE)
     except re.error as error:
-        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} is no regular expression: {error}") from None
+        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} is not a regular expression: {error}") from None
     if not pattern.groups:
-        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} has no group; put the rank into one, as in rank(\\d+)")
+        raise WrongRankPattern(
+            f"TRACELAKE_RANK_PATTERN={given} has no group; put parentheses around the rank, as in rank(\\d+)"
+        )
     return pattern
 
 
 def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
-    """What is given as rank, world size or base time in the metadata or the file's name, and is no number of the lake."""
+    """What the metadata or file name gives as rank, world size or base time that is not a number the lake can hold."""
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
     given = {f"distributedInfo.{key}": spread.get(key) for key in ("rank", "world_size")}
@@ -72,7 +74,7 @@ def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
 
 
 def rank_from_name(name: str) -> int | None:
-    """The rank that a file's name says, by RANK_PATTERN or the environment's; None where it says none.
+    """The rank that a file's name says, by RANK_PATTERN or the environment's; None if it says none.
 
     Raises WrongRankPattern.
     """

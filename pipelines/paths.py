@@ -25,13 +25,13 @@ def local_path(given: str | Path) -> Path:
     if found is None or (isinstance(given, Path) and Path(f"{found[1]}:").exists()):
         return Path(given)
     hint = "write the path alone" if found[1].lower() == "file" else "copy or mount it, and give the path here"
-    raise UnusablePath(f"{given}: {found[1]}:// is not supported, only paths of this machine; {hint}")
+    raise UnusablePath(f"{given}: {found[1]}:// is not supported, only paths on this machine; {hint}")
 
 
 def path_text(path: str | Path) -> str:
     r"""A path as text that can be stored, hashed and printed; `text_path` gives the path back.
 
-    It is the path itself, but where bytes of it are no UTF-8 (`caf\xe9.json` in Latin-1): these become `\x` and two hex
+    It is the path itself, except where its bytes are not UTF-8 (`caf\xe9.json` in Latin-1): these become `\x` and two hex
     digits, and a backslash becomes two. A path that holds `\x` anyway has its backslashes doubled, too.
     """
     text = str(path)
@@ -54,17 +54,17 @@ def text_path(text: str) -> Path:
 
 
 def utf8_path(path: Path) -> Path:
-    """The path, where DuckDB can open it. Raises UnusablePath for one with bytes that are no UTF-8."""
+    """The path, if DuckDB can open it. Raises UnusablePath for one with bytes that are not UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
         text = path_text(path)
-        raise UnusablePath(f"{text}: bytes of the path are no UTF-8, so DuckDB cannot open it; rename it") from None
+        raise UnusablePath(f"{text}: the path is not valid UTF-8, so DuckDB cannot open it; rename it") from None
     return path
 
 
 def is_file(path: Path) -> bool:
-    """A regular file; also what cannot be looked at (no right to, a path too long): trying to read it tells why."""
+    """A regular file, or something that cannot be accessed (no permission, path too long): trying to read it says why."""
     try:
         return path.is_file()
     except OSError:

@@ -27,7 +27,7 @@ def is_alive(process: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot; empty where there is no /proc, `ended` for one that only waits."""
+    """When a process started, in ticks since boot; empty if there is no /proc, `ended` for one that only waits."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -41,7 +41,7 @@ class RecordingRow:
 
 
 class _Refused(Exception):
-    """A folder that is no recording."""
+    """A folder that is not a recording."""
 
 
 _SILENT_NS = 180 * 10**9  # a recorder of another host that was not heard of for so long is dead
@@ -59,7 +59,7 @@ def recording_folders(files: Iterable[Path]) -> list[Path]:
 
 
 def ingest_recordings(folders: Iterable[Path], lake: Lake) -> list[RecordingRow]:
-    """Put recordings into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
+    """Put recordings into the lake, all that are new in one batch. Raises OSError if the lake cannot be written."""
     catalog = load_catalog()
     batch = lake.new_batch()
     with database.connect() as con:
@@ -145,7 +145,7 @@ def _is_news(before: tuple[str, int] | None, state: str, n_rows: int) -> bool:
 
 
 _SAYS = {
-    "running": "it still runs: this is what is on disk; take it in again when it has ended",
+    "running": "it is still running: this is what is on disk; ingest it again when it has ended",
     "killed": "its recorder was killed: this is what was on disk",
 }
 
@@ -161,7 +161,7 @@ def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> tup
     rows = database.rows_of(con, f"SELECT * FROM read_parquet({quoted(mark)})")
     told = rows[0] if rows else {}
     if len(rows) != 1 or not told.get("recording_id"):
-        raise _Refused(f"{RECORDING_MARK}.parquet holds {len(rows)} recordings; a folder holds one")
+        raise _Refused(f"{RECORDING_MARK}.parquet holds {len(rows)} recordings; a folder may hold only one")
     return told["recording_id"], _state(told)
 
 
@@ -185,7 +185,9 @@ def _without_mark(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> str:
     ids = " UNION ".join(f"SELECT recording_id FROM one.{table}" for table in _samples(catalog))
     found = con.execute(f"SELECT recording_id FROM ({ids}) WHERE recording_id IS NOT NULL").fetchall()
     if len(found) != 1:
-        raise _Refused(f"no {RECORDING_MARK}.parquet, and its parts hold {len(found)} recordings; a folder holds one")
+        raise _Refused(
+            f"no {RECORDING_MARK}.parquet, and its parts hold {len(found)} recordings; a folder may hold only one"
+        )
     (recording_id,) = found[0]
     spans = con.execute("SELECT count(*) FROM one.span_samples").fetchall()[0][0]  # the only other kind that there was
     told = quoted(recording_id)

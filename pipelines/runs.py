@@ -27,7 +27,7 @@ _NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
 
 
 class RunRejected(Exception):
-    """A folder that is no whole run; the message says what is missing."""
+    """A folder that is not a complete run; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def is_run_table(path: Path) -> bool:
 
 
 def ingest_runs(folders: Iterable[Path], lake: Lake) -> list[RunRow]:
-    """Put runs into the lake, all that are new in one batch. Raises OSError where the lake cannot be written."""
+    """Put runs into the lake, all that are new in one batch. Raises OSError if the lake cannot be written."""
     catalog = load_catalog()
     batch = lake.new_batch()
     with database.connect() as con:
@@ -105,12 +105,12 @@ def _read(con: duckdb.DuckDBPyConnection, catalog: Catalog, folder: Path) -> str
     """Create the tables of one run in schema `one`; returns its id. Raises RunRejected."""
     missing = [table for table in _NEEDED if not (folder / f"{table}.parquet").exists()]
     if missing:
-        raise RunRejected(f"no whole run: {', '.join(missing)} missing; run the schedule again with --out")
+        raise RunRejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")
     for table in staged_tables(catalog, RUN):
         _create(con, catalog.models[table], folder)
     runs = con.execute(f"SELECT run_id FROM one.{RUN_MARK}").fetchall()
     if len(runs) != 1 or not runs[0][0]:
-        raise RunRejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder holds one")
+        raise RunRejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder may hold only one")
     return runs[0][0]
 
 

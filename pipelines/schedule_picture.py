@@ -35,7 +35,7 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
         if start is not None and end is not None
     ]
     if not spans:
-        raise LookupError(f"run {run_id!r} has no timings")
+        raise LookupError(f"run {run_id!r} has no task timings")
     begin = min(span.start_ns for span in spans)
     return gantt(Timeline(engine, spans), title=f"{plan}: {engine} on {device_name or device}", start_ns=begin)
 

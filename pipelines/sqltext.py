@@ -15,7 +15,7 @@ from pipelines.paths import utf8_path
 
 
 def as_text(value: str) -> str:
-    """A text that can be encoded: bytes of file names that are no UTF-8, and lone surrogates of JSON, as escapes."""
+    """A text that can be encoded: bytes of file names that are not UTF-8, and lone surrogates of JSON, as escapes."""
     value = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
     return value.encode("utf-8", "backslashreplace").decode()
 
@@ -44,7 +44,7 @@ def literal(value: str | int | datetime | Path | None) -> str:
         return quoted(value)
     if isinstance(value, int):
         return str(value)
-    raise TypeError(f"no SQL literal for {type(value).__name__}: {value!r}")
+    raise TypeError(f"cannot write as SQL: {type(value).__name__}: {value!r}")
 
 
 def row(values: Iterable[str | int | datetime | Path | None]) -> str:

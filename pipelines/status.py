@@ -94,14 +94,14 @@ def _told_by(found: Status, part: Any, lake: Lake, accounts: Accounts, now: floa
     try:
         part(found, lake, accounts, now)
     except (OSError, ValueError, duckdb.Error, sqlite3.Error) as error:
-        found.wrong.append(f"cannot be told: {str(error).splitlines()[0]}")
+        found.wrong.append(f"is unknown: {str(error).splitlines()[0]}")
 
 
 def _commits(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
     batches = lake.all_batches()
     found.batches = len(batches)
     found.traces = len(accounts.traces(lake))
-    found.wrong += [f"{path_text(path)} cannot be read: see tracelake check" for path in accounts.broken[:5]]
+    found.wrong += [f"{path_text(path)} cannot be read; see tracelake check" for path in accounts.broken[:5]]
     if batches:
         at = _moment(max(batches))
         found.last_commit, found.idle_seconds = f"{at:%Y-%m-%dT%H:%M:%SZ}", max(0.0, now - at.timestamp())
@@ -169,7 +169,7 @@ def _published(found: Status, lake: Lake, accounts: Accounts, now: float) -> Non
 
 def _inbox(found: Status, lake: Lake, accounts: Accounts, now: float, folder: Path) -> None:
     if not folder.is_dir():
-        found.wrong.append(f"the watched folder {path_text(folder)} is no folder here")
+        found.wrong.append(f"the watched folder {path_text(folder)} is not a folder on this machine")
         return
     inbox: Inbox = look(folder)
     found.passed_over = {path_text(path): why for path, why in inbox.passed_over.items()}
@@ -186,13 +186,13 @@ def _over(found: Status, limits: Limits) -> list[str]:
     """The sentences about what is beyond its limit."""
     over: list[str] = []
     if found.lag_seconds is not None and found.lag_seconds > limits.lag_seconds:
-        over.append(f"the oldest of {found.backlog} files has waited {found.lag_seconds:,.0f} s")
+        over.append(f"the oldest of {found.backlog} files has been waiting for {found.lag_seconds:,.0f} s")
     if limits.backlog is not None and (found.backlog or 0) > limits.backlog:
-        over.append(f"{found.backlog} files wait")
+        over.append(f"{found.backlog} files are waiting")
     if found.rejected_last_day > limits.rejected:
-        over.append(f"{found.rejected_last_day} files were rejected within a day: see the table rejects")
+        over.append(f"{found.rejected_last_day} files were rejected in the last day: see table rejects")
     if len(found.failed_runs) + len(found.failed_models) > limits.failed:
-        kinds = (("the newest run failed of", found.failed_runs), ("models failed", found.failed_models))
+        kinds = (("the newest run failed for", found.failed_runs), ("models failed", found.failed_models))
         over += [f"{what}: {', '.join(names)}" for what, names in kinds if names]
     if limits.idle_seconds is not None and (found.idle_seconds is None or found.idle_seconds > limits.idle_seconds):
         since = "ever" if found.idle_seconds is None else f"for {found.idle_seconds:,.0f} s"

@@ -28,7 +28,7 @@ def test_rows_and_lists() -> None:
     assert row([1, "a", None]) == "(1, 'a', NULL)"
     assert file_list([Path("/a'b"), Path("/c")]) == "['/a''b', '/c']"
     assert quoted(Path("/a")) == "'/a'"
-    with pytest.raises(TypeError, match="no SQL literal for float"):
+    with pytest.raises(TypeError, match="cannot write as SQL: float"):
         literal(1.5)  # type: ignore[arg-type]
 
 

@@ -1,1 +1,1 @@
-"""The command line, a file a command group."""
+"""The command line, one file per group of commands."""

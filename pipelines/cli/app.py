@@ -1,4 +1,4 @@
-"""The command line: `tracelake`. One file a command group; this one puts them together."""
+"""The command line: `tracelake`. One file per group of commands; this one puts them together."""
 
 from __future__ import annotations
 

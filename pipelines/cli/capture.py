@@ -18,7 +18,7 @@ _REJECTS_SHOWN = 3
 def opened_capture(
     given: list[str], lake: Path, tables: Iterable[str], roles: Path | None = None, only: bool = False
 ) -> Iterator[tuple[Any, str]]:
-    """A connection with the tables of captures, and the beginning of the capture's id ('' for files).
+    """A connection with the capture tables, and a prefix of the capture's id ('' for files).
 
     `given` is an id in the lake, or files, folders and globs, of which a lake of its own is made; `roles`: a table of
     roles for that; `only`: compute nothing for other captures and traces than those whose ids begin so. Exits where
@@ -62,4 +62,4 @@ def _ingest(given: list[str], folder: Path) -> None:
     if len(report.rejected) > _REJECTS_SHOWN:
         err.print(styled("[yellow]not read:[/] {} more", len(report.rejected) - _REJECTS_SHOWN))
     if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
-        raise fail(f"no trace among {', '.join(given)}", "Give the trace files of one capture, or their folder.")
+        raise fail(f"no trace found in {', '.join(given)}", "Give the trace files of one capture, or their folder.")

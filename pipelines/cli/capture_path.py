@@ -18,15 +18,15 @@ _SHOWN = 12
 
 def capture_path(
     capture: Annotated[
-        list[str], typer.Argument(help="A folder or the files of one capture, or the id of one in the lake.")
+        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
     ],
     target: Annotated[
-        str, typer.Option(help="What the path ends with: last_gpu_end, last_collective_end or last_event_end.")
+        str, typer.Option(help="Where the path ends: last_gpu_end, last_collective_end or last_event_end.")
     ] = "last_gpu_end",
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """What held the whole job up: the path through all ranks, which goes to the last one at every collective.
+    """What held the whole job up: the path through all ranks, which moves to the last rank at every collective.
 
     Example: `tracelake capture-path /fleet/job42/ --target last_collective_end`
     """
@@ -45,7 +45,7 @@ def capture_path(
         except PathRefused as error:
             raise fail(
                 f"capture has no path through its ranks: {error}",
-                "Tables capture_quality and collective_groups say more.",
+                "See tables capture_quality and collective_groups.",
             ) from None
     if json:
         print_json(answer.as_json())
@@ -57,11 +57,11 @@ def _print(answer: CapturePath) -> None:
     out.print(_shares(answer))
     out.print(_stretches(answer))
     gap, guessed = answer.kind_us.get("gap", 0.0), answer.guessed_us
-    out.print(f"nothing known (gap): {human_us(gap)}, {answer.gap_percent:.1f} % of the path")
+    out.print(f"unexplained (gap): {human_us(gap)}, {answer.gap_percent:.1f} % of the path")
     if answer.n_guessed:
         out.print(
             f"guessed: {answer.n_guessed} hops, {human_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
-            "(traces without cuda_sync rows do not tell what waited for what)",
+            "(without cuda_sync rows a trace does not say what waited for what)",
         )
     if answer.left_out:
         ranks = ", ".join(map(str, answer.left_out))
@@ -101,11 +101,11 @@ def _time(own: list[Any], kind: str, guessed: bool) -> float:
 
 
 def _stretches(answer: CapturePath) -> Table:
-    """How the path goes from rank to rank, and what takes longest on each stretch."""
+    """How the path moves from rank to rank, and what takes longest on each stretch."""
     table = Table(title="from rank to rank", title_justify="left")
     for name in ("from", "rank", "time"):
         table.add_column(name, justify="right")
-    table.add_column("most of it", overflow="fold")
+    table.add_column("mostly", overflow="fold")
     for stretch in answer.stretches[:_SHOWN]:
         end = stretch.start_us + stretch.dur_us
         own = [s for s in answer.segments if stretch.start_us <= s.start_us < end]

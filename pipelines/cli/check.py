@@ -14,14 +14,15 @@ from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out
 def check(
     lake: LakeOption = DEFAULT_LAKE,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Compute again what can be, move the rest to .quarantine/ in the lake.")
+        bool,
+        typer.Option("--repair", help="Recompute what can be recomputed; move the rest to .quarantine/ in the lake."),
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Read every file of the lake and compare it with what was noted when it was written.
+    """Read every file of the lake and compare it with the size and checksum recorded when it was written.
 
-    Exits with 1 while something is broken. Queries notice files that are missing or have another size by themselves;
-    this finds every changed bit. What --repair takes out has rows in `rejects` and can be ingested again.
+    Exits with 1 while anything is damaged. Queries notice missing files and wrong sizes by themselves;
+    this finds every changed bit. What --repair removes gets rows in `rejects` and can be ingested again.
 
     Example: `tracelake check --lake /data/lake --json`
     """
@@ -49,8 +50,8 @@ def _show(found) -> None:
             keys = ", ".join(fault.keys[:3]) + (f" and {len(fault.keys) - 3} more" if len(fault.keys) > 3 else "")
             table.add_row(fault.path, fault.why, keys, fault.repaired or "")
         out.print(table)
-    out.print(f"{found.n_files:,} files are read, {len(found.faults):,} faults found")
+    out.print(f"{found.n_files:,} files read, {len(found.faults):,} faults found")
     if found.n_not_recorded:
         out.print(
-            f"{found.n_not_recorded:,} files were written by an older version, which noted no checksums: they can be read"
+            f"{found.n_not_recorded:,} files were written by an older version, which recorded no checksums: they are readable"
         )

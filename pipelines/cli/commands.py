@@ -1,4 +1,4 @@
-"""How every command ends: what goes wrong is a sentence, and whoever reads the answer may stop before its end."""
+"""How every command ends: errors are sentences, and whoever reads the answer may stop early."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Commands(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Parse and run a command, and leave."""
         if sys.stdout is None:
-            raise SystemExit("error: stdout is closed, so no answer can be given")
+            raise SystemExit("error: stdout is closed, so there is nowhere to print the answer")
         with _ended_by_readers():
             try:
                 with _wrong_input_told():
@@ -64,7 +64,7 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """One command. What is wrong with its input is told and leaves with 1."""
+    """One command. Errors in its input are printed and end it with status 1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse its words, of which options may have their old names."""
@@ -104,7 +104,7 @@ def _words_told_as_text() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_readers() -> Iterator[None]:
-    """A reader that is gone ends the process quietly, with the status that other Unix tools have then."""
+    """If the reader is gone, end the process quietly, with the status that other Unix tools use."""
     before = _on_broken_pipe(signal.SIG_DFL)
     try:
         yield
@@ -131,7 +131,7 @@ def _wrong_input_told() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write what is buffered: at the interpreter's end it would be too late to say that this fails."""
+    """Write what is buffered: at interpreter exit it would be too late to report a failure."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -142,7 +142,7 @@ def _flush() -> None:
 
 
 def _on_broken_pipe(handler: Any) -> Any:
-    """Set what SIGPIPE does; the one before. None where it cannot be set: threads, other systems."""
+    """Set what SIGPIPE does; the one before. None if it cannot be set: threads, other systems."""
     if handler is None or not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
         return None
     return signal.signal(signal.SIGPIPE, handler)

@@ -1,4 +1,4 @@
-"""`tracelake compare`: two captures or traces side by side, of files, of a lake, or one of each."""
+"""`tracelake compare`: two captures or traces side by side, from files, from a lake, or one of each."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _TABLES = ("profiler_steps", "ops_by_shape")
 
 def compare(
     control: Annotated[str, typer.Argument(help="A trace file, the folder of a capture, or an id in the lake.")],
-    test: Annotated[str, typer.Argument(help="What is compared with it.")],
+    test: Annotated[str, typer.Argument(help="What to compare with it.")],
     lake: LakeOption = DEFAULT_LAKE,
-    rank: Annotated[str, typer.Option(help="Of captures: a rank, `first` (the lowest) or `all`.")] = "first",
+    rank: Annotated[str, typer.Option(help="For captures: a rank, `first` (the lowest) or `all`.")] = "first",
     step: Annotated[str, typer.Option(help="A profiler step, `first` (of each side) or `all`.")] = "first",
-    by_name: Annotated[bool, typer.Option("--by-name", help="Do not tell the shapes of one name apart.")] = False,
-    limit: Annotated[int, typer.Option(help="Rows shown of each device; 0 for all.")] = 15,
+    by_name: Annotated[bool, typer.Option("--by-name", help="Compare by name only, not by shape.")] = False,
+    limit: Annotated[int, typer.Option(help="Rows to show per device; 0 for all.")] = 15,
     json: JsonOption = False,
 ) -> None:
-    """What one capture or trace does more, less or longer than another: operators and kernels by name and shape.
+    """What one capture or trace does more, less or slower than another: operators and kernels by name and shape.
 
-    As HTA's trace diff: counts and summed durations, test less control; `change` is of counts.
+    Like HTA's trace diff: counts and summed durations, test minus control; `change` refers to counts.
 
     Example: `tracelake compare before.json.gz after.json.gz --step all`
     """
@@ -91,7 +91,7 @@ def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) 
 
 
 def _exists(given: str) -> bool:
-    """Whether it is a file, folder or glob and no id. Exits where it can only be one that is not there."""
+    """Whether it is a file, folder or glob rather than an id. Exits if it can only be a file and does not exist."""
     from pipelines.ingest import expand
 
     path = local(given)
@@ -99,7 +99,7 @@ def _exists(given: str) -> bool:
         return True
     if set(given) <= set("0123456789abcdef"):
         return False
-    raise fail(f"{given}: there is no such file, and it begins no id: these are hexadecimal numbers")
+    raise fail(f"{given}: no such file, and no id starts with it (ids are hexadecimal)")
 
 
 def _compute(con: Any, trace_id: str) -> None:

@@ -1,4 +1,4 @@
-"""`tracelake demo` and `tracelake ui`: the whole way once, and the Dagster UI on it."""
+"""`tracelake demo` and `tracelake ui`: everything once from start to end, and the Dagster UI."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ DEMO_PLAN = "fused_sparse_dist"
 
 def demo(
     traces: Annotated[
-        list[str] | None, typer.Argument(help="Real traces; without them a synthetic capture is made.")
+        list[str] | None, typer.Argument(help="Real traces; without any, a synthetic capture is generated.")
     ] = None,
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", parser=local, help="Where the demo's lake and capture go.")
+        Path, typer.Option(metavar="DIR", parser=local, help="Where to put the demo's lake and capture.")
     ] = Path("demo"),
 ) -> None:
     """Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.
@@ -44,7 +44,7 @@ def demo(
         report = ingest(given, lake, on_file=lambda row: advance(1, f"ingesting {Path(row.path).name}"))
     out.print(report_table(report.rows))
     if not lake.exists:
-        raise fail("no trace went in", "Look at the reasons above.")
+        raise fail("no trace was ingested", "Look at the reasons above.")
     _materialize(lake)
     with progress(None, "running a schedule on the simulated device"):
         run_simulated(lake, DEMO_PLAN)
@@ -52,7 +52,7 @@ def demo(
     _show(lake, folder / "overlay")
     if report.rejected:
         out.print(
-            f"{len(report.rejected)} files are no profiler traces or cannot be read: see the reasons above, or table rejects."
+            f"{len(report.rejected)} files are not profiler traces or cannot be read: see the reasons above, or table rejects."
         )
     out.print()
     out.print(styled('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root), soft_wrap=True)
@@ -72,7 +72,7 @@ def _synthetic(folder: Path) -> Path:
 
 
 def _materialize(lake: Any) -> None:
-    """Every asset through Dagster, as the schedule would do, in a process of its own that prints each asset's name."""
+    """Every asset through Dagster, as the schedule would do, in a child process that prints each asset's name."""
     command = [sys.executable, "-m", "dagster_project.demo", str(lake.root)]
     run = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
     with progress(None, "starting Dagster") as advance, run:
@@ -133,12 +133,12 @@ def ui(
     lake: LakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Another name that the UI goes by, behind a proxy of yours.")
+        list[str] | None, typer.Option(help="Another host name for the UI, if it runs behind your proxy.")
     ] = None,
 ) -> None:
-    """Open the Dagster UI on this project with the lake chosen: lineage, runs, checks, the inbox sensor.
+    """Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor.
 
-    It listens on this machine only, and answers neither to foreign names nor to pages of others.
+    It listens only on this machine, and rejects other host names and requests from other sites' pages.
 
     Example: `tracelake ui --lake /data/lake`
     """

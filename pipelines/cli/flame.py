@@ -20,17 +20,19 @@ def flame(
     out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The SVG to write.")] = Path(
         "flame.svg"
     ),
-    thread: Annotated[str | None, typer.Option(help="Draw the threads of this name only.")] = None,
-    cpu: Annotated[bool, typer.Option("--cpu", help="By CPU time instead of samples: waiting is left out.")] = False,
+    thread: Annotated[str | None, typer.Option(help="Draw only the threads of this name.")] = None,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Weigh by CPU time instead of samples, which leaves out waiting.")
+    ] = False,
     folded_file: Annotated[
         Path | None,
         typer.Option(
-            "--folded", metavar="FILE", parser=local, help="Write the stacks as text for other programs, too."
+            "--folded", metavar="FILE", parser=local, help="Also write the stacks as text for other programs."
         ),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
 ) -> None:
-    """Draw where a Python program was: the stacks that `python -m pipelines.record.stacks` sampled.
+    """Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.
 
     Example: `tracelake flame 20261121T0530 --out flame.svg`
     """
@@ -47,7 +49,9 @@ def flame(
     if len(found) != 1:
         rows = con.execute("SELECT recording_id FROM recordings WHERE kind = 'stacks' ORDER BY 1").fetchall()
         known = ", ".join(row[0] for row in rows[:10]) or "none"
-        raise fail(f"{recording!r} names {len(found)} recordings of stacks in the lake {lake}", f"Recordings: {known}")
+        raise fail(
+            f"{recording!r} matches {len(found)} recordings of stacks in the lake {lake}", f"Recordings: {known}"
+        )
     ((recording_id, state, n_samples, interval_ns, timer),) = found
     weight = "cpu_ns // 1000" if cpu else "n_samples"
     only = "" if thread is None else f" AND thread = {quoted(thread)}"

@@ -1,4 +1,4 @@
-"""`tracelake flight-recorder`: what the ranks of a job that hangs do not agree on."""
+"""`tracelake flight-recorder`: what the ranks of a hung job disagree on."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SAYS = {
     "op_mismatch": "{culprits} called another operation: {ops}",
     "size_mismatch": "{culprits} called it with other sizes",
     "dtype_mismatch": "{culprits} called it with other dtypes",
-    "state_split": "{culprits} are not through, the others are",
-    "not_started": "the streams of {culprits} are held up by something before it",
+    "state_split": "{culprits} have not finished it, the others have",
+    "not_started": "the streams of {culprits} are blocked by something before it",
     "all_joined_not_completed": "all ranks joined and none completed: look at the network and at NCCL's log",
     "missing_peer": "{culprits} did not take part; {waiting} {wait}",
     "transfer_not_completed": "both sides are there and it does not end: look at the network",
 }
-_UNTOLD = "{culprits} may not have called it: their rings lost what would tell; {waiting} {wait}"
+_UNTOLD = "{culprits} may not have called it (their ring buffers no longer show it); {waiting} {wait}"
 _WITHOUT_DUMPS = "all ranks with a dump joined and none completed; {missing} left no dump: look there first"
-_MATCHED = "no mismatch: every collective that all rings still hold is completed everywhere"
+_MATCHED = "no mismatch: every collective that all ring buffers still hold completed on every rank"
 
 
 def flight_recorder(
@@ -38,7 +38,7 @@ def flight_recorder(
     ],
     json: JsonOption = False,
 ) -> None:
-    """Compare the Flight Recorder dumps of a job's ranks: which rank did the job hang on, and in which collective.
+    """Compare the Flight Recorder dumps of a job's ranks: which rank is the job stuck on, and in which collective?
 
     Example: `tracelake flight-recorder /tmp/nccl_trace_rank_*`
     """
@@ -53,7 +53,7 @@ def flight_recorder(
             if not dumps:
                 raise DumpError(f"{path}: no Flight Recorder dumps in this folder; name the files")
             if others := [inner.name for inner in inside if inner not in dumps]:
-                err.print(f"passed over, no dumps: {', '.join(others)}", soft_wrap=True)
+                err.print(f"skipped, not dumps: {', '.join(others)}", soft_wrap=True)
             paths += dumps
         verdict = judge([read_dump(path) for path in paths])
     except (DumpError, OSError) as error:
@@ -92,7 +92,7 @@ def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
 
 
 def groups_table(verdict: Verdict) -> Table:
-    """One line a process group."""
+    """One line per process group."""
     table = Table("group", "ranks", "compared from", "to", "finding", "at", "confidence", title_justify="left")
     for group in verdict.groups:
         finding = group.finding
@@ -119,7 +119,7 @@ def _lines(verdict: Verdict) -> list[str]:
     doubts = [f"  {doubt}" for doubt in verdict.doubts]
     if root is None or root.finding is None:
         if verdict.doubts:
-            return ["undecided: no mismatch was found, but this is not known to be healthy:", *doubts]
+            return ["undecided: no mismatch was found, but the job cannot be shown to be healthy:", *doubts]
         return [_MATCHED]
     found = root.finding
     op = found.op or "a collective"
@@ -133,24 +133,24 @@ def _lines(verdict: Verdict) -> list[str]:
         ops=", ".join(f"rank {rank} {op}" for rank, op in sorted(found.ops.items())),
     )
     when = f" ({datetime.fromtimestamp(found.created_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC)" if found.created_ns else ""
-    lines = [f"the job hangs on {op} number {found.seq} of group {root.group.name}{when}: {says}"]
+    lines = [f"the job is stuck on {op} number {found.seq} of group {root.group.name}{when}: {says}"]
     lines += [f"  rank {rank}: {frame}" for rank, frame in sorted(found.frames.items())]
     lines += [f"  rank {rank}, last call: {call}" for rank, call in sorted(found.last_calls.items())]
     if found.may_be_slow and found.waited_ns is not None and found.timeout_ms is not None:
         lines.append(
             f"written at most {found.waited_ns / 1e9:.1f} s after the call, whose timeout is {found.timeout_ms / 1e3:g} s: "
-            "a rank that is only late looks the same; dump again to tell"
+            "a rank that is merely late looks the same; dump again to tell them apart"
         )
     if root.dump_missing and not without:
-        lines.append(f"dumps of {_named(root.dump_missing)} are missing: get them, they may change this")
+        lines.append(f"dumps of {_named(root.dump_missing)} are missing: get them, they may change the verdict")
     others = [group.group.name for group in verdict.groups if group.finding and group is not root]
     if verdict.is_circle:
         lines.append(
-            f"whoever is waited for waits in another group ({', '.join(others)}): do all ranks call the groups in one order?"
+            f"the rank that the others wait for is itself waiting in another group ({', '.join(others)}): do all ranks call the groups in the same order?"
         )
     elif others:
-        lines.append(f"what groups {', '.join(others)} show probably follows from it")
-    return lines + (["not compared, too:", *doubts] if doubts else [])
+        lines.append(f"the findings of groups {', '.join(others)} probably follow from it")
+    return lines + (["also not compared:", *doubts] if doubts else [])
 
 
 def _named(ranks: tuple[int, ...]) -> str:

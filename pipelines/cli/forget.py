@@ -1,4 +1,4 @@
-"""`tracelake forget`: one trace leaves the lake."""
+"""`tracelake forget`: remove one trace from the lake."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out
 
 
 def forget(
-    trace: Annotated[str, typer.Argument(help="The trace's id, or a beginning of it that no other trace has.")],
+    trace: Annotated[str, typer.Argument(help="The trace's id, or a unique prefix of it.")],
     lake: LakeOption = DEFAULT_LAKE,
     for_good: Annotated[
-        bool, typer.Option("--for-good", help="Do not take its content in again, from whatever file.")
+        bool, typer.Option("--for-good", help="Never ingest its content again, from whatever file.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove one trace from every table; the capture it was in is computed anew.
+    """Remove one trace from every table; its capture is recomputed.
 
-    It is hidden at once; a run that is killed is completed by the next one. Ingesting its file again brings it back,
+    It is hidden at once; the next run completes one that was killed. Ingesting its file again brings it back,
     unless --for-good.
 
     Example: `tracelake forget 3f2a91 --lake /data/lake`
@@ -39,5 +39,5 @@ def forget(
     if json:
         print_json(asdict(gone))
         return
-    again = "its content is not taken in again" if gone.for_good else "ingesting its file again brings it back"
-    out.print(f"trace {gone.trace_id} ({gone.path or 'path not noted'}) is gone, {gone.n_rows:,} rows; {again}")
+    again = "its content will not be ingested again" if gone.for_good else "ingesting its file again brings it back"
+    out.print(f"trace {gone.trace_id} ({gone.path or 'path unknown'}) is gone, {gone.n_rows:,} rows; {again}")

@@ -21,15 +21,15 @@ def ingest(
     paths: Annotated[list[str], typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")],
     lake: LakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
-    max_unpacked_gib: Annotated[int, _limit("GiB that a file may unpack to.", "max_unpacked_gib")] = 64,
-    max_ratio: Annotated[int, _limit("Unpacked to packed, from 1 GiB on.", "max_ratio")] = 400,
-    max_metadata_mib: Annotated[int, _limit("MiB before the events, or behind them.", "max_metadata_mib")] = 256,
-    max_event_mib: Annotated[int, _limit("MiB of one event.", "max_event_mib")] = 128,
+    max_unpacked_gib: Annotated[int, _limit("How many GiB a file may unpack to.", "max_unpacked_gib")] = 64,
+    max_ratio: Annotated[int, _limit("Largest compression ratio, checked above 1 GiB unpacked.", "max_ratio")] = 400,
+    max_metadata_mib: Annotated[int, _limit("MiB of metadata before or after the events.", "max_metadata_mib")] = 256,
+    max_event_mib: Annotated[int, _limit("MiB that one event may take.", "max_event_mib")] = 128,
     json: JsonOption = False,
 ) -> None:
-    """Put traces into the lake: a row a trace. Content that is already in it changes nothing.
+    """Put traces into the lake and print one row per trace. Content that is already there is skipped.
 
-    Exits with 1 when any file was rejected; the others are in.
+    Exits with 1 if any file was rejected; the others are ingested.
 
     Example: `tracelake ingest /fleet/job42/*.json.gz --lake /data/lake --job job42`
     """
@@ -58,7 +58,7 @@ def ingest(
 
 
 def report_table(rows: list) -> Table:
-    """A row a file: trace, rank, events, MB/s, status and why."""
+    """One row per file: trace, rank, events, MB/s, status and why."""
     table = Table(title="ingested", title_justify="left")
     for name in ("file", "trace"):
         table.add_column(name, overflow="fold")

@@ -27,21 +27,27 @@ from pipelines.cli.shared import (
 from pipelines.foreign_text import visible
 
 TraceArgument = Annotated[
-    str, typer.Argument(help="A trace file, a trace id or its unique beginning.", metavar="TRACE")
+    str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
 ]
-ProfileOption = Annotated[str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1 to the edge).")]
+ProfileOption = Annotated[
+    str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1, edge for edge).")
+]
 AnnotationOption = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
-InstanceOption = Annotated[str | None, typer.Option(help="Which instances of the annotation: N or N:M, from 0.")]
+InstanceOption = Annotated[
+    str | None, typer.Option(help="Which instances of the annotation: N or N:M, counted from 0.")
+]
 DependenciesOption = Annotated[
     str,
-    typer.Option(help="Operators of a thread wait for each other (serial) or for their data, by an execution trace."),
+    typer.Option(
+        help="Operators on a thread wait for each other (serial) or for their data (needs an execution trace)."
+    ),
 ]
 ExecutionTraceOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
         parser=local,
-        help="The execution trace (PyTorch, Chakra) where it does not lie beside TRACE.",
+        help="The execution trace (PyTorch, Chakra), if it is not next to TRACE.",
     ),
 ]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
@@ -51,7 +57,7 @@ SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch
 def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[tuple[Any, str]]:
     """A private DuckDB connection with tables `events`, `traces` and `findings` of one trace, and the trace's id.
 
-    `with_arguments`: the text of all arguments is there, too, which no model reads.
+    `with_arguments`: also include the text of all arguments, which no model reads.
     """
     import tempfile
 
@@ -82,7 +88,11 @@ def _find(con: Any, trace: str, folder: Path) -> str:
     lake = Lake(folder)
     matching = sorted(t for t in lake.known_traces() if t.startswith(trace))
     if len(matching) != 1:
-        what = "is no file and begins no trace id" if not matching else f"begins {len(matching)} trace ids"
+        what = (
+            "is not a file, and no trace id starts with it,"
+            if not matching
+            else f"is a prefix of {len(matching)} trace ids"
+        )
         known = ", ".join(matching or sorted(lake.known_traces())[:10]) or "none"
         raise fail(f"{trace!r} {what} in the lake {lake.root}", f"Trace ids: {known}")
     lake.create_views(con, ["events", "findings"], matching[0])
@@ -90,15 +100,17 @@ def _find(con: Any, trace: str, folder: Path) -> str:
 
 
 def breakdown(
-    trace: Annotated[str | None, typer.Argument(help="A trace file, id or beginning of an id; all without it.")] = None,
+    trace: Annotated[
+        str | None, typer.Argument(help="A trace file, or an id or prefix of one; all traces by default.")
+    ] = None,
     profile: ProfileOption = "default",
     settings: SetOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """How the GPU's time divides into computing, other work and nothing, a row a trace and device.
+    """How GPU time divides into compute, other work and idle, one row per trace and device.
 
-    `--profile hta` counts the rows that HTA counts, by its classes: waits are GPU work, the last profiler step is left
+    `--profile hta` counts HTA's rows by HTA's classes: waits are GPU work, the last profiler step is left
     out, and all devices are one.
 
     Example: `tracelake breakdown rank0.json.gz`
@@ -126,9 +138,7 @@ def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str]
         raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
     given = [(name, value) for name, _, value in (text.partition("=") for text in settings or [])]
     if given and (profile != "hta" or {name for name, _ in given} != {"drop_last_step"}):
-        raise fail(
-            "--set changes nothing in a breakdown but with --profile hta", "Give --set drop_last_step=false there."
-        )
+        raise fail("--set affects a breakdown only with --profile hta", "Give --set drop_last_step=false there.")
     try:
         return switch_overrides(profile, given)
     except ValueError as error:
@@ -136,7 +146,7 @@ def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str]
 
 
 def _asked(trace: str | None, folder: Path) -> list[str]:
-    """The trace that was asked for, or all of the lake, by file. Exits where there is no lake."""
+    """The requested trace, or all traces of the lake, by file. Exits if there is no lake."""
     if trace is not None:
         return [trace]
     from pipelines.cli.query import open_analyst
@@ -175,24 +185,25 @@ def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Tab
 
 def critical_path(
     trace: Annotated[
-        str, typer.Argument(help="A trace file, a trace id or its unique beginning, or a saved path.", metavar="TRACE")
+        str, typer.Argument(help="A trace file, a trace id or unique prefix of one, or a saved path.", metavar="TRACE")
     ],
     annotation: AnnotationOption = "",
     instance: InstanceOption = None,
     profile: ProfileOption = "default",
     edges: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=local, help="Write one row an edge to this Parquet file.")
+        Path | None,
+        typer.Option(metavar="FILE", parser=local, help="Write the edges to this Parquet file, one row per edge."),
     ] = None,
     save: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             parser=local,
-            help="Write the path and its graph to this file, to be given instead of TRACE.",
+            help="Save the path and its graph to this file, which you can pass instead of TRACE.",
         ),
     ] = None,
     alternatives: Annotated[
-        int, typer.Option(help="How many of the next longest paths to show that differ in a kernel or operator.", min=0)
+        int, typer.Option(help="Also show this many next longest paths that differ in a kernel or operator.", min=0)
     ] = 0,
     dependencies: DependenciesOption = "serial",
     execution_trace: ExecutionTraceOption = None,
@@ -200,7 +211,7 @@ def critical_path(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """The longest chain of dependent work in a trace, and what it is bound by.
+    """The longest chain of dependent work in a trace, and what bounds it.
 
     Example: `tracelake critical-path rank0.json.gz --annotation ProfilerStep --instance 0:1 --profile hta`
     """
@@ -214,7 +225,7 @@ def critical_path(
     if looks_saved(Path(trace)):
         if edges or save or alternatives or not asked.is_usual:
             raise fail(
-                f"{trace} is a saved path: its window, profile and switches are what they were", "Give the trace."
+                f"{trace} is a saved path: its window, profile and switches cannot be changed", "Give the trace."
             )
         return _show(*_restored(Path(trace)), json=json)
     with opened(trace, lake, with_arguments=asked.by_data) as (con, trace_id):
@@ -238,9 +249,9 @@ def critical_path(
 
 
 class AskedPath:
-    """The options of a command that say which path is meant: its window, profile, switches and dependencies.
+    """The options that say which path is meant: its window, profile, switches and dependencies.
 
-    Leaves with an error where an option is not usable, before any file is read.
+    Exits with an error if an option is unusable, before any file is read.
     """
 
     def __init__(
@@ -259,10 +270,10 @@ class AskedPath:
         if profile not in PROFILES:
             raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
         if dependencies not in MODES:
-            raise fail(f"no dependencies {dependencies!r}", f"There are: {', '.join(MODES)}")
+            raise fail(f"unknown --dependencies {dependencies!r}", f"There are: {', '.join(MODES)}")
         self.by_data = dependencies == "data"
         if execution_trace and not self.by_data:
-            raise fail("--execution-trace goes with --dependencies data")
+            raise fail("--execution-trace needs --dependencies data")
         named = [(name, value) for name, _, value in (given.partition("=") for given in settings or [])]
         try:
             self.first, self.last = parse_instance(instance, annotation)
@@ -275,7 +286,7 @@ class AskedPath:
         self.is_usual = not (annotation or instance or self.overrides or profile != "default")
 
     def of(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
-        """The window request and switch overrides for a trace in `con`; its execution trace is joined where one is needed."""
+        """The window request and switch overrides for a trace in `con`; its execution trace is joined if one is needed."""
         from pipelines.critical_path.windows import WindowRequest
 
         if self.by_data:
@@ -285,7 +296,7 @@ class AskedPath:
 
 
 def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
-    """Read the execution trace that was given, or that lies beside the trace, and join it to the operators."""
+    """Read the given execution trace, or the one next to the trace, and join it to the operators."""
     from pipelines.execution import load_execution
     from pipelines.execution.beside import NoExecutionTrace, execution_trace_beside
     from pipelines.paths import text_path
@@ -322,7 +333,7 @@ def _pathless(title: str, answer: Any) -> str:
 
 
 def print_caveats(answer: Any) -> None:
-    """What to know before reading the numbers above, the most severe first; nothing where there is nothing to say."""
+    """What to know before reading the numbers above, most severe first; empty if there is nothing to say."""
     for caveat in answer.caveats:
         colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
         out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
@@ -359,14 +370,14 @@ def _by_data(answer: Any) -> str | None:
     if said["mode"] == "serial":
         return None
     return (
-        f"dependencies by data: {said['joined']:,} of {said['operators']:,} operators ({100 * said['share']:.1f} %) joined to "
+        f"data dependencies: {said['joined']:,} of {said['operators']:,} operators ({100 * said['share']:.1f} %) joined to "
         f"{said['execution_trace']} by {said['method']}. Optimistic: one thread runs one operator at a time."
     )
 
 
 def alternatives_table(answer: Any) -> Table:
-    """The paths next in length, for people: how much shorter they are, and what the kernels and operators are instead."""
-    table = Table(title="the longest paths beside it", title_justify="left")
+    """The next longest paths, for people: how much shorter they are, and which kernels and operators differ."""
+    table = Table(title="the next longest paths", title_justify="left")
     table.add_column("shorter by", justify="right")
     table.add_column("with", overflow="fold")
     table.add_column("instead of", overflow="fold")
@@ -391,7 +402,7 @@ def overlay(
     ] = Path("."),
     all_events: Annotated[bool, typer.Option(help="Keep all events and mark the critical ones.")] = False,
     all_edges: Annotated[
-        bool, typer.Option(help="Draw every edge of the graph, not only those of the path; needs --all-events.")
+        bool, typer.Option(help="Draw every edge of the graph, not just those of the path; needs --all-events.")
     ] = False,
     profile: ProfileOption = "default",
     annotation: AnnotationOption = "",
@@ -402,7 +413,7 @@ def overlay(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """Write a trace for Perfetto (ui.perfetto.dev) in which the critical path is a track of its own, with arrows.
+    """Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.
 
     Example: `tracelake overlay rank0.json.gz --out /tmp`
     """
@@ -413,7 +424,7 @@ def overlay(
     from pipelines.models.catalog import load_catalog
 
     if all_edges and not all_events:
-        raise fail("--all-edges draws edges between events that the overlay leaves out", "Give --all-events, too.")
+        raise fail("--all-edges draws edges between events that the overlay leaves out", "Add --all-events.")
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     with opened(trace, lake, with_arguments=True) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)

@@ -30,32 +30,36 @@ def sql(
     query: Annotated[str, typer.Argument(help="A SELECT over the tables that `tracelake tables` lists.")],
     lake: LakeOption = DEFAULT_LAKE,
     format: Annotated[
-        Format, typer.Option(help="table, csv and json go to stdout, parquet too (redirect it).")
+        Format, typer.Option(help="Output format; everything goes to stdout (redirect parquet to a file).")
     ] = Format.table,
-    limit: Annotated[int, typer.Option(help="Rows that --format table shows; 0 for all.")] = 100,
+    limit: Annotated[int, typer.Option(help="Rows to show with --format table; 0 for all.")] = 100,
     without_broken: Annotated[
         bool,
         typer.Option(
             "--without-broken",
-            help="Answer without files that are missing or broken, and say so.",
+            help="Answer without missing or damaged files, and name them.",
             envvar=WITHOUT_BROKEN,
         ),
     ] = False,
     for_spreadsheet: Annotated[
         bool,
-        typer.Option("--for-spreadsheet", help="In CSV, put ' before text that a spreadsheet takes for a formula."),
+        typer.Option("--for-spreadsheet", help="In CSV, put ' before text that a spreadsheet would run as a formula."),
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Stop the query after so many seconds; 0 for never.", min=0)] = 600,
-    max_rows: Annotated[int, typer.Option(help="Refuse an answer of more rows; 0 for any number.", min=0)] = 0,
-    memory: Annotated[str, typer.Option(help="Memory it may take, 4GB.", show_default="80 % of the machine's")] = "",
-    spill: Annotated[str, typer.Option(help="Disk it may take where memory does not suffice.")] = "10GB",
+    timeout: Annotated[float, typer.Option(help="Stop the query after this many seconds; 0 for never.", min=0)] = 600,
+    max_rows: Annotated[
+        int, typer.Option(help="Fail if the answer has more rows than this; 0 for any number.", min=0)
+    ] = 0,
+    memory: Annotated[
+        str, typer.Option(help="Memory it may use, e.g. 4GB.", show_default="80 % of the machine's")
+    ] = "",
+    spill: Annotated[str, typer.Option(help="Disk it may use when memory runs out.")] = "10GB",
     allow_files: Annotated[
-        bool, typer.Option("--allow-files", help="Let it read and write files, too, and change settings.")
+        bool, typer.Option("--allow-files", help="Also let it read and write files and change settings.")
     ] = False,
 ) -> None:
-    """Ask the lake in SQL. Tables that are not computed yet are computed first.
+    """Query the lake in SQL. Tables that are not computed yet are computed first.
 
-    The query reads the lake's tables and nothing else, and writes nothing.
+    The query can read the lake's tables, nothing else, and cannot write.
 
     Example: `tracelake sql "SELECT rank, idle_percent FROM temporal_breakdown JOIN traces USING (trace_id)"`
     """
@@ -67,7 +71,8 @@ def sql(
 
     if format is Format.parquet and sys.stdout.isatty():
         raise fail(
-            "Parquet is no text for a terminal", "Redirect it: tracelake sql … --format parquet > answer.parquet"
+            "Parquet is binary and cannot be shown in a terminal",
+            "Redirect it: tracelake sql … --format parquet > answer.parquet",
         )
     try:
         if not allow_files:
@@ -98,9 +103,9 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
 
 
 def tables_in(query: str) -> list[str]:
-    """The tables that a query reads, itself or through views, and that must be brought up to date or may be refused.
+    """The tables that a query reads, directly or through views, and that must be brought up to date or may be damaged.
 
-    None where it cannot be parsed.
+    None if it cannot be parsed.
     """
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
@@ -125,7 +130,7 @@ def tables_in(query: str) -> list[str]:
 
 
 def _read_by_view(catalog: Any, name: str) -> set[str]:
-    """What a view reads, itself or through other views."""
+    """What a view reads, directly or through other views."""
     found = set(catalog.models[name].dependencies)
     views = [source for source in found if source in catalog.models and catalog.models[source].kind == "view"]
     return found.union(*(_read_by_view(catalog, view) for view in views))
@@ -146,7 +151,7 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
 
 
 class Ready(NamedTuple):
-    """A lake whose `tables` are up to date; `read` are all tables that these are made of."""
+    """A lake whose `tables` are up to date; `read` are all tables they are made of."""
 
     lake: Any
     tables: list[str]
@@ -154,10 +159,10 @@ class Ready(NamedTuple):
 
 
 def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_broken: bool = False) -> Ready:
-    """Compute the named model tables where they are missing or out of date. Exits where there is no lake.
+    """Compute the named model tables that are missing or out of date. Exits if there is no lake.
 
-    `of`: the beginning of the ids of traces or captures that are enough; of others the tables are left as they are.
-    `without_broken`: answer without files that are missing or broken, which is told on stderr; else what needs them fails.
+    `of`: only compute for traces or captures whose ids start with this; for others the tables stay as they are.
+    `without_broken`: answer without missing or damaged files and say so on stderr; otherwise what needs them fails.
     Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read, BrokenFiles
     where tables cannot be computed.
     """
@@ -173,7 +178,7 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     if not lake.exists:
         if broken := lake.broken(KEYS):
             raise BrokenFiles(broken)
-        raise fail(f"no traces in the lake {lake.root}", f"Put some in: tracelake ingest FILES --lake {folder}")
+        raise fail(f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {folder}")
     catalog = load_catalog()
     if PRICE_TABLE in tables:
         read_prices(lake.root / PRICES)  # refuses those that cannot be read
@@ -197,11 +202,11 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
 
 def _tell(caveats: list[str]) -> None:
     for caveat in caveats:
-        err.print(styled("[yellow]not whole:[/] {}", caveat), soft_wrap=True)
+        err.print(styled("[yellow]damaged:[/] {}", caveat), soft_wrap=True)
 
 
 def _tell_failures(folder: Path, table: str) -> None:
-    """Say on stderr which traces a table lacks, where there is a lake."""
+    """Say on stderr which traces a table lacks, if there is a lake."""
     from pipelines.lake import Lake
     from pipelines.lake.failures import failures_of
 
@@ -263,11 +268,11 @@ def _texts_as(written: Callable[[Any], Any], table: Any) -> Any:
 
 
 def tables(
-    name: Annotated[str | None, typer.Argument(help="A table; without it all are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A table; without one, all tables are listed.")] = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """List the tables with what a row is, or one table's columns with types and meaning.
+    """List the tables and what a row of each is, or one table's columns with types and meanings.
 
     Example: `tracelake tables kernels`
     """
@@ -300,7 +305,7 @@ def tables(
 
 
 def tell_broken(broken: list[Any]) -> None:
-    """Say on stderr which files an answer is without."""
+    """Say on stderr which files an answer leaves out."""
     for one in broken[:10]:
         err.print(styled("[yellow]left out:[/] {}", one), soft_wrap=True)
     if len(broken) > 10:
@@ -308,7 +313,7 @@ def tell_broken(broken: list[Any]) -> None:
 
 
 def warn_of_prices(lake: Path) -> None:
-    """Say on stderr that prices.csv cannot be read: without it most is computed, but no price."""
+    """Say on stderr that prices.csv cannot be read: everything but prices is still computed."""
     from pipelines.lake.prices import PRICES, read_prices
     from pipelines.models.errors import CatalogError
 
@@ -333,7 +338,7 @@ def materialize(
         list[str] | None, typer.Argument(help="Tables; all of them by default.", metavar="[TABLE]...")
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
-    force: Annotated[bool, typer.Option(help="Compute anew what is up to date, too.")] = False,
+    force: Annotated[bool, typer.Option(help="Also recompute what is up to date.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Compute the model tables of the lake that are missing or out of date.

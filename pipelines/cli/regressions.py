@@ -1,4 +1,4 @@
-"""`tracelake regressions`: is a job's last handful of captures worse than those before?"""
+"""`tracelake regressions`: are a job's newest captures worse than the earlier ones?"""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, out,
 def regressions(
     lake: LakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
-    new: Annotated[int, typer.Option(help="How many of the newest captures are tested.", min=2)] = 5,
+    new: Annotated[int, typer.Option(help="How many of the newest captures to test.", min=2)] = 5,
     json: JsonOption = False,
 ) -> None:
-    """Test the newest captures of every job against those before, by an exact test that knows their noise.
+    """Test the newest captures of each job against the earlier ones, with an exact test that allows for noise.
 
-    REGRESSION: more than the noise, and certain; SUSPECT: one of the two; INSUFFICIENT: too few captures. Exits with 1
+    REGRESSION: beyond the noise and significant; SUSPECT: one of the two; INSUFFICIENT: too few captures. Exits with 1
     where there is a regression.
 
     Example: `tracelake regressions --job nightly --json`
@@ -33,7 +33,7 @@ def regressions(
     if json:
         print_json([{**{k: v for k, v in asdict(f).items() if k != "verdict"}, **asdict(f.verdict)} for f in found])
     else:
-        out.print(_table(found) if found else "no capture of a job is complete")
+        out.print(_table(found) if found else "no job has a complete capture")
         for status, reason in dict.fromkeys((f.verdict.status, f.verdict.reason) for f in found):
             out.print(f"{status}: {reason}", soft_wrap=True)
         if job is None and (unnamed := without_job(con)):

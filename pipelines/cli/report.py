@@ -15,7 +15,7 @@ def report(
     what: Annotated[
         list[str],
         typer.Argument(
-            help="A trace file, a folder or the files of a capture, or the id of a trace or capture in the lake.",
+            help="A trace file, the folder or files of a capture, or the id of a trace or capture in the lake.",
             metavar="CAPTURE|TRACE",
         ),
     ],
@@ -23,12 +23,13 @@ def report(
         "report.html"
     ),
     rank: Annotated[
-        int | None, typer.Option(help="Whose spans and path are taken apart; else the straggler's, or the first.")
+        int | None,
+        typer.Option(help="The rank whose spans and path to show in detail; by default the straggler, or the first."),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """Write one page that stands alone: breakdown, critical path, spans, utilisation, memory, collectives, stragglers, hangs.
+    """Write one self-contained page: breakdown, critical path, spans, utilization, memory, collectives, stragglers, hangs.
 
     Example: `tracelake report /fleet/job42/ --out job42.html`
     """

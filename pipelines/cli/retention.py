@@ -1,4 +1,4 @@
-"""`tracelake retention`: old batches leave the lake."""
+"""`tracelake retention`: remove old batches from the lake."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out
 
 
 def retention(
-    keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last so many days.", min=1)],
+    keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last DAYS days.", min=1)],
     lake: LakeOption = DEFAULT_LAKE,
-    dry_run: Annotated[bool, typer.Option(help="Only say what a run would do now.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
     grace_hours: Annotated[
-        float, typer.Option(help="Hidden batches keep their files so long, for readers that have them open.", min=0)
+        float, typer.Option(help="How long hidden batches keep their files, for readers that have them open.", min=0)
     ] = 24.0,
     json: JsonOption = False,
 ) -> None:
-    """Take old batches of traces out of the lake: hide them now, remove their files after a time of grace.
+    """Remove old batches of traces from the lake: hide them now, delete their files after a grace period.
 
-    Run it once a day: each run also removes what earlier ones have hidden. Content that was removed is not taken in again;
-    `.retired/` in the lake says what was, and deleting a batch's file there allows it.
+    Run it once a day: each run also deletes what earlier ones have hidden. Removed content is not ingested again;
+    `.retired/` in the lake lists it, and deleting a batch's file there allows it.
 
     Example: `tracelake retention --keep-days 90 --dry-run`
     """
@@ -45,4 +45,4 @@ def retention(
     for row in found:
         counts = f"{len(row.traces):,}", f"{row.n_files:,}", f"{row.n_bytes / 1e6:,.1f}"
         table.add_row(row.batch_id, row.day, row.state, *counts)
-    out.print(table if found else f"nothing is older than {keep_days} days, nothing is waiting to be removed")
+    out.print(table if found else f"nothing is older than {keep_days} days, nothing is waiting to be deleted")

@@ -1,4 +1,4 @@
-"""`tracelake gantt`: the picture of a schedule's run; and the comparison of engines that the demo ends with."""
+"""`tracelake gantt`: a picture of a schedule's run; and the comparison of engines at the end of the demo."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gantt(
     iterations: Annotated[int, typer.Option(help="How many iterations to draw, from the middle of the run.")] = 8,
     lake: LakeOption = DEFAULT_LAKE,
 ) -> None:
-    """Draw a run of a schedule: a lane a stream, a box a task, hatched where the stream stood still.
+    """Draw a run of a schedule: one lane per stream, one box per task, hatched while the stream is idle.
 
     Example: `tracelake gantt 3f2a --out schedule.svg`
     """
@@ -44,13 +44,13 @@ def gantt(
     found = con.execute(f"SELECT run_id FROM schedule_runs WHERE starts_with(run_id, {quoted(run)})").fetchall()
     if len(found) != 1:
         known = ", ".join(row[0] for row in con.execute("SELECT run_id FROM schedule_runs").fetchall()[:10]) or "none"
-        raise fail(f"{run!r} begins {len(found)} runs of the lake {lake}", f"Runs: {known}")
+        raise fail(f"{run!r} matches {len(found)} runs in the lake {lake}", f"Runs: {known}")
     out_file.write_text(picture_of_run(con, found[0][0], iterations), encoding="utf-8")
     out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
 
 
 def run_simulated(lake: Any, plan: str) -> None:
-    """Run a plan with every engine on the simulated device and take the runs into the lake: needs no torch, no GPU."""
+    """Run a plan with every engine on the simulated device and ingest the runs: needs neither torch nor a GPU."""
     from pipelines.runs import ingest_runs, run_folders
 
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +66,7 @@ def run_simulated(lake: Any, plan: str) -> None:
 
 
 def compared_table(con: Any) -> Table:
-    """The latest run of each plan and engine, the slowest first: period, efficiency, how much faster than serial."""
+    """The latest run of each plan and engine, slowest first: period, efficiency, speedup over serial."""
     title = "schedules: one plan, three engines"
     table = Table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
     table.title_justify = "left"

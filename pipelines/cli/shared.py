@@ -1,4 +1,4 @@
-"""What the commands share: options, consoles, errors that tell the way out, progress bars."""
+"""What the commands share: options, consoles, errors with hints, progress bars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.paths import UnusablePath, local_path
 
 
 def local(given: str | Path) -> Path:
-    """A path that the user gives, refused where it is none of this machine's."""
+    """A path that the user gives; an error if it is not on this machine."""
     try:
         return local_path(given)
     except UnusablePath as error:
@@ -38,12 +38,12 @@ LakeOption = Annotated[
         metavar="FOLDER",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 DEFAULT_LAKE = Path("lake")
 
 
 class _Console(Console):
-    """Strings are one line of plain text, wherever rich is given them: what a name says is shown, never done.
+    """Strings given to rich are one line of plain text: what a name says is shown, never interpreted.
 
     Colours and lines of ours are Text: see `styled`.
     """
@@ -80,13 +80,13 @@ def styled(template: str, *values: Any, **named: Any) -> Text:
 
 _FIELD = re.compile(r"\{(\w*)(?::([^{}]*))?\}")
 
-# Where stdout is no terminal, tables get room instead of the 80 columns that rich would guess.
+# If stdout is not a terminal, tables get more room than the 80 columns that rich would guess.
 out = make_console(width=None if sys.stdout is not None and sys.stdout.isatty() else 140)
 err = make_console(stderr=True)
 
 
 def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
-    """Print an error with its way out to stderr; raise what this returns to leave with status 1.
+    """Print an error and a hint to stderr; raise what this returns to exit with status 1.
 
     `lines`: newlines in the message are ours, or DuckDB's.
     """
@@ -114,7 +114,7 @@ def human_us(microseconds: float) -> str:
 
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Any]:
-    """A progress bar on stderr (none where stderr is no terminal); yields `advance(n, text)`."""
+    """A progress bar on stderr (none if stderr is not a terminal); yields `advance(n, text)`."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(visible(what), total=total)

@@ -12,28 +12,31 @@ from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, loca
 
 Inbox = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", envvar="TRACELAKE_INBOX", parser=local, help="The watched folder, to look for files that wait."),
+    typer.Option(metavar="FOLDER", envvar="TRACELAKE_INBOX", parser=local, help="The watched folder, to look for waiting files."),
 ]  # fmt: skip
 
 
 def status(
     lake: LakeOption = DEFAULT_LAKE,
     inbox: Inbox = None,
-    max_lag: Annotated[float, typer.Option(help="Minutes that a file may wait in the watched folder.", min=0)] = 60,
-    max_backlog: Annotated[int | None, typer.Option(help="Files that may wait; any number by default.", min=0)] = None,
-    max_rejected: Annotated[int, typer.Option(help="Files that may be rejected within a day.", min=0)] = 0,
+    max_lag: Annotated[float, typer.Option(help="How many minutes a file may wait in the watched folder.", min=0)] = 60,
+    max_backlog: Annotated[
+        int | None, typer.Option(help="How many files may wait; any number by default.", min=0)
+    ] = None,
+    max_rejected: Annotated[int, typer.Option(help="How many files may be rejected in the last day.", min=0)] = 0,
     max_failed: Annotated[
-        int, typer.Option(help="Jobs whose newest run may have failed, with models that failed on a trace.", min=0)
+        int, typer.Option(help="How many jobs' newest runs, plus models on traces, may have failed.", min=0)
     ] = 0,
     max_idle: Annotated[
-        float | None, typer.Option(help="Minutes since the last commit; any number by default.", min=0)
+        float | None,
+        typer.Option(help="How many minutes may pass since the last commit; any number by default.", min=0),
     ] = None,
     min_free: Annotated[float, typer.Option(help="Percent of the disk that must be free.", min=0, max=100)] = 5,
     json: JsonOption = False,
 ) -> None:
-    """Say how the lake stands: last commit, files that wait, rejected ones, failed runs, disk. For cron and probes.
+    """Report the lake's health: last commit, waiting files, rejected files, failed runs, disk. For cron and probes.
 
-    Exits with 1 where something is wrong: what is, is told on stderr. Writes nothing and reads no events.
+    Exits with 1 if something is wrong, and says what on stderr. Writes nothing and reads no events.
 
     Example: `tracelake status --lake /data/lake --inbox /fleet/traces --max-lag 30`
     """
@@ -62,7 +65,7 @@ def _lines(found) -> list[tuple[str, str]]:
         ("lake", found.lake),
         ("last commit", found.last_commit or "none"),
         ("batches", f"{found.batches:,} with {found.traces:,} traces"),
-        ("rejected in a day", f"{found.rejected_last_day:,}"),
+        ("rejected in the last day", f"{found.rejected_last_day:,}"),
         ("newest runs that failed", ", ".join(found.failed_runs) or "none"),
         ("models that failed", ", ".join(found.failed_models) or "none"),
         ("analyst.duckdb", found.published),
@@ -70,5 +73,5 @@ def _lines(found) -> list[tuple[str, str]]:
     ]
     if found.inbox:
         lag = "" if found.lag_seconds is None else f", the oldest for {found.lag_seconds:,.0f} s"
-        lines += [("watched folder", found.inbox), ("files that wait", f"{found.backlog}{lag}")]
-    return lines + [("passed over", f"{path} {why}") for path, why in found.passed_over.items()]
+        lines += [("watched folder", found.inbox), ("waiting files", f"{found.backlog}{lag}")]
+    return lines + [("skipped", f"{path} {why}") for path, why in found.passed_over.items()]

@@ -1,4 +1,4 @@
-"""`tracelake op-job`: what a job's steps would take if nothing straggled."""
+"""`tracelake op-job`: how long a job's steps would take without stragglers."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def op_job(
         typer.Option(
             metavar="FILE.yaml",
             parser=local,
-            help="Its sizes (YAML); by default X.yaml or meta-X.yaml beside trace-X.parquet.",
+            help="Its sizes (YAML); by default X.yaml or meta-X.yaml next to trace-X.parquet.",
         ),
     ] = None,
     svg: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", parser=local, help="Draw scores of stages by dp ranks as SVG."),
+        typer.Option("--out", metavar="FILE", parser=local, help="Draw the scores (stages by dp ranks) as an SVG."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """What a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.
+    """How long a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.
 
-    A slowdown says what one part brings about while all else is ideal. Slowdowns are not additive, and the ideal of an op
-    is that of all stages: one that is meant to be longer counts as straggling, unless its own stage is its ideal.
+    A slowdown is what one part causes while everything else is ideal. Slowdowns do not add up, and the ideal of an op
+    is taken over all stages: a stage that is longer by design counts as straggling, unless its own stage is its ideal.
 
     Example: `tracelake op-job trace-ST.parquet --out heat.svg`
     """
@@ -84,29 +84,29 @@ def _print(found: WhatIf) -> None:
     means = [float(steps.mean()) for steps in (found.base, found.now, found.ideal)]
     out.print("mean step: {:.4f} s recorded, {:.4f} s without launch gaps, {:.4f} s ideal".format(*means))
     by_stage = found.parts[0].slowdown_stage_ideal or 0
-    slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with an ideal for each stage)", found.slowdown, by_stage)
+    slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with one ideal per stage)", found.slowdown, by_stage)
     out.print(slowdown.append(f", by launch gaps {found.launch_slowdown:.4f}"))
     out.print(
         f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}",
     )
     if found.scores is None:
-        out.print("Too little to say which part is to blame.")
+        out.print("Too small to say which part is to blame.")
         return
     for scope, name in (("last_stage", "last stage"), ("worst_ranks", "worst ranks")):
         for key, part in found.of(scope).items():
-            out.print(f"{name} ({key}): ideal alone, {part.explained:.1%} of the loss is gone")
+            out.print(f"{name} ({key}): making only these ideal removes {part.explained:.1%} of the loss")
     for scope, title in _SCOPES.items():
         out.print(_table(found, scope, title))
     out.print("Parts overlap: shares do not add up to 100 %, and the residual may be negative.", style="dim")
 
 
 def _table(found: WhatIf, scope: str, title: str) -> Table:
-    """The parts of a scope, the slowest first, and the residual."""
+    """The parts of a scope, slowest first, and the residual."""
     from pipelines.fleet.straggler.rows import excess_rows
 
     shares = {row["key"]: row["share"] for row in excess_rows(found, scope)}
     parts = sorted(found.of(scope).items(), key=lambda item: -item[1].slowdown)
-    table = Table("", "slowdown", "with an ideal for each stage", "alone, of the job's loss", title=title)
+    table = Table("", "slowdown", "with one ideal per stage", "alone, share of the job's loss", title=title)
     table.title_justify = "left"
     for column in table.columns[1:]:
         column.justify = "right"

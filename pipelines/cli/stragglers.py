@@ -1,4 +1,4 @@
-"""`tracelake stragglers`: who is waited for in a capture."""
+"""`tracelake stragglers`: which rank the others wait for."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SHOWN = 16
 
 def stragglers(
     capture: Annotated[
-        list[str], typer.Argument(help="A folder or the files of one capture, or the id of one in the lake.")
+        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
     ],
     svg: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", parser=local, help="Draw ranks by steps as SVG.")
+        Path | None, typer.Option("--out", metavar="FILE", parser=local, help="Draw a rank-by-step heat map as an SVG.")
     ] = None,
     metric: Annotated[
         str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")
@@ -32,7 +32,7 @@ def stragglers(
     roles: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.csv", parser=local, help="For files: groups of ranks, columns rank, role, group (and job)."
+            metavar="FILE.csv", parser=local, help="For files: groups of ranks; columns rank, role, group (and job)."
         ),
     ] = None,
     lake: LakeOption = DEFAULT_LAKE,
@@ -40,7 +40,7 @@ def stragglers(
 ) -> None:
     """Which rank the others wait for, and what it costs: by rank, group of ranks and step.
 
-    The rank with the longest collectives is the victim, that with the shortest the culprit.
+    The rank with the longest collectives is the victim; the one with the shortest is the culprit.
 
     Example: `tracelake stragglers /fleet/job42/ --out heat.svg`
     """
@@ -78,7 +78,7 @@ def _print(found: Stragglers) -> None:
             out.print(_groups(found.groups))
         out.print(_verdict(found), soft_wrap=True)
     else:
-        out.print("no collective is matched on all ranks: who waits for whom cannot be told", style="yellow")
+        out.print("no collective could be matched on all ranks, so who waits for whom is unknown", style="yellow")
     for row in found.quality:
         colour = "yellow" if row["severity"] == "warning" else "dim"
         out.print(styled(f"[{colour}]{{}}:[/] {{}}", row["check"], row["detail"]), soft_wrap=True)
@@ -86,9 +86,7 @@ def _print(found: Stragglers) -> None:
 
 def _verdict(found: Stragglers) -> Text:
     if found.agreement is None:
-        return styled(
-            "[yellow]clocks are not aligned, so the culprits are uncertain and nobody is called a straggler[/]"
-        )
+        return styled("[yellow]clocks are not aligned, so the culprits are uncertain and no straggler is named[/]")
     agreed = f"durations and clocks name the same culprit in {found.agreement:.0%} of the collectives"
     if found.culprit_uncertain:
         return styled("[yellow]culprits uncertain:[/] {}", agreed)
@@ -97,7 +95,7 @@ def _verdict(found: Stragglers) -> Text:
 
 
 def _ranks(found: Stragglers) -> Table:
-    table = Table("rank", "waits", "causes waiting", "of all", "alone holds up", "of the span", "last", "clock")
+    table = Table("rank", "waits", "causes waiting", "share", "gain if fixed", "of the span", "last", "clock")
     for column in table.columns:
         column.justify = "right"
     for row in found.ranks[:_SHOWN]:
@@ -128,7 +126,7 @@ def _clock(row: Row) -> str:
 
 
 def _groups(groups: list[Row]) -> Table:
-    table = Table("role", "group", "ranks", "wait", "cause waiting", "of all", "worst rank")
+    table = Table("role", "group", "ranks", "wait", "cause waiting", "share", "worst rank")
     for column in table.columns[2:]:
         column.justify = "right"
     for row in groups[:_SHOWN]:

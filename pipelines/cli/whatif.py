@@ -1,4 +1,4 @@
-"""`tracelake what-if`: the critical path of a trace if something of it took another time."""
+"""`tracelake what-if`: a trace's critical path if something in it were faster or slower."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NAME = 60
 
 def what_if(
     trace: Annotated[
-        str, typer.Argument(help="A trace file, a trace id or its unique beginning, or a saved path.", metavar="TRACE")
+        str, typer.Argument(help="A trace file, a trace id or unique prefix of one, or a saved path.", metavar="TRACE")
     ],
     scale: Annotated[
         list[str] | None,
@@ -58,7 +58,9 @@ def what_if(
             "rank:3, edge:KERNEL_LAUNCH_DELAY, or launch_overhead, kernel_gaps, communication, computation, memory, cpu.",
         ),
     ] = None,
-    remove: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Multiply it by 0.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Remove it: multiply its time by 0.")
+    ] = None,
     perfect_overlap: Annotated[
         bool, typer.Option("--perfect-overlap", help="Hide communication behind as much computation as there is.")
     ] = False,
@@ -69,7 +71,8 @@ def what_if(
         ),
     ] = None,
     sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Rank kernels and operators by what making them faster would gain.")
+        bool,
+        typer.Option("--sensitivity", help="Rank kernels and operators by how much making them faster would gain."),
     ] = False,
     redraw: Annotated[
         Path | None,
@@ -86,10 +89,10 @@ def what_if(
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
-    """The critical path if kernels, classes, streams or delays took another time, beside the path as it is.
+    """The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.
 
-    The graph stays as it is, only times change: work made much slower may queue where the trace shows no queue, which
-    the new length does not count (a re-drawn trace does). A saved path (`critical-path --save`) is answered from its
+    Only times change, not the graph: work made much slower might queue where the trace shows no queue, which
+    the new length does not include (a redrawn trace does). A saved path (`critical-path --save`) is answered from its
     file, without the trace.
 
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
@@ -173,7 +176,7 @@ def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
         return
     if not asked.is_usual:
         raise ValueError(
-            f"{trace} is a saved path: its window, profile and switches are what they were. Give the trace."
+            f"{trace} is a saved path: its window, profile and switches cannot be changed. Give the trace."
         )
     if redraw:
         raise ValueError(
@@ -194,7 +197,7 @@ def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_o
 def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) -> None:
     """Refuse what has no answer, with ValueError."""
     if sensitivity and (scenarios or redraw):
-        raise ValueError("--sensitivity ranks the trace as it is: give it without a scenario and without --redraw")
+        raise ValueError("--sensitivity ranks the unchanged trace: use it without a scenario and without --redraw")
     if not sensitivity and not scenarios:
         raise ValueError("nothing to change: give --scale, --remove, --perfect-overlap, --scenario or --sensitivity")
     if redraw and len(scenarios) != 1:
@@ -207,7 +210,7 @@ def _as_json(answer: Comparison, scenarios: list[Scenario]) -> dict[str, Any]:
 
 
 def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
-    """Before and after by boundedness, then what entered and left the path, for people."""
+    """Before and after, by what bounds the path, then what entered and left it, for people."""
     before, after = answer.before, answer.after
     gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
     what = f", {answer.scenario.name}" if answer.scenario.name else ""
@@ -239,11 +242,11 @@ def _events_table(events: list[dict[str, Any]], what: str) -> Table:
 
 
 def sensitivity_table(families: list[Family]) -> Table:
-    """Kernels by what the path would lose, for people."""
+    """Kernels by how much shorter the path would be, for people."""
     from pipelines.critical_path.whatif.sensitivity import CUTS
 
     kernels = [family for family in families if family.change_us[100]]
-    title = "change of the critical path's length where these take less time"
+    title = "change of the critical path's length if these take less time"
     if len(kernels) > _SHOWN:
         title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
     table = Table(title=title, title_justify="left", min_width=len(title))

@@ -30,7 +30,7 @@ def microseconds(ns: int) -> str:
 
 
 def with_critical(args: str | None) -> str:
-    """The JSON text of an event's arguments with `critical` = 1 added; what is no object moves into key `args`."""
+    """The JSON text of an event's arguments with `critical` = 1 added; what is not an object moves into key `args`."""
     text = (args or "{}").strip()
     if text == "null":
         text = "{}"

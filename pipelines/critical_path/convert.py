@@ -19,7 +19,7 @@ def from_networkx(graph: nx.DiGraph) -> ArrayGraph:
     numbers of 64 bits.
     """
     if not graph.is_directed() or graph.is_multigraph():
-        raise NotImplementedError("tracelake takes directed graphs without parallel edges (networkx.DiGraph)")
+        raise NotImplementedError("tracelake supports only directed graphs without parallel edges (networkx.DiGraph)")
     # The mappings node → neighbour → data behind `graph.pred` and `graph.succ`, without a view object a node.
     pred: Any = graph._pred  # pyright: ignore[reportAttributeAccessIssue]
     succ: Any = graph._succ  # pyright: ignore[reportAttributeAccessIssue]

@@ -37,12 +37,12 @@ def describe_dependencies(
     ).fetchone()
     if row is None:
         raise NothingJoined(
-            "dependencies by data need an execution trace, and none was read: tracelake critical-path TRACE --dependencies data"
+            "data dependencies need an execution trace, and none was read: tracelake critical-path TRACE --dependencies data"
         )
     method, joined, operators, path = row
     if not joined:
         raise NothingJoined(
-            f"none of {operators:,} operators is in {path}: are both files of one run and rank? --execution-trace gives another"
+            f"none of {operators:,} operators is in {path}: are both files from the same run and rank? Choose another with --execution-trace"
         )
     return {
         "mode": "data",

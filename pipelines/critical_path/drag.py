@@ -85,7 +85,7 @@ def _length_without(found: Reach, crossing: _Crossing, own: dict[int, int], limi
     """The length of the longest path when each chain of `own` is shorter by its value.
 
     Up to the first of them all distances to nodes hold, behind the last all distances from nodes. Paths that are shorter
-    by `limit` or more are no rivals, so their chains are left out.
+    by `limit` or more are not rivals, so their chains are left out.
     """
     chains, place = found.chains, found.place
     mine = np.fromiter(own, dtype=np.int64)

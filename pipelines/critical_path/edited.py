@@ -50,11 +50,11 @@ def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> S
     OlderSavedPath where `saved` has no events.
     """
     if saved.meta.get("refused"):
-        raise ValueError(f"profile {saved.meta['profile']} refuses this graph: {saved.meta['refused']}")
+        raise ValueError(f"profile {saved.meta['profile']} rejects this graph: {saved.meta['refused']}")
     unit = unit or graph.graph.get(UNIT)
     if unit not in NS_PER:
         raise ValueError(
-            f"graph.graph[{UNIT!r}] is {unit!r}: say whether the weights are ns or us. Copies of a path's graph have it"
+            f"graph.graph[{UNIT!r}] is {unit!r}: set it to ns or us, the unit of the weights. Copies of a path's graph have it"
         )
     nodes, events, in_nodes = _nodes(saved, graph)
     edges, in_edges = _edges(saved, graph, NS_PER[unit], known=set(int_column(events, "event_id").tolist()))
@@ -76,7 +76,7 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
         whole = isinstance(node, int | np.integer) and not isinstance(node, bool)
         if not whole or not 2 * n_events <= node < 2 * n_events + _NEW_NODES:
             raise ValueError(
-                f"node {node!r} is none of the graph; new ones are numbers from {2 * n_events} on "
+                f"node {node!r} is not in the graph; number new ones from {2 * n_events} on "
                 f"(an event's start is even, its end the odd number behind it), at most {_NEW_NODES:,} of them"
             )
     kept = np.fromiter((node in graph for node in old.tolist()), dtype=bool, count=len(old))
@@ -89,7 +89,7 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
     )
     left = np.unique(old[kept] // 2)
     events = saved.graph_events
-    # What is no node, an annotation that an edge's time is attributed to, stays.
+    # What is not a node, such as an annotation that an edge's time is attributed to, stays.
     stays = np.isin(int_column(events, "event_id"), left) | events["class"].is_null().to_numpy()
     new = [{**row, "dur_ns": 0, "is_blocking": False, "class": "CPU"} for row in rows]
     once = {row["event_id"]: {name: row.get(name) for name in events.schema.names} for row in reversed(new)}
@@ -140,7 +140,7 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
             if was and now[1] == was[1]:  # what was measured stays where the weight does
                 changed[-1]["weight_ns"] = old["weight_ns"][place]
     if total >= _LARGEST_NS:
-        raise ValueError("the weights are so large that times leave 64 bits")
+        raise ValueError("the weights are so large that times overflow 64 bits")
     next_id = max([_NEW_EDGES, *(row + 1 for row in int_column(table, "edge_id")[-1:].tolist())])
     for number, row in enumerate(added):
         row["edge_id"] = next_id + number
@@ -189,9 +189,9 @@ def _edge(
         raise ValueError(f"edge ({src}, {dst}): weight {data.get('weight')!r} is negative; give 0 or more")
     event = data["event_id"] if "event_id" in data else was[2] if was else _attributed(src, dst, kind)
     if event is not None and event not in known and (was is None or event != was[2]):
-        raise ValueError(f"edge ({src}, {dst}): event_id {event!r} is no event of the graph")
+        raise ValueError(f"edge ({src}, {dst}): event_id {event!r} is not an event of the graph")
     if event is None and kind == "OPERATOR_KERNEL":
-        raise ValueError(f"edge ({src}, {dst}): {HTA_TYPES[kind]} is the time of an event: give its event_id")
+        raise ValueError(f"edge ({src}, {dst}): {HTA_TYPES[kind]} represents the time of an event: give its event_id")
     return kind, ns, event
 
 
@@ -202,7 +202,9 @@ def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
         if value is not None:
             found.append(_OWN_TYPES.get(str(getattr(value, "value", value)), ""))
             if not found[-1]:
-                raise ValueError(f"edge ({src}, {dst}): no type {value!r}; there are: {', '.join(HTA_TYPES.values())}")
+                raise ValueError(
+                    f"edge ({src}, {dst}): unknown type {value!r}; known are: {', '.join(HTA_TYPES.values())}"
+                )
     if was is None:
         return found[0] if found else "DEPENDENCY"
     return next((kind for kind in found if kind != was), was)

@@ -22,7 +22,7 @@ class GraphHasCycle(nx.NetworkXUnfeasible):
 
     def __init__(self, nodes: list[Hashable]) -> None:
         self.nodes = nodes
-        super().__init__(f"Graph contains a cycle; nodes on it or behind it: {', '.join(map(str, nodes))}")
+        super().__init__(f"Graph contains a cycle; nodes on it or after it: {', '.join(map(str, nodes))}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ EVENTS = """
 """
 """The events of the graph of a window, one row an event in order of event_id; `of` is a condition on the window `t`.
 
-`class` is NULL for what is no node, but the time of an edge (HTA attributes some to annotations).
+`class` is NULL for what is not a node but only the time of an edge (HTA attributes some to annotations).
 """
 
 RULES = """
@@ -45,7 +45,7 @@ RULES = """
 """The rules of what bounds an edge in a window's profile."""
 
 NO_TIME, ON_CPU, OUTSIDE, _CLASSES = range(4)
-"""What owns an edge: nothing, a CPU event, GPU work from outside of the window that held its end up, and from _CLASSES on GPU
+"""What owns an edge: nothing, a CPU event, GPU work from outside the window that held its end up, and from _CLASSES on GPU
 work of the classes in their order."""
 
 
@@ -63,7 +63,7 @@ def text_codes(table: pa.Table, name: str) -> tuple[list[str], Ints]:
 def owners(owner: Ints, attributed: Ints, event_class: Ints, outside: npt.NDArray[np.bool_]) -> Ints:
     """For each edge what owns it (NO_TIME, ON_CPU, OUTSIDE, _CLASSES + class), from the place of its event in the graph's
     events (-1: the event is none of them), the event's id (-1: none), the class of each event of the graph (-1: the CPU), and
-    whether the edge waits for work from outside of the window."""
+    whether the edge waits for work from outside the window."""
     of_event = np.append(np.where(event_class < 0, ON_CPU, event_class + _CLASSES), ON_CPU)
     return np.where(outside, OUTSIDE, np.where(attributed < 0, NO_TIME, of_event[owner]))
 

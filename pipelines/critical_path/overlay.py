@@ -102,7 +102,7 @@ def write_overlay(
 
     `con` holds `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` gives the
     name only (None: the path in `traces`); a name on .gz is packed. `only_critical` keeps the events of the path,
-    annotations, Python frames and all that is no slice, and draws the path's edges only (as in HTA, `all_edges` is
+    annotations, Python frames and whatever is not a slice, and draws the path's edges only (as in HTA, `all_edges` is
     ignored then). Otherwise every event is kept. Either way those of the path have `args.critical = 1`. Entries of
     traceEvents without a phase are left out: no viewer shows them. Raises ValueError for an unknown trace.
     """
@@ -197,7 +197,7 @@ def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, on
 
 
 def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, all_edges: bool) -> Iterator[str]:
-    """Flow events, a pair an edge. HTA's edges: those with a dependency, a launch or a synchronisation on the path."""
+    """Flow events, a pair an edge. HTA's edges: those with a dependency, a launch or a synchronization on the path."""
     query, values = (_ALL_ARROWS, {**of, "zero_launches": os.environ.get(SHOW_ZERO_LAUNCHES) == "1"})
     if not all_edges:
         query, values = _PATH_ARROWS, of

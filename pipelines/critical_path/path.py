@@ -35,7 +35,7 @@ def load_window(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -
 
 
 def path_edges(window: WindowGraph) -> np.ndarray:
-    """The ids of the edges on the longest path, in order. Raises networkx.NetworkXUnfeasible where there is a cycle."""
+    """The ids of the edges on the longest path, in order. Raises networkx.NetworkXUnfeasible if there is a cycle."""
     graph = window.graph
     nodes = np.asarray(nx.dag_longest_path(cast(nx.DiGraph, graph), weight="weight"), dtype=np.int64)
     # No two edges join the same nodes, so an edge is on the path where its ends are neighbours there.

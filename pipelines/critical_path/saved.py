@@ -56,7 +56,7 @@ class EditedAnswer(PathAnswer):
 class SavedPath:
     """A restored path. `nodes`, `edges`, `path` and `events` have the columns above, in order; `meta` is meta.json.
 
-    `events` is None where an older tracelake saved the path.
+    `events` is None if an older tracelake saved the path.
     """
 
     meta: dict[str, Any]
@@ -114,7 +114,7 @@ def looks_saved(file: Path) -> bool:
 
 
 def restore_path(file: Path) -> SavedPath:
-    """Read what `save_path` wrote. Raises NotASavedPath, and OSError where the file cannot be opened."""
+    """Read what `save_path` wrote. Raises NotASavedPath, and OSError if the file cannot be opened."""
     with file.open("rb"):
         pass
     try:
@@ -129,9 +129,9 @@ def restore_path(file: Path) -> SavedPath:
     except Exception as error:  # zipfile raises anything from KeyError to struct.error for a damaged archive
         raise _damaged(file, f"the archive cannot be read ({error})") from None
     if "meta.json" not in content:
-        why = "it is HTA's, whose pickles tracelake does not run" if pickles else "there is no meta.json in it"
+        why = "it was saved by HTA, whose pickles tracelake does not load" if pickles else "it contains no meta.json"
         raise NotASavedPath(
-            f"{file} holds no critical path saved by tracelake: {why}. {_AGAIN}; a zip of traces has to be unpacked."
+            f"{file} is not a critical path saved by tracelake: {why}. {_AGAIN}; a zip of traces has to be unpacked."
         )
     meta = _checked(file, content)
     from pyarrow import ArrowException
@@ -156,7 +156,7 @@ def allowed_bytes() -> int:
     """How much a saved path may unpack to: TRACELAKE_MAX_SAVED_MIB, by default 1024 MiB."""
     given = os.environ.get(_ALLOWED, "1024")
     if not given.isdigit():
-        raise NotASavedPath(f"{_ALLOWED}={given} is no number of MiB")
+        raise NotASavedPath(f"{_ALLOWED}={given} is not a number of MiB")
     return int(given) << 20
 
 
@@ -196,7 +196,9 @@ def _table(file: Path, name: str, content: bytes) -> pa.Table:
 
 def _too_large(file: Path, what: str) -> NotASavedPath:
     allowed = allowed_bytes() >> 20
-    return NotASavedPath(f"{file} is too large: {what}; {allowed:,} MiB are allowed. {_ALLOWED}=… (MiB) allows more.")
+    return NotASavedPath(
+        f"{file} is too large: {what}; {allowed:,} MiB are allowed. Raise the limit with {_ALLOWED}=… (MiB)."
+    )
 
 
 def _checked(file: Path, content: dict[str, bytes]) -> dict[str, Any]:
@@ -207,17 +209,17 @@ def _checked(file: Path, content: dict[str, bytes]) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise _damaged(file, "its meta.json cannot be read") from None
     if format_ != FORMAT:
-        raise NotASavedPath(f"{file} holds no critical path saved by tracelake, but {format_!r}. {_AGAIN}.")
+        raise NotASavedPath(f"{file} is not a critical path saved by tracelake, but {format_!r}. {_AGAIN}.")
     if version != VERSION:
         raise NotASavedPath(
             f"{file} has format version {version!r}; this tracelake reads version {VERSION}. Read it with the tracelake that wrote "
             f"it or a newer one. {_AGAIN}, with this tracelake."
         )
     if meta.pop("sha256", None) != digest(meta):
-        raise _damaged(file, "meta.json is not what was written")
+        raise _damaged(file, "meta.json does not match what was written")
     for name in map(file_of, _parts(meta)):
         if name not in content or sha256(content[name]).hexdigest() != meta["parts"].get(name):
-            raise _damaged(file, f"{name} is {'not what was written' if name in content else 'missing'}")
+            raise _damaged(file, f"{name} is {'not as it was written' if name in content else 'missing'}")
     return meta
 
 
@@ -232,7 +234,7 @@ def file_of(part: str) -> str:
 
 
 def _damaged(file: Path, what: str) -> NotASavedPath:
-    return NotASavedPath(f"{file} is damaged: {what}. Copy or download it once more. {_AGAIN}.")
+    return NotASavedPath(f"{file} is damaged: {what}. Copy or download it again. {_AGAIN}.")
 
 
 def digest(meta: dict[str, Any]) -> str:

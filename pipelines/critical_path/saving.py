@@ -64,7 +64,7 @@ def save_path(
     """Write the path of a window into the file `target`, which is whole or not there.
 
     `con` holds the tables of SOURCES; `answer` and `overrides` are what the window's path gave and the switches it was
-    computed with. A saved path of that name is replaced. Raises FileExistsError for any other file, OSError where it
+    computed with. A saved path of that name is replaced. Raises FileExistsError for any other file, OSError if it
     cannot be written, and ValueError for an unknown window.
     """
     check_target(target)
@@ -107,11 +107,11 @@ def _pack(target: Path, meta: dict[str, Any], parts: list[str], write: Callable[
 
 
 def check_target(target: Path) -> None:
-    """Raise OSError where a path cannot be saved: no such folder, or a file that is no saved path (it may be the trace)."""
+    """Raise OSError if a path cannot be saved: no such folder, or a file that is no saved path (it may be the trace)."""
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} into")
+        raise FileNotFoundError(f"the folder {target.parent} does not exist, so {target.name} cannot be written there")
     if target.exists() and not looks_saved(target):
-        raise FileExistsError(f"{target} exists and is no saved path: give another name")
+        raise FileExistsError(f"{target} exists and is not a saved path: give another name")
 
 
 def _meta(

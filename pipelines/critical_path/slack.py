@@ -125,7 +125,7 @@ def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
             found = event_slack(attributed)
         except nx.NetworkXUnfeasible:
             continue
-        # HTA attributes some edges to an event that is no node: the annotation around an operator.
+        # HTA attributes some edges to an event that is not a node: the annotation around an operator.
         present = np.concatenate((attributed.graph.node_ids // 2, found.event_id))
         is_present = np.bincount(present) > 0  # np.unique and np.union1d take ten times as long
         # DuckDB reads the arrays by the names of these variables.

@@ -39,7 +39,7 @@ def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int
     if text is None:
         return 0, 0
     if annotation == "":
-        raise ValueError(f"instance {text!r} of what? Give the annotation, such as ProfilerStep, too")
+        raise ValueError(f"instance {text!r} of what? Also give the annotation, such as ProfilerStep")
     first, _, last = text.partition(":")
     try:
         bounds = int(first), int(last or first)
@@ -78,7 +78,7 @@ def request_windows(
 ) -> None:
     """Create the tables `window_requests` and `switch_overrides` ((profile, switch) → value) that the models read.
 
-    The tables of an execution trace are made, too, empty where none was loaded.
+    The tables of an execution trace are made, too, empty if none was loaded.
     """
     create_table(con, "window_requests")
     for r in requests:
@@ -109,7 +109,7 @@ def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> W
 
     if not request.annotation:
         return WindowNotFound(
-            "there is no critical path: no event of the trace has a category, a time and a duration that the models take part in"
+            "there is no critical path: no event of the trace has a category, a time and a duration that the models use"
         )
     run_models(con, load_catalog(), ["category_sides"])
     is_hta = request.profile == "hta"
@@ -127,8 +127,10 @@ def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> W
         what = f"instance {request.first}:{request.last} of annotation {request.annotation!r} is not in the trace"
     else:
         elsewhere = con.execute(events + holding + first).fetchall()
-        holds = "only GPU work's or Python functions' name holds" if elsewhere else "no event's name holds"
+        holds = "only names of GPU work or Python functions contain" if elsewhere else "no event's name contains"
         what = f"{holds} {request.annotation!r}"
         rows = con.execute(events + " AND e.cat = 'user_annotation'" + first).fetchall()
     shown = "; ".join(f"{name!r} ({n})" for name, n in rows) or "none"
-    return WindowNotFound(f"{what}. Annotations there are (with their number, instances count from 0): {shown}")
+    return WindowNotFound(
+        f"{what}. The trace has these annotations (with their count; instances count from 0): {shown}"
+    )

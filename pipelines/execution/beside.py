@@ -34,13 +34,13 @@ def execution_trace_beside(trace: Path, rank: int | None) -> Path:
         return found[0]
     of = "" if number is None else f" of rank {number}"
     listed = ", ".join(file.name for file in (found or there)[:_SHOWN]) or "none"
-    what = f"{len(found)} execution traces{of} lie" if found else f"no execution trace{of} lies"
-    raise NoExecutionTrace(f"{what} beside {trace} (execution traces there: {listed})")
+    what = f"there are {len(found)} execution traces{of}" if found else f"there is no execution trace{of}"
+    raise NoExecutionTrace(f"{what} next to {trace} (execution traces there: {listed})")
 
 
 def _execution_traces(trace: Path) -> list[Path]:
     if not trace.parent.is_dir():
-        raise NoExecutionTrace(f"the trace's folder {trace.parent} is not there any more")
+        raise NoExecutionTrace(f"the trace's folder {trace.parent} no longer exists")
     others = (file for file in sorted(trace.parent.iterdir()) if file.name != trace.name and file.is_file())
     return [file for file in others if file.name.lower().endswith(_SUFFIXES) and looks_like_execution_trace(file)]
 

@@ -7,7 +7,7 @@ order, a node that starts depends on
 - where it writes an argument in place, the nodes that read that memory since (`overwrite`).
 
 Memory is what the observer calls a storage, as a whole: operators on disjoint slices of one buffer depend on each other.
-Operators around a node are no producers of it: the call itself orders them.
+Operators around a node are not producers of it: the call itself orders them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Three ways, the surest first; the first that holds is taken for the whole trace:
 
 1. `record_function_id`: the argument "Record function id" is the node's rf_id (PyTorch 2.2 and later).
 2. `external_id`: the argument "External id" is. Older profilers number operators otherwise, though (PyTorch 2.1 hands
-   out blocks of 1024 a thread), so numbers count only where the names behind them agree.
+   out blocks of 1024 per thread), so numbers count only where the names behind them agree.
 3. `order`: threads that ran the same operators are put side by side, and their operators by name and order.
 """
 
@@ -20,7 +20,7 @@ from pipelines.execution.align import align
 from pipelines.execution.nodes import Node
 from pipelines.sqltext import quoted
 
-SAME_NAMES = 0.9  # of the pairs that a number makes: else it is no common number
+SAME_NAMES = 0.9  # of the pairs that share a number; otherwise the number is not shared
 SAME_THREAD = 0.5  # of a thread's nodes that must find their operator: else it is another thread's work
 
 _OPERATORS = """

@@ -48,7 +48,7 @@ def load_execution(
 ) -> ExecutionSummary:
     """Read an execution trace beside the trace `trace_id` in `events`, and join the two; replaces what was there of it.
 
-    Raises TraceRejected where the file is none, OSError where it cannot be read. A join that finds nothing is no error:
+    Raises TraceRejected if the file is not one, OSError if it cannot be read. A join that finds nothing is not an error:
     `method` is none.
     """
     create_tables(con)
@@ -80,7 +80,7 @@ def read_nodes(path: Path, on_bytes: Callable[[int], object] | None = None) -> t
         except ValueError as error:
             raise TraceRejected(str(path), None, str(error)) from None
         if node.node_id in seen:
-            raise TraceRejected(str(path), None, f"node {node.node_id} stands twice: are these two traces in one file?")
+            raise TraceRejected(str(path), None, f"node {node.node_id} occurs twice: are these two traces in one file?")
         seen.add(node.node_id)
         nodes.append(node)
     return nodes, str(stream.head.get("schema", "unknown"))

@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 PROCESS_AND_THREADS = "[pytorch|profiler|execution_"
-"""What the names of the nodes for the process and its threads begin with: they are no operators."""
+"""Prefixes of the names of the nodes for the process and its threads, which are not operators."""
 
 
 class Tensor(NamedTuple):
-    """A tensor that an operator was given or gave back; ids are the observer's, `storage_id` 0 is no memory."""
+    """A tensor that an operator was given or gave back; ids are the observer's, `storage_id` 0 means no memory."""
 
     position: int  # of the argument or result, from 0
     tensor_id: int
@@ -115,7 +115,7 @@ def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
 def mutated_arguments(op_schema: str) -> frozenset[int]:
     """Places (from 0) of the arguments that a schema marks as written: `aten::add_(Tensor(a!) self, …) -> Tensor(a!)`."""
     depth, position, found = 0, 0, set()
-    blank = True  # a lone * parts positional from keyword arguments and is no argument
+    blank = True  # a lone * parts positional from keyword arguments and is not an argument
     for letter in op_schema[op_schema.find("(") + 1 :] if "!" in op_schema else "":
         if letter in "([":
             depth += 1

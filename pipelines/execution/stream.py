@@ -15,7 +15,7 @@ from pipelines.traces.source import Source
 
 _DECODER = json.JSONDecoder(strict=False)  # control characters stand in names of annotations
 _BLANK = re.compile(r"[\s,]*")
-# Masks hold infinities, which PyTorch writes bare (std::to_string): -inf is no JSON.
+# Masks hold infinities, which PyTorch writes bare (std::to_string): -inf is not JSON.
 _BARE = re.compile(r"(?<=[\[,:\s])-?(?:inf|nan)(?=\s*[,\]}])")
 _LARGEST = 64 << 20  # characters of one value; a node is some thousand
 
@@ -31,7 +31,7 @@ class NodeStream:
         self._start = b""
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        """The nodes as they stand in the file. Raises TraceRejected, or OSError where the file cannot be read."""
+        """The nodes as they stand in the file. Raises TraceRejected, or OSError if the file cannot be read."""
         if wrong := identify_path(self.path):
             raise TraceRejected(str(self.path), None, wrong)
         self._pieces = self._source.chunks()
@@ -50,24 +50,24 @@ class NodeStream:
                 found = True
                 yield from self._elements()
             elif key == "traceEvents":
-                raise self._rejected("a profiler trace, no execution trace: give it as TRACE")
+                raise self._rejected("a profiler trace, not an execution trace: give it as TRACE")
             else:
                 self.head[key] = self._value()
         if not found:
             raise self._other()
         if first != "}":
-            raise self._rejected("the file ends early" if not first else f"{first!r} where a key should stand")
+            raise self._rejected("the file ends early" if not first else f"{first!r} where a key should be")
 
     def _elements(self) -> Iterator[dict[str, Any]]:
         self._at += 1
         while (first := self._next()) == "{":
             yield self._value()
         if first != "]":
-            raise self._rejected("the file ends within the nodes" if not first else "a node is no object")
+            raise self._rejected("the file ends within the nodes" if not first else "a node is not an object")
         self._at += 1
 
     def _next(self) -> str:
-        """The first character that is no blank or comma; empty at the end of the file."""
+        """The first character that is not a blank or comma; empty at the end of the file."""
         while True:
             found = _BLANK.match(self._text, self._at)
             self._at = found.end() if found else self._at
@@ -115,5 +115,7 @@ class NodeStream:
 
     def _other(self) -> TraceRejected:
         keys = [key for key in self.head if key not in ("schema", "nodes")]
-        what = identify_text(self._start, keys) or "the file holds no text"
-        return TraceRejected(str(self.path), None, f"no execution trace (an object with `schema` and `nodes`): {what}")
+        what = identify_text(self._start, keys) or "the file contains no text"
+        return TraceRejected(
+            str(self.path), None, f"not an execution trace (an object with `schema` and `nodes`): {what}"
+        )

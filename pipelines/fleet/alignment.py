@@ -27,7 +27,7 @@ class FittedLane:
 
     @property
     def refused(self) -> str | None:
-        """Why its collectives are not used; None where they are."""
+        """Why its collectives are not used; None if they are."""
         return self.match.refused or self.fit.refused
 
 
@@ -67,7 +67,7 @@ def fit_capture(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list
 def _fit_lane(lane: Lane, mismatch: str | None, n_steps: int) -> FittedLane:
     if mismatch or len(lane.members) < 2:
         alone = ", ".join(str(member.rank) for member in lane.members)
-        reason = mismatch or f"no_partner: only rank {alone} is there"
+        reason = mismatch or f"no_partner: only rank {alone} is present"
         match = refused_match(lane.sequences, reason)
     else:
         match = match_lane(lane.sequences)

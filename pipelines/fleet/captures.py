@@ -78,7 +78,7 @@ class Capture:
 
     @property
     def ranks(self) -> list[Member]:
-        """The traces that take part, one a rank, by rank."""
+        """The traces that are used, one per rank, ordered by rank."""
         return sorted((m for m in self.members if m.left_out_reason is None), key=lambda m: m.rank or 0)
 
     @property
@@ -195,9 +195,9 @@ def _left_out(trace: RankTrace, rank: int | None, world_size: int | None, taken:
 
 
 _MEANINGS = {
-    "rank_twice": ("warning", "two files for a rank: the one with more events counts"),
-    "other_job": ("warning", "rank of another job: its world size or rank does not fit this one's"),
-    "no_rank": ("warning", "neither metadata nor file name tells the rank"),
+    "rank_twice": ("warning", "two files for one rank: the one with more events is used"),
+    "other_job": ("warning", "rank of another job: its world size or rank does not match"),
+    "no_rank": ("warning", "neither metadata nor file name gives the rank"),
 }
 
 
@@ -224,7 +224,7 @@ def _other_jobs(jobs: set[str | None]) -> list[Finding]:
     if not jobs:
         return []
     names = sorted(job or "(no name)" for job in jobs)
-    detail = f"the folder holds ranks of other jobs, too, which are captures of their own: {_some(names)}"
+    detail = f"the folder also holds ranks of other jobs, which are separate captures: {_some(names)}"
     return [Finding("other_jobs_in_folder", "info", len(names), detail)]
 
 

@@ -45,7 +45,7 @@ class ClockLimits:
 
 @dataclass(frozen=True)
 class Instances:
-    """Matched collectives: arrays (ranks, instances) of int64 ns with `present` False where a rank takes no part.
+    """Matched collectives: arrays (ranks, instances) of int64 ns with `present` False if a rank takes no part.
 
     bounded: (instances,): nobody could leave before everybody had arrived.
     """
@@ -80,7 +80,7 @@ class RankClock:
 class ClockFit:
     """The clocks of ranks (in the order given), which instances were kept, starts on the first rank's clock.
 
-    aligned_start_ns: (ranks, instances) int64; clocks is empty where `refused` says why there is no fit.
+    aligned_start_ns: (ranks, instances) int64; clocks is empty if `refused` says why there is no fit.
     """
 
     clocks: tuple[RankClock, ...]

@@ -95,9 +95,9 @@ def _traces(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str) -> list
     if len(captures) + len(traces) != 1:
         found = sorted([*captures, *(trace for (trace,) in traces)])
         raise CompareError(
-            f"{name!r} is the beginning of {len(found)} captures and traces: {', '.join(found[:10])}"
+            f"{name!r} is a prefix of {len(found)} captures and traces: {', '.join(found[:10])}"
             if found
-            else f"no capture and no trace begins with {name!r}"
+            else f"no capture or trace id starts with {name!r}"
         )
     if traces:
         return [traces[0][0]]

@@ -7,10 +7,10 @@ from typing import Any
 from pipelines import svg
 
 METRICS = {
-    "caused_wait_ns": "waiting of the others for the rank",
-    "wait_ns": "waiting of the rank for others",
+    "caused_wait_ns": "time the others waited for the rank",
+    "wait_ns": "time the rank waited for others",
     "marginal_ns": "time saved if only the rank were on time",
-    "compute_ns": "computing of the rank",
+    "compute_ns": "compute time of the rank",
     "step_ns": "duration of the rank's step",
 }
 _STEPS_WITH_NUMBERS = 16
@@ -25,7 +25,7 @@ def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: froze
         raise ValueError(f"no metric {metric!r}; there are: {', '.join(METRICS)}")
     known = [cell for cell in cells if cell[metric] is not None]
     if not known:
-        raise ValueError(f"no step of no rank has {metric}: there are no matched collectives, or no profiler steps")
+        raise ValueError(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")
     steps = sorted({cell["step"] for cell in known}, key=lambda step: (step is None, step or 0))
     ranks = sorted({cell["rank"] for cell in known})
     top = max(cell[metric] for cell in known)
@@ -42,7 +42,7 @@ def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: froze
     ]
     return svg.heat_map(
         title,
-        f"a cell: {METRICS[metric]} in a step, ms" + ("; framed: stragglers" if marked else ""),
+        f"each cell: {METRICS[metric]} in one step, ms" + ("; framed: stragglers" if marked else ""),
         [f"rank {rank}" for rank in ranks],
         ["no step" if step is None else f"step {step}" if width > 40 else str(step) for step in steps],
         drawn,
@@ -54,6 +54,6 @@ def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: froze
 
 
 def _says(cell: dict[str, Any]) -> str:
-    step = "outside of steps" if cell["step"] is None else f"step {cell['step']}"
+    step = "outside steps" if cell["step"] is None else f"step {cell['step']}"
     times = (f"{name.removesuffix('_ns')} {cell[name] / 1e6:.3f} ms" for name in METRICS if cell[name] is not None)
     return f"rank {cell['rank']}, {step}: {', '.join(times)}"

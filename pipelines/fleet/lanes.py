@@ -1,6 +1,6 @@
 """A rank's communication kernels → lanes, which are matched on their own.
 
-Kernels that name their process group make a lane a group (name and ranks); the others a lane a stream, numbered by first
+Kernels that name their process group make a lane a group (name and ranks); the others get one lane per stream, numbered by first
 start, and then every rank must have as many.
 """
 
@@ -86,7 +86,7 @@ class Lane:
 
     @property
     def sequences(self) -> list[RankLane]:
-        """What is matched, a rank each."""
+        """What is matched, one entry per rank."""
         return [_sequence(member) for member in self.members]
 
     def instances(self, index: np.ndarray) -> Instances:

@@ -36,7 +36,7 @@ class Limits:
 class RankLane:
     """A rank's kernels of one lane, ordered by (start, event_id). Arrays of length n.
 
-    kinds: a number for each kind; start_ns, end_ns: int64; seq: sequence numbers, None where the trace has none.
+    kinds: a number for each kind; start_ns, end_ns: int64; seq: sequence numbers, None if the trace has none.
     """
 
     rank: int
@@ -59,7 +59,7 @@ class LaneMatch:
         score, runner_up: by rank: spread of the differences of ends, ns, at the shift and at the next best one (None:
             there is none).
         index: (ranks, instances): positions in the ranks' sequences, ranks in the order given.
-        refused: why there are no instances; None where there are.
+        refused: why there are no instances; None if there are.
     """
 
     reference: int | None

@@ -1,6 +1,6 @@
 """Traces of the lake → tables of captures, brought up to date by capture.
 
-A capture whose traces changed (late ranks came) is computed anew into a batch of its own; the file of `captures` comes
+A capture whose traces changed (late ranks came) is recomputed into a batch of its own; the file of `captures` comes
 last and is the mark, and of each capture the newest batch counts. A killed run leaves the old state. A table whose model
 changed, or that was not asked for before, is computed for the captures of its batch and its file put in place whole.
 """
@@ -70,11 +70,11 @@ def materialize(
 ) -> list[Materialized]:
     """Bring tables of traces and of captures up to date (all of them by default), of a part or all, and publish.
 
-    Raises CatalogError for a name that is no table.
+    Raises CatalogError for a name that is not a table.
     """
     catalog = load_catalog()
     asked = [*catalog.materialized, *catalog.of_captures] if tables is None else tables_now(tables)
-    catalog.closure(asked)  # refuses names that are no tables
+    catalog.closure(asked)  # rejects names that are not tables
     of_captures = [name for name in catalog.of_captures if name in asked]
     of_traces = [name for name in asked if name not in of_captures]
     done: list[Materialized] = []
@@ -97,7 +97,7 @@ def materialize_captures(
     """Bring tables of captures up to date, of a part or all, first the tables of traces that they read, and publish.
 
     Captures that share a batch of such tables with one of the part are computed with it: their rows are in one file.
-    Raises RolesError where a table needs a roles.csv that cannot be read.
+    Raises RolesError if a table needs a roles.csv that cannot be read.
     """
     catalog = load_catalog()
     asked = [name for name in catalog.of_captures if name in {*TOLD_BY, *tables_now(tables)}]
@@ -161,7 +161,7 @@ def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
 
 
 def known_captures(lake: Lake) -> dict[str, _Known]:
-    """By capture_id what the newest committed batch says of it. Raises BrokenFiles where that cannot be told."""
+    """By capture_id what the newest committed batch says of it. Raises BrokenFiles if that is unknown."""
     broken = lake.broken({CAPTURE_MARK})
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)

@@ -1,4 +1,4 @@
-"""Is a metric of the new captures worse than that of the base? A test that knows noise; one number a capture.
+"""Is a metric of the new captures worse than that of the base? A test that allows for noise; one number per capture.
 
 A median effect above a floor made of the base's own spread (MAD), and a one-sided exact Mann-Whitney test: both must
 agree. Ranks are permuted, not the difference of medians: with 5 + 5 captures that one never gets below 1 %.
@@ -25,8 +25,8 @@ _ERROR_OF_MEDIAN = 1.2533 * 1.4826
 class Verdict:
     """What the test says about a metric. `status`: REGRESSION, SUSPECT (one of the two criteria), OK or INSUFFICIENT.
 
-    `effect` and `floor` are relative to the base's median (0.02 is 2 %); None where that median is 0 or values lack.
-    `p_value` is None where there is nothing to compare.
+    `effect` and `floor` are relative to the base's median (0.02 is 2 %); None if that median is 0 or values lack.
+    `p_value` is None if there is nothing to compare.
     """
 
     status: str
@@ -44,7 +44,7 @@ def exact_p(base: Sequence[float], new: Sequence[float]) -> float:
     """One-sided exact Mann-Whitney: the share of all ways to draw `len(new)` of the pooled values that rank as high.
 
     Equal values share the mean of their ranks, and the distribution is the one given these ties, so it is exact with
-    ties as well; without ties it is the classical one. Raises ValueError where a side is empty.
+    ties as well; without ties it is the classical one. Raises ValueError if a side is empty.
     """
     if not base or not new:
         raise ValueError("both sides need a value")
@@ -122,7 +122,7 @@ def _too_few(n_base: int, n_new: int, least_base: int, least_new: int) -> str | 
     if n_base < max(least_base, 1) or n_new < max(least_new, 1):
         return f"{n_base} base and {n_new} new captures; at least {least_base} and {least_new} are needed"
     ways = math.comb(n_base + n_new, n_new)
-    return None if 1 / ways < P_LIMIT else f"the least p of {n_base} and {n_new} captures is 1/{ways}"
+    return None if 1 / ways < P_LIMIT else f"with {n_base} and {n_new} captures, p cannot be below 1/{ways}"
 
 
 def _verdict(base: Sequence[float], new: Sequence[float], p_value: float, found: bool) -> Verdict:
@@ -139,5 +139,5 @@ def _verdict(base: Sequence[float], new: Sequence[float], p_value: float, found:
 def _reason(is_large: bool, is_rare: bool, effect: float | None) -> str:
     if effect is None:
         return "the base's median is 0: no relative effect" + ("; the new captures rank higher" if is_rare else "")
-    size = "the effect is above the floor of the noise" if is_large else "the effect is within the noise"
+    size = "the effect exceeds the noise floor" if is_large else "the effect is within the noise"
     return size + (", and the new captures rank higher" if is_rare else ", and the ranks do not stand out")

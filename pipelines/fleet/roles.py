@@ -15,7 +15,7 @@ _STAGED = "_staged_capture_roles"
 
 
 class RolesError(Exception):
-    """A table of roles that cannot be read; the message names file, line and the way out."""
+    """A table of roles that cannot be read; the message names file, line and what to do."""
 
 
 def read_roles(path: Path) -> list[Role]:
@@ -37,5 +37,5 @@ def _role(path: Path, line: int, row: Row) -> Role:
         empty = next(name for name in _NEEDED if row[name] is None)
         raise RolesError(f"{path}:{line}: {empty!r} is empty; every row has a rank, a role (dp, tp, pp) and a group")
     if not rank.isdecimal():
-        raise RolesError(f"{path}:{line}: rank {rank!r} is no whole number")
+        raise RolesError(f"{path}:{line}: rank {rank!r} is not a whole number")
     return Role(row["job"], int(rank), role, group)

@@ -23,7 +23,7 @@ _TRACE = "trace_id, batch_id, path, group_id, job, rank, world_size, first_ts_ns
 def lake_captures(lake: Lake, with_roles: bool = True) -> dict[str, Capture]:
     """The captures that a lake's traces make, by capture_id. Raises RolesError for a roles.csv that cannot be read.
 
-    `with_roles`: False where nothing that is asked for tells what the user tells of ranks.
+    `with_roles`: False if nothing that is asked for tells what the user tells of ranks.
     """
     roles = read_roles(lake.root / ROLES) if with_roles else ()
     return {capture.capture_id: capture for capture in find_captures(read_traces(lake), roles)}

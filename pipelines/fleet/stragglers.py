@@ -60,7 +60,7 @@ class Stragglers:
 
 
 def stragglers_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> Stragglers:
-    """The answer for a capture of `con`, which has `TABLES`. Raises LookupError where there is no such capture."""
+    """The answer for a capture of `con`, which has `TABLES`. Raises LookupError if there is no such capture."""
     captures = _rows(con, "SELECT job, n_ranks, world_size FROM captures WHERE capture_id = {capture}", capture_id)
     if not captures:
         raise LookupError(f"no capture {capture_id}")

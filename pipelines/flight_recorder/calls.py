@@ -10,7 +10,7 @@ from functools import cached_property
 from pipelines.flight_recorder.dump import Dump, Entry, Group, Status
 from pipelines.flight_recorder.groups import DEFAULT
 
-# They keep no events, so a call stays `scheduled` for ever: it is over when it is retired, with an error or without.
+# They keep no events, so a call stays `scheduled` forever: it is over once it is retired, with or without an error.
 WITHOUT_STATES = {"gloo"}
 COMPLETED = "completed"
 _COALESCED = "coalesced"
@@ -35,7 +35,7 @@ def is_end(entry: Entry) -> bool:
 @dataclass(frozen=True)
 class Calls:
     """A rank's calls in a group, in the order of the ring. `is_cut`: the ring lost some; `is_filtered`: finished ones
-    were not dumped at all. `status`: the group's counters on the rank; None where they do not count collectives.
+    were not dumped at all. `status`: the group's counters on the rank; None if they do not count collectives.
     `latest`: the last call in the ring, in whatever group.
     """
 
@@ -106,7 +106,7 @@ class Calls:
 
 def calls_of(dumps: Mapping[int, Dump], entries: Mapping[int, Sequence[Entry]], group: Group) -> dict[int, Calls]:
     """The calls in a group of each rank that has a dump."""
-    # Gloo's counters count all operations, NCCL's mix in transfers: then they are no numbers of collectives.
+    # Gloo's counters count all operations, NCCL's mix in transfers: then they do not number the collectives.
     is_counted = not any(e.is_p2p or e.backend in WITHOUT_STATES for found in entries.values() for e in found)
     found: dict[int, Calls] = {}
     for rank in group.ranks:

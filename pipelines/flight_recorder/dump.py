@@ -38,7 +38,7 @@ MAX_DUMP_BYTES = 1 << 30
 
 
 class DumpError(Exception):
-    """A file that is no dump that can be read; the message names the file and what to do."""
+    """A file that is not a readable dump; the message names the file and what to do."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Entry:
 class Dump:
     """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
 
-    `written_ns`: the file's time, ns since the epoch: the dump is no younger. `pg_status` and `comm_state` are JSON texts of
-    what the dump says of its groups and of the communication library; None where it says nothing.
+    `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `comm_state` are JSON texts of
+    what the dump says of its groups and of the communication library; None if it says nothing.
     """
 
     path: Path
@@ -127,7 +127,7 @@ class Dump:
 def is_dump(path: Path) -> bool:
     """Whether a file looks like a dump, whatever its name: by its first key (JSON) or the keys near its start (pickle).
 
-    What is no regular file, or cannot be read, is none.
+    What is not a regular file, or cannot be read, is not one.
     """
     try:
         if not path.is_file():
@@ -147,20 +147,22 @@ def is_dump(path: Path) -> bool:
 
 
 def read_dump(path: str | Path) -> Dump:
-    """Read one rank's dump. Raises DumpError, and OSError where the file cannot be read."""
+    """Read one rank's dump. Raises DumpError, and OSError if the file cannot be read."""
     path = Path(path)
     shown = path_text(path)
     found = _RANK.search(path.name)
     if not found or len(found[1]) > 18:
         raise DumpError(f"{shown}: the name does not end in a rank (nccl_trace_rank_3); rename it")
     if path.stat().st_size > MAX_DUMP_BYTES:
-        raise DumpError(f"{shown}: more than {MAX_DUMP_BYTES >> 20} MiB; rings of some thousand calls take a few")
+        raise DumpError(
+            f"{shown}: more than {MAX_DUMP_BYTES >> 20} MiB; ring buffers of a few thousand calls need only a few"
+        )
     top = _load(path, path.read_bytes())
     version = text(str(top.get("version")))
     known = _VERSION.match(version)
     if not known or not ({"entries", "pg_config"} & top.keys()):
         raise DumpError(
-            f"{shown}: no Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
+            f"{shown}: not a Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
         )
     try:
         groups = {
@@ -179,7 +181,7 @@ def read_dump(path: str | Path) -> Dump:
         )
     except Exception as error:  # any field may hold anything, and hold itself
         why = f"{type(error).__name__}: {text(str(error))[:300]}"
-        raise DumpError(f"{shown}: an entry is not as version {version} has it: {why}; dump it again") from None
+        raise DumpError(f"{shown}: an entry does not match version {version}: {why}; dump it again") from None
     written_ns = path.stat().st_mtime_ns
     return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries, statuses, written_ns, *said)
 
@@ -197,10 +199,10 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
     except Exception as error:  # a broken pickle raises nearly anything
         kind = "JSON" if is_text else "pickle"
         raise DumpError(
-            f"{path_text(path)}: broken {kind} ({text(str(error))}): the rank died while it wrote it, or copy it again"
+            f"{path_text(path)}: broken {kind} ({text(str(error))}): the rank died while writing it, or the copy is incomplete; copy it again"
         ) from None
     if not isinstance(top, dict):
-        raise DumpError(f"{path_text(path)}: holds a {type(top).__name__}, no Flight Recorder dump")
+        raise DumpError(f"{path_text(path)}: holds a {type(top).__name__}, not a Flight Recorder dump")
     return top
 
 
@@ -256,7 +258,7 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         is_p2p=bool(given.get("is_p2p")),
         state=text(str(given["state"])),
         created_ns=optional("time_created_ns") or None,
-        # JSON writes 0 where the pickle has None.
+        # JSON writes 0 if the pickle has None.
         started_ns=optional("time_discovered_started_ns") or None,
         completed_ns=optional("time_discovered_completed_ns") or None,
         duration_ms=number("duration_ms", given.get("duration_ms")),

@@ -21,7 +21,7 @@ def whole(key: str, value: Any) -> int:
             found = None
         if found is not None and abs(found) <= LARGEST:
             return found
-    raise ValueError(f"{key} is {_short(value)}, no whole number below 2^63")
+    raise ValueError(f"{key} is {_short(value)}, not a whole number below 2^63")
 
 
 def number(key: str, value: Any) -> float | None:
@@ -35,13 +35,13 @@ def number(key: str, value: Any) -> float | None:
         and abs(value) < _LONGEST_MS
     ):
         return float(value)
-    raise ValueError(f"{key} is {_short(value)}, no number of milliseconds")
+    raise ValueError(f"{key} is {_short(value)}, not a number of milliseconds")
 
 
 def ints(key: str, values: Iterable[Any]) -> tuple[int, ...]:
     """Whole numbers. Raises ValueError."""
     if isinstance(values, str | bytes | dict):
-        raise ValueError(f"{key} is {_short(values)}, no list of numbers")
+        raise ValueError(f"{key} is {_short(values)}, not a list of numbers")
     return tuple(whole(key, value) for value in values)
 
 

@@ -35,7 +35,7 @@ class Finding:
     """What is wrong at `seq`. `culprits` are ranks; `ambiguous` where no rank is rarer than another, or a ring lost calls.
 
     `created_ns`: when the first rank that is there called it, ns since the epoch; `waited_ns`: from then to the youngest
-    file, so no rank had waited longer; None where the clocks do not fit. `frames`: where each rank called it;
+    file, so no rank had waited longer; None if the clocks do not fit. `frames`: where each rank called it;
     `last_calls`: what a rank that did not call it called last, in whatever group.
     """
 
@@ -61,7 +61,7 @@ class Finding:
 
     @property
     def may_be_slow(self) -> bool:
-        """Its timeout had not passed when the dumps were written, so a rank that is only late looks the same."""
+        """Its timeout had not expired when the dumps were written, so a rank that is merely late looks the same."""
         if self.kind not in _OF_TIME or self.has_timed_out or self.waited_ns is None or self.timeout_ms is None:
             return False
         return self.waited_ns < self.timeout_ms * 1_000_000

@@ -49,7 +49,7 @@ def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = 
     """Put sets into the lake, all that are new in one batch.
 
     A dump that cannot be read is a row of its own, and the set goes in without it: its verdicts say that it is missing.
-    Raises duckdb.IOException or OSError where the lake cannot be written.
+    Raises duckdb.IOException or OSError if the lake cannot be written.
     """
     catalog = load_catalog()
     batch = lake.new_batch()

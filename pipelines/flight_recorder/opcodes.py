@@ -40,7 +40,7 @@ def check_opcodes(data: bytes) -> None:
         op = data[at]
         step = _STEP[op]
         if op == _LONG_BINPUT and int.from_bytes(data[at + 1 : at + 5], "little") > size:
-            raise Bomb(f"byte {at}: it numbers something beyond its own length")
+            raise Bomb(f"byte {at}: an index exceeds the file's length")
         if step < 0:
             step = _behind(data, at, op)
         if op == _STOP:
@@ -55,15 +55,15 @@ def _behind(data: bytes, at: int, op: int) -> int:
         n = _COUNTED[op]
         length = int.from_bytes(data[at + 1 : at + 1 + n], "little")
         if length > len(data) - at:
-            raise Bomb(f"byte {at}: it says that {length:,} bytes follow, and they do not")
+            raise Bomb(f"byte {at}: it announces {length:,} bytes that do not follow")
         return n + length
     if op not in _TEXT:
-        raise Bomb(f"byte {at}: {data[at : at + 1]!r} is no opcode of a pickle")
+        raise Bomb(f"byte {at}: {data[at : at + 1]!r} is not a pickle opcode")
     end = at
     for _ in range(_TEXT[op]):
         end = data.find(b"\n", end + 1)
         if end < 0:
             raise Bomb(f"byte {at}: a line without end")
     if op == _PUT and (end - at > 20 or not data[at + 1 : end].isdigit() or int(data[at + 1 : end]) > len(data)):
-        raise Bomb(f"byte {at}: it numbers something beyond its own length")
+        raise Bomb(f"byte {at}: an index exceeds the file's length")
     return end - at

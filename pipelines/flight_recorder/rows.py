@@ -84,13 +84,13 @@ def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
 
 
 def _elements(sizes: Sequence[Sequence[int]]) -> int | None:
-    """None where a BIGINT does not hold them: no tensors are that large."""
+    """None if a BIGINT does not hold them: no tensors are that large."""
     found = sum(map(math.prod, sizes))
     return found if abs(found) <= LARGEST else None
 
 
 def verdict_rows(verdict: Verdict) -> list[Row]:
-    """The rows of `flight_recorder_verdicts`: one a process group."""
+    """The rows of `flight_recorder_verdicts`: one per process group."""
     return [_verdict_row(group, group is verdict.root) for group in verdict.groups]
 
 

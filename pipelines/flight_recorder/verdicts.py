@@ -53,9 +53,9 @@ class GroupVerdict:
         said = []
         if self.dump_missing:
             ranks = ", ".join(map(str, self.dump_missing))
-            said.append(f"group {self.group.name}: no dump of rank {ranks}; it may have died before it wrote one")
+            said.append(f"group {self.group.name}: no dump of rank {ranks}; it may have died before writing one")
         if self.n_unfinished:
-            said.append(f"group {self.group.name}: {self.n_unfinished} calls are not over and cannot be compared")
+            said.append(f"group {self.group.name}: {self.n_unfinished} calls are unfinished and cannot be compared")
         return tuple(said)
 
 
@@ -90,7 +90,9 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
     by_rank: dict[int, Dump] = {}
     for dump in dumps:
         if dump.rank in by_rank:
-            raise DumpError(f"two dumps of rank {dump.rank}: {by_rank[dump.rank].path} and {dump.path}; leave one out")
+            raise DumpError(
+                f"two dumps of rank {dump.rank}: {by_rank[dump.rank].path} and {dump.path}; give only one of them"
+            )
         by_rank[dump.rank] = dump
     placed = place(by_rank)
     verdicts = tuple(
@@ -104,7 +106,7 @@ def judge(dumps: Sequence[Dump]) -> Verdict:
         for one in placed.unplaced
     ]
     if not any(dump.entries for dump in dumps):
-        doubts.append("no ring holds a call: was the Flight Recorder on (TORCH_FR_BUFFER_SIZE)?")
+        doubts.append("no ring buffer holds any call: was the Flight Recorder on (TORCH_FR_BUFFER_SIZE)?")
     doubts += [doubt for verdict in verdicts for doubt in verdict.doubts]
     return Verdict(verdicts, root, bool(found) and not causes, placed.unplaced, tuple(doubts))
 

@@ -1,4 +1,4 @@
-"""The lake: immutable Parquet files a table, a day and a batch; what is committed; the analysts' view of it."""
+"""The lake: immutable Parquet files by table, day and batch; what is committed; the analysts' view of it."""
 
 from pipelines.lake.layout import Batch
 from pipelines.lake.store import Lake

@@ -1,6 +1,6 @@
-"""Files of a lake that are not as they were written, found by their names and sizes: what every look can afford.
+"""Damaged files of a lake, found by names and sizes: cheap enough for every query.
 
-What takes reading them is `tracelake check`'s (pipelines/check.py).
+Whatever requires reading them is done by `tracelake check` (pipelines/check.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.renamed import names_of, table_now
 from pipelines.sqltext import quoted
 
 HINT = (
-    "`tracelake check` tells all that is broken and `tracelake check --repair` mends it; --without-broken, or "
+    "`tracelake check` lists all damage and `tracelake check --repair` repairs it; --without-broken, or "
     "TRACELAKE_WITHOUT_BROKEN=1, answers without it"
 )
 
@@ -37,7 +37,7 @@ class Broken:
 
 
 class BrokenFiles(Exception):
-    """What was asked for needs files that are broken; the message names them and the way out."""
+    """The answer needs files that are damaged; the message names them and says what to do."""
 
     def __init__(self, broken: Sequence[Broken]) -> None:
         super().__init__(told(broken))
@@ -45,15 +45,15 @@ class BrokenFiles(Exception):
 
 
 def told(broken: Sequence[Broken]) -> str:
-    """A sentence that names the files, a few of many, and the way out."""
+    """A sentence that names the files (a few, if there are many) and says what to do."""
     more = f"; and {len(broken) - 3} more files" if len(broken) > 3 else ""
     return f"{'; '.join(str(one) for one in broken[:3])}{more}. {HINT}"
 
 
 def find_broken(root: Path, tables: Set[str] | None = None) -> list[Broken]:
-    """Files of these tables (None: of all) that are missing, have another size than noted, or were never noted.
+    """Files of these tables (None: of all) that are missing, have a different size than recorded, or were never recorded.
 
-    Only of committed batches: what a killed run left is none of the lake. Files of batches without a log count as whole.
+    Only committed batches: leftovers of a killed run are not part of the lake. Batches without a log count as intact.
     """
     sizes, known = _listing(root, tables), logs(root)
     found = [one for log in known.values() for one in _of_batch(root, log, tables, sizes)]
@@ -133,7 +133,7 @@ _cache: dict[tuple[Path, str], tuple[tuple[int, int], manifest.Manifest]] = {}
 
 
 def _read(root: Path, batch: Batch) -> manifest.Manifest | None:
-    """The log of a batch, from memory where it did not change: a process looks several times."""
+    """The log of a batch, cached while it does not change, because a process looks several times."""
     try:
         stat = manifest.path_of(root, batch).stat()
     except FileNotFoundError:

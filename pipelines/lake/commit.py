@@ -25,10 +25,10 @@ def commit_tables(
     before_put: Callable[[], None] = lambda: None,
     settled: Callable[[], Set[str]] | None = None,
 ) -> set[str]:
-    """Put the tables of a scope in place together, from `con`; returns the keys that are in the lake already.
+    """Put the tables of a scope in place together, from `con`; returns the keys that are already in the lake.
 
-    Their rows are left out; with `settled`, only those of the keys that it returns, and the others' replace what is there.
-    `before_put` is called under the lake's lock, when these rows are gone. Raises duckdb.IOException or OSError where the
+    Their rows are left out; with `settled`, only those whose keys it returns, and the others replace what is there.
+    `before_put` is called under the lake's lock, when these rows are gone. Raises duckdb.IOException or OSError if the
     lake cannot be written.
     """
     tables = tables_of(scope)

@@ -1,4 +1,4 @@
-"""What an analysts' file holds: every public table with its types and comments, or a refusal that names broken files."""
+"""What an analysts' file holds: every public table with its types and comments, or an error that names damaged files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captu
 
 @dataclass
 class Contents:
-    """What goes into an analysts' file: the files of each table, and which of all files are broken.
+    """What goes into an analysts' file: the files of each table, and which files are damaged.
 
-    Tables that need broken ones refuse to answer, or are told without them: then the file is no lake's own, either.
+    Tables that need damaged ones raise an error, or answer without them; then the file is not the lake's own either.
     """
 
     root: Path
@@ -52,7 +52,7 @@ class Contents:
 
 
 def build(built: Path, contents: Contents) -> None:
-    """Make the file; files that turn out to be unreadable on the way are added to the broken ones."""
+    """Create the file; files that prove unreadable on the way are added to the damaged ones."""
     catalog = contents.catalog
     order = sorted(catalog.public, key=lambda name: name not in KEYS)  # the marks first: others read them
     while True:
@@ -108,23 +108,23 @@ def _unreadable(table: str, contents: Contents) -> list[Broken]:
 
 
 def verify(built: Path, contents: Contents) -> None:
-    """The file as it lies on the disk has every public table, and every mark as many rows as its files.
+    """Check that the file on disk has every public table, and every mark as many rows as its files.
 
     Raises NotPublished.
     """
     try:
         if built.with_name(f"{built.name}.wal").exists():
-            raise NotPublished("a part of it was not written (its log is left); is the disk full?")
+            raise NotPublished("part of it was not written (its log remains); is the disk full?")
         with database.connect(built, read_only=True) as con:
             there = {name for (name,) in con.execute("SHOW TABLES").fetchall()}
             if missing := sorted(set(contents.catalog.public) - there):
-                raise NotPublished(f"{len(missing)} tables are not in it, such as {missing[0]}")
+                raise NotPublished(f"{len(missing)} tables are missing, such as {missing[0]}")
             for mark, n_rows in contents.counts.items():
                 if (found := _count(con, mark)) != n_rows:
-                    raise NotPublished(f"{mark} has {found} rows of {n_rows} that are committed")
+                    raise NotPublished(f"{mark} has {found} rows; {n_rows} are committed")
     except (duckdb.Error, NotPublished) as error:
         why = str(error).splitlines()[0]
-        raise NotPublished(f"{ANALYST}: what was built is not whole, so the old one stays: {why}") from None
+        raise NotPublished(f"{ANALYST}: the new file is incomplete, so the old one stays: {why}") from None
 
 
 def _count(con: duckdb.DuckDBPyConnection, table: str) -> int:
@@ -171,7 +171,7 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
 
 
 def _is_copied(model: Model, contents: Contents) -> bool:
-    """Small tables are copied; the others are views, and so is what cannot be told whole."""
+    """Small tables are copied; the others are views, and so is whatever is damaged."""
     if model.name == MARK and _untold(contents):
         return False
     if mark_of(model.name) == CAPTURE_MARK:
@@ -194,9 +194,9 @@ def _untold(contents: Contents) -> list[Broken]:
 
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
-    """A table that has its columns, and fails where a row of it is asked for."""
+    """A table that has its columns, and fails when a row is requested."""
     columns = _nothing(catalog, table)
-    return f"{columns} FROM (SELECT error({quoted(f'{table} is not whole: {told(broken)}')}) AS why) WHERE why IS NULL"
+    return f"{columns} FROM (SELECT error({quoted(f'{table} is damaged: {told(broken)}')}) AS why) WHERE why IS NULL"
 
 
 def _nothing(catalog: Catalog, table: str) -> str:
@@ -209,8 +209,8 @@ def _nothing(catalog: Catalog, table: str) -> str:
 def _is_at_home(root: Path) -> str:
     """The condition that the file is opened where it was made: a copy of it must not answer from the original's files."""
     hint = (
-        f"this file was made as {root / ANALYST}, whose files it would read, and it is elsewhere now: open that one, or "
-        "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which makes it the lake's own"
+        f"this file was made as {root / ANALYST} and would read the files there, but it has been moved: open that one, or "
+        "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which rebuilds it for the new place"
     )
     there = f"SELECT count(*) FROM duckdb_databases() WHERE starts_with(path, {quoted(f'{root}/')})"
     return f"(SELECT CASE WHEN ({there}) > 0 THEN true ELSE error({quoted(hint)}) END)"

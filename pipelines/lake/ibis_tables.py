@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> Backend:
     """What `<lake>/analyst.duckdb` shows, read-only: `open_tables("/data/lake", "kernels").table("kernels")`.
 
-    The model tables named in `tables` are computed first where they are missing or out of date; others are as they lie,
-    empty where they were never computed. What is published later does not show: open again. `disconnect()` closes it.
-    `locked`: as pipelines/lake/locked.py opens it for others: no files but the lake's tables, and no settings.
-    Raises FileNotFoundError for a lake without traces, CatalogError for a name that is no table,
+    The model tables named in `tables` are computed first if they are missing or out of date; others are as they are,
+    empty if they were never computed. To see what is published later, open again. `disconnect()` closes it.
+    `locked`: for untrusted users, as in pipelines/lake/locked.py: no files except the lake's tables, and no settings.
+    Raises FileNotFoundError for a lake without traces, CatalogError for a name that is not a table,
     MissingExtra without Ibis.
     """
     need("notebook", "a table in Ibis")

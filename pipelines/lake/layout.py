@@ -1,4 +1,4 @@
-"""Names in a lake: where a table's batch lies, what is not yet visible, what marks a batch as committed.
+"""Names in a lake: where a table's batch is, what is not yet visible, what marks a batch as committed.
 
 `<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place; the
 file of `traces` comes last and is the commit mark: rows of other tables count only where their (trace_id, batch_id) is
@@ -67,15 +67,15 @@ class Batch:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the id is one that a lake gives."""
+        """Whether the id has a lake's format."""
         return _BATCH.match(self.batch_id) is not None
 
     @property
     def day(self) -> str:
-        """The ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an id that is none."""
+        """The ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an invalid id."""
         match = _BATCH.match(self.batch_id)
         if not match:
-            raise ValueError(f"{self.batch_id!r} is no batch id")
+            raise ValueError(f"{self.batch_id!r} is not a batch id")
         return "-".join(match.groups())
 
 
@@ -109,7 +109,7 @@ def table_files(root: Path, table: str) -> list[Path]:
 def batch_files(root: Path, name: str = "*") -> list[Path]:
     """The files of all tables whose name matches, whether a mark commits them or not.
 
-    Folders that begin with a dot are passed over: they are other processes' own and go at any moment.
+    Folders that begin with a dot are skipped: they belong to other processes and may vanish at any moment.
     """
     # pathlib's glob looks into those, too, and raises where one goes meanwhile.
     found = glob.iglob(f"*/day=*/{name}.parquet", root_dir=root)

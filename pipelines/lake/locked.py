@@ -1,7 +1,7 @@
-"""The analysts' file as others may ask it: one reading query at a time, the lake's tables and nothing else, within limits.
+"""The analysts' file for untrusted queries: one read-only query at a time, only the lake's tables, within limits.
 
-DuckDB itself holds the lock: its file access ends at the folders of the tables, and its configuration cannot be changed
-back. What DuckDB allows within them and a query has no business doing (writing beside the tables, naming files) is refused
+DuckDB itself enforces this: its file access ends at the folders of the tables, and its configuration cannot be changed
+back. What DuckDB allows within them and a query has no business doing (writing next to the tables, naming files) is rejected
 before it runs. docs/sql.md says what holds.
 """
 
@@ -84,12 +84,12 @@ class QueryRefused(ValueError):
 
 
 class LimitReached(RuntimeError):
-    """A query that was stopped because it took more than it may; the message says of what, and how to give it more."""
+    """A query that was stopped because it exceeded a limit; the message says which, and how to raise it."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may take; 0 or "" is no limit of ours."""
+    """What one query may use; 0 or "" means that we set no limit."""
 
     seconds: float = 600.0
     rows: int = 0
@@ -98,7 +98,7 @@ class Limits:
 
 
 class Answer:
-    """The rows of a query while its connection is open. Raises LimitReached where there are more than the limit."""
+    """The rows of a query while its connection is open. Raises LimitReached if there are more than the limit."""
 
     def __init__(self, relation: duckdb.DuckDBPyRelation, limit: int) -> None:
         self._relation, self._limit = relation, limit
@@ -121,13 +121,15 @@ class Answer:
 
     def _check(self, n: int) -> None:
         if self._limit and n > self._limit:
-            raise LimitReached(f"the answer has more than {self._limit:,} rows: give --max-rows, or LIMIT in the query")
+            raise LimitReached(
+                f"the answer has more than {self._limit:,} rows: raise --max-rows, or use LIMIT in the query"
+            )
 
 
 class LockedLake:
-    """A private connection to a lake's analyst.duckdb, which is published first where it is not. Close it, or use `with`.
+    """A private connection to a lake's analyst.duckdb, which is published first if necessary. Close it, or use `with`.
 
-    `tables`: model tables that were brought up to date and are to be shown so. `allow_files` leaves out the locks, not the limits: the file is opened read-only, all else is up to the query.
+    `tables`: model tables that were brought up to date and are to be shown so. `allow_files` lifts the locks but not the limits: the file is opened read-only, everything else is up to the query.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class LockedLake:
         allow_files: bool = False,
         tables: Iterable[str] = (),
     ) -> None:
-        """Raises ValueError for sizes in `limits` that DuckDB does not read, duckdb.IOException where the file is none."""
+        """Raises ValueError for sizes in `limits` that DuckDB does not read, duckdb.IOException if the file is none."""
         self.limits, self.allow_files = limits or Limits(), allow_files
         self._spill = tempfile.mkdtemp(prefix="tracelake-spill-")
         sizes = {"memory_limit": self.limits.memory, "max_temp_directory_size": self.limits.spill}
@@ -151,7 +153,7 @@ class LockedLake:
 
     @contextmanager
     def asked(self, query: str) -> Iterator[Answer | None]:
-        """The answer to a query, to be read inside of the block; None for a statement without one (with allow_files).
+        """The answer to a query, to be read inside the block; None for a statement without one (with allow_files).
 
         Raises QueryRefused, LimitReached, and duckdb.Error for what is wrong with the query.
         """
@@ -174,21 +176,19 @@ class LockedLake:
             if not late.is_set():
                 raise KeyboardInterrupt from None
             raise LimitReached(
-                f"the query was stopped after {self.limits.seconds:g} s: give --timeout, or ask for less"
+                f"the query was stopped after {self.limits.seconds:g} s: raise --timeout, or ask for less"
             ) from None
         except duckdb.OutOfMemoryException as error:
             raise LimitReached(self._too_large(str(error))) from None
         except duckdb.PermissionException as error:
-            raise QueryRefused(f"{str(error).splitlines()[0]}: a query reads the lake's tables only") from None
+            raise QueryRefused(f"{str(error).splitlines()[0]}: a query may only read the lake's tables") from None
         finally:
             done.set()
 
     def _too_large(self, told: str) -> str:
         if "max_temp_directory_size" in told:
-            return f"the query needs more than {self.limits.spill} of disk beside its memory: give --memory or --spill"
-        return (
-            f"the query needs more memory than it may take ({self.limits.memory or 'what DuckDB takes'}): give --memory"
-        )
+            return f"the query needs more than {self.limits.spill} of disk in addition to its memory: raise --memory or --spill"
+        return f"the query needs more memory than it may use ({self.limits.memory or 'the default'}): raise --memory"
 
     def close(self) -> None:
         """Close the connection and remove what it spilled."""
@@ -205,7 +205,7 @@ class LockedLake:
 def connect_attached(
     file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A connection of its own to an analysts' file, read-only. Raises ValueError for a setting that cannot be."""
+    """A connection of its own to an analysts' file, read-only. Raises ValueError for an invalid setting."""
     # Attached, not connected to: a process that has an older state of the file open would be given that one.
     con = database.connect(config=config or {})
     try:
@@ -213,7 +213,7 @@ def connect_attached(
             try:
                 con.execute(f"SET {name} = {quoted(value)}")
             except duckdb.Error:
-                raise ValueError(f"{value!r} is no size; write it like 512MB or 4GB") from None
+                raise ValueError(f"{value!r} is not a size; write it like 512MB or 4GB") from None
         con.execute(f"ATTACH {quoted(file)} AS analyst (READ_ONLY)")
         con.execute("USE analyst")
     except BaseException:
@@ -229,7 +229,7 @@ def connect(
     *,
     locked: bool = True,
 ) -> duckdb.DuckDBPyConnection:
-    """`connect_attached` to a lake's file as of now, locked as `lock` says where that is asked for."""
+    """`connect_attached` to a lake's file as of now, locked by `lock` if requested."""
     lake = lake if isinstance(lake, Lake) else Lake(lake)
     config = CLOSED if locked else None
     con = analyst(lake, tables, connect=lambda file: connect_attached(file, settings, config))
@@ -239,7 +239,7 @@ def connect(
 
 
 def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None:
-    """No files from here on but those of the lake's tables (without a lake: none), and settings stay as they are.
+    """From here on, no files except those of the lake's tables (without a lake: none), and no changes of settings.
 
     What DuckDB still allows, and others should not be: writing in the tables' folders. LockedLake refuses it.
     """
@@ -261,13 +261,13 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     try:
         statements = _statements(con, query)
         if len(statements) != 1:
-            told = f"{len(statements)} statements: ask one at a time" if statements else "there is no query"
+            told = f"{len(statements)} statements: run one at a time" if statements else "there is no query"
             raise QueryRefused(told)
         kind = statements[0]
         if kind == "EXPLAIN":
             kind = next(iter(_statements(con, _explained(query))), "nothing")
     except duckdb.PermissionException:
-        raise QueryRefused("the statement reads files: a query reads the lake's tables only") from None
+        raise QueryRefused("the statement reads files: a query may only read the lake's tables") from None
     words = [word for _, word in _tokens(query)]
     first = next((word for word in words if word != ";"), "")
     if kind != "SELECT" or first == "pragma":
@@ -282,7 +282,7 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     ).fetchall() if called else []  # fmt: skip
     if forbidden := sorted({name for (name,) in found} - _HARMLESS):
         raise QueryRefused(
-            f"{forbidden[0]}(): a query reads the lake's tables only, no files and no texts that are queries"
+            f"{forbidden[0]}(): a query may only read the lake's tables, not files or text that is run as a query"
         )
 
 

@@ -1,6 +1,6 @@
-"""What was written of each batch: `.manifest/<batch_id>`, a log with a line for each step, so that a kill leaves it true.
+"""What was written for each batch: `.manifest/<batch_id>`, a log with one line per step, which stays correct if killed.
 
-A file's size, rows and SHA-256 are noted before it is put in place, and that it is there after. So of each table the
+A file's size, rows and SHA-256 are recorded before it is put in place, and its arrival afterward. So for each table the
 file that was put last counts, and those that may have been put since by a writer that was killed. Every line begins
 with a checksum of the rest. Batches of older versions have no log: their files are "not recorded".
 """
@@ -91,7 +91,7 @@ def rewrite(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mappi
 
 
 def read(root: Path, batch: Batch) -> Manifest | None:
-    """The log of a batch; None where there is none."""
+    """The log of a batch; None if there is none."""
     try:
         data = path_of(root, batch).read_bytes()
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def read(root: Path, batch: Batch) -> Manifest | None:
 
 
 def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
-    """The keys that the batch's mark holds, with the paths that they came from; None where that was not noted."""
+    """The keys that the batch's mark holds, with the paths that they came from; None if that was not noted."""
     try:
         lines = path_of(root, batch).read_bytes().split(b"\n")
     except FileNotFoundError:

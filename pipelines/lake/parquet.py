@@ -16,7 +16,7 @@ _STATISTICS = ("trace_id", "batch_id", "event_id", "ph", "cat", "ts_ns", "dur_ns
 
 
 def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "zstd") -> None:
-    """Write tables of one schema into a file, a row group each (empty ones only where there is no other)."""
+    """Write tables of one schema into a file, one row group each (empty ones only if there is no other)."""
     from pyarrow import parquet
 
     writer = None

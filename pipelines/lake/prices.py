@@ -1,4 +1,4 @@
-"""What the user tells of costs: `prices.csv` in the lake's folder, columns job, team, price_per_gpu_hour, currency."""
+"""What the user says about costs: `prices.csv` in the lake's folder, columns job, team, price_per_gpu_hour, currency."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ COLUMNS = ("job", "team", "price_per_gpu_hour", "currency")
 def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
     """Add the rows of `prices.csv` in a folder to the table job_prices.
 
-    Where it cannot be read, the table has no rows and its comment says why: most queries need no prices, and those
-    that do are refused by `read_prices`.
+    If it cannot be read, the table has no rows and its comment says why: most queries need no prices, and those
+    that do get an error from `read_prices`.
     """
     try:
         prices = read_prices(folder / PRICES)
@@ -32,9 +32,9 @@ def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def read_prices(path: Path) -> list[tuple[str | None, ...]]:
-    """The rows of a table of prices, values in COLUMNS' order, None where empty; no rows where there is no file.
+    """The rows of a table of prices, values in COLUMNS' order, None where empty; no rows if there is no file.
 
-    Raises CatalogError with file, line and the way out.
+    Raises CatalogError with file, line and what to do.
     """
     try:
         rows = read_told(path, COLUMNS, needed=("job",))
@@ -44,7 +44,7 @@ def read_prices(path: Path) -> list[tuple[str | None, ...]]:
     for line, given in rows:
         _check(path, line, given)
         if given["job"] in seen:
-            raise CatalogError(f"{path}:{line}: job {given['job']!r} stands there twice; keep one of its rows")
+            raise CatalogError(f"{path}:{line}: job {given['job']!r} appears twice; keep one of its rows")
         seen.add(given["job"])
     return [tuple(given[name] for name in COLUMNS) for _, given in rows]
 
@@ -52,9 +52,9 @@ def read_prices(path: Path) -> list[tuple[str | None, ...]]:
 def _check(path: Path, line: int, given: Row) -> None:
     price = given["price_per_gpu_hour"]
     if given["job"] is None:
-        raise CatalogError(f"{path}:{line}: 'job' is empty; every row has the name of a job")
+        raise CatalogError(f"{path}:{line}: 'job' is empty; every row needs the name of a job")
     if price is not None and not _is_price(price):
-        raise CatalogError(f"{path}:{line}: price {price!r} is no number of at least 0; write it as 2.50")
+        raise CatalogError(f"{path}:{line}: price {price!r} is not a number of at least 0; write it as 2.50")
     if price is not None and given["currency"] is None:
         raise CatalogError(f"{path}:{line}: a price without currency; write one, such as EUR")
 

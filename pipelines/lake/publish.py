@@ -1,8 +1,8 @@
 """The analysts' DuckDB file: views over the large tables, real tables for the small ones, comments on all of it.
 
-It is built beside, opened anew and looked through, and renamed into place: an analyst's open shell neither blocks
+It is built next to the old one, reopened, verified, and renamed into place: an analyst's open shell neither blocks
 ingestion nor sees half a state, and a write that fails leaves the old file. Its views hold absolute paths, and refuse to
-answer from a copy that lies elsewhere; `analyst()` makes such a copy the lake's own.
+answer from a copy elsewhere; `analyst()` rebuilds such a copy for its lake.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _REST, _ROOT, _CHECKSUM, _BROKEN, _SUM = "", "root", "checksum", "broken", "sum"
 
 
 def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
-    """Write `<lake>/analyst.duckdb` anew and return its path. Tables without rows yet are empty, with their types.
+    """Rewrite `<lake>/analyst.duckdb` and return its path. Tables without rows yet are empty, with their types.
 
     It shows what is committed at this moment, and the user's prices (prices.py). Raises CatalogError for a model whose
-    SQL DuckDB refuses; NotPublished, OSError or duckdb.IOException where the file cannot be written: the old one stays.
+    SQL DuckDB rejects; NotPublished, OSError or duckdb.IOException if the file cannot be written: the old one stays.
     """
     catalog = catalog or load_catalog()
     column_types(catalog)  # refuses models that DuckDB refuses, before anything is made of them
@@ -75,9 +75,9 @@ def analyst(
     catalog: Catalog | None = None,
     connect: Callable[[Path], duckdb.DuckDBPyConnection] = _read_only,
 ) -> duckdb.DuckDBPyConnection:
-    """The analysts' file, opened by `connect` and as of now; it is published first where it is not (see is_published).
+    """The analysts' file, opened by `connect` and as of now; it is published first if necessary (see is_published).
 
-    What needs files that are broken refuses to answer; of a lake `without_broken` it answers without them.
+    What needs damaged files is an error; with a lake `without_broken` it answers without them.
     """
     catalog = catalog or load_catalog()
     if not is_published(lake, tables):
@@ -158,7 +158,7 @@ def _state(lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> dict[s
     """A hash for each table over its files, and one over all else that is in the analysts' file."""
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     rest = digest_of([duckdb.__version__, content_of(lake.root / PRICES), *models])
-    # A table that is computed anew keeps its file's name: views show it, and tables that were copied do not.
+    # A table that is recomputed keeps its file's name: views show it, and tables that were copied do not.
     hashes = {table: digest_of(_stamp(p) for p in paths) for table, paths in files.items()}
     return {**hashes, _REST: rest, _ROOT: str(lake.root.resolve())}
 

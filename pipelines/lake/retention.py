@@ -1,4 +1,4 @@
-"""Batches of traces that are old enough leave the lake: hidden first, removed when no reader can have them open.
+"""Old batches of traces leave the lake: first hidden, then deleted when no reader can have them open.
 
 A batch is hidden by its file in `.retired/`, in one step for every table; the analysts' file is published without it,
 and only `grace` after that are its files deleted, the commit mark first. Its file then moves to `.retired/removed/`, where
@@ -62,8 +62,8 @@ def retire(
 ) -> list[Retirement]:
     """Hide batches ingested more than `keep_days` days ago, remove those hidden `grace` ago; returns these, oldest first.
 
-    A dry run changes nothing and says what a run would do now. Raises ValueError for less than a day to keep or a
-    negative grace, duckdb.IOException or OSError where the lake cannot be read or written.
+    A dry run changes nothing and says what a run would do now. Raises ValueError for less than one day to keep or a
+    negative grace, duckdb.IOException or OSError if the lake cannot be read or written.
     """
     if keep_days < 1 or grace < timedelta(0):
         raise ValueError(f"keep at least 1 day and a grace of at least 0, not {keep_days} days and {grace}")
@@ -116,7 +116,7 @@ def _hide(lake: Lake, batches: list[Batch]) -> None:
 
 
 def _show_without(lake: Lake, now: datetime) -> None:
-    """Publish without the hidden batches; their grace begins when nobody can newly come to read them."""
+    """Publish without the hidden batches; their grace period begins when no new reader can find them."""
     unpublished = [path for path, notice in _notices(lake) if notice["hidden_at"] is None]
     if unpublished:
         publish(lake)
@@ -125,7 +125,7 @@ def _show_without(lake: Lake, now: datetime) -> None:
 
 
 def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
-    """The hidden batches: as removed those whose grace is over."""
+    """The hidden batches; those whose grace period is over are removed."""
     found = []
     for path, notice in _notices(lake):
         over = notice["hidden_at"] and datetime.fromisoformat(notice["hidden_at"]) + grace <= now
@@ -184,7 +184,7 @@ def forget_for_good(lake: Lake, trace_id: str) -> None:
 
 
 def write_again(lake: Lake, path: Path) -> bool:
-    """Write a notice that cannot be read anew, from what was noted of its batch; False where nothing was.
+    """Write a notice that cannot be read again, from what was noted of its batch; False if nothing was.
 
     Its grace begins again.
     """

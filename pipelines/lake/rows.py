@@ -70,7 +70,7 @@ def unforeseen(error: Exception) -> str:
     """The reason of a reject row for an error that nobody thought of: one file's fault stops no other file."""
     if isinstance(error, UnusablePath):
         return str(error)
-    return f"cannot be taken in ({type(error).__name__}: {first_line(error)}); please report it"
+    return f"cannot be ingested ({type(error).__name__}: {first_line(error)}); please report it"
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Which files were settled: read in the state that they are in, and found in `traces`, in `rejects` or known by content.
+"""Which files are settled: read in their present state, and found in `traces`, in `rejects`, or known by content.
 
-`.settled.sqlite` in the lake holds a row for each file that ingestion came to an end with. It is a memory and not the
-truth: without it files are read once more, and what is in the lake already changes nothing. So a broken one is begun anew.
+`.settled.sqlite` in the lake holds a row for each file that ingestion finished. It is a cache and not the
+truth: without it files are read once more, and known content is skipped. So a damaged one is simply recreated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def states_of(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
-    """Remember what became of files. Raises OSError where the lake cannot be written."""
+    """Remember what became of files. Raises OSError if the lake cannot be written."""
     rows = [(os.fsencode(path), o.state, o.status, o.trace_id, time.time()) for path, o in outcomes.items()]
     if rows:
         lake.root.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
 
 
 def settled(lake: Lake) -> dict[Path, Outcome]:
-    """Every file that was settled. Raises OSError where the lake cannot be read."""
+    """Every file that was settled. Raises OSError if the lake cannot be read."""
     if not (lake.root / SETTLED).exists():
         return {}
     with _opened(lake, read_only=True) as con:
@@ -68,7 +68,7 @@ def settled(lake: Lake) -> dict[Path, Outcome]:
 
 
 def forget_missing(lake: Lake) -> int:
-    """Drop the rows of files that are no more; returns how many. Raises OSError where the lake cannot be written."""
+    """Drop the rows of files that are no more; returns how many. Raises OSError if the lake cannot be written."""
     gone = [(os.fsencode(path),) for path in settled(lake) if not os.path.lexists(path)]
     if gone:
         with _opened(lake) as con:
@@ -78,7 +78,7 @@ def forget_missing(lake: Lake) -> int:
 
 @contextmanager
 def _opened(lake: Lake, read_only: bool = False) -> Iterator[sqlite3.Connection]:
-    """The memory, begun anew where it is broken; committed when the block ends."""
+    """The memory, started over where it is broken; committed when the block ends."""
     path = lake.root / SETTLED
     try:
         try:

@@ -52,26 +52,26 @@ class Staged:
 class Lake:
     """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state.
 
-    What cannot be told because a file is missing or broken is refused with BrokenFiles; `without_broken` (by default
+    An answer that needs a missing or damaged file raises BrokenFiles; `without_broken` (by default
     whether the variable TRACELAKE_WITHOUT_BROKEN is set) leaves it out instead.
     """
 
     def __init__(self, root: str | Path, without_broken: bool = False) -> None:
-        """Nothing is made yet. Raises UnusablePath for a URL, a file and a link that leads nowhere."""
+        """Creates nothing yet. Raises UnusablePath for a URL, a file or a broken link."""
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(local_path(root).absolute())
         if self.root.exists() and not self.root.is_dir():
-            raise UnusablePath(f"{root}: is a file; a lake is a folder")
+            raise UnusablePath(f"{root} is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():
-            raise UnusablePath(f"{root}: is a link to {self.root.readlink()}, which is not there; mount or make it")
+            raise UnusablePath(f"{root} is a link to {self.root.readlink()}, which does not exist; mount or create it")
 
     @property
     def exists(self) -> bool:
-        """Some batch is committed."""
+        """Whether any batch is committed."""
         return any(table_files(self.root, mark) for mark in KEYS)
 
     def new_batch(self) -> Batch:
-        """A batch of now, or right after the newest one of the lake where the clock was set back since.
+        """A new batch, named by the time, or right after the newest one if the clock was set back.
 
         What came later has the greater id, which decides between two states of a capture and names it.
         """
@@ -81,7 +81,7 @@ class Lake:
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:
-        """A private folder of a batch, made when it is first asked for; no view matches what is in it."""
+        """A private folder of a batch, created on first use; no view matches what is in it."""
         folder = self.root / STAGING / batch.batch_id
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -96,7 +96,7 @@ class Lake:
     ) -> Path:
         """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible.
 
-        `keys`: of a mark its keys, with the paths that they came from. Raises OSError where the lake cannot be written.
+        `keys`: of a mark its keys, with the paths that they came from. Raises OSError if the lake cannot be written.
         """
         return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
 
@@ -183,7 +183,7 @@ class Lake:
         """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in.
 
         Of a file that is missing or cannot be read they are as noted when it was written: ingested again they
-        would be there twice when it is restored. Raises BrokenFiles where they were not noted.
+        would be there twice when it is restored. Raises BrokenFiles if they were not noted.
         """
         lost = {one.batch for one in self.broken({mark}) if not one.path.exists()}
         found = {key: batch for batch in lost for key in manifest.read_keys(self.root, batch) or ()}
@@ -243,7 +243,7 @@ class Lake:
         with database.connect() as con:
             try:
                 rows = con.execute(_versions(files)).fetchall()
-            except duckdb.Error:  # of no version: computed anew
+            except duckdb.Error:  # of no version: recomputed
                 bad = {one.path for one in unreadable(con, files, lambda path: _versions([path]))}
                 if not (files := {path: table for path, table in files.items() if path not in bad}):
                     return {}

@@ -1,4 +1,4 @@
-"""Tables that the user lays into a lake's folder as CSV: read, or refused with file, line and the way out."""
+"""Tables that the user lays into a lake's folder as CSV: read, or refused with file, line and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WrongTable(Exception):
 
 
 def read_told(path: Path, columns: Sequence[str], needed: Sequence[str]) -> list[tuple[int, Row]]:
-    """The rows with the lines they stand in, by column, None where empty; no rows where there is no file.
+    """The rows with the lines they stand in, by column, None where empty; no rows if there is no file.
 
     Columns beside `needed` may be missing, others than `columns` may not stand there: one that is misspelled would be
     missing without a word. Raises WrongTable.
@@ -27,7 +27,7 @@ def read_told(path: Path, columns: Sequence[str], needed: Sequence[str]) -> list
     except OSError as error:
         raise WrongTable(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise WrongTable(f"{path}: is no UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+        raise WrongTable(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
 
 
 def _rows(path: Path, reader: csv.DictReader, columns: Sequence[str], needed: Sequence[str]) -> list[tuple[int, Row]]:
@@ -39,12 +39,12 @@ def _rows(path: Path, reader: csv.DictReader, columns: Sequence[str], needed: Se
         for given in reader:
             if None in given:
                 raise WrongTable(
-                    f"{path}:{reader.line_num}: has more values than columns; decimals are written with a point, "
-                    "texts with commas in quotes"
+                    f"{path}:{reader.line_num}: more values than columns; write decimals with a point, "
+                    "and put text with commas in quotes"
                 )
             rows.append((reader.line_num, {name: (given.get(name) or "").strip() or None for name in columns}))
     except csv.Error as error:
-        raise WrongTable(f"{path}:{reader.line_num}: is no CSV: {error}") from None
+        raise WrongTable(f"{path}:{reader.line_num}: not CSV: {error}") from None
     return rows
 
 
@@ -55,9 +55,9 @@ def _check_header(path: Path, header: list[str], columns: Sequence[str], needed:
     if missing := [name for name in needed if name not in header]:
         raise WrongTable(f"{path}:1: no column {missing[0]!r}; {hint}")
     if unknown := [name for name in header if name not in columns]:
-        raise WrongTable(f"{path}:1: a column {unknown[0]!r} has no meaning here; {hint}")
+        raise WrongTable(f"{path}:1: a column {unknown[0]!r} is not known; {hint}")
     if len(set(header)) < len(header):
-        raise WrongTable(f"{path}:1: a column stands there twice; {hint}")
+        raise WrongTable(f"{path}:1: a column appears twice; {hint}")
 
 
 def content_of(path: Path) -> bytes:

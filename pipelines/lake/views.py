@@ -15,12 +15,12 @@ def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = No
 
     `mark_rows`: what to read instead of the mark's table. Of `traces` these are the rows as they lie: see trace_rows.
 
-    Files of an older version of a model may lack columns: they read as NULL until they are computed anew.
+    Files of an older version of a model may lack columns: they read as NULL until they are recomputed.
     """
     rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
     rows = _with_new_columns(table, rows)
     mark = mark_of(table)
-    if table == CAPTURE_MARK:  # a capture that was computed anew has several rows: the newest batch's counts
+    if table == CAPTURE_MARK:  # a capture that was recomputed has several rows: the newest batch's counts
         newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
         return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
     if table == RECORDING_MARK:  # one that still ran when it came in may have come in again
@@ -62,7 +62,7 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
     captures, members = (files[table] for table in TOLD_BY)
     named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
     ranks = committed_rows(CAPTURE_RANKS, members, f"({named})") if captures and members else _NO_ROWS
-    # A trace that changed its capture is in the old one, too, until that is computed anew: the newest batch counts.
+    # A trace that changed its capture is in the old one, too, until that is recomputed: the newest batch counts.
     newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
     captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {_GROUP} END)"
     rows = f"{committed_rows(MARK, files[MARK])} UNION ALL BY NAME {_NO_ROWS}"

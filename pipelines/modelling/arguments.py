@@ -1,7 +1,7 @@
 """The arguments of an operator as Kineto records them (`Input Dims`, `Input type`, `Concrete Inputs`) → plain values.
 
 There is always one entry a schema argument. A missing optional tensor has dims `[]` and the type ``; a tensor without
-dimensions has dims `[]`, too, but a type. Concrete inputs are texts: "False" is no false value until it is parsed.
+dimensions has dims `[]`, too, but a type. Concrete inputs are text: "False" is not a false value until it is parsed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Arguments:
     concrete: Sequence[str]
 
     def optional(self, place: int) -> Tensor | None:
-        """The tensor at a place, or None where there is none."""
+        """The tensor at a place, or None if there is none."""
         if place >= len(self.types) or place >= len(self.dims) or self.types[place] in _NO_TENSOR:
             return None
         dims = self.dims[place]
@@ -77,7 +77,7 @@ class Arguments:
         found = self.optional(place)
         if found is None or (dimensions is not None and len(found.dims) != dimensions):
             raise BadArguments(
-                f"argument {place} is no tensor" + (f" of {dimensions} dimensions" if dimensions else "")
+                f"argument {place} is not a tensor" + (f" of {dimensions} dimensions" if dimensions else "")
             )
         return found
 
@@ -94,4 +94,4 @@ class Arguments:
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser's, of text that is nested too deep
-            raise BadArguments(f"argument {place} is {text!r}, no literal") from None
+            raise BadArguments(f"argument {place} is {text!r}, not a literal") from None

@@ -24,7 +24,7 @@ _OP_KINDS = SQL_DIR / "rules" / "op_kinds.csv"
 
 @dataclass(frozen=True)
 class Work:
-    """Of one call. `bytes` is None where an element's size is not known; `flops_uncausal`: without a causal mask."""
+    """Of one call. `bytes` is None if an element's size is not known; `flops_uncausal`: without a causal mask."""
 
     kind: str
     flops_matrix: int
@@ -75,7 +75,7 @@ def _kinds() -> dict[str, tuple[str, str]]:
 
 
 def _sum(*parts: int | None) -> int | None:
-    """None where a part is not known."""
+    """None if a part is not known."""
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
@@ -101,7 +101,7 @@ def _gemm(kind: str, given: Arguments, *, first: int = 0, out_size: int | None =
         or a.dims[-1] != b.dims[-2]
         or a.dims[:-2] != b.dims[:-2]
     ):
-        raise BadArguments(f"no matrix product of {a.dims} and {b.dims}")
+        raise BadArguments(f"{a.dims} and {b.dims} cannot be multiplied")
     n_out = math.prod(a.dims[:-1]) * b.dims[-1]
     bias = given.tensor(0) if first else None
     total = _sum(a.bytes, b.bytes, _times(n_out, out_size or a.size), bias.bytes if bias else 0)
@@ -256,7 +256,7 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> list[int]:
     for place in range(1, max(map(len, shapes)) + 1):
         sizes = {shape[-place] for shape in shapes if place <= len(shape)} - {1}
         if len(sizes) > 1:
-            raise BadArguments(f"shapes do not go together: {shapes}")
+            raise BadArguments(f"incompatible shapes: {shapes}")
         out.append(sizes.pop() if sizes else 1)
     return out
 

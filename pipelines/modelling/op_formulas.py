@@ -75,6 +75,6 @@ def work_columns(op: str, dims: str | None, types: str | None, concrete: str | N
 
 
 def _parsed(text: str | None) -> list[Any] | None:
-    """The list in a JSON text; None where there is none."""
+    """The list in a JSON text; None if there is none."""
     value = None if text is None else json.loads(text)
     return value if isinstance(value, list) else None

@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
     """What `compute` returned (any JSON value) for the same digest before, in whatever process; else compute it.
 
-    One file a name: it holds the last digest only, so the folder does not grow.
+    One file per name, with the last digest only, so the folder does not grow.
     """
     path = cache_folder() / f"{name}.json"
     try:

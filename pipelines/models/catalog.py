@@ -71,7 +71,7 @@ class Catalog:
             if name in self.given or name in wanted:
                 continue
             if name not in self.models:
-                raise CatalogError(f"no table {name!r}; there are: {', '.join(sorted(self.public))}")
+                raise CatalogError(f"unknown table {name!r}; known are: {', '.join(sorted(self.public))}")
             wanted.add(name)
             todo += self.models[name].dependencies
         return [name for name in self.models if name in wanted]
@@ -159,7 +159,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
     except CycleError as error:
         circle = error.args[1]
         raise CatalogError(
-            f"{models[circle[0]].path}:1: models depend on each other in a circle: {' → '.join(circle)}"
+            f"{models[circle[0]].path}:1: models depend on each other in a cycle: {' → '.join(circle)}"
         ) from None
     return Catalog({name: models[name] for name in order}, given)
 
@@ -276,13 +276,15 @@ def _rule_table(path: Path) -> Model:
     lines = path.read_text(encoding="utf-8").splitlines()
     notes = [line[1:].strip() for line in lines if line.startswith("#")]
     if not notes or not notes[0].startswith("One row: "):
-        raise CatalogError(f"{path}:1: begin the file with `# One row: …`, which says what a row is")
+        raise CatalogError(f"{path}:1: start the file with `# One row: …`, which says what a row is")
     at = next((i for i, line in enumerate(lines, 1) if not line.startswith("#")), len(lines))
     header = next(csv.reader(lines[at - 1 : at]), [])
     docs = dict(note.split(": ", 1) for note in notes[1:] if ": " in note)
     missing = [name for name in header if name not in docs]
     if missing:
-        raise CatalogError(f"{path}:{at}: column {missing[0]!r} has no meaning; write `# {missing[0]}: meaning` above")
+        raise CatalogError(
+            f"{path}:{at}: column {missing[0]!r} has no description; write `# {missing[0]}: meaning` above"
+        )
     columns = tuple(Column(name, docs[name]) for name in header)
     return Model(path.stem, "rules", path, "", notes[0], columns, (), (), "rules")
 

@@ -1,4 +1,4 @@
-"""Batches of the lake → model tables. A file that is missing or of another version than its model is computed anew.
+"""Batches of the lake → model tables. A file that is missing or of another version than its model is recomputed.
 
 A batch is worked through in groups of traces of at most GROUP_EVENTS events, so memory does not grow with the batch;
 each table's file is put in place whole, so a killed run leaves the old or the new one. Where a model fails, the trace
@@ -63,15 +63,15 @@ def materialize(
 ) -> list[Materialized]:
     """Bring model tables up to date (all of them by default) and publish; `on_step(text)` is called before each model.
 
-    `and_publish`: False where the caller computes more and publishes then.
+    `and_publish`: False if the caller computes more and publishes then.
 
     Private models, and public ones that the asked tables read, are computed with them and not stored. Raises
-    CatalogError for a name that is no table, and BrokenFiles, when all other batches are computed, for batches of which
+    CatalogError for a name that is not a table, and BrokenFiles, when all other batches are computed, for batches of which
     `events` or what else is needed is missing or broken.
     """
     catalog = load_catalog()
     asked = list(catalog.materialized) if tables is None else tables_now(tables)
-    catalog.closure(asked)  # refuses names that are no tables
+    catalog.closure(asked)  # rejects names that are not tables
     asked = [table for table in catalog.materialized if table in set(asked)]
     done: list[Materialized] = []
     broken: list[Broken] = []
@@ -117,7 +117,7 @@ class _Work:
 
 
 def _materialize_batch(lake: Lake, work: _Work) -> list[Materialized]:
-    """Raises BrokenFiles where what the tables are computed from cannot be read."""
+    """Raises BrokenFiles if what the tables are computed from cannot be read."""
     folder = Path(tempfile.mkdtemp(dir=lake.staging(work.batch)))
     try:
         groups = _groups(lake, work.batch)

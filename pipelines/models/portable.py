@@ -34,9 +34,9 @@ def _reason(node: Any) -> str | None:
     kinds: dict[tuple[type, ...], str] = {
         (exp.Pivot,): "PIVOT is not portable; write conditional aggregates",
         (exp.Lambda,): "a lambda is not portable; write a join or a window",
-        (exp.Array, exp.ArrayAgg, exp.List): "a list is not portable; keep one row a value",
+        (exp.Array, exp.ArrayAgg, exp.List): "a list is not portable; keep one row per value",
         (exp.Struct, exp.Map): "a struct is not portable; write its fields as columns",
-        (exp.Explode, exp.Unnest): "unnest is not portable; keep one row a value",
+        (exp.Explode, exp.Unnest): "unnest is not portable; keep one row per value",
         (exp.PercentileCont, exp.Quantile): "a continuous quantile is not portable; rank the rows in a window",
         (exp.Columns,): "COLUMNS is not portable; name the columns",
     }

@@ -81,7 +81,7 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> i
             duckdb.CatalogException,
             duckdb.ParserException,
         ) as error:  # no fault of the data
-            raise CatalogError(f"{model.path}: DuckDB refuses it: {str(error).strip()}") from None
+            raise CatalogError(f"{model.path}: DuckDB rejects it: {str(error).strip()}") from None
     return con.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]
 
 

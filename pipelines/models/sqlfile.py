@@ -73,9 +73,9 @@ def _query(path: Path, text: str) -> Any:
         statements = [s for s in parse(text, dialect="duckdb") if s is not None]
     except SqlglotError as error:
         line = error.errors[0].get("line", 1) if isinstance(error, ParseError) and error.errors else 1
-        raise CatalogError(f"{path}:{line}: no SQL that can be read: {_plain(error)}") from None
+        raise CatalogError(f"{path}:{line}: unreadable SQL: {_plain(error)}") from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise CatalogError(f"{path}:1: write one SELECT a file; this is {len(statements)} statements or no SELECT")
+        raise CatalogError(f"{path}:1: write one SELECT per file; this is {len(statements)} statements or no SELECT")
     if path.parent.name != "ingest":  # that layer reads DuckDB's own staging table
         refuse_unportable(path, statements[0])
     return statements[0]
@@ -106,7 +106,7 @@ def _column(path: Path, projection: Any) -> Column:
         raise CatalogError(f"{path}:{line}: give the column a name: `{projection.sql()} AS name,  -- Meaning, unit.`")
     comments = projection.comments or _comments_above(projection)
     if not comments:
-        raise CatalogError(f"{path}:{line}: column {name!r} has no meaning; write `{name},  -- Meaning, unit.`")
+        raise CatalogError(f"{path}:{line}: column {name!r} has no description; write `{name},  -- Meaning, unit.`")
     return Column(name, " ".join(comment.strip() for comment in comments))
 
 

@@ -32,8 +32,8 @@ class TraceAnalysis:
     `include_last_profiler_step` and `profile` are about critical paths: None leaves the last step to the profile (`hta`
     leaves it out, `default` takes it in); `hta` gives HTA's numbers (`pipelines.notebook.hta` has it as its default).
 
-    Raises ValueError where nothing is given, FileNotFoundError for a folder or a lake that is none, TraceRejected for a
-    file that is no trace (in a folder: a warning).
+    Raises ValueError if nothing is given, FileNotFoundError for a folder or a lake that is none, TraceRejected for a
+    file that is not a trace (in a folder: a warning).
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class TraceAnalysis:
         return self.t.scratch
 
     def find(self, rank: int | str | None) -> RankTrace:
-        """The trace of a rank or of the beginning of a trace id; None where there is one only. Raises TraceNotFound."""
+        """The trace of a rank or of the beginning of a trace id; None if there is one only. Raises TraceNotFound."""
         return self.t.find(rank)
 
     def critical_path_analysis(
@@ -109,14 +109,14 @@ class TraceAnalysis:
         as `execution_trace` tells, or the one that lies beside the trace.
 
         Raises TraceNotFound, WindowNotFound (the message lists the annotations there are), NoExecutionTrace, NothingJoined,
-        TraceRejected for what is no execution trace, and ValueError for an instance, profile or switch that is none.
+        TraceRejected for what is not an execution trace, and ValueError for an invalid instance, profile or switch.
         """
         profile = self.t.profile if profile is None else profile
         for what, given, known in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
             if given not in known:
-                raise ValueError(f"no {what} {given!r}; there are: {', '.join(known)}")
+                raise ValueError(f"unknown {what} {given!r}; known are: {', '.join(known)}")
         if execution_trace and dependencies != "data":
-            raise ValueError('an execution_trace goes with dependencies="data"')
+            raise ValueError('execution_trace needs dependencies="data"')
         if isinstance(instance_id, int):
             instance_id = (instance_id, instance_id)
         text = instance_id if instance_id is None or isinstance(instance_id, str) else ":".join(map(str, instance_id))
@@ -183,11 +183,11 @@ class TraceAnalysis:
         return tables.profiler_steps(self._ranked("events"))
 
     def get_temporal_breakdown(self) -> ir.Table:
-        """Table `temporal_breakdown` with the rank: a row a rank and device, times in ns."""
+        """Table `temporal_breakdown` with the rank: one row per rank and device, times in ns."""
         return self._ranked("temporal_breakdown").order_by("rank", "device")
 
     def get_comm_comp_overlap(self) -> ir.Table:
-        """A row a rank and device: the percentage of communication time that computation hides; NULL without any."""
+        """One row per rank and device: the percentage of communication time that computation hides; NULL without any."""
         return tables.overlap(self.get_temporal_breakdown())
 
     def get_gpu_kernel_breakdown(
@@ -208,13 +208,13 @@ class TraceAnalysis:
         return self._ranked("queue_length", ranks)
 
     def get_queue_length_summary(self, ranks: Iterable[int] | None = None) -> ir.Table:
-        """Count, mean, deviation and quartiles of the queue's length over its changes, a row a rank, device and stream."""
+        """Count, mean, deviation and quartiles of the queue's length over its changes, one row per rank, device and stream."""
         return tables.queue_summary(self._ranked("queue_length", ranks))
 
     def get_time_spent_blocked_on_full_queue(
         self, queue_length: ir.Table | None = None, max_queue_length: int = 1024
     ) -> ir.Table:
-        """Time with that many launches waiting or more, ns, a row a rank, device and stream that had any.
+        """Time with at least that many launches waiting, ns, one row per rank, device and stream that had any.
 
         `queue_length` is what `get_queue_length_time_series` gave (None: of all ranks).
         """

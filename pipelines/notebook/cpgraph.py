@@ -173,7 +173,7 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def rank(self) -> int | None:
-        """The trace's rank; None where it does not know it."""
+        """The trace's rank; None if it does not know it."""
         return self.saved.meta["trace"]["rank"]
 
     @cached_property

@@ -136,10 +136,10 @@ class CriticalPath(AskedGraph):
             )
 
     def get_critical_path_breakdown(self) -> pa.Table:
-        """HTA's table, a row an edge of the path, in order: event_idx, duration (us), type (as HTA writes it), s_name
+        """HTA's table, one row per edge of the path, in order: event_idx, duration (us), type (as HTA writes it), s_name
         (the whole name), cat, pid, tid (text), stream (-1 on the CPU), index (event_idx again) and bound_by.
 
-        Edges that are no event's time have bound_by only. Table `critical_path` says more.
+        Edges that are not an event's time only have bound_by. Table `critical_path` has more.
         """
         need("notebook", "a table in Ibis")
         import ibis
@@ -161,7 +161,7 @@ class CriticalPath(AskedGraph):
     def save(self, out_dir: str | Path) -> str:
         """Write the path and its graph, edits included, into `<out_dir>.zip` (Parquet and JSON) and return that name.
 
-        Folders are made. Raises OSError as `saving.check_target`: a file there that is no saved path.
+        Folders are made. Raises OSError as `saving.check_target`: a file there that is not a saved path.
         """
         self.critical_path()
         target = Path(out_dir).expanduser()
@@ -195,11 +195,9 @@ def _given_back(trace: Trace, of: RankTrace, graph: nx.DiGraph) -> CriticalPath:
         return graph.with_graph(graph)
     said = graph.graph.get("path_of")
     if said is None:
-        raise ValueError(
-            "the graph does not say what it was made from: edit cp_graph, a copy of it or its to_networkx()"
-        )
+        raise ValueError("the graph does not record its origin: edit cp_graph, a copy of it or its to_networkx()")
     if said["trace_id"] != of.trace_id:
-        raise ValueError(f"the graph is of trace {said['trace_id']}, not of {of}")
+        raise ValueError(f"the graph belongs to trace {said['trace_id']}, not to {of}")
     names = ("window_id", "profile", "annotation", "first_instance", "last_instance")
     overrides = {(said["profile"], name): value for name, value in said["switches"].items()}
     by_data = said["switches"].get(SWITCH) == "data"
@@ -213,7 +211,7 @@ def restore_cpgraph(zip_filename: str | Path, t_full: Any = None, rank: int | st
     """A path that was saved, by `save` or by `tracelake critical-path --save`; it needs neither trace nor lake.
 
     `t_full` is its trace (`analyzer.t`, or the analysis), for overlays and drawings. Raises NotASavedPath, OSError,
-    TraceNotFound where there is no such trace, and ValueError where `rank` is another one.
+    TraceNotFound if there is no such trace, and ValueError if `rank` is another one.
     """
     trace = None if t_full is None else trace_of(t_full)
     path = CriticalPath.of(restore_path(Path(zip_filename).expanduser()), trace)

@@ -136,12 +136,12 @@ class AskedGraph(LazyGraph):
         if self.saved.events is not None:
             return of_saved(self.saved)
         if self.answer.dependencies["mode"] == "data":
-            raise ValueError("an older tracelake saved this path by data: compute it anew")
+            raise ValueError("an older tracelake saved this data-dependency path: compute it again")
         window, profile = self.saved.meta["window"], self.saved.meta["profile"]
         names = ("annotation", "first_instance", "last_instance")
         request = WindowRequest(self.trace_id, self.window_id, profile, *(window[name] for name in names))
         overrides = {(profile, name): value for name, value in self.saved.meta["switches"].items()}
-        with self._trace("what-if of a path that an older tracelake saved").connect(self.trace_id) as con:
+        with self._trace("what-if on a path saved by an older tracelake").connect(self.trace_id) as con:
             return load(con, load_catalog(), request, overrides=overrides)
 
     def what_if(
@@ -180,10 +180,8 @@ class AskedGraph(LazyGraph):
         from pipelines.critical_path.whatif.redraw import write_redrawn
 
         if self.saved.meta.get("edited", {}).get("nodes added"):
-            raise ValueError(
-                "nodes were added to the graph: they have no place in the trace, so it cannot be drawn again"
-            )
-        with self._trace("a drawing of the trace").connect(self.trace_id) as con:
+            raise ValueError("nodes were added to the graph that are not in the trace, so it cannot be redrawn")
+        with self._trace("redrawing the trace").connect(self.trace_id) as con:
             return str(write_redrawn(con, comparison.after, None, Path(output_dir).expanduser()))
 
     def warn_of_added_nodes(self) -> None:
@@ -192,10 +190,11 @@ class AskedGraph(LazyGraph):
         ends = zip(*(self.saved.path[name].to_pylist() for name in ("src_event_id", "dst_event_id")), strict=True)
         if n_events and (n := sum(max(pair) >= n_events for pair in ends)):
             warnings.warn(
-                f"{n} edges of the path are not drawn: nodes that were added are not in the trace", stacklevel=3
+                f"{n} edges of the path are not drawn, because their nodes were added and are not in the trace",
+                stacklevel=3,
             )
 
     def check_is_of(self, trace: RankTrace) -> None:
         """Raise ValueError unless this is a path of the trace."""
         if trace.trace_id != self.trace_id:
-            raise ValueError(f"{self!r} is of trace {self.trace_id}, not of {trace}")
+            raise ValueError(f"{self!r} belongs to trace {self.trace_id}, not to {trace}")

@@ -41,9 +41,9 @@ class RankTrace:
 def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[RankTrace]:
     """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it holds already stays.
 
-    Raises TraceRejected for a given file that is no trace, FileNotFoundError for a folder that is none. In a folder
-    files that are no traces get a warning (but execution traces); where it has no others, the first of them is raised.
-    Overlays that were written beside their traces are passed over: they are those traces once more.
+    Raises TraceRejected for a given file that is not a trace, FileNotFoundError for a missing folder. In a folder,
+    files that are not traces get a warning (except execution traces); if there are no others, the first one is raised.
+    Overlays that were written next to their traces are skipped: they are the same traces again.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
@@ -65,15 +65,15 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
         if not looks_like_execution_trace(text_path(rejection.path)):
             warnings.warn(f"left out: {visible(rejection)}", stacklevel=5)
     if not found:
-        raise TraceNotFound(f"there are no trace files in {folder or 'the files given'}")
+        raise TraceNotFound(f"there are no trace files in {folder or 'the given files'}")
     if wrong := [text for _, file in by_rank if (text := path_text(file)) not in found]:
-        raise TraceNotFound(f"{wrong[0]} is a folder: give one file a rank")
+        raise TraceNotFound(f"{wrong[0]} is a folder: give one file per rank")
     ranked = [replace(found[path_text(file)], rank=rank) for rank, file in by_rank]
     return sorted(ranked or {trace.trace_id: trace for trace in found.values()}.values(), key=_order)
 
 
 def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
-    """The traces of a lake, of one job or of all, by rank. Raises FileNotFoundError where the lake has none."""
+    """The traces of a lake, of one job or of all, by rank. Raises FileNotFoundError if the lake has none."""
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     with lake.connect(["traces"]) as con:
@@ -92,7 +92,7 @@ def _order(trace: RankTrace) -> tuple:
 def find(traces: list[RankTrace], rank: int | str | None) -> RankTrace:
     """The trace of a rank, or whose id begins with a text; None is the only trace there is. Raises TraceNotFound.
 
-    A trace that does not know its rank is rank 0 where it is the only one (as in HTA).
+    A trace that does not know its rank is rank 0 if it is the only one (as in HTA).
     """
     if rank is None:
         matching, what = traces, "rank None"
@@ -107,5 +107,5 @@ def find(traces: list[RankTrace], rank: int | str | None) -> RankTrace:
         return matching[0]
     shown = (matching or traces)[:20]
     more = f"; and {len(matching or traces) - 20} more" if len(matching or traces) > 20 else ""
-    fits = "fits several traces: give the trace id as rank, or one job" if ids else "fits no trace"
-    raise TraceNotFound(f"{what} {fits}. There are: {'; '.join(map(str, shown))}{more}")
+    fits = "matches several traces: give the trace id as rank, or one job" if ids else "matches no trace"
+    raise TraceNotFound(f"{what} {fits}. Available: {'; '.join(map(str, shown))}{more}")

@@ -30,7 +30,7 @@ class Trace:
     """Files by rank (a dict), files (a list, or one), the files of a folder, or what a lake holds; `load_traces` reads
     them into `lake`, which keeps them, or into a temporary one that `close` or the end of the process removes.
 
-    `profile` is that of critical paths where none is asked for. Raises ValueError where nothing is given, for
+    `profile` is that of critical paths where none is asked for. Raises ValueError if nothing is given, for
     `trace_files` of another type, and for a `parser_config` (every argument is read); TraceFilesInvalid, which is one, for
     a file that is not there.
     """
@@ -48,9 +48,9 @@ class Trace:
         if trace_files is None and trace_dir is None and lake is None:
             raise ValueError("give trace_files, trace_dir or lake")
         if parser_config is not None:
-            raise ValueError("there is no parser_config here: all arguments are kept, in events.args")
+            raise ValueError("parser_config is not supported: all arguments are kept, in events.args")
         if profile not in PROFILES:
-            raise ValueError(f"no profile {profile!r}; there are: {', '.join(PROFILES)}")
+            raise ValueError(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
         self._given = _expanded(trace_files)
         self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())
         self.profile, self.job = profile, job
@@ -73,7 +73,7 @@ class Trace:
 
         `include_last_profiler_step`: whether critical paths take the last profiler step in (None: as their profile says;
         the other analyses always do). The other two are HTA's, and change nothing. Raises TraceRejected for a file that
-        is no trace (in a folder: a warning), TraceNotFound and FileNotFoundError where there are none.
+        is not a trace (in a folder: a warning), TraceNotFound and FileNotFoundError if there are none.
         """
         if self.is_parsed:
             warnings.warn("Traces are already parsed and loaded!", stacklevel=2)
@@ -101,7 +101,7 @@ class Trace:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def find(self, rank: int | str | None) -> RankTrace:
-        """The trace of a rank or of the beginning of a trace id; None where there is one only. Raises TraceNotFound."""
+        """The trace of a rank or of the beginning of a trace id; None if there is one only. Raises TraceNotFound."""
         return find(self.traces, rank)
 
     def get_trace(self, rank: int | str | None = None) -> ir.Table:
@@ -110,7 +110,7 @@ class Trace:
 
     def connect(self, trace_id: str, execution_trace: Path | None = None) -> duckdb.DuckDBPyConnection:
         """A private connection with views `events`, `traces` and `findings` of one trace, joined to its execution trace
-        where one is given. The caller closes it. Raises TraceRejected for what is no execution trace."""
+        if one is given. The caller closes it. Raises TraceRejected for what is not an execution trace."""
         con = database.connect()
         con.execute(f"SET temp_directory = {quoted(self.scratch)}")
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
@@ -125,7 +125,7 @@ def trace_of(given: Any) -> Trace:
     """`analyzer.t`, or the analysis itself. Raises TypeError for anything else."""
     trace = getattr(given, "t", given)
     if not isinstance(trace, Trace):
-        raise TypeError(f"t_full is analyzer.t or the analysis, not {type(given).__name__}")
+        raise TypeError(f"t_full must be analyzer.t or the analysis, not {type(given).__name__}")
     return trace
 
 
@@ -146,7 +146,7 @@ def _expanded(files: Any) -> Files | None:
 
 def _file(given: Any) -> Path:
     if not isinstance(given, str | Path):
-        raise ValueError(f"Unsupported type for trace_files: {given!r} is no path")
+        raise ValueError(f"Unsupported type for trace_files: {given!r} is not a path")
     path = Path(given).expanduser()
     if not path.exists() and not glob.has_magic(str(path)):
         raise TraceFilesInvalid(str(path), None, "there is no such file. Trace files validation failed.")

@@ -29,21 +29,23 @@ _KINDS = ("other", "sampled", "census")
 def main(given: list[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--rate", type=float, default=0.05, help="share of steps that are sampled (default 0.05)")
+    parser.add_argument("--rate", type=float, default=0.05, help="fraction of steps to sample (default 0.05)")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of blocks (default 20)")
-    parser.add_argument("--steps", type=int, default=20, help="steps a block (default 20)")
+    parser.add_argument("--steps", type=int, default=20, help="steps per block (default 20)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch's operators on the CPU (default 1)")
-    parser.add_argument("--stacks", type=float, metavar="HZ", help="measure the sampling of stacks, so often a second")
+    parser.add_argument("--threads", type=int, default=1, help="number of torch's CPU threads (default 1)")
+    parser.add_argument(
+        "--stacks", type=float, metavar="HZ", help="measure stack sampling, at this many samples per second"
+    )
     args = parser.parse_args(given)
     torch.set_num_threads(args.threads)
     model, train = _loop(torch.device(args.device))
     with tempfile.TemporaryDirectory() as folder:
         if args.stacks:
-            what, by_kind = f"stacks {args.stacks:g} times a second", {}
+            what, by_kind = f"stacks {args.stacks:g} times per second", {}
             plain, recorded, cpu = measure_stacks(train, folder, args.stacks, args.pairs, args.steps)
             share = 100 * (sum(cpu[True]) / sum(cpu[False]) - 1)
-            print(f"CPU time of the process, which other work on the machine does not lengthen: {share:+.2f} %")
+            print(f"CPU time of the process (not affected by other work on the machine): {share:+.2f} %")
         else:
             what = f"rate {args.rate:g}"
             with record_spans(model, folder, args.rate) as spans:
@@ -51,11 +53,11 @@ def main(given: list[str] | None = None) -> None:
     ratios = [r / p for p, r in zip(plain, recorded, strict=True)]
     n_modules = sum(1 for _ in model.modules())
     print(
-        f"method: {args.pairs} pairs of blocks of {args.steps} steps, plain and recorded in turn, order drawn; "
+        f"method: {args.pairs} pairs of blocks of {args.steps} steps, plain and recorded alternately, in random order; "
         f"transformer of {n_modules} modules on {args.device}, torch {torch.__version__}, {torch.get_num_threads()} threads"
     )
     per_step = [1e3 * sum(times) / args.pairs / args.steps for times in (plain, recorded)]
-    print(f"plain loop: {per_step[0]:.3f} ms a step; recorded, {what}: {per_step[1]:.3f} ms a step")
+    print(f"plain loop: {per_step[0]:.3f} ms per step; recorded, {what}: {per_step[1]:.3f} ms per step")
     print(
         f"overhead: {100 * (per_step[1] / per_step[0] - 1):+.2f} % of the summed times; median of the pairs "
         f"{100 * (statistics.median(ratios) - 1):+.2f} %, quartiles "

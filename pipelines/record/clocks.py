@@ -69,7 +69,7 @@ class CudaClock:
         return mark.query()
 
     def between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> int:
-        return round(first.elapsed_time(last) * 1e6)  # ms, half a microsecond fine
+        return round(first.elapsed_time(last) * 1e6)  # ms, resolution half a microsecond
 
     def wait(self) -> None:
         torch.cuda.synchronize(self.device)

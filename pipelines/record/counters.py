@@ -26,10 +26,10 @@ def main(given: list[str] | None = None) -> int:
     """Sample until the process or command ends, or Ctrl-C; returns the command's exit status, else 0."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.counters", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--pid", type=int, help="process to sample; or give a command after --")
-    parser.add_argument("--hz", type=float, default=10, help="samples a second (default 10)")
-    parser.add_argument("--out", required=True, help="folder that the recording's folder is made in")
+    parser.add_argument("--hz", type=float, default=10, help="samples per second (default 10)")
+    parser.add_argument("--out", required=True, help="where to create the recording's folder")
     parser.add_argument("--seconds", type=float, help="stop after this time")
-    parser.add_argument("--run-id", help="name that recordings of one run have in common")
+    parser.add_argument("--run-id", help="a name shared by the recordings of one run")
     parser.add_argument("--rank", type=int, help="rank of the process (default: the environment's RANK)")
     parser.add_argument("command", nargs="*", help="command to run and to sample")
     args = parser.parse_args(given)

@@ -69,7 +69,7 @@ OPEN, COMPLETE = "open", "complete"
 
 
 class Recording:
-    """An open recording: rows go in from any thread, a thread of its own puts them on disk; `close` makes it complete.
+    """An open recording: any thread may add rows, its own thread writes them to disk; `close` makes it complete.
 
     A kill loses the last `flush_seconds`, in a long recording 2 % of it or a minute, whichever is less. `told` is asked for
     what the recorder knows of itself, `pending` for rows by table that it holds back until they are written. `add` raises nothing: rows that cannot be written are kept for a while, then
@@ -89,7 +89,7 @@ class Recording:
         pending: Callable[[], dict[str, list[Row]]] = dict,
     ) -> None:
         if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a folder of that name would be made
-            raise ValueError(f"{out} is no folder of this machine; record there and copy it")
+            raise ValueError(f"{out} is not a folder on this machine; record locally and copy it")
         host = socket.gethostname()
         now = datetime.now(UTC)
         name = re.sub(r"[^\w.-]", "_", f"{now:%Y%m%dT%H%M%S%f}-{kind}-{host}-{pid}")
@@ -135,7 +135,7 @@ class Recording:
     def close(self, **told: Any) -> Path:
         """Write what is left and the recording's own row with what is `told` of it; returns the folder.
 
-        Raises OSError where it cannot be written.
+        Raises OSError if it cannot be written.
         """
         if os.getpid() != self.row["recorder_pid"]:
             return self.folder

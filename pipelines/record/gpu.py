@@ -1,4 +1,4 @@
-"""What NVML counts of the GPUs; one row of nothing where there is no NVML, no driver or no GPU."""
+"""What NVML counts of the GPUs; an empty row if there is no NVML, driver or GPU."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def class_of(module: torch.nn.Module) -> str:
 
 
 def boundary(outputs: list[torch.Tensor], before: set[Any]) -> tuple[list[Any], list[Any], set[Any]]:
-    """(nodes of the outputs, nodes that hand a gradient on to an input or a leaf, all); empty where no gradient flows.
+    """(nodes of the outputs, nodes that hand a gradient on to an input or a leaf, all); empty if no gradient flows.
 
     `before`: the nodes of the inputs as they came in.
     A tensor with a history that reaches the module otherwise than by its inputs belongs to the module's part, too.

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipelines.record.hooks import Noted
 
 Call = tuple[str, str | None, str | None, str | None]
-"""Name; shapes, types and literals of the arguments, one a place of the schema, as JSON. None: not to be described."""
+"""Name; shapes, types and literals of the arguments, one per place of the schema, as JSON. None: cannot be described."""
 
 _TYPES = {
     torch.float64: "double", torch.float32: "float", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16",
@@ -92,7 +92,7 @@ def described(func: Any, args: Any, kwargs: Any, out: Any) -> Call:
             ]
         parts = [_part(value) for value in values]
         dims, types, concrete = (json.dumps([part[at] for part in parts]) for at in range(3))
-    except (RuntimeError, TypeError, ValueError, IndexError):  # sizes that are no numbers
+    except (RuntimeError, TypeError, ValueError, IndexError):  # sizes that are not numbers
         return name, None, None, None
     return name, dims, types, concrete
 

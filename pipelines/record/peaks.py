@@ -86,9 +86,9 @@ def device_name(device: str) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser("python -m pipelines.record.peaks", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--device", help="cuda, cuda:N or cpu; default: cuda where there is one")
+    parser.add_argument("--device", help="cuda, cuda:N or cpu; default: cuda if available")
     parser.add_argument("--device-key", help="its key in sql/rules/devices.csv; default: its name")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default 1)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes (default 1)")
     parser.add_argument("--size", type=int, help="rows of the matrices (default 8192 on a GPU, 1024 on a CPU)")
     given = parser.parse_args(arguments)
     import torch

@@ -35,9 +35,9 @@ class Cost:
 
     def __str__(self) -> str:
         if not self.n_samples:
-            return "no samples: the process was gone before the first"
+            return "no samples: the process ended before the first one"
         share = 100 * self.cpu_ns / max(self.elapsed_ns, 1)
-        late = f", {self.n_late} instants passed over because a sample took longer" if self.n_late else ""
+        late = f", {self.n_late} instants skipped because a sample took longer" if self.n_late else ""
         return (
             f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late}; a sample took {self.mean_ns / 1e3:.1f} µs on "
             f"average, {self.worst_ns / 1e3:.1f} µs at worst (wall time); the sampling thread used "
@@ -58,7 +58,7 @@ class CounterSampler:
         sys: Path = SYS,
     ) -> None:  # fmt: skip
         if not 0 < hz <= 1000:
-            raise ValueError(f"{hz} samples a second: give more than 0 and at most 1000")
+            raise ValueError(f"{hz} samples per second: give more than 0 and at most 1000")
         self._read = reader(pid)
         self._read()  # so that a wrong pid is an error here and not in the thread
         self._pid, self._interval = pid, round(1e9 / hz)

@@ -42,7 +42,7 @@ class Span:
         return self.name, self.phase, self.shapes, self.dtypes
 
     def describe(self, tensors: list[torch.Tensor]) -> None:
-        """Shapes and types of the inputs; null for a shape that cannot be told (nested tensors)."""
+        """Shapes and types of the inputs; null for a shape that is unknown (nested tensors)."""
         self.shapes = json.dumps([_shape(tensor) for tensor in tensors])
         self.dtypes = json.dumps([str(tensor.dtype).removeprefix("torch.") for tensor in tensors])
 

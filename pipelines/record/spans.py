@@ -58,7 +58,7 @@ def record_spans(
     Raises ValueError for a rate outside of 0 to 1, OSError for a folder that cannot be written.
     """
     if not 0 <= rate <= 1:
-        raise ValueError(f"rate {rate}: give the share of steps to sample, 0 to 1")
+        raise ValueError(f"rate {rate}: give the fraction of steps to sample, 0 to 1")
     return SpanRecorder(model, out, rate, run_id, rank, seed, count_operators, flush_seconds)
 
 
@@ -99,7 +99,7 @@ class SpanRecorder:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around a step of the loop. What the step raises is passed on; its spans are marked as failed."""
+        """Wraps one step of the loop. Exceptions pass through; the step's spans are marked as failed."""
         number = self.n_steps
         self.n_steps += 1
         if self._open:
@@ -172,7 +172,7 @@ class SpanRecorder:
             self._recording.add("span_sample_operators", sampled.operator_rows())
 
     def _safely(self, call: Callable[..., Any], *args: Any) -> Any:
-        """What the call returns; None where it raises an error, which is noted and does not reach the loop."""
+        """What the call returns; None if it raises an error, which is noted and does not reach the loop."""
         try:
             return call(*args)
         except Exception as error:

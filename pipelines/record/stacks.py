@@ -56,7 +56,7 @@ class StackCost:
     folder: Path
 
     def __str__(self) -> str:
-        late = f", {self.n_late} passed over because the interpreter's lock came late" if self.n_late else ""
+        late = f", {self.n_late} skipped because the GIL came late" if self.n_late else ""
         return (
             f"{self.n_samples} samples in {self.elapsed_ns / 1e9:.1f} s{late}; sampling used {self.cost_ns / 1e6:.1f} ms of "
             f"CPU time, {100 * self.cost_ns / max(self.elapsed_ns, 1):.2f} % of a core"
@@ -66,7 +66,7 @@ class StackCost:
 class StackSampler:
     """Samples this process's Python stacks at `hz` from its making to `stop`. `timer`: thread, or one of TIMERS.
 
-    Raises ValueError for a rate that is none, and for a timer that cannot be had: outside of the main thread, or where
+    Raises ValueError for a rate that is none, and for a timer that cannot be had: outside the main thread, or where
     the program handles its signal; OSError for a folder that cannot be written.
     """
 
@@ -80,7 +80,7 @@ class StackSampler:
         flush_seconds: float | None = None,
     ) -> None:
         if not 0 < hz <= 1000:
-            raise ValueError(f"{hz} samples a second: give more than 0 and at most 1000")
+            raise ValueError(f"{hz} samples per second: give more than 0 and at most 1000")
         if timer != THREAD:
             _check(timer)
         self._timer, self._interval = timer, round(1e9 / hz)
@@ -119,7 +119,7 @@ class StackSampler:
         self.stop()
 
     def stop(self) -> StackCost:
-        """Stop, write, and say what it cost. Raises OSError where it cannot be written."""
+        """Stop, write, and say what it cost. Raises OSError if it cannot be written."""
         self._stop.set()
         if self._thread:
             self._thread.join()
@@ -181,7 +181,7 @@ class StackSampler:
         return None if before is None else now - before
 
     def _rows(self) -> dict[str, list[Row]]:
-        """What was taken since: a row a thread and stack."""
+        """What was sampled since the last call: one row per thread and stack."""
         rows: dict[Any, Row] = {}
         while self._taken:
             at, tid, thread, stack, used = self._taken.popleft()
@@ -205,10 +205,10 @@ class StackSampler:
 
 def _check(timer: str) -> None:
     if timer not in TIMERS:
-        raise ValueError(f"no timer {timer!r}: give {THREAD}, {', '.join(TIMERS)}")
+        raise ValueError(f"unknown timer {timer!r}: give {THREAD}, {', '.join(TIMERS)}")
     if threading.current_thread() is not threading.main_thread():
         raise ValueError(
-            f"timer {timer}: signals reach the main thread only; start it there, or use the timer {THREAD}"
+            f"timer {timer}: signals reach only the main thread; start it there, or use the timer {THREAD}"
         )
     number = TIMERS[timer][1]
     if signal.getsignal(number) is not signal.SIG_DFL:
@@ -220,7 +220,7 @@ def _stack(frame: FrameType | None) -> Stack:
     while frame is not None and len(found) < _DEEPEST:
         found.append((frame.f_code, frame.f_lineno or 0))
         frame = frame.f_back
-    while len(found) > 1 and found[-1][0].co_filename in _RUNNERS:  # what runs the program is no part of it
+    while len(found) > 1 and found[-1][0].co_filename in _RUNNERS:  # what runs the program is not part of it
         found.pop()
     return tuple(found[::-1])
 
@@ -243,12 +243,16 @@ def _readers_may_leave() -> Iterator[None]:
 def main(given: list[str] | None = None) -> None:
     """Run a program as `python` does, and sample it until it ends; its exit status is passed on."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.stacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--hz", type=float, default=100, help="samples a second (default 100)")
-    parser.add_argument("--out", required=True, help="folder that the recording's folder is made in")
-    parser.add_argument("--run-id", help="name that recordings of one run have in common")
+    parser.add_argument("--hz", type=float, default=100, help="samples per second (default 100)")
+    parser.add_argument("--out", required=True, help="where to create the recording's folder")
+    parser.add_argument("--run-id", help="a name shared by the recordings of one run")
     parser.add_argument("--rank", type=int, help="rank of the process (default: the environment's RANK)")
-    parser.add_argument("--timer", default=THREAD, choices=(THREAD, *TIMERS), help="who samples (default: a thread)")
-    parser.add_argument("program", nargs=argparse.REMAINDER, help="-- and a script, or -m and a module, with arguments")
+    parser.add_argument(
+        "--timer", default=THREAD, choices=(THREAD, *TIMERS), help="what triggers samples (default: a thread)"
+    )
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, help="-- followed by a script, or -m and a module, with arguments"
+    )
     with _readers_may_leave():
         args = parser.parse_args(given)
     program = args.program[1:] if args.program[:1] == ["--"] else args.program

@@ -1,5 +1,5 @@
 """One sampled step: hooks on all modules, and on the nodes of the autograd graph where a module's backward begins and
-ends; afterwards a row a span.
+ends; afterwards one row per span.
 
 A module's backward runs from when the gradient of one of its outputs arrives to the last of its nodes that hands a
 gradient on, to an input or a parameter. Hooks on nodes, and not PyTorch's module hooks for the backward pass, because
@@ -99,7 +99,7 @@ class SampledStep:
 
     def _settle(self, span: Span, root: Span) -> None:
         span.before = set()
-        if span.begin and not span.end:  # the step raised inside of it
+        if span.begin and not span.end:  # the step raised inside it
             span.end, span.is_failed = root.end, True
         if span.parent is root and root.shapes is None:  # what went into a step went into its first module
             root.shapes, root.dtypes = span.shapes, span.dtypes
@@ -123,7 +123,7 @@ class SampledStep:
         return {span.inputs for span in self._spans if span.begin and not span.is_failed}
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a span that began, outer ones first; times are ns, starts since the Unix epoch."""
+        """One row per span that began, outer ones first; times are ns, starts since the Unix epoch."""
         root = self._spans[0]
         return [
             {**span.row(self.number, root, self._clock, self._offset), "is_census": self.is_census}
@@ -132,7 +132,7 @@ class SampledStep:
         ]
 
     def operator_rows(self) -> list[dict[str, Any]]:
-        """A row a span, operator and arguments, with its calls in the span and those inside; none without a census."""
+        """One row per span, operator and arguments, with its calls in the span and those inside; none without a census."""
         rows: dict[Any, dict[str, Any]] = {}
         for (span_id, call), n in self._calls.counts.items() if self._calls else ():
             inner = outer = self._spans[span_id]

@@ -15,9 +15,9 @@ _COLUMNS = [
     *(Column("kind", "collective", words), Column("bytes", "size", size), Column("group_size", "ranks", count)),
     Column("spans_nodes", "across nodes", lambda value: "yes" if value else "no"),
     *(Column("n", "times", count), Column("dur_ns", "GPU time", time)),
-    *(Column("ideal_ns", "with full links", time), Column("algbw_gbps", "algorithm GB/s", ratio)),
+    *(Column("ideal_ns", "at full link speed", time), Column("algbw_gbps", "algorithm GB/s", ratio)),
     *(Column("busbw_lower_gbps", "bus GB/s, at least", ratio), Column("limit_gbps", "links GB/s", ratio)),
-    Column("link_utilization", "of the links", share),
+    Column("link_utilization", "share of links", share),
 ]
 
 
@@ -33,11 +33,11 @@ def collectives(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     body = [table("collective_bandwidth_by_size", _COLUMNS, rows[:_SHOWN])]
     body += more(rows, _SHOWN, "kinds and sizes in table collective_bandwidth_by_size")
     if all(row["bytes"] is None for row in rows):
-        body.append(missing("sizes: the trace does not tell them, so there are no bandwidths"))
+        body.append(missing("sizes: not in the trace, so there are no bandwidths"))
     elif all(row["limit_gbps"] is None for row in rows):
-        body.append(missing("shares of the links: the device's links, or the network between nodes, are not known"))
+        body.append(missing("shares of the links: the device's links, or the network between nodes, are unknown"))
     note = (
-        f"{of_shown(subject)}Most time beyond full links first (all of it where these are not known). "
-        "A kernel's time holds waiting for late ranks, so its bandwidth is a lower bound."
+        f"{of_shown(subject)}Sorted by time beyond what full links would take (by time if links are unknown). "
+        "A kernel's time includes waiting for late ranks, so its bandwidth is a lower bound."
     )
     return section("collectives", "Collectives", body, note=note)

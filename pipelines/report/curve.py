@@ -16,7 +16,7 @@ Values = Sequence[float | None]
 
 
 def curve(title: str, first: Values, second: Values, show: Callable[[float], str], length: str) -> str:
-    """SVG of `first` (filled) and `second` (dashed), each a value a stretch of equal length; None is not drawn.
+    """SVG of `first` (filled) and `second` (dashed), each with one value per stretch of equal length; None is not drawn.
 
     `show` writes a value at the axis, `length` is what the whole time takes. ValueError: `first` has no values.
     """
@@ -41,7 +41,7 @@ def curve(title: str, first: Values, second: Values, show: Callable[[float], str
 
 
 def _line(values: Values, style: str, low: float, pixels: float, ground: float | None) -> str:
-    """A step a value; closed along `ground` where that is given."""
+    """One step per value; closed along `ground` if that is given."""
     width = (_WIDTH - _LEFT) / len(values)
     points = [
         (_LEFT + at * width, _HEIGHT - _BOTTOM - (value - low) * pixels)

@@ -63,7 +63,7 @@ def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
             todo.append((inner, of, at, number))
             at += of.weight
     return layers(
-        title, boxes, "own", 0, root.weight, "share of its samples that are its own, not in what it calls", "share",
+        title, boxes, "own", 0, root.weight, "share of its samples in its own code, not in what it calls", "share",
         box="a function", length=f"{root.weight:,} {unit}", unknown=None,
     )  # fmt: skip
 

@@ -35,8 +35,8 @@ def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     if not sets:
         return None
     note = (
-        "From Flight Recorder dumps of the same job. A finding: the first collective that the ranks of a group "
-        "do not agree on; those of other groups probably follow from the root."
+        "From Flight Recorder dumps of the same job. A finding: the first collective on which the ranks of a "
+        "group disagree; findings of other groups probably follow from the root."
     )
     return section("hangs", "Hangs", *(_set(con, row) for row in sets), note=note)
 
@@ -59,13 +59,13 @@ def _verdict(rows: list[Row], of: Row) -> list[Block]:
     found = json.loads(of["doubts"] or "[]")
     doubts = [Block("doubts", found)] if found else []
     if root is None:
-        healthy = "no mismatch: every collective that all rings still hold is completed everywhere"
-        undecided = "undecided: no mismatch was found, but this is not known to be healthy"
+        healthy = "no mismatch: every collective that all ring buffers still hold completed on every rank"
+        undecided = "undecided: no mismatch was found, but the job cannot be shown to be healthy"
         # An older version did not look for what speaks against it.
         said = healthy if of["verdict"] == "no_mismatch" else undecided
         return [verdict(said), *doubts]
     op = root["op"] or "a collective"
-    said = f"the job hangs on {op} number {root['seq']} of group {root['group_name']}"
+    said = f"the job is stuck on {op} number {root['seq']} of group {root['group_name']}"
     why = f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
-    slow = "Its timeout had not passed when the dumps were written: a rank that is only late looks the same."
+    slow = "Its timeout had not expired when the dumps were written: a rank that is merely late looks the same."
     return [verdict(f" ({why})", said), *([paragraph(slow)] if root["may_be_slow"] else []), *doubts]

@@ -58,7 +58,7 @@ def _ranks(traces: list[Row]) -> str:
 def _device(row: Row) -> str:
     if row["name"] is None:
         return "unknown"
-    return row["name"] + ("" if row["device_key"] else " (not in the table of devices: no peaks)")
+    return row["name"] + ("" if row["device_key"] else " (unknown device: no peaks)")
 
 
 def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:

@@ -48,7 +48,7 @@ def layers(
     parts = (
         svg.hatch("unknown", "#fff", "#ddd"),
         svg.text(_LEFT, 16, title, "title"),
-        svg.text(_LEFT, 34, f"a box: {box}, inside of the one above it; colour: {what}{more}"),
+        svg.text(_LEFT, 34, f"a box: {box}, inside the one above it; color: {what}{more}"),
         *(_box(s, depths[s["span_id"]], key, start_ns, end_ns, pixels, scale) for s in drawn),
         *_legend(bottom + 14, scale, unknown),
         svg.text(_WIDTH - _LEFT, bottom + 24, width, at="end"),

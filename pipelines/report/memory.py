@@ -22,8 +22,8 @@ def _kind(device_type: int) -> str:
 _COLUMNS = [
     *(Column("rank", "rank", count), Column("device_type", "kind", _kind), Column("device", "device", count)),
     *(Column("peak_allocated_bytes", "peak allocated", size), Column("peak_reserved_bytes", "peak reserved", size)),
-    *(Column("peak_relative_bytes", "peak beyond the start", size), Column("net_bytes", "end beyond the start", size)),
-    *(Column("n_live", "blocks not released", count), Column("live_bytes", "their bytes", size)),
+    *(Column("peak_relative_bytes", "peak above start", size), Column("net_bytes", "end above start", size)),
+    *(Column("n_live", "unreleased blocks", count), Column("live_bytes", "their bytes", size)),
     *(Column("n_allocs", "allocations", count), Column("n_frees", "releases", count)),
 ]
 
@@ -42,7 +42,7 @@ def memory(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     peaks = [table("memory_peaks", _COLUMNS, rows[:_SHOWN]), *more(rows, _SHOWN, "in table memory_peaks")]
     note = (
         "From [memory] events, by the allocator's own totals where the trace has them. "
-        "Beyond the start: what was in use before the trace began is not known to it."
+        "Above start: what was in use before the trace began is unknown."
     )
     return section("memory", "Memory", _picture(con, subject, rows), peaks, without, note=note)
 
@@ -62,7 +62,7 @@ def _picture(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) 
         return []
     used, held, span_ns = stretches(con, own)
     # The allocator's totals where there are any; the sum of the trace's own bytes has no reserved ones beside it.
-    what = "allocated (dashed: reserved)" if own["peak_allocated_bytes"] is not None else "in use beyond the start"
+    what = "allocated (dashed: reserved)" if own["peak_allocated_bytes"] is not None else "in use above start"
     kind = "a device" if own["device_type"] is None else _kind(own["device_type"])
     where = kind if own["device"] in (None, -1) else f"{kind} {own['device']}"
     title = f"{label(subject.shown)}, {where}: {what}, the most in each of {len(used)} stretches"

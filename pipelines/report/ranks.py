@@ -17,7 +17,7 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """The verdict, the ranks, their groups and the map of ranks by steps."""
     title = "Stragglers"
     if subject.capture_id is None or len(subject.traces) < 2:
-        return section("stragglers", title, missing("there is one rank: nobody waits for another"))
+        return section("stragglers", title, missing("there is only one rank, so nobody waits for another"))
     found = stragglers_of(con, subject.capture_id)
     why = "no step of no rank has a time: there are no profiler steps"
     body = [_verdict(found), figure(rank_map_svg(found, "ranks by steps"), why)]
@@ -26,7 +26,7 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         body += more(found.ranks, _SHOWN, "ranks in table straggler_ranks")
     if found.groups:
         body += [heading("groups of ranks"), table("straggler_groups", _GROUPS, found.groups[:_SHOWN])]
-    note = "In a collective all wait for the last: its kernel is the shortest, that of the longest waiting rank the longest."
+    note = "In a collective everyone waits for the last rank: its kernel is the shortest, the victim's the longest."
     return section("stragglers", title, body, note=note)
 
 
@@ -36,7 +36,7 @@ _RANKS = [
         Column("wait_ns", "waits", time),
         Column("caused_wait_ns", "causes waiting", time),
     ),
-    *(Column("caused_percent", "of all", percent), Column("marginal_ns", "alone holds up", time)),
+    *(Column("caused_percent", "share", percent), Column("marginal_ns", "gain if fixed", time)),
     *(Column("marginal_percent", "of the span", percent), Column("n_last", "last", count)),
     *(Column("n_collectives", "of collectives", count), Column("share_last", "share", share)),
     Column("is_straggler", "straggler", lambda value: "yes" if value else "no"),
@@ -44,12 +44,12 @@ _RANKS = [
 _GROUPS = [
     *(Column("role", "role", words), Column("group_name", "group", words), Column("n_ranks", "ranks", count)),
     *(Column("wait_ns", "wait", time), Column("caused_wait_ns", "cause waiting", time)),
-    *(Column("caused_percent", "of all", percent), Column("worst_rank", "worst rank", count)),
+    *(Column("caused_percent", "share", percent), Column("worst_rank", "worst rank", count)),
 ]
 
 
 def rank_map_svg(found: Stragglers, title: str) -> str | None:
-    """Ranks by steps as SVG: waiting that a rank causes, else how long its steps take; None where no cell has a number."""
+    """Ranks by steps as SVG: waiting that a rank causes, else how long its steps take; None if no cell has a number."""
     for metric in METRICS:
         if any(cell[metric] is not None for cell in found.cells):
             return heat_map(title, found.cells, metric, frozenset(found.stragglers))
@@ -58,9 +58,9 @@ def rank_map_svg(found: Stragglers, title: str) -> str | None:
 
 def _verdict(found: Stragglers) -> Block:
     if not found.ranks:
-        return missing("no collective is matched on all ranks: who waits for whom cannot be told (see Quality)")
+        return missing("no collective could be matched on all ranks, so who waits for whom is unknown (see Quality)")
     if found.agreement is None:
-        return missing("clocks are not aligned, so the culprits are uncertain and nobody is called a straggler")
+        return missing("clocks are not aligned, so the culprits are uncertain and no straggler is named")
     agreed = f"durations and clocks name the same culprit in {share(found.agreement)} of the collectives"
     if found.culprit_uncertain:
         return verdict(f"culprits uncertain: {agreed}")

@@ -49,7 +49,7 @@ def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 
 
 def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
-    """A row a name, its busy time by phase in columns; most GPU work first."""
+    """One row per name, its busy time by phase in columns; most GPU work first."""
     found: dict[tuple[str, str], Row] = {}
     query = (
         "SELECT kind, name, phase, n_spans, host_ns, busy_ns FROM span_names "
@@ -63,14 +63,19 @@ def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
 
 
 def _table(rows: list[Row]) -> Block:
-    headings = {"window": "in its time", "fwd": "launched inside", "bwd": "its backward", "recompute": "computed again"}
+    headings = {
+        "window": "during the span",
+        "fwd": "launched inside",
+        "bwd": "its backward",
+        "recompute": "computed again",
+    }
     used = [phase for phase in headings if any(row[phase] is not None for row in rows)]
     columns = [Column("name", "name"), Column("n_spans", "spans", count), Column("host_ns", "on the host", time)]
     return table("span_names", [*columns, *(Column(phase, f"GPU: {headings[phase]}", time) for phase in used)], rows)
 
 
 def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | None:
-    """The layers of a trace's longest step (without steps: of its busiest thread) as SVG; None where it has no spans.
+    """The layers of a trace's longest step (without steps: of its busiest thread) as SVG; None if it has no spans.
 
     `trace` is SQL text. `scale`: share (of the stretch's GPU time) or utilization (against the roofline).
     """
@@ -87,7 +92,7 @@ def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | Non
     for row in rows:
         row["value"] = _value(row, whole, scale)
         row["says"] = _says(row)
-    what = "share of the stretch's GPU time" if scale == "share" else "GPU work against the roofline of the device"
+    what = "share of the stretch's GPU time" if scale == "share" else "GPU work compared with the device's roofline"
     if stretch["end"] <= stretch["start"]:
         return None
     return layers(stretch["title"], rows, "value", stretch["start"], stretch["end"], what, scale)

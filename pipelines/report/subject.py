@@ -80,15 +80,13 @@ def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | Non
     if len(traces) == 1 and (not captures or not beginning):
         return Subject(None, traces, _of_rank(traces, rank), "")
     if captures and traces and beginning:
-        raise NothingFound(f"{beginning!r} begins the ids of captures and of traces: give more of it")
+        raise NothingFound(f"{beginning!r} is a prefix of capture ids and of trace ids: give more of it")
     if len(traces) > 1 and beginning:
-        raise NothingFound(f"{beginning!r} begins several: {', '.join(t['trace_id'] for t in traces[:10])}")
+        raise NothingFound(f"{beginning!r} is a prefix of several: {', '.join(t['trace_id'] for t in traces[:10])}")
     try:
         capture = find_capture(con, beginning)
     except NoCapture as error:
-        raise NothingFound(
-            f"no trace's id begins with {beginning!r}, and {error}" if beginning else str(error)
-        ) from None
+        raise NothingFound(f"no trace id starts with {beginning!r}, and {error}" if beginning else str(error)) from None
     return _capture(con, capture, rank)
 
 
@@ -114,4 +112,4 @@ def _of_rank(traces: list[Row], rank: int | None) -> Row:
     for trace in traces:
         if trace["rank"] == rank:
             return trace
-    raise NothingFound(f"there is no rank {rank}; there are: {', '.join(label(trace) for trace in traces[:20])}")
+    raise NothingFound(f"there is no rank {rank}; the ranks are: {', '.join(label(trace) for trace in traces[:20])}")

@@ -72,9 +72,9 @@ def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         *(Column("rank", "rank", count), Column("device", "device", count), Column("span_ns", "span", time)),
         *(Column("compute_percent", "computing", percent), Column("non_compute_percent", "other", percent)),
         *(Column("idle_percent", "idle", percent), Column("communication_ns", "communication", time)),
-        *(Column("exposed_communication_ns", "of it exposed", time), Column("n_kernels", "pieces of work", count)),
+        *(Column("exposed_communication_ns", "exposed", time), Column("n_kernels", "pieces of work", count)),
     ]
-    note = "From the first to the last GPU work. Exposed: nothing computed beside it."
+    note = "From the first to the last GPU work. Exposed: nothing was computed at the same time."
     body = [bars(stacked, _BREAKDOWN), table("temporal_breakdown", columns, rows)]
     return section("breakdown", "Temporal breakdown", body, _costs(con, subject), note=note)
 
@@ -121,7 +121,7 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         "ORDER BY t.rank NULLS LAST, t.path, s.duration_ns DESC, s.bound_by",
     )
     if not rows:
-        return section("path", "Critical path", missing("no trace has a path"), _caveats(con, subject))
+        return section("path", "Critical path", missing("no trace has a critical path"), _caveats(con, subject))
     by_trace: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_trace[row["trace_id"]].append(row)
@@ -130,7 +130,7 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         for own in by_trace.values()
     ]  # fmt: skip
     shown = by_trace[subject.shown["trace_id"]]
-    note = "The longest chain of dependent work in each trace, by what its edges are bound by. docs/critical-path.md says how to read it."
+    note = "The longest chain of dependent work in each trace, by what bounds its edges. docs/critical-path.md says how to read it."
     body = (bars(stacked, _BOUNDS), _bounds(subject, shown), _names(con, subject), _through(con, subject))
     return section("path", "Critical path", _caveats(con, subject), *body, note=note)
 
@@ -155,7 +155,7 @@ def _also(rows: list[Row]) -> str:
 
 def _bounds(subject: Subject, rows: list[Row]) -> list[Block]:
     if not rows:
-        return [missing(f"{label(subject.shown)} has no path")]
+        return [missing(f"{label(subject.shown)} has no critical path")]
     columns = [
         *(
             Column("bound_by", "bound by", words),
@@ -177,7 +177,7 @@ def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         return []
     columns = [Column("name", "name"), Column("cat", "category", words), Column("n_events", "times", count)]
     columns.append(Column("duration_ns", "time on the path", time))
-    return [heading(f"most of it, {label(subject.shown)}"), table("critical_path_by_name", columns, rows)]
+    return [heading(f"the largest parts, {label(subject.shown)}"), table("critical_path_by_name", columns, rows)]
 
 
 def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
@@ -198,7 +198,9 @@ def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         for rank in found.share_us
     ]  # fmt: skip
     guessed = f"; {found.n_guessed} hops are guesses ({time(found.guessed_us * 1000)})" if found.n_guessed else ""
-    said = f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; nothing known of {percent(found.gap_percent)}{guessed}"
+    said = (
+        f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; unexplained {percent(found.gap_percent)}{guessed}"
+    )
     return [head, paragraph(said), bars(stacked, kinds)]
 
 

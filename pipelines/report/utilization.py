@@ -18,10 +18,10 @@ _MODELLED = {
     "with a model": ("modelled_ns", "compute"),
     "operator without a formula": ("op_not_modelled_ns", "other"),
     "shapes not recorded": ("no_shapes_ns", "communication"),
-    "arguments not known": ("bad_args_ns", "gap"),
+    "unknown arguments": ("bad_args_ns", "gap"),
     "CUDA or HIP graph": ("graph_ns", "launch"),
     "launch not in the trace": ("no_launch_ns", "idle"),
-    "launched outside of operators": ("launch_without_op_ns", "memory"),
+    "launched outside operators": ("launch_without_op_ns", "memory"),
 }
 _COVERAGE = Column("coverage", "covered", share)
 
@@ -37,13 +37,13 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     )
     if not any(row["device_key"] for row in peaks):
         names = ", ".join(row["name"] or "without a name" for row in peaks) or "the trace does not name its device"
-        body.append(missing(f"peaks of the device are not known ({names}), so nothing is compared with them"))
+        body.append(missing(f"peaks of the device are unknown ({names}), so nothing is compared with them"))
     elif covered[0]["n_ops_modelled"]:
         body.append(figure(picture(con, subject.shown_id, "utilization")))
     tables = (part(con, subject) for part in (_steps, _pipeline, _families, _modules, _ops))
     note = (
-        f"{of_shown(subject)}Operations and bytes that operators ask for, over data-sheet peaks. fp32 is held against the fp32 peak; "
-        "where TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
+        f"{of_shown(subject)}Operations and bytes that operators require, relative to data-sheet peaks. fp32 is compared with the fp32 peak; "
+        "if TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
     )
     return section("utilization", "Utilisation", body, *tables, note=note)
 
@@ -59,7 +59,7 @@ def _coverage(row: Row) -> list[Block]:
     ]
     parts = [Part(kind, row[key], time(row[key])) for kind, (key, _) in _MODELLED.items()]
     colours = {kind: style for kind, (_, style) in _MODELLED.items()}
-    why = "no operator has a model: record shapes (record_shapes=True) to have operations counted"
+    why = "no operator has a model: record shapes (record_shapes=True) to count operations"
     divided = [bars([("GPU time", parts)], colours), table("op_work_coverage", columns, [row])]
     return divided if row["n_ops_modelled"] else [*divided, missing(why)]
 
@@ -81,7 +81,7 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         *(Column("bound_by", "limit", words), Column("peak_kind", "peaks", words)),
     ]
     return titled(
-        "steps, the longest first", "span_utilization", columns, rows, "there are no profiler steps with GPU work"
+        "steps, longest first", "span_utilization", columns, rows, "there are no profiler steps with GPU work"
     )
 
 
@@ -147,7 +147,9 @@ def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         *(Column("busy_ns", "GPU busy", time), _COVERAGE, _MFU, Column("bandwidth_utilization", "bandwidth", share)),
         *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
     ]
-    return titled("modules with most GPU time", "span_name_utilization", columns, rows, "the trace names no modules")
+    return titled(
+        "modules with the most GPU time", "span_name_utilization", columns, rows, "the trace names no modules"
+    )
 
 
 def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
@@ -168,7 +170,7 @@ def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
     ]
     return titled(
-        "operators with most time above their roofline, calls of equal shapes together",
+        "operators with the most time above their roofline, calls of equal shapes grouped",
         "op_shape_utilization",
         columns,
         rows,

@@ -1,6 +1,6 @@
 """What all ranks must be of one mind about: whether there is a next iteration, and which.
 
-A globally ordered task is a collective: a rank that runs one more iteration than another waits for it for ever, and one
+A globally ordered task is a collective: a rank that runs one more iteration than another waits for it forever, and one
 that is an iteration behind gets sums of two iterations, which nobody notices. So before each iteration the ranks agree
 that all of them have a batch for it (the first that has none ends all of them), and once that may no longer be so, as
 when a rank was stopped inside a run, none of them begins another.
@@ -45,7 +45,7 @@ class Agreement:
 
     @property
     def lost(self) -> BaseException | None:
-        """Since which error the ranks' collectives may be out of step; None where they are not."""
+        """Since which error the ranks' collectives may be out of step; None if they are not."""
         return _LOST.get(self._key()) if self.ranks > 1 else None
 
     def give_up(self, error: BaseException) -> None:
@@ -62,7 +62,7 @@ class Agreement:
     def least(self, status: int, iteration: int) -> int:
         """The least `status` of all ranks. Every rank must call it.
 
-        Raises OutOfStepError where the ranks do not ask for the same iteration of the same run of the same plan, and
+        Raises OutOfStepError if the ranks do not ask for the same iteration of the same run of the same plan, and
         what torch.distributed raises.
         """
         if self.ranks == 1:
@@ -77,7 +77,7 @@ class Agreement:
         for what, low, high in zip(same, lowest.tolist(), highest.tolist(), strict=True):
             if low != high:
                 between = "" if what.startswith("plan") else f": from {low} to {high}, here {same[what]}"
-                raise OutOfStepError(f"the ranks are not at the same {what}{between}")
+                raise OutOfStepError(f"the ranks do not have the same {what}{between}")
         return int(found)
 
     def _renew(self) -> None:

@@ -57,7 +57,7 @@ class _PipelineBase(_Submitting):
         Raises RuntimeError when the pipeline is filled already: drain() first.
         """
         if self._state in ("running", "failed"):
-            raise RuntimeError("fill_pipeline was called on a pipeline that is filled: call drain() first")
+            raise RuntimeError("fill_pipeline was called on a pipeline that is already filled: call drain() first")
         self._check_in_step()
         data = iter(data_iter)
         self._reset_state()
@@ -79,7 +79,7 @@ class _PipelineBase(_Submitting):
         """
         self._check_started()
         if data_iter is not None and not hasattr(data_iter, "__next__"):
-            raise TypeError("progress() takes the iterator that fill_pipeline returned, not what it was made from")
+            raise TypeError("progress() takes the iterator that fill_pipeline returned, not the data it was made from")
         self._warn_of_modes()
         with _StopOnError(self):
             oldest = self._next_retire
@@ -273,7 +273,7 @@ class _PipelineBase(_Submitting):
         for name in names:
             if name not in self._tasks:
                 close = difflib.get_close_matches(name, self._tasks, n=1)
-                raise ValueError(f"no task is called {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+                raise ValueError(f"no task is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
         return names
 
     # --- what the subclasses decide

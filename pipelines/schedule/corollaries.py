@@ -13,10 +13,10 @@ def clock_problems(checked: CheckedPlan) -> list[Problem]:
 
 
 def stage_problems(checked: CheckedPlan) -> list[Problem]:
-    """Stages that are no whole numbers from 0."""
+    """Stages that are not whole numbers from 0."""
     settings = {name: s for name, s in checked.schedule.items() if isinstance(s, TaskSchedule)}
     return [
-        Problem(f"task {name!r} has stage {s.stage!r}: a stage is a whole number from 0", "stage", name)
+        Problem(f"task {name!r} has stage {s.stage!r}: a stage must be a whole number from 0", "stage", name)
         for name, s in settings.items()
         if not isinstance(s.stage, int) or isinstance(s.stage, bool) or s.stage < 0
     ]

@@ -47,7 +47,9 @@ class DataFlowPipeline(_PipelineBase):
         process_group: Any = None,
     ) -> None:
         if not isinstance(max_depth, int) or isinstance(max_depth, bool) or max_depth < 1:
-            raise ValueError(f"max_depth={max_depth!r}: a whole number from 1, the iterations that may be in flight")
+            raise ValueError(
+                f"max_depth={max_depth!r}: give a whole number from 1, how many iterations may be in flight"
+            )
         if order not in ORDERS:
             raise ValueError(f"order={order!r}: use one of {', '.join(map(repr, ORDERS))}")
         checked = validate_plan(plan, clocked=False, needs_functions=True, max_depth=max_depth, order=order)

@@ -46,7 +46,7 @@ def drawn(tasks: Iterable[str], declared: Mapping[Any, Duration], iterations: in
         raise ValueError(f"no duration declared for {', '.join(missing)}; add the name and its nanoseconds")
     rows = {task: _row(by_name[task], iterations, random.Random(f"{seed}/{task}")) for task in tasks}
     if negative := [task for task, row in rows.items() if min(row, default=0) < 0]:
-        raise ValueError(f"negative duration of {', '.join(negative)}; a task takes 0 ns or more")
+        raise ValueError(f"negative duration of {', '.join(negative)}; a task must take 0 ns or more")
     return rows
 
 

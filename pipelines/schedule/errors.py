@@ -37,7 +37,7 @@ class PlanWarning(UserWarning):
 
 
 class PipelineError(RuntimeError):
-    """A run that stopped. `task` and `iteration` say where; None where no task (or no iteration) is to blame."""
+    """A run that stopped. `task` and `iteration` say where; None if no task (or no iteration) is to blame."""
 
     def __init__(self, message: str, task: str | None = None, iteration: int | None = None) -> None:
         super().__init__(message)

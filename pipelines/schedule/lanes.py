@@ -24,7 +24,7 @@ def lane_order(plan: CheckedPlan, max_depth: int, order: str = "stages") -> dict
     their order: a clock of `max_depth` periods. Stages that no clock could run, and "dependencies", count as one stage
     in the order of a serial run: one iteration after the other.
 
-    Why nobody waits for ever: (period, place in it) counts all submissions. What a task waits for comes earlier in that
+    Why nobody waits forever: (period, place in it) counts all submissions. What a task waits for comes earlier in that
     count (corollaries 1 and 3, and cutting off stages keeps both), and so does every task of an iteration that must be
     retired before the task's own may begin (no stage is above max_depth - 1). So the first that is not submitted can be.
     """
@@ -36,11 +36,11 @@ def lane_order(plan: CheckedPlan, max_depth: int, order: str = "stages") -> dict
 
 
 class Periods:
-    """The periods in which a clock would have begun the iterations: one a period, none where no batch was to be had."""
+    """The periods in which a clock would have begun the iterations: one per period, none if there was no batch."""
 
     def __init__(self) -> None:
         self.known = 0
-        """Of the periods before this one it is known which iteration began."""
+        """For the periods before this one, it is known which iteration began."""
         self.iterations: dict[int, int] = {}
         """Period → iteration; those in flight."""
         self._of: dict[int, int] = {}

@@ -82,7 +82,7 @@ def measure(run: Settings, run_id: str, trace: Path | None = None) -> Measured:
 
 
 def torch_version() -> str | None:
-    """The torch that ran, or is installed; None where there is none."""
+    """The torch that ran, or is installed; None if there is none."""
     if torch := sys.modules.get("torch"):
         return torch.__version__
     try:

@@ -19,7 +19,7 @@ _BUILDS = {
 }
 _CALLS = {code for name, code in dis.opmap.items() if name.startswith(("CALL", "PRECALL"))}
 _BUILDERS = ("dict", "fromkeys", "update", "OrderedDict")
-"""What is called to put keys into a dict; a set has an `update` too."""
+"""Calls that put keys into a dict; a set has an `update` too."""
 _UNIONS = {
     (i.opcode, i.arg or 0)
     for source in ("a | b", "a |= b")

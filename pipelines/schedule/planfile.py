@@ -2,7 +2,7 @@
 
     workload = "mlp"                      # workloads/
 
-    [[task]]                              # one a task; their order breaks ties, see order.py
+    [[task]]                              # one per task; their order breaks ties, see order.py
     name = "Forward"
     stage = 1                             # default 0
     stream = "default"                    # the default
@@ -111,11 +111,13 @@ def load_plan(plan: str | Path) -> PlanFile:
     elif str(plan) in plan_names():
         path = FOLDER / f"{plan}.toml"
     else:
-        raise LookupError(f"no plan {str(plan)!r}: use one of {', '.join(plan_names())}, or the path of a .toml file")
+        raise LookupError(
+            f"unknown plan {str(plan)!r}: use one of {', '.join(plan_names())}, or the path of a .toml file"
+        )
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise LookupError(f"no plan file {path}") from None
+        raise LookupError(f"there is no plan file {path}") from None
     return _Reader(path, text).read()
 
 
@@ -132,7 +134,7 @@ class _Reader:
         try:
             content = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
-            raise PlanError([f"{self.path}: this is no TOML: {error}"]) from None
+            raise PlanError([f"{self.path}: not TOML: {error}"]) from None
         self._unknown_keys(content, ("workload", "task"), None)
         tasks = self._entries(content.get("task", []))
         workload = content.get("workload", "")
@@ -149,7 +151,7 @@ class _Reader:
 
     def _entries(self, entries: Any) -> list[TaskEntry]:
         if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
-            self._fault("`task` must be tables: write [[task]], one for each task")
+            self._fault("`task` must be a list of tables: write one [[task]] for each task")
             return []
         if not entries:
             self._fault("there is no [[task]]: write one for each task of the workload")
@@ -169,7 +171,7 @@ class _Reader:
         elif isinstance(name, str) and name in self.place:
             first = self.lines.table(self.place[name])
             self._fault(
-                f"task {name!r} is there twice, first in line {first}: give one of them another name, or remove it",
+                f"task {name!r} is defined twice, first in line {first}: give one of them another name, or remove it",
                 self.lines.key(i, "name"),
             )
         if len(self.problems) > before:
@@ -193,15 +195,15 @@ class _Reader:
                 )
         for name in known:
             if name not in names:
-                self._fault(f"no [[task]] is called {name!r}, which workload {workload!r} has: add one", line)
+                self._fault(f"no [[task]] is named {name!r}, which workload {workload!r} has: add one", line)
 
     def _unknown_keys(self, table: dict[str, Any], known: tuple[str, ...], i: int | None) -> None:
         for key in table:
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(known)}"
+                hint = f"did you mean `{close[0]}`?" if close else f"known keys: {', '.join(known)}"
                 self._fault(
-                    f"`{key}` means nothing here: {hint}", self.lines.top(key) if i is None else self.lines.key(i, key)
+                    f"`{key}` is not known here: {hint}", self.lines.top(key) if i is None else self.lines.key(i, key)
                 )
 
     def _lines_of(self, problem: Problem) -> list[int]:

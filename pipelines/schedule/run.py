@@ -67,23 +67,29 @@ def _parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="name the plans and stop")
     add("--plan", help="name of a plan, or path of a .toml file")
     add("--engine", choices=list(ENGINES), default="sw", help="default: sw")
-    add("--device", default="auto", help="cuda, cuda:N, cpu or simulated; default: cuda where there is one, else cpu")
+    add("--device", default="auto", help="cuda, cuda:N, cpu or simulated; default: cuda if available, else cpu")
     add("--iterations", type=_count(1), default=50, help="measured iterations (default 50)")
     add("--warmup", type=_count(0), default=5, help="iterations before them, with the same engine (default 5)")
-    add("--out", type=_folder, help="folder to put the run's folder into")
+    add("--out", type=_folder, help="where to create the run's folder")
     add("--trace", action="store_true", help=f"torch.profiler's trace of the measured iterations, as {TRACE_FILE}")
     add("--profile", action="store_true", help="measure each task's exposed time afterwards (TaskProfiler)")
-    add("--seed", type=int, default=0, help="of weights, data and jitter (default 0)")
-    add("--size", choices=SIZES, default="small", help="of the workload (default small)")
+    add("--seed", type=int, default=0, help="seed of weights, data and jitter (default 0)")
+    add("--size", choices=SIZES, default="small", help="size of the workload (default small)")
     add("--max-depth", type=_count(1), help="dataflow: iterations in flight (default: the plan's depth + 2)")
-    add("--jitter-us", type=float, default=0.0, metavar="MEAN", help="delay a task: exponentially distributed, us")
-    add("--jitter-task", metavar="TASK", help="which (default: the plan's first, the copy to the device)")
+    add(
+        "--jitter-us",
+        type=float,
+        default=0.0,
+        metavar="MEAN",
+        help="delay a task by an exponentially distributed time, mean in us",
+    )
+    add("--jitter-task", metavar="TASK", help="the task to delay (default: the plan's first, the copy to the device)")
     return parser
 
 
 def _folder(text: str) -> Path:
     if re.match(r"[A-Za-z][\w+.-]+:/", text):  # a folder of that name would be made
-        raise argparse.ArgumentTypeError(f"{text} is no folder of this machine; write there and copy it")
+        raise argparse.ArgumentTypeError(f"{text} is not a folder on this machine; write locally and copy it")
     return Path(text)
 
 

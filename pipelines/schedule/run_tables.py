@@ -1,6 +1,6 @@
 """The tables that a run of a schedule leaves as Parquet files, column by column.
 
-A run is one folder, `<run_id>/`, with one file a table (`schedule_runs.parquet`, …; those without rows are there too).
+A run is one folder, `<run_id>/`, with one file per table (`schedule_runs.parquet`, …; those without rows are there too).
 It is renamed into place when all of it is written. Times are whole nanoseconds, NULL where they were not measured.
 
 Clocks: "run time" is ns since the run's start: on `cpu` and `cuda` the host's monotonic clock, on `simulated` virtual

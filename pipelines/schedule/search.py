@@ -55,7 +55,7 @@ class Found:
     """The outcome of a search."""
 
     candidates: list[Candidate]
-    """The best, best first; empty where nothing fits into the memory."""
+    """The best, best first; empty if nothing fits into the memory."""
     exhaustive: bool
     """Every legal assignment was considered: there is no better one than the first. False: a local search."""
     simulated: int
@@ -68,7 +68,7 @@ class Found:
     def best(self) -> Candidate:
         """ValueError: nothing fits into the memory."""
         if not self.candidates:
-            raise ValueError("no legal assignment fits into memory_limit: raise it, or make results smaller")
+            raise ValueError("no legal assignment fits within memory_limit: raise it, or make results smaller")
         return self.candidates[0]
 
 

@@ -36,7 +36,7 @@ class _GraftGrad(torch.autograd.Function):
 
 @dataclass
 class _Recorded:
-    """What one run of a task did: to its context, and outside of it."""
+    """What one run of a task did: to its context, and outside it."""
 
     values: dict[str, Any]  # attributes it set or changed, cached
     deleted: list[str]
@@ -101,7 +101,7 @@ class Shortcuts:
         )
 
     def replay(self, task: PipelineTask, ctx: IterContext) -> None:
-        """Do to the context, and outside of it, what the recorded run did."""
+        """Do to the context, and outside it, what the recorded run did."""
         known = self._recorded[task.name]
         present = dict(walk_tensors(vars(ctx))) if known.used else {}
         used = [(p, present[p]) for p in known.used if p in present and present[p].requires_grad]
@@ -115,7 +115,7 @@ class Shortcuts:
 
 
 def _zeros(known: _Recorded, path: Path, tensor: torch.Tensor) -> torch.Tensor:
-    """Zeros of the tensor's shape, made anew only when another batch has another shape."""
+    """Zeros of the tensor's shape, made again only when another batch has another shape."""
     zeros = known.zeros.get(path)
     if zeros is None or zeros.shape != tensor.shape or zeros.dtype != tensor.dtype:
         zeros = known.zeros[path] = torch.zeros_like(tensor)

@@ -58,7 +58,7 @@ def simulate(
     _one_of("engine", engine, ENGINES)
     _one_of("retire", retire, RETIRE)
     if iterations < 0:
-        raise ValueError(f"iterations={iterations}: a run has 0 or more")
+        raise ValueError(f"iterations={iterations}: give 0 or more")
     checked = _checked(plan, engine)
     work = Work(
         plan=checked,

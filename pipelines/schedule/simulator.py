@@ -1,6 +1,6 @@
 """The engines' rules on a virtual host and virtual streams.
 
-What is modelled (SWP-9 to SWP-15, SWP-55 to SWP-58): a caller that fills, retires and enqueues; a FIFO thread a thread
+What is modelled (SWP-9 to SWP-15, SWP-55 to SWP-58): a caller that fills, retires and enqueues; one FIFO thread per thread
 group; phase 1 (the host waits until a dependency was submitted) and phase 2 (the stream waits for its event); FIFO
 streams; the order of globally ordered tasks; the in-flight limit. What is not: two streams that slow each other down
 because they share hardware. A task takes its declared duration wherever it runs.
@@ -75,7 +75,7 @@ class Simulation:
         self._iteration_end = [0] * work.iterations
 
     def run(self) -> Timeline:
-        """Simulate. DeadlockError where the order given lets the engine hang."""
+        """Simulate. DeadlockError if the order given lets the engine hang."""
         self.host.start("caller", self._main())
         for group in self._groups.values():
             self.host.start(f"thread {group.name}", self._worker(group))

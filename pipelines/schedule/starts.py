@@ -45,7 +45,7 @@ def _best_cut(loads: Sequence[int], parts: int) -> list[int]:
 
 
 def _filled(loads: Sequence[int], size: int) -> list[int]:
-    """The part of each load, where a part takes as many as fit."""
+    """The part of each load, if each part takes as many as fit."""
     part, held, parts = 0, 0, []
     for load in loads:
         if held and held + load > size:

@@ -31,7 +31,7 @@ def suspicious(checked: CheckedPlan, clocked: bool, before: Before) -> list[str]
                 found += _order_without_reason(checked, a, b, in_order)
     if clocked:
         found += [
-            f"no task is in stage {stage}, so the pipeline is a period longer than it has to be: renumber the stages"
+            f"no task is in stage {stage}, so the pipeline is one period longer than necessary: renumber the stages"
             for stage in sorted(set(range(checked.depth)) - {checked.stage(n) for n in names})
         ]
     return found
@@ -84,7 +84,7 @@ def _order_without_reason(checked: CheckedPlan, a: str, b: str, in_order: bool) 
     ]
     if declared == [True, True] and not _overlap(checked, a, b):
         return []
-    order = "is decided by their names" if in_order else "is left to chance: two threads submit them"
+    order = "is decided by their names" if in_order else "is random: two threads submit them"
     return [
         f"tasks {a!r} and {b!r} share stage {checked.stage(a)} and a stream without a dependency between them: their "
         f"order {order}. Add one to intra_iter_deps if one of them needs the other"

@@ -93,7 +93,7 @@ class SWPipeline(_PipelineBase):
         """Which iteration each task works on in the first `num_iterations` periods (SWP-46).
 
         Rows are in submission order. `iN` = iteration N, `--` = its first iteration comes in a later period, `.` = its
-        shortcut is on. The document mixes the last two (trap T9) and prints one table in stage-descending order (T3).
+        shortcut is on. The document mixes the last two (trap T9) and prints one table in stage-descending order (trap T3).
         """
         streams = stream_names(self._streams, self.device.stream_name)
         return schedule_table(self.checked, self._enqueue_order, streams, self._shortcuts.enabled, num_iterations)

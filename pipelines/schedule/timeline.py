@@ -32,7 +32,7 @@ class Stall:
     """One of KINDS."""
     ns: int
     task: str = ""
-    """The task that was waited for; empty where it was no single one."""
+    """The task that was waited for; empty if it was no single one."""
     iteration: int | None = None
 
     @property
@@ -71,7 +71,7 @@ class Span:
 
     @property
     def cause(self) -> Stall | None:
-        """The longest of the stalls (the later of two equal ones); None where the stream did not stand still."""
+        """The longest of the stalls (the later of two equal ones); None if the stream did not stand still."""
         return max(reversed(self.stalls), key=lambda stall: stall.ns, default=None)
 
 

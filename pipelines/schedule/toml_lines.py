@@ -1,6 +1,6 @@
 """On which line of a TOML file something stands: tomllib reads values and forgets where they were.
 
-Knows files written as one writes them by hand: `[[name]]` headers and keys at the start of a line. None where it does
+Knows files written as one writes them by hand: `[[name]]` headers and keys at the start of a line. None if it does
 not find the place (inline tables, quoted keys); a message then names the file alone. Lines count from 1.
 """
 

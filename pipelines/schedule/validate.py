@@ -54,8 +54,7 @@ def validate_plan(
     if not clocked and order == "stages" and (ignored := clock_problems(checked)):
         checked.warnings.append(
             "no clock could run these stages, so each stream takes one iteration after the other, in the order of a serial "
-            'run. Correct them, or pass order="dependencies" if the dependencies are all that counts: '
-            + "; ".join(ignored)
+            'run. Correct them, or pass order="dependencies" if only the dependencies matter: ' + "; ".join(ignored)
         )
     before = _first_on_stream(checked, clocked, max_depth, order)
     checked.warnings += suspicious(checked, clocked, before)
@@ -84,11 +83,11 @@ def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
     """Names for references. Faults go to `problems`, and what they touch is left out."""
     checked = CheckedPlan(schedule={}, tasks={}, intra={}, inter={}, depth=1)
     if not plan.schedule:
-        problems.append("`schedule` is empty: name at least one task in it")
+        problems.append("`schedule` is empty: add at least one task")
     for ref, settings in plan.schedule.items():
         name = name_of(ref)
         if name in checked.schedule:
-            problems.append(f"task {name!r} is in `schedule` twice, as object and as name: keep one of the two")
+            problems.append(f"task {name!r} is in `schedule` twice, as an object and by name: keep one of them")
         checked.schedule[name] = settings
         _remember(ref, checked, problems)
         if isinstance(ref, PipelineTask) and ref._dropped_a_namesake:
@@ -110,8 +109,8 @@ def _remember(ref: TaskRef, checked: CheckedPlan, problems: list[str]) -> None:
 
 def _two_functions(name: str) -> str:
     return (
-        f"two different tasks are called {name!r}: names are identities, and a dict keeps the first task with the second's "
-        "settings. Make the tasks anew, one of them with another name"
+        f"two different tasks are named {name!r}: tasks are identified by name, and a dict keeps the first task with the second's "
+        "settings. Create them again, one of them with another name"
     )
 
 
@@ -128,7 +127,7 @@ def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems
         problems += [_unknown(kind, task, dep, n, checked) for n in unknown]
         if kind == "intra_iter_deps" and task == dep:
             says = (
-                f"{kind}: task {task!r} depends on itself and would wait for ever. Remove the entry, or put it into "
+                f"{kind}: task {task!r} depends on itself and would wait forever. Remove the entry, or put it into "
                 "inter_iter_deps if it needs its own result of the iteration before"
             )
             problems.append(Problem(says, kind, deps=[(task, dep)]))
@@ -155,7 +154,7 @@ def _check_settings(checked: CheckedPlan) -> list[str]:
         if not name:
             problems.append("a task has an empty name: give it one")
         if not isinstance(s.thread_group, str) or not s.thread_group:
-            says = f"task {name!r} has thread_group {s.thread_group!r}: a group is a name"
+            says = f"task {name!r} has thread_group {s.thread_group!r}: a group must be a name"
             problems.append(Problem(says, "thread_group", name))
     return problems
 

@@ -1,6 +1,6 @@
 """Captures in Kineto's format with a known answer: for the demo, the tests and the benchmarks.
 
-`write_capture(CaptureSpec(...), folder)` simulates N ranks and writes a file a rank. The truth that it returns is
+`write_capture(CaptureSpec(...), folder)` simulates N ranks and writes one file per rank. The truth that it returns is
 computed while simulating, from what each piece of work waited for, with none of the SQL models. The path follows the
 `default` profile:
 

@@ -9,7 +9,7 @@ COMPUTATION, COMMUNICATION, MEMORY = "COMPUTATION", "COMMUNICATION", "MEMORY"
 
 @dataclass(slots=True)
 class BreakdownTruth:
-    """Nanoseconds of one rank's GPU; times of a class are the union over its streams. cuda_sync rows are no work."""
+    """Nanoseconds of one rank's GPU; times of a class are the union over its streams. cuda_sync rows are not work."""
 
     span_ns: int = 0
     busy_ns: int = 0

@@ -58,9 +58,9 @@ class CaptureSpec:
         if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:
             raise ValueError("ranks, steps, layers, ops_per_layer, compute_streams and bucket_layers must be positive")
         if self.straggler is not None and not 0 <= self.straggler < self.ranks:
-            raise ValueError(f"straggler {self.straggler} is no rank of {self.ranks}")
+            raise ValueError(f"straggler {self.straggler} is not one of {self.ranks} ranks")
         if not self.fractional_ts and any(offset % 1000 for offset in self.clock_offset_ns):
-            raise ValueError("clock offsets must be whole microseconds where time stamps are")
+            raise ValueError("clock offsets must be whole microseconds if time stamps are")
 
     def offset_ns(self, rank: int) -> int:
         """The clock offset of a rank, ns."""
@@ -145,7 +145,7 @@ class _Rank:
 
 
 def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
-    """Write one trace file a rank into `folder` (made when missing) and return what is known about them.
+    """Write one trace file per rank into `folder` (created if missing) and return what is known about them.
 
     The same spec gives the same bytes. Memory does not depend on the number of steps. Raises OSError when a file
     cannot be written.
@@ -161,7 +161,7 @@ def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
 
 
 def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
-    """How many steps make a file of about `n_bytes` a rank (before gzip), from writing one and two steps on trial."""
+    """How many steps make a file of about `n_bytes` per rank (before gzip), from writing one and two steps on trial."""
     with TemporaryDirectory() as folder:
         sizes = []
         for steps in (1, 2):

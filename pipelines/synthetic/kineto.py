@@ -1,4 +1,4 @@
-"""Text of Kineto's trace events, a line each, from templates: any size is written without json.dumps.
+"""Text of Kineto's trace events, one line each, from templates: any size is written without json.dumps.
 
 Times arrive as true nanoseconds since the capture's start; the clock writes them the way Kineto does.
 """

@@ -28,11 +28,11 @@ _RAW = json.JSONDecoder(strict=False)
 _EMPTY = re.compile(rb"\A\s*\]")
 
 
-TWO_IN_ONE = "the trace ends here and another JSON document begins: these are two files in one; give them one by one"
+TWO_IN_ONE = "the trace ends here and another JSON document begins: these are two files in one; give them separately"
 
 
 class NotATrace(Exception):
-    """The text is no trace: `offset` is the byte to blame."""
+    """The text is not a trace: `offset` is the offending byte."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -101,7 +101,7 @@ class Head:
         key = _STRING.match(text, at)
         if key is None:
             if text[at : at + 1] != b'"':
-                raise NotATrace(at, "no key where one should stand")
+                raise NotATrace(at, "a key is missing")
             if len(text) - at > _LONGEST_KEY:
                 raise NotATrace(at, f"a key of more than {_LONGEST_KEY >> 10} KiB")
             return False
@@ -113,7 +113,7 @@ class Head:
         name = key.group()[1:-1].decode("utf-8", "replace")
         if name == "traceEvents":
             if text[colon.end() : colon.end() + 1] != b"[":
-                raise NotATrace(colon.end(), "traceEvents is no array")
+                raise NotATrace(colon.end(), "traceEvents is not an array")
             self.start = colon.end() + 1
             return True
         end = self._skip(colon.end())
@@ -132,7 +132,7 @@ class Head:
         pos, depth, inside = self._value or (at, 0, False)
         while inside or (token := _TOKEN.search(text, pos)):
             if inside or token.group() == b'"':
-                # Begun where the last chunk ended: read from its start with each chunk, long strings take for ever.
+                # Begun where the last chunk ended: read from its start with each chunk, long strings take forever.
                 found = _INSIDE.match(text, pos if inside else token.end())
                 pos = found.end() if found else pos
                 if text[pos : pos + 1] != b'"':
@@ -183,7 +183,7 @@ def _load(source: str, counter: FindingCounter) -> dict:
     unusable: list[str] = []
 
     def number(text: str) -> int | float | None:
-        """None for what is no number of any column, nor of JSON once it is written again."""
+        """None for what is not a number in any column, nor in JSON once it is written again."""
         if len(text) <= _LONGEST_NUMBER:
             found = int(text) if text.lstrip("-").isdigit() else float(text)
             if math.isfinite(found):
@@ -245,7 +245,7 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
 def second_document(text: str, at: int, is_object: bool | None = None) -> bool:
     """Behind the bracket at `at` the trace ends, and another JSON value begins: files that were joined.
 
-    `is_object` says whether the trace is an object, None where that is not known.
+    `is_object` says whether the trace is an object, None if that is not known.
     """
     after = text[at + 1 : at + 200].lstrip()
     if is_object is not True and after[:1] in ("[", "{"):

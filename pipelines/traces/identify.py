@@ -1,4 +1,4 @@
-"""What a file is when it is no profiler trace, in words for the person who gave it."""
+"""What a file is if it is not a profiler trace, in words for the person who gave it."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from pipelines.paths import UnusablePath, local_path
 
 _MAGIC = (
-    (b"PAR1", "a Parquet file, no trace (an op-level job trace has columns optype, dp_rank and stage)"),
+    (b"PAR1", "a Parquet file, not a trace (an op-level job trace has columns optype, dp_rank and stage)"),
     (b"SQLite format 3", "an SQLite database (an Nsight Systems or rocprof export), not a Kineto trace"),
     (b"PK\x03\x04", "a zip archive: unpack it and give the .json files in it"),
     (b"\x28\xb5\x2f\xfd", "zstd data: unpack it with zstd -d first"),
@@ -15,7 +15,7 @@ _MAGIC = (
     (b"BZh", "bzip2 data: unpack it with bunzip2 first"),
     (b"\xff\xfe", "UTF-16 text: convert it to UTF-8 first"),
     (b"\xfe\xff", "UTF-16 text: convert it to UTF-8 first"),
-    *((bytes((0x80, n)), "a Python pickle (perhaps a memory snapshot), no trace") for n in range(2, 6)),
+    *((bytes((0x80, n)), "a Python pickle (perhaps a memory snapshot), not a trace") for n in range(2, 6)),
 )
 
 
@@ -39,26 +39,26 @@ def identify_path(path: Path) -> str | None:
 
 
 def identify_text(head: bytes, keys: list[str]) -> str | None:
-    """What unpacked content is, from its first bytes and its top-level keys; None where nothing is recognised."""
+    """What unpacked content is, from its first bytes and its top-level keys; None if nothing is recognised."""
     for magic, meaning in _MAGIC:
         if head.startswith(magic):
             return meaning
     known = set(keys)
     if "nodes" in known or "schema" in known:
-        return (
-            "an execution trace (PyTorch / Chakra: operators as nodes), no timeline; give the profiler trace beside it"
-        )
+        return "an execution trace (PyTorch / Chakra: operators as nodes), not a timeline; give the matching profiler trace"
     if "entries" in known and "version" in known:
-        return "a Flight Recorder dump, no profiler trace: `tracelake flight-recorder` and `tracelake ingest` take it"
+        return (
+            "a Flight Recorder dump, not a profiler trace: give it to `tracelake flight-recorder` or `tracelake ingest`"
+        )
     text = head.lstrip()
     if text[:1] in (b"{", b"["):
         if any("slowdown" in key or "dp_rank" in key or key.startswith(("M_", "result")) for key in known):
-            return "a what-if result in JSON, no profiler trace"
-        return "JSON (a result or a configuration), but no profiler trace"
+            return "a what-if result in JSON, not a profiler trace"
+        return "JSON (a result or a configuration), but not a profiler trace"
     if text[:1] == b"<":
-        return "HTML or XML (perhaps a download's error page), no trace"
+        return "HTML or XML (perhaps a download's error page), not a trace"
     if b"\0" in head[:4096]:
-        return "binary data, no trace"
+        return "binary data, not a trace"
     if re.match(rb"(?:---|#.*\n|[\w-]+:(?:\s|$))", text):
-        return "YAML (a job's description), no trace"
-    return "plain text, no trace" if text else "blank: the file holds no text"
+        return "YAML (a job's description), not a trace"
+    return "plain text, not a trace" if text else "blank: the file contains no text"

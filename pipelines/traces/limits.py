@@ -9,7 +9,7 @@ RATIO_FROM = 1 << 30  # bytes; what unpacks to less does no harm
 
 
 class WrongLimit(ValueError):
-    """A limit of the environment is no number; the message names it."""
+    """A limit set in the environment is not a number; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Limits:
             text = os.environ.get(name)
             if text is not None:
                 if not text.isdecimal() or int(text) < 1:
-                    raise WrongLimit(f"{name}={text} is no whole number from 1")
+                    raise WrongLimit(f"{name}={text} is not a whole number of at least 1")
                 found[field.name] = int(text)
         return cls(**found)
 
@@ -40,7 +40,7 @@ class Limits:
         return self.max_metadata_mib << 20
 
     def unpacked(self, packed: int, unpacked: int) -> str | None:
-        """Why a file that has unpacked to so much is not read on; None where it may be."""
+        """Why a file that has unpacked to so much is not read on; None if it may be."""
         if unpacked > self.max_unpacked_gib << 30:
             return f"more than {self.max_unpacked_gib} GiB unpacked; {allow('max_unpacked_gib')}"
         if unpacked > RATIO_FROM and unpacked > self.max_ratio * packed:
@@ -52,4 +52,4 @@ class Limits:
 
 def allow(field: str) -> str:
     """What allows more, for a message."""
-    return f"--{field.replace('_', '-')} (or TRACELAKE_{field.upper()}) allows more"
+    return f"--{field.replace('_', '-')} (or TRACELAKE_{field.upper()}) raises the limit"

@@ -85,7 +85,7 @@ class _Mender:
                 at = self.surplus_comma(at)
                 continue
             if first != '"':
-                raise Hopeless(at, "no key where one should stand")
+                raise Hopeless(at, "a key is missing")
             key, at = self.string(at, "key")
             at = self.skip(at)
             if self.text[at : at + 1] != ":":
@@ -126,7 +126,7 @@ class _Mender:
                 self.counter.add("repaired_comma")
         elif char != close:
             if not char or char not in starts:
-                raise Hopeless(at, f"neither comma nor {close}")
+                raise Hopeless(at, f"neither a comma nor {close}")
             self.counter.add("repaired_comma")
         return at
 

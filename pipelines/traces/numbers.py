@@ -13,7 +13,7 @@ LONGEST_NS = 2**53
 
 
 def base_time(metadata: dict[str, Any]) -> int | None:
-    """baseTimeNanoseconds: what the times of events are relative to, ns since the epoch; None where it cannot be used."""
+    """baseTimeNanoseconds: what the times of events are relative to, ns since the epoch; None if it cannot be used."""
     found = whole(metadata.get("baseTimeNanoseconds"))
     return found if found is not None and abs(found) <= LATEST_NS else None
 

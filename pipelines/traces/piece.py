@@ -93,7 +93,7 @@ def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: boo
 
 
 def all_keys(file: Path, limit: int, marked: bool = False) -> str:
-    """The query of a piece with keys of any name; DuckDB refuses an entry with a key twice, and what is no object."""
+    """The query of a piece with keys of any name; DuckDB rejects an entry with a duplicate key, and what is not an object."""
     columns = f"* REPLACE ({_unmarked((*_JSONS, 'unknown'))})" if marked else "*"
     source = f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, maximum_object_size = {limit})"
     return f"""

@@ -41,7 +41,7 @@ def connect_reader() -> duckdb.DuckDBPyConnection:
 class TraceReader:
     """Reads one file: `trace_id` first, then `tables` to its end, then `metadata`, `findings` and `status`.
 
-    Raises TraceRejected where the file is no trace, and OSError where it cannot be read, from any of them.
+    Raises TraceRejected if the file is not a trace, and OSError if it cannot be read, from any of them.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TraceReader:
         self.base_ns = base_of(self.metadata)
 
     def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
-        """What `query` makes of the entries, a table a piece; it reads them as `raw_events` and numbers them from 0.
+        """What `query` makes of the entries, one table per piece; it reads them as `raw_events` and numbers them from 0.
 
         `event_id` comes out as the position in traceEvents. Afterwards `metadata` is all that stands in the file: its
         base differs from `base_ns` where the end of the array was hard to find.
@@ -89,7 +89,7 @@ class TraceReader:
             cutter.close()
         if stamp_of(self.path) != self._scan.stamp or cutter.source.unpacked_bytes != self.unpacked_bytes:
             raise TraceRejected(
-                str(self.path), None, "the file changed while it was read: give it again when it is complete"
+                str(self.path), None, "the file changed while it was being read: try again when it is complete"
             )
         twice = [key for key in pieces.after if key in self._before]
         self._found.add("duplicate_metadata_key", len(twice), ", ".join(twice[:5]))
@@ -162,7 +162,7 @@ class _Pieces:
         self.tail += piece.data() + piece.after
         limits = self.cutter.head.limits
         if len(self.tail) > limits.metadata_bytes:
-            what = f"more than {limits.max_metadata_mib} MiB behind the event array"
+            what = f"more than {limits.max_metadata_mib} MiB after the event array"
             raise NotATrace(self.carry_offset, f"{what}; {allow('max_metadata_mib')}")
         if piece.last:
             self._end(bytes(self.tail))
@@ -217,7 +217,7 @@ class _Pieces:
             stretch = read_stretch(data, piece.last, offset, found, mend_all=True)
             table = self._clean(piece.file, stretch.array(), len(data))
         if table is None:
-            raise NotATrace(offset, "a stretch of events stays unreadable after repair")
+            raise NotATrace(offset, "a stretch of events is still unreadable after repair")
         rest = stretch.rest
         self.carry, self.carry_offset = b"" if stretch.ended else rest, offset + stretch.stopped
         if stretch.ended and piece.last and (rest or not closing):  # not where it seemed to end
@@ -254,5 +254,5 @@ def _numbered(table: pa.Table, first: int) -> pa.Table:
 
 
 def base_of(metadata: dict[str, Any]) -> int:
-    """baseTimeNanoseconds, 0 where there is none that can be used."""
+    """baseTimeNanoseconds, 0 if there is none that can be used."""
     return base_time(metadata) or 0

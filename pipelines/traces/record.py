@@ -24,7 +24,7 @@ class ReadTrace:
     path: str
     n_events: int
     unpacked_bytes: int
-    first_ts_ns: int | None  # start and end of all events with a duration; None where there are none
+    first_ts_ns: int | None  # start and end of all events with a duration; None if there are none
     last_ts_ns: int | None
     format: str  # 'json.gz/object', 'json/array', ...
     metadata: dict  # every top-level key except traceEvents
@@ -41,12 +41,12 @@ class KnownTrace:
 
 
 class TraceRejected(Exception):
-    """A file that does not go in. `byte_offset` counts unpacked bytes; None where no place is to blame."""
+    """A file that does not go in. `byte_offset` counts unpacked bytes; None if no place is to blame."""
 
     def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
         try:
             path.encode()
-        except UnicodeEncodeError:  # the name holds bytes that are no UTF-8
+        except UnicodeEncodeError:  # the name contains bytes that are not UTF-8
             path = path_text(path)
         place = "" if byte_offset is None else f", byte {byte_offset}"
         super().__init__(f"{path}{place}: {reason}")
@@ -85,19 +85,19 @@ MEANING = {
     "repaired_comma": "missing commas were added, surplus ones removed",
     "repaired_bracket": "surplus closing brackets between entries were removed",
     "repaired_value": "missing values became null, unknown bare words strings",
-    "repaired_duplicate_key": "keys that stand twice in one event: the last one holds",
+    "repaired_duplicate_key": "keys that occur twice in one event: the last one is used",
     "repaired_bom": "the byte order mark was removed",
-    "truncated": "the file ends early; what is readable before it is kept",
+    "truncated": "the file ends early; everything readable before that is kept",
     "unreadable_event": "entries that cannot be read keep their position as empty rows",
-    "not_an_object": "entries that are no objects keep their position as empty rows",
+    "not_an_object": "entries that are not objects keep their position as empty rows",
     "trailing_text": "text after the end of the trace was left out",
     "unreadable_metadata": "top-level keys outside traceEvents cannot be read",
     "dropped_key": "top-level event keys that differ from another key only in case were left out",
-    "time_not_a_number": "ts or dur that is no number became NULL",
+    "time_not_a_number": "ts or dur that is not a number became NULL",
     "time_out_of_range": "times over 52 days from the middle event's, before 1824 or after 2115, and durations over 104 days, became NULL",
-    "second_event_array": "traceEvents stands again in the file: what is in the later ones was left out",
-    "duplicate_metadata_key": "keys that stand twice in the metadata: the first one holds",
-    "unusable_number": "numbers of the metadata or the file's name that are none, or too large, were left out",
+    "second_event_array": "traceEvents occurs again in the file: the later ones were left out",
+    "duplicate_metadata_key": "keys that occur twice in the metadata: the first one is used",
+    "unusable_number": "invalid or too large numbers in the metadata or the file name were left out",
     "sub_nanosecond_time": "times finer than a nanosecond were rounded, halves away from zero",
     "negative_duration": "events with a negative duration",
     "unmatched_begin": "B events without their E",

@@ -17,7 +17,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_FOLLOWS = re.compile(r'[,\s]+["{\[\d]')
 _SURPLUS = re.compile(r"[ \t\r\n\]}]*")
 _BLANK = re.compile(r"\s*")
-# Strings, and bare words outside of them.
+# Strings, and bare words outside them.
 _NO_NUMBER = re.compile(
     r'"(?:[^"\\]|\\.)*+"|(?<=[:,\[\s])([-+]?(?:nan|inf|infinity))(?=\s*[,}\]])', re.IGNORECASE | re.DOTALL
 )
@@ -161,7 +161,7 @@ class _Reader:
         return is_closing(self.text, at) or self._entries.after(at) is None
 
     def entry(self, at: int) -> int | None:
-        """Read the entry at `at`; position after it, or None where the stretch ends before it does."""
+        """Read the entry at `at`; position after it, or None if the stretch ends before it does."""
         try:
             value, end = _STRICT.raw_decode(self.text, at)
         except (ValueError, RecursionError):
@@ -187,7 +187,7 @@ class _Reader:
             counter = FindingCounter()
             clean, past = mend_object(text, begin, counter)
             if not _may_follow(text, past, bool(counter.counts["repaired_quote"])):
-                raise Hopeless(at, "text behind the entry")
+                raise Hopeless(at, "text after the entry")
         except Hopeless:
             return self.unreadable(at, end)
         for check, n in counter.counts.items():
@@ -231,7 +231,7 @@ class _Reader:
         self.out.entries.append(escape_marks(entry.encode()).decode() if '"~' in entry else entry)
 
     def unreadable(self, at: int, following: int | None) -> int | None:
-        """Leave an entry out and go on at the next one; None where there is no next one."""
+        """Leave an entry out and go on at the next one; None if there is no next one."""
         if following is None and self.last:
             following = next_closing(self.text, at + 1)
             if following is None:

@@ -6,12 +6,12 @@ import re
 from pipelines.traces.envelope import suffix
 from pipelines.traces.record import FindingCounter
 
-# Where an entry may begin. Objects inside of an entry begin so, too: only an entry has a phase.
+# Where an entry may begin. Objects inside an entry begin so, too: only an entry has a phase.
 _OBJECT = re.compile(r'(?<=[}\],\s])\{\s*"')
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PHASE_FIRST = re.compile(rf'\{{\s*(?:(?!"ph"){_STRING}\s*:\s*(?:{_STRING}|[^\s"{{}}\[\],]++)\s*,\s*)*+"ph"\s*:')
 _CLOSING = re.compile(r'\]\s*(?:\}?\s*\Z|,\s*"|,\s*\})')
-_MOST_TRIED = 1000  # objects looked at for one entry: text without any phase is no list of events
+_MOST_TRIED = 1000  # objects looked at for one entry: text without any phase is not a list of events
 _MOST_READ = 64 << 20  # characters that are read again to find the end of the array
 _DECODER = json.JSONDecoder()
 
@@ -24,7 +24,7 @@ class Entries:
         self._from, self._found, self._tried = 0, -1, 0  # the last search, what it found (-1: nothing), how far it came
 
     def after(self, at: int) -> int | None:
-        """Where the next object with a phase begins, from `at` on; None where none follows soon."""
+        """Where the next object with a phase begins, from `at` on; None if none follows soon."""
         if self._from <= at <= self._found:
             return self._found
         begin = max(at, self._tried)

@@ -24,7 +24,7 @@ TAIL_BYTES = 2 << 20  # the array's end and the metadata behind it are looked fo
 
 @dataclass(frozen=True)
 class Scan:
-    """`damage` says why the packed data ends early. `after` is empty where the array's end is not plain to see."""
+    """`damage` says why the packed data ends early. `after` is empty if the array's end is not plain to see."""
 
     path: Path
     trace_id: str  # first 16 hex digits of the SHA-256 of the unpacked content
@@ -37,7 +37,7 @@ class Scan:
 
 
 def scan(path: Path, head: Head) -> Scan:
-    """Read a file once; `head` is filled on the way. Raises NotATrace, or OSError where the file cannot be read."""
+    """Read a file once; `head` is filled on the way. Raises NotATrace, or OSError if the file cannot be read."""
     source, digest, tail, whole = Source(path, limits=head.limits), hashlib.sha256(), bytearray(), True
     stamp = stamp_of(path)
     for chunk in _hashed(source.chunks(), digest):
@@ -83,5 +83,5 @@ def stamp_of(path: Path) -> tuple[int, ...]:
 def _without_array(source: Source, head: Head) -> str:
     if not source.unpacked_bytes:
         return "the file is empty" if source.damage is None else source.damage
-    seen = f" (keys before: {', '.join(head.keys[:12])})" if head.keys else ""
+    seen = f" (keys seen: {', '.join(head.keys[:12])})" if head.keys else ""
     return f"ends before the event array{seen}" + (f"; {source.damage}" if source.damage else "")

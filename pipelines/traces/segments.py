@@ -148,5 +148,5 @@ def _boundary(buffer: bytearray, limits: Limits) -> tuple[int, int] | None:
         if found:
             return found.start(1), found.end(1)
     if len(buffer) > limits.max_event_mib << 20:
-        raise NotATrace(0, f"no end of an entry in {limits.max_event_mib} MiB; {allow('max_event_mib')}")
+        raise NotATrace(0, f"an entry does not end within {limits.max_event_mib} MiB; {allow('max_event_mib')}")
     return None

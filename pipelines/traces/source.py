@@ -35,7 +35,7 @@ class Source:
         self._on_bytes = on_bytes
 
     def chunks(self) -> Iterator[bytes]:
-        """Unpacked content in pieces of at most INFLATED_BYTES. TooLarge, and OSError where the file cannot be read."""
+        """Unpacked content in pieces of at most INFLATED_BYTES. TooLarge, and OSError if the file cannot be read."""
         with self.path.open("rb") as file:
             packed = self._packed(file)
             first = next(packed, b"")

@@ -130,7 +130,7 @@ def _outcome(
         return ("rejected", "") if is_told else ("traceback", f"rejected without a sentence: {row.reason!r}")
     if row.trace_id is None:
         return "silent", f"{row.status}, and it has no id"
-    if row.trace_id not in events and f"trace {row.trace_id} was cut off" in superseded:
+    if row.trace_id not in events and f"trace {row.trace_id} was truncated" in superseded:
         return "went in", ""  # another mutant of the same rank has all of it, which a row of rejects says
     if row.trace_id not in events and row.n_events:
         return "silent", f"{row.status}, and the lake has none of its events"

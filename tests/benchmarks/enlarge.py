@@ -98,7 +98,7 @@ def _template(event: dict[str, Any]) -> _Template:
     if "ts" in event:
         ts = event["ts"]
         if isinstance(ts, str):
-            raise ValueError(f"the time stamp {ts!r} is text")
+            raise ValueError(f"the time stamp {ts!r} is a string")
         marked["ts"] = f"\0ts:{ts.text if isinstance(ts, _Number) else ts}"
     if event.get("ph") in _FLOWS and isinstance(event.get("id"), int):
         marked["id"] = f"\0id:{event['id']}"

@@ -97,7 +97,7 @@ def test_the_answer_cannot_be_written(words: list[object]) -> None:
 def test_stdout_is_closed() -> None:
     command = f"exec {sys.executable} -m pipelines.cli.app tables >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (done.returncode, done.stderr) == (1, "error: stdout is closed, so no answer can be given\n")
+    assert (done.returncode, done.stderr) == (1, "error: stdout is closed, so there is nowhere to print the answer\n")
 
 
 def test_every_entry_point_is_tested() -> None:

@@ -51,7 +51,7 @@ def test_a_lake_is_no_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACELAKE_LAKE", url)
     assert_refused(tracelake("ingest", "a.json"), url)
     for given in (url, Path(url)):  # a Path has lost one of the slashes
-        with pytest.raises(UnusablePath, match="not supported, only paths of this machine"):
+        with pytest.raises(UnusablePath, match="not supported, only paths on this machine"):
             Lake(given)
 
 
@@ -95,11 +95,11 @@ def test_a_url_among_files_is_named_and_the_rest_goes_in(folder: Path) -> None:
 
 
 def test_recordings_and_runs_go_to_this_machine(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    with pytest.raises(ValueError, match="s3://bucket/x is no folder of this machine"):
+    with pytest.raises(ValueError, match="s3://bucket/x is not a folder on this machine"):
         Recording("s3://bucket/x", "counters", None, 1, None)
     with pytest.raises(SystemExit):
         schedule_run.main(["--plan", "mlp", "--device", "simulated", "--out", "s3://bucket/x"])
-    assert "s3://bucket/x is no folder of this machine" in capsys.readouterr().err
+    assert "s3://bucket/x is not a folder on this machine" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         schedule_run.main(["--plan", "mlp", "--device", "simulated", "--out", "a.json/x"])
     assert "Not a directory" in capsys.readouterr().err
@@ -143,7 +143,7 @@ def test_a_pattern_for_ranks_that_cannot_be_used(pattern: str, monkeypatch: pyte
 def test_the_inbox_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     from assets.traces import INBOX, no_inbox
 
-    for value, reason in (("s3://bucket", "is no folder here"), ("", "is not set")):
+    for value, reason in (("s3://bucket", "is not a folder on this machine"), ("", "is not set")):
         monkeypatch.setenv(INBOX, value)
         assert reason in no_inbox()
 

@@ -88,4 +88,4 @@ def test_the_ui_says_where_it_cannot_keep_its_records(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dagster_project.serve", "0"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: Dagster keeps its records in the lake: ")
+    assert done.stderr.startswith("error: Dagster cannot keep its records in the lake: ")

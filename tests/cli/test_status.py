@@ -102,7 +102,7 @@ def test_runs_that_failed(watched: Watched) -> None:
     assert found["dagster_bytes"] == path.stat().st_size
     path.write_bytes(b"no database at all, and longer than its header would be" * 50)
     code, _, said = watched.ask()
-    assert code == 1 and "cannot be told" in said
+    assert code == 1 and "is unknown" in said
 
 
 def test_models_that_failed(watched: Watched) -> None:
@@ -144,7 +144,7 @@ def test_what_cannot_be_looked_at(watched: Watched, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(pipelines.inbox.os, "scandir", scandir)
     code, _, said = watched.ask()
-    assert code == 1 and f"{locked} cannot be looked into: Permission denied" in said
+    assert code == 1 and f"{locked} cannot be listed: Permission denied" in said
 
 
 def test_what_is_broken(watched: Watched, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_is_broken(watched: Watched, tmp_path: Path) -> None:
     none = CliRunner().invoke(app, ["status", "--lake", str(tmp_path / "none")])
     assert none.exit_code == 1 and "there is no lake" in none.stderr
     gone = CliRunner().invoke(app, ["status", "--lake", str(watched.lake.root), "--inbox", str(tmp_path / "gone")])
-    assert gone.exit_code == 1 and "is no folder here" in gone.stderr
+    assert gone.exit_code == 1 and "is not a folder on this machine" in gone.stderr
 
 
 def test_it_reads_no_events_and_writes_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_it_reads_no_events_and_writes_nothing(watched: Watched, monkeypatch: py
 def test_for_people(watched: Watched) -> None:
     done = CliRunner().invoke(app, ["status", "--lake", str(watched.lake.root), "--inbox", str(watched.inbox)])
     assert done.exit_code == 0
-    assert "last commit" in done.stdout and "files that wait" in done.stdout
+    assert "last commit" in done.stdout and "waiting files" in done.stdout
 
 
 def test_a_trace_that_gave_way_to_a_better_one_is_nothing_wrong(watched: Watched) -> None:

@@ -20,16 +20,16 @@ from pipelines.models.errors import CatalogError
 from tests.lake.world import write_trace
 
 PRICES = {
-    "an unknown column": ("job,price\na,1\n", r":1: a column 'price' has no meaning here; write a header of `job`"),
+    "an unknown column": ("job,price\na,1\n", r":1: a column 'price' is not known; write a header of `job`"),
     "a comma in a number": (
         "job,price_per_gpu_hour,currency\na,1,5,EUR\n",
-        r":2: has more values than columns; decimals are written with a point",
+        r":2: more values than columns; write decimals with a point",
     ),
     "semicolons": ("job;team\na;b\n", r":1: no column 'job'"),
-    "an open quote": ('job,team\n"a,b\n', r":1: is no CSV: unexpected end"),
-    "a column twice": ("job,team,team\na,b,c\n", r":1: a column stands there twice"),
+    "an open quote": ('job,team\n"a,b\n', r":1: not CSV: unexpected end"),
+    "a column twice": ("job,team,team\na,b,c\n", r":1: a column appears twice"),
     "the line behind one of two lines": ('job,team\n"a\nb",x\n,y\n', r":4: 'job' is empty"),
-    "UTF-16": ("job\na\n".encode("utf-16"), r": is no UTF-8 text"),
+    "UTF-16": ("job\na\n".encode("utf-16"), r": not UTF-8 text"),
     "nothing": ("", r":1: no column 'job'"),
 }
 
@@ -76,7 +76,7 @@ def test_wrong_prices_stop_what_needs_prices(lake: Lake, tmp_path: Path) -> None
     (lake.root / "prices.csv").write_text("job,price\ntrain,1\n")
     assert json.loads(ask(lake, "kernels").stdout) == [{"n": 8}]
     for table in ("job_prices", "Capture_Costs"):
-        assert_refused(ask(lake, table), "prices.csv:1: a column 'price' has no meaning here")
+        assert_refused(ask(lake, table), "prices.csv:1: a column 'price' is not known")
     said = CliRunner().invoke(app, ["ingest", str(tmp_path / "rank0.json"), "--lake", str(lake.root)])
     assert said.exit_code == 0 and "no prices: " in said.stderr
     # Whoever opens the file itself sees why the table is empty.

@@ -17,7 +17,7 @@ MS = 1000
 def test_three_kinds_of_synchronisation(profile: str) -> None:
     """HTA-17: K1 (10 ms) and K2 (8) on one stream, K3 (12) and K4 (7) on another; context, stream and event sync.
 
-    The diagram draws K1 and K2 into the context sync. We follow the document's text (T13): the last work of every stream.
+    The diagram draws K1 and K2 into the context sync. We follow the document's text (trap T13): the last work of every stream.
     """
     events = [
         call("cudaLaunchKernel", 0, 50, 1),

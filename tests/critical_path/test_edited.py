@@ -263,15 +263,18 @@ def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> Non
         (lambda g: g.add_edge(1, 10, weight=float("nan")), r"edge \(1, 10\): weight is nan"),
         (lambda g: g.add_edge(1, 10, weight=True), r"edge \(1, 10\): weight is True"),
         (lambda g: g.add_edge(1, 10, weight=-3), r"edge \(1, 10\): weight -3 is negative"),
-        (lambda g: g.add_edge(1, 10, weight=10.0**19), "leave 64 bits"),
+        (lambda g: g.add_edge(1, 10, weight=10.0**19), "overflow 64 bits"),
         (
             lambda g: g.add_edge(1, 10, weight=1, type="fast"),
             r"edge \(1, 10\): no type 'fast'; there are: critical_path",
         ),
-        (lambda g: g.add_edge(1, 10, weight=1, event_id=77), r"edge \(1, 10\): event_id 77 is no event of the graph"),
+        (
+            lambda g: g.add_edge(1, 10, weight=1, event_id=77),
+            r"edge \(1, 10\): event_id 77 is not an event of the graph",
+        ),
         (lambda g: g.add_edge(1, 10, weight=1, type="OPERATOR_KERNEL", event_id=None), "give its event_id"),
         (lambda g: g.add_edge(1, 10, type="critical_path_operator"), r"edge \(1, 10\): weight is None"),
-        (lambda g: g.add_node("fused"), "node 'fused' is none of the graph; new ones are numbers from 12 on"),
+        (lambda g: g.add_node("fused"), "node 'fused' is not in the graph; number new ones from 12 on"),
         (lambda g: g.add_node(7.5), r"node 7\.5"),
         (lambda g: g.add_node(10**12), "node 1000000000000"),
         (lambda g: g.add_node(12, ts_ns="now"), "ts_ns is 'now'"),
@@ -289,7 +292,7 @@ def test_what_cannot_be_taken_is_named(tiny: CriticalPath, edit: Any, said: str)
 def test_a_graph_says_what_its_weights_are_in(tiny: CriticalPath) -> None:
     """Copies say it; of others it is asked."""
     graph = nx.DiGraph(tiny.edges)
-    with pytest.raises(ValueError, match="say whether the weights are ns or us"):
+    with pytest.raises(ValueError, match="set it to ns or us, the unit of the weights"):
         tiny.with_graph(graph)
     for name, ns in (("ns", 1), ("us", 1000)):
         graph.graph["weight_unit"] = name
@@ -311,5 +314,5 @@ def test_an_older_file_shows_its_path_and_takes_no_edits(files: dict[str, Path],
 
 def test_a_window_that_its_profile_refuses_is_not_edited(tiny: CriticalPath) -> None:
     tiny.saved.meta["refused"] = "a kernel waits for an event of its own stream"
-    with pytest.raises(ValueError, match="refuses this graph: a kernel waits"):
+    with pytest.raises(ValueError, match="rejects this graph: a kernel waits"):
         give_back(tiny.saved, tiny)

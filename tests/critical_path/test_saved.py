@@ -127,7 +127,7 @@ def test_no_other_file_is_overwritten(trace: Path, file: Path, tmp_path: Path) -
     (tmp_path / "precious.json").write_text("{}")
     with pytest.raises(FileExistsError, match=r"precious\.json exists"):
         saved(trace, tmp_path / "precious.json")
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"folder .*nowhere does not exist"):
         saved(trace, tmp_path / "nowhere" / "a.zip")
     again = shutil.copy(file, tmp_path / "a.zip")
     saved(trace, Path(again), annotation="ProfilerStep")
@@ -154,11 +154,11 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
             "format version 2; this tracelake reads version 1",
         ),
         ({"meta.json": json.dumps({**meta, "format": "schedule"}).encode()}, "but 'schedule'"),
-        ({"meta.json": json.dumps({**meta, "profile": "hta"}).encode()}, "meta.json is not what was written"),
+        ({"meta.json": json.dumps({**meta, "profile": "hta"}).encode()}, "meta.json does not match what was written"),
         ({"meta.json": b"[1]"}, "meta.json cannot be read"),
         ({"meta.json": b"{"}, "meta.json cannot be read"),
         ({"edges.parquet": None}, "edges.parquet is missing"),
-        ({"edges.parquet": b"PAR1"}, "edges.parquet is not what was written"),
+        ({"edges.parquet": b"PAR1"}, "edges.parquet is not as it was written"),
         ({"meta.json": None}, "no meta.json"),
         ({"meta.json": None, "trace_data.pkl": b"cos\nsystem\n"}, "HTA's"),
     ]

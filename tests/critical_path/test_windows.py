@@ -128,7 +128,7 @@ def test_every_step_and_range_of_real_traces(stepped: tuple[Path, list[tuple[str
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--annotation", "ProfilerStep#500"], "no event's name holds 'ProfilerStep#500'"),
+        (["--annotation", "ProfilerStep#500"], "no event's name contains 'ProfilerStep#500'"),
         (["--annotation", "ProfilerStep", "--instance", "9"], "instance 9:9 of annotation 'ProfilerStep' is not in"),
     ],
 )
@@ -152,7 +152,7 @@ def test_names_of_gpu_work_and_late_instances(tmp_path: Path, run: Callable[...,
     late = run("critical-path", path, "--annotation", "aten::add", "--instance", "4").stderr
     assert "instance 4:4" in late and "'aten::add' (4)" in late.replace("\n", " ")
     on_gpu = run("critical-path", path, "--annotation", "gemm").stderr
-    assert "only GPU work's or Python functions' name holds 'gemm'" in on_gpu.replace("\n", " ")
+    assert "only names of GPU work or Python functions contain 'gemm'" in on_gpu.replace("\n", " ")
 
 
 def test_an_instance_needs_an_annotation() -> None:

@@ -49,7 +49,7 @@ def test_it_is_on_by_default_and_bears_wrong_settings(tmp_path: Path, monkeypatc
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
     monkeypatch.setenv("TRACELAKE_LAKE", str(tmp_path / "lake"))
     with dg.DagsterInstance.ephemeral() as instance:
-        for value, said in (("100", "no run is old"), ("many", "nothing is tidied up"), ("0", "at least 1 run")):
+        for value, said in (("100", "no run is old"), ("many", "nothing was deleted"), ("0", "at least 1 run")):
             monkeypatch.setenv("TRACELAKE_KEEP_RUNS", value)
             answer = sensor(dg.build_sensor_context(instance=instance))
             assert isinstance(answer, dg.SkipReason)

@@ -42,9 +42,19 @@ def nodes(path: Path, names: str = NAMES) -> Path:
         ("trace_1074.json", None, ["et_1074.json", "et_1075.json"], "et_1074.json"),
         ("trace.json", 5, ["et.json"], "et.json"),
         ("trace.json", None, ["et_9.json"], "et_9.json"),
-        ("worker3.json", 3, ["et_2.json"], "no execution trace of rank 3 lies beside .*: et_2.json"),
-        ("worker3.json", 3, ["a3.json", "b3.json"], "2 execution traces of rank 3 lie beside .*: a3.json, b3.json"),
-        ("trace.json", None, ["et_1.json", "et_2.json"], "no execution trace lies beside .*: et_1.json, et_2.json"),
+        ("worker3.json", 3, ["et_2.json"], "there is no execution trace of rank 3 next to .*: et_2.json"),
+        (
+            "worker3.json",
+            3,
+            ["a3.json", "b3.json"],
+            "there are 2 execution traces of rank 3 next to .*: a3.json, b3.json",
+        ),
+        (
+            "trace.json",
+            None,
+            ["et_1.json", "et_2.json"],
+            "there is no execution trace next to .*: et_1.json, et_2.json",
+        ),
         ("trace.json", 0, [], "no execution trace of rank 0 .*: none"),
     ],
 )
@@ -100,14 +110,17 @@ def test_errors_name_the_way_out(tmp_path: Path) -> None:
     asked = trace(tmp_path / "rank0.json")
     other = nodes(tmp_path / "other.txt", "uvwxyz")
     for words, message in (
-        (["--dependencies", "data"], "no execution trace of rank 0 lies beside .* Give it: --execution-trace FILE"),
+        (
+            ["--dependencies", "data"],
+            "there is no execution trace of rank 0 next to .* Give it: --execution-trace FILE",
+        ),
         (
             ["--dependencies", "data", "--execution-trace", other],
             "none of 8 operators is in .*other.txt: are both files",
         ),
-        (["--dependencies", "data", "--execution-trace", asked], "a profiler trace, no execution trace"),
+        (["--dependencies", "data", "--execution-trace", asked], "a profiler trace, not an execution trace"),
         (["--dependencies", "data", "--execution-trace", tmp_path / "no.json"], "no such file"),
-        (["--execution-trace", other], "goes with --dependencies data"),
+        (["--execution-trace", other], "needs --dependencies data"),
         (["--dependencies", "tea"], "There are: serial, data"),
         (["--set", "dependencies=data"], "need an execution trace, and none was read"),
     ):
@@ -135,4 +148,4 @@ def test_a_trace_in_the_lake_is_looked_for_where_it_was(tmp_path: Path) -> None:
     assert (code, json.loads(out)["length_us"]) == (0, 40)
     shutil.rmtree(folder)
     code, _, err = run(ids["rank1.json"], "--lake", lake, "--json", "--dependencies", "data")
-    assert code == 1 and "is not there any more" in err
+    assert code == 1 and "no longer exists" in err

@@ -103,17 +103,17 @@ def test_a_large_file_comes_in_pieces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"traceEvents": []}', "a profiler trace, no execution trace"),
-        ('{"a": 1}', "no execution trace"),
-        ("[]", "no execution trace"),
+        ('{"traceEvents": []}', "a profiler trace, not an execution trace"),
+        ('{"a": 1}', "not an execution trace"),
+        ("[]", "not an execution trace"),
         ("\n\x08\x00protobuf", "binary data"),
         ("", "the file is empty"),
         ('{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0}', "ends within the nodes"),
         ('{"schema": "1.0.1", "nodes": [{"id": 1, "rf', "cannot be read as JSON"),
-        ('{"schema": "1.0.1", "nodes": [3]}', "no object"),
+        ('{"schema": "1.0.1", "nodes": [3]}', "not an object"),
         ('{"schema": "1.0.1", "nodes": [{"id": 1}]}', "neither rf_id nor attrs"),
         ('{"schema": "1.0.1", "nodes": [{"name": "x"}]}', "node 0 has no id"),
-        ('{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0}, {"id": 1, "rf_id": 0}]}', "stands twice"),
+        ('{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0}, {"id": 1, "rf_id": 0}]}', "occurs twice"),
         ('{"schema": "1.0.1", "nodes": []', "ends early"),
     ],
 )

@@ -180,10 +180,10 @@ def test_prices(tmp_path: Path) -> None:
     [
         ("team\nads\n", r"prices.csv:1: no column 'job'"),
         ("job,team\n,ads\n", r"prices.csv:2: 'job' is empty"),
-        ("job,price_per_gpu_hour,currency\na,1,EUR\nb,dear,EUR\n", r"prices.csv:3: price 'dear' is no number"),
-        ("job,price_per_gpu_hour,currency\na,-1,EUR\n", r"prices.csv:2: price '-1' is no number"),
+        ("job,price_per_gpu_hour,currency\na,1,EUR\nb,dear,EUR\n", r"prices.csv:3: price 'dear' is not a number"),
+        ("job,price_per_gpu_hour,currency\na,-1,EUR\n", r"prices.csv:2: price '-1' is not a number"),
         ("job,price_per_gpu_hour\na,1\n", r"prices.csv:2: a price without currency"),
-        ("job\na\na\n", r"prices.csv:3: job 'a' stands there twice"),
+        ("job\na\na\n", r"prices.csv:3: job 'a' appears twice"),
     ],
 )
 def test_bad_prices_are_refused_with_their_place(tmp_path: Path, text: str, message: str) -> None:

@@ -99,7 +99,7 @@ def test_a_changed_table_of_roles_is_seen(tmp_path: Path) -> None:
 BAD_ROLES = {
     "rank,group\n0,a\n": r"roles\.csv:1: no column 'role'; write a header",
     "rank,role,group\n0,dp,\n": r"roles\.csv:2: 'group' is empty",
-    "rank,role,group\n0,dp,a\nlast,dp,a\n": r"roles\.csv:3: rank 'last' is no whole number",
+    "rank,role,group\n0,dp,a\nlast,dp,a\n": r"roles\.csv:3: rank 'last' is not a whole number",
 }
 
 
@@ -134,7 +134,7 @@ def test_the_picture() -> None:
 
 
 def test_a_picture_of_nothing_says_so() -> None:
-    with pytest.raises(ValueError, match="no step of no rank has caused_wait_ns"):
+    with pytest.raises(ValueError, match="no step of any rank has caused_wait_ns"):
         heat_map("job", [cell(4, 0, None)], "caused_wait_ns")
     with pytest.raises(ValueError, match="no metric 'heat'; there are: caused_wait_ns"):
         heat_map("job", [cell(4, 0, 1)], "heat")
@@ -143,6 +143,6 @@ def test_a_picture_of_nothing_says_so() -> None:
 def test_errors_of_the_command(tmp_path: Path) -> None:
     runner = CliRunner()
     result = runner.invoke(app, ["stragglers", str(tmp_path / "nothing.json")])
-    assert result.exit_code == 1 and "no trace among" in result.stderr
+    assert result.exit_code == 1 and "no trace found in" in result.stderr
     result = runner.invoke(app, ["stragglers", "x", "--metric", "heat"])
     assert result.exit_code == 1 and "no metric 'heat'" in result.stderr

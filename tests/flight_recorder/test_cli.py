@@ -14,9 +14,9 @@ def test_the_odd_rank_is_named(shared: Path) -> None:
     folder = shared / "golden" / "modelling" / "fr" / "two_groups"
     said = CliRunner().invoke(app, ["flight-recorder", str(folder)])
     assert said.exit_code == 0
-    assert "hangs on all_reduce number 2 of group 2" in said.output
+    assert "is stuck on all_reduce number 2 of group 2" in said.output
     assert "rank 3 did not call it; rank 2 wait" in said.output
-    assert "groups 0 show probably follows" in said.output
+    assert "findings of groups 0 probably follow" in said.output
     answer = json.loads(CliRunner().invoke(app, ["flight-recorder", str(folder), "--json"]).output)
     assert answer["root"]["finding"]["culprits"] == [3]
 
@@ -34,7 +34,7 @@ def test_other_files_of_a_folder_are_passed_over_and_named(shared: Path, tmp_pat
     (tmp_path / "store").write_bytes(b"gloo")
     said = CliRunner().invoke(app, ["flight-recorder", str(tmp_path)])
     assert said.exit_code == 0 and "no mismatch" in said.stdout
-    assert "passed over, no dumps: store" in said.stderr
+    assert "skipped, not dumps: store" in said.stderr
     (tmp_path / "none").mkdir()
     said = CliRunner().invoke(app, ["flight-recorder", str(tmp_path / "none")])
     assert said.exit_code == 1 and "no Flight Recorder dumps in this folder" in said.output.replace("\n", " ")

@@ -85,7 +85,7 @@ def test_a_rank_that_is_only_late_looks_like_a_hang_and_this_is_said(dumps: Path
     found = verdict(dumps / "skipped").root
     assert found and found.finding and found.finding.may_be_slow  # dumped long before the timeout of 40 s
     assert found.finding.timeout_ms == 40_000 and 0 < (found.finding.waited_ns or 0) < 40e9
-    assert "whose timeout is 40 s: a rank that is only late looks the same" in conclusion(verdict(dumps / "skipped"))
+    assert "whose timeout is 40 s: a rank that is merely late looks the same" in conclusion(verdict(dumps / "skipped"))
     order = verdict(dumps / "wrong_order").root
     assert order and order.finding and not order.finding.may_be_slow  # waiting does not mend it
 
@@ -125,7 +125,7 @@ def test_groups_without_ranks_in_the_dumps_are_those_that_call(dumps: Path) -> N
 def test_groups_called_in_another_order_wait_in_a_circle(dumps: Path) -> None:
     found = verdict(dumps / "crossed")
     assert found.verdict == "hang" and found.is_circle
-    assert "do all ranks call the groups in one order?" in conclusion(found)
+    assert "do all ranks call the groups in the same order?" in conclusion(found)
     assert not verdict(dumps / "several_groups").is_circle
 
 

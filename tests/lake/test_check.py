@@ -140,7 +140,7 @@ def test_files_that_are_none_of_the_lakes_are_passed_over_and_named(lake: Lake) 
     stray = table_files(lake.root, "traces")[0].with_name("notes.parquet")
     stray.write_text("hello")
     assert sql(lake, "SELECT count(*) AS n FROM traces")[:2] == (0, '"n"\n3\n')
-    assert [(fault.path, fault.why) for fault in check(lake).faults] == [(str(stray), "is no file of the lake")]
+    assert [(fault.path, fault.why) for fault in check(lake).faults] == [(str(stray), "is not a file of the lake")]
     check(lake, repair=True)
     assert not stray.exists() and not check(lake).faults
 

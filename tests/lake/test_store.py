@@ -19,7 +19,7 @@ from tests.lake.world import capture, write_trace
 def test_a_batch_knows_its_day() -> None:
     assert Batch("20261121T053000123456-1f2e3d4c").day == "2026-11-21"
     assert Batch.new().day.startswith("20")
-    with pytest.raises(ValueError, match="no batch id"):
+    with pytest.raises(ValueError, match="not a batch id"):
         _ = Batch("latest").day
 
 

@@ -144,7 +144,7 @@ def test_a_file_replaced_between_the_passes_is_refused(
     with monkeypatch.context() as patch:
         patch.setattr(reader, "scan", scanned)
         (row,) = ingest([path], lake).rows
-    assert (row.status, "changed while it was read" in (row.reason or "")) == ("rejected", True)
+    assert (row.status, "changed while it was being read" in (row.reason or "")) == ("rejected", True)
     assert [row.status for row in ingest([path], lake).rows] == ["ok"]
     with lake.connect(["events", "traces"]) as con:
         names = con.execute("SELECT DISTINCT name FROM events WHERE cat = 'kernel'").fetchall()

@@ -63,7 +63,7 @@ def test_order_closure_and_public_names(tmp_path: Path) -> None:
     catalog = load_catalog(folder(tmp_path, files))
     assert catalog.closure(["a"]) == ["c", "_b", "a"]
     assert sorted(catalog.public) == ["a", "c", "d"]
-    with pytest.raises(CatalogError, match="no table 'nothing'"):
+    with pytest.raises(CatalogError, match="unknown table 'nothing'"):
         catalog.closure(["nothing"])
 
 
@@ -77,16 +77,16 @@ def test_ctes_and_subqueries_are_no_tables(tmp_path: Path) -> None:
 
 
 BROKEN = {
-    "no header": (GOOD.split("\n", 1)[1], r"a\.sql:1: begin the file with `-- One row: …`"),
-    "no meaning": (GOOD.replace("  -- A number.", ""), r"a\.sql:4: column 'n' has no meaning; write `n,  -- Mean"),
+    "no header": (GOOD.split("\n", 1)[1], r"a\.sql:1: start the file with `-- One row: …`"),
+    "no meaning": (GOOD.replace("  -- A number.", ""), r"a\.sql:4: column 'n' has no description; write `n,  -- Mean"),
     "no name": (GOOD.replace("1 AS n", "1 + 1"), r"a\.sql:\d: give the column a name"),
     "star": ("-- One row: a.\nSELECT * FROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
     "from first": ("-- One row: a.\nFROM window_requests", r"a\.sql:\d: the outermost SELECT names its columns"),
     "unknown table": (reading("kernles"), r"a\.sql:5: reads 'kernles'; write the name of a model"),
-    "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT a file"),
-    "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT a file"),
-    "broken": ("-- One row: a.\nSELECT trace_id,\n FROM (", r"a\.sql:\d: no SQL that can be read"),
-    "circle": (reading("a"), r"a\.sql:1: models depend on each other in a circle: a → a"),
+    "two statements": (GOOD + ";\nSELECT 1 AS b  -- B.", r"a\.sql:1: write one SELECT per file"),
+    "no select": ("-- One row: a.\nDROP TABLE b", r"a\.sql:1: write one SELECT per file"),
+    "broken": ("-- One row: a.\nSELECT trace_id,\n FROM (", r"a\.sql:\d: unreadable SQL"),
+    "circle": (reading("a"), r"a\.sql:1: models depend on each other in a cycle: a → a"),
     "later layer": (reading("late"), r"a\.sql:5: layer gpu may not read 'late' of the later layer summary"),
     "group by all": (GOOD + "GROUP BY ALL", r"a\.sql:\d: GROUP BY ALL is not portable"),
     "asof": (GOOD + "ASOF JOIN b ON b.n >= n", r"a\.sql:\d: an ASOF or positional join"),
@@ -126,9 +126,11 @@ def test_rules_are_documented_tables(tmp_path: Path) -> None:
     catalog = load_catalog(folder(tmp_path, {"rules/r.csv": rules, "gpu/a.sql": reading("r")}))
     assert (catalog.models["r"].kind, catalog.models["r"].columns[0].doc) == ("rules", "Its name.")
     assert set(catalog.rules) == {"r"}
-    with pytest.raises(CatalogError, match=r"s\.csv:2: column 'name' has no meaning; write `# name: meaning` above"):
+    with pytest.raises(
+        CatalogError, match=r"s\.csv:2: column 'name' has no description; write `# name: meaning` above"
+    ):
         load_catalog(folder(tmp_path / "2", {"rules/s.csv": "# One row: a rule.\nname\nx\n"}))
-    with pytest.raises(CatalogError, match=r"s\.csv:1: begin the file with"):
+    with pytest.raises(CatalogError, match=r"s\.csv:1: start the file with"):
         load_catalog(folder(tmp_path / "3", {"rules/s.csv": "name\nx\n"}))
 
 
@@ -169,7 +171,9 @@ def test_the_folder_and_the_header_tell_what_a_table_is_about(tmp_path: Path) ->
     )
     with pytest.raises(CatalogError, match=r"a\.sql:1: a table of sql/fleet/ is stored by captures and has no column "):
         load_catalog(folder(tmp_path / "1", {"fleet/a.sql": FLEET.replace("capture_id,", "capture_id AS id,")}))
-    with pytest.raises(CatalogError, match=r"a\.sql:2: no scope 'rank'; write `-- scope: ` and one of trace, capture"):
+    with pytest.raises(
+        CatalogError, match=r"a\.sql:2: unknown scope 'rank'; write `-- scope: ` and one of trace, capture"
+    ):
         load_catalog(folder(tmp_path / "2", {"fleet/a.sql": over_all.replace("scope: lake", "scope: rank")}))
     with pytest.raises(CatalogError, match=r"a\.sql:1: what is of scope 'job' is written by ingestion; move it to "):
         load_catalog(folder(tmp_path / "3", {"fleet/a.sql": over_all.replace("scope: lake", "scope: job")}))
@@ -194,7 +198,7 @@ def test_sql_that_duckdb_refuses_is_told_with_its_file(tmp_path: Path) -> None:
     catalog = load_catalog(folder(tmp_path, {"gpu/a.sql": GOOD.replace("1 AS n", "nothing AS n")}))
     with (
         duckdb.connect() as con,
-        pytest.raises(CatalogError, match=r"gpu/a\.sql: DuckDB refuses it: Binder Error: .*nothing"),
+        pytest.raises(CatalogError, match=r"gpu/a\.sql: DuckDB rejects it: Binder Error: .*nothing"),
     ):
         con.execute("CREATE TABLE window_requests (trace_id VARCHAR)")
         run_models(con, catalog, ["a"])

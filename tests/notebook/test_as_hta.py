@@ -1,6 +1,6 @@
 """What the documents of HTA print runs here as it stands, with their numbers (HTA-19 to HTA-56, LWC-5 to LWC-9).
 
-The trace is HTA's `simple_add`, whose annotation says alex_net (T23).
+The trace is HTA's `simple_add`, whose annotation says alex_net (trap T23).
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def test_summary_is_a_series_or_a_dict_that_prints_as_one(
 
 
 def test_breakdown(cp_graph: CPGraph) -> None:
-    """HTA-25, HTA-36: 314 rows, 10 columns; rows of the document's picture, whose order is a set's (T24)."""
+    """HTA-25, HTA-36: 314 rows, 10 columns; rows of the document's picture, whose order is a set's (trap T24)."""
     breakdown = cp_graph.get_critical_path_breakdown()
     assert breakdown.shape == (314, 10)
     names = "event_idx duration type s_name cat pid tid stream index bound_by"
@@ -296,7 +296,7 @@ def test_save_and_restore(analyzer: TraceAnalysis, cp_graph: CPGraph, tmp_path: 
     assert restored.critical_path() is True
     assert dict(restored.summary()) == before == dict(cp_graph.summary())
     assert nx.utils.graphs_equal(restored, cp_graph)
-    with pytest.raises(TypeError, match=r"t_full is analyzer\.t"):
+    with pytest.raises(TypeError, match=r"t_full must be analyzer\.t"):
         restore_cpgraph(name, t_full="a trace", rank=0)  # type: ignore[arg-type]
 
 

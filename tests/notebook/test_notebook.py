@@ -132,7 +132,7 @@ def test_an_edited_graph_is_drawn_saved_and_asked(
     assert cp_graph.critical_path()
     with pytest.warns(UserWarning, match="1 edges of the path are not drawn"):
         analysis.overlay_critical_path_analysis(0, cp_graph, tmp_path)
-    with pytest.raises(ValueError, match="does not say what it was made from"):
+    with pytest.raises(ValueError, match="does not record its origin"):
         CPGraph(None, analysis, 0, G=nx.DiGraph([(0, 1)]))
     for graph in (copied, cp_graph):
         with pytest.raises(ValueError, match="not of rank 1"):
@@ -198,7 +198,7 @@ def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_pat
     compared = restored.what_if(remove=["cpu"])
     assert compared.as_json() == path.what_if(remove=["cpu"]).as_json()
     assert restored.sensitivity() == path.sensitivity()
-    with pytest.raises(ValueError, match="a drawing of the trace needs the trace"):
+    with pytest.raises(ValueError, match="redrawing the trace needs the trace"):
         restored.redraw(compared, tmp_path)
     again = restore_cpgraph(name, analysis, rank=0)
     assert events_of(again.redraw(compared, tmp_path)) == events_of(path.redraw(compared, tmp_path / "b"))
@@ -207,7 +207,7 @@ def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_pat
     Path(name).write_bytes(b"no zip")
     with pytest.raises(NotASavedPath, match="damaged"):
         restore_cpgraph(name)
-    with pytest.raises(FileExistsError, match="no saved path"):
+    with pytest.raises(FileExistsError, match="not a saved path"):
         path.save(name)
 
 
@@ -251,8 +251,8 @@ def test_show_critical_path(path: CriticalPath, capsys: pytest.CaptureFixture) -
 
 def test_errors_say_what_there_is(analysis: TraceAnalysis, path: CriticalPath) -> None:
     for wrong, error, said in (
-        ({"rank": 7}, TraceNotFound, "rank 7 fits no trace. There are: rank 0: "),
-        ({}, TraceNotFound, "rank None fits several traces"),
+        ({"rank": 7}, TraceNotFound, "rank 7 matches no trace. Available: rank 0: "),
+        ({}, TraceNotFound, "rank None matches several traces"),
         ({"rank": 0, "annotation": "nope"}, WindowNotFound, "'ProfilerStep#0' (1)"),
         ({"rank": 0, "annotation": "ProfilerStep", "instance_id": 3}, WindowNotFound, "instance 3:3"),
         ({"rank": 0, "annotation": "ProfilerStep", "instance_id": -1}, ValueError, "count from 0"),

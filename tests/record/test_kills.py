@@ -61,7 +61,7 @@ def test_training_that_is_ended_by_a_signal_leaves_its_spans(tmp_path: Path) -> 
     try:
         until(lambda: parts(tmp_path, "span_samples") >= 2)
         (row,) = ingest([tmp_path / "in"], lake).rows
-        assert row.status == "partial" and "still runs" in str(row.reason)
+        assert row.status == "partial" and "still running" in str(row.reason)
         ((state, before, steps),) = asked(lake, "SELECT state, n_rows, n_sampled_steps FROM recordings")
         assert state == "running" and before == row.n_events and steps > 1
         had = parts(tmp_path, "span_samples")
@@ -117,7 +117,7 @@ def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, mo
     open_one.flush()
     monkeypatch.undo()
     lake = Lake(tmp_path / "lake")
-    assert "still runs" in str(ingest([tmp_path / "in"], lake).rows[0].reason)
+    assert "still running" in str(ingest([tmp_path / "in"], lake).rows[0].reason)
     now = time.time_ns()
     monkeypatch.setattr("pipelines.recordings.time.time_ns", lambda: now + 10**12)
     assert "was killed" in str(ingest([tmp_path / "in"], lake).rows[0].reason)

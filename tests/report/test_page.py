@@ -108,9 +108,9 @@ def test_another_rank_can_be_asked_for(world: tuple[Page, Path], tmp_path: Path)
     con.close()
     assert "Of rank 1, the one asked for" in report(tmp_path, capture_id, "--lake", lake, "--rank", 1).texts["spans"]
     result = CliRunner().invoke(app, ["report", capture_id, "--lake", str(lake), "--rank", "9"])
-    assert result.exit_code == 1 and "there is no rank 9; there are: rank 0, rank 1" in result.stderr
+    assert result.exit_code == 1 and "there is no rank 9; the ranks are: rank 0, rank 1" in result.stderr
     result = CliRunner().invoke(app, ["report", "zz", "--lake", str(lake)])
-    assert result.exit_code == 1 and "no trace's id begins with 'zz'" in result.stderr
+    assert result.exit_code == 1 and "no trace id starts with 'zz'" in result.stderr
 
 
 def test_one_real_trace(shared: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_one_real_trace(shared: Path, tmp_path: Path) -> None:
     (row,) = [row for row in page.rows("span_names") if row.get("window") is not None]
     assert row["host_ns"] == str(round(step["cpu_dur_us"] * 1000))
     assert row["window"] == str(round(step["window"]["busy_us"] * 1000))
-    assert "not measured: there is one rank" in page.texts["stragglers"]
+    assert "not measured: there is only one rank" in page.texts["stragglers"]
     assert "Qwen2DecoderLayer_13" in page.texts["spans"] and "svg" in page.tags
     devices = json.loads((shared / "golden" / "modelling" / "memory_events.json").read_text())["h100_qwen"]["devices"]
     peaks = {
@@ -167,7 +167,7 @@ def test_a_trace_of_the_cpu_alone_says_what_is_not_measured(tmp_path: Path) -> N
         "utilization": "has no GPU work",
         "memory": r"no \[memory\] events .* profile_memory=True",
         "collectives": "ran no communication kernels",
-        "stragglers": "there is one rank",
+        "stragglers": "there is only one rank",
     }.items():
         assert re.search(f"not measured: .*{why}", page.texts[section]), section
     assert "rank unknown" in page.texts[""] and page.rows("quality")

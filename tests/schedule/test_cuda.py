@@ -143,7 +143,7 @@ def test_streams_by_name_by_object_and_of_the_wrong_device(calls: list[tuple[Any
 def test_a_device_without_a_number_is_torchs_current_one(calls: list[tuple[Any, ...]]) -> None:
     """As everywhere in torch: a rank that called set_device must not end up on GPU 0."""
     assert [resolve_device(d).name for d in ("cuda", torch.device("cuda"), 0, "cuda:1")] == ["1", "1", "0", "1"]
-    with pytest.raises(RuntimeError, match="cuda:2 is not there: torch sees 2"):
+    with pytest.raises(RuntimeError, match="cuda:2 does not exist: torch sees 2"):
         resolve_device(2)
 
 

@@ -105,7 +105,7 @@ class Dispatch(TorchDispatchMode):
 )
 def test_what_cannot_be_carried_over_is_warned_of_once(mode: Any, name: str) -> None:
     pipe = SWPipeline(fused_sparse_dist(), "cpu")
-    with pytest.warns(RuntimeWarning, match=f"{name} hold.s. in the calling thread only") as found, mode():
+    with pytest.warns(RuntimeWarning, match=f"{name} apply only to the calling thread") as found, mode():
         pipe.run(range(5))
         pipe.drain()
         pipe.run(range(5))

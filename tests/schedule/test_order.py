@@ -67,7 +67,7 @@ def test_swp_69_and_trap_t3_fused_sparse_dist_in_both_orders() -> None:
 
 
 def pqra(*, legal: bool) -> CheckedPlan:
-    """The P/Q/R/A plan; as the document has it, it passes no validator (T4)."""
+    """The P/Q/R/A plan; as the document has it, it passes no validator (trap T4)."""
     streams = {"P": "X", "Q": "Y", "R": "X", "A": "Z"}
     return CheckedPlan(
         schedule={n: TaskSchedule(stage=int(n == "Q"), stream=s) for n, s in streams.items()},

@@ -57,7 +57,7 @@ def test_swp_5_plan_fields_and_defaults() -> None:
     assert fields(PipelinePlan) == ["schedule", "intra_iter_deps", "inter_iter_deps", "pipeline_depth"]
     plan = PipelinePlan(schedule={}, intra_iter_deps=[])
     assert plan.inter_iter_deps == []
-    assert plan.pipeline_depth is None  # inferred; the document's 2 could not be told from a written one (T6)
+    assert plan.pipeline_depth is None  # inferred; the document's 2 could not be told from a written one (trap T6)
 
 
 def test_swp_6_objects_and_names_mean_the_same() -> None:

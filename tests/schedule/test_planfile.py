@@ -112,10 +112,10 @@ def test_a_cycle_names_all_its_lines(tmp_path: Path) -> None:
         ("stage = 0", "stage = -1", "stage = -1", "a whole number from 0"),
         ("stage = 0", 'stage = "0"', "stage = .0", "must be a whole number"),
         ("stage = 0", "stage = true", "stage = true", "must be a whole number"),
-        ('thread_group = "io"', 'thread_group = ""', 'thread_group = ""', "a group is a name"),
+        ('thread_group = "io"', 'thread_group = ""', 'thread_group = ""', "a group must be a name"),
         ('stream = "copy"', 'streem = "copy"', "streem", "did you mean `stream`?"),
         ('workload = "mlp"', 'workload = "mpl"', "workload", "use one of 'mlp'"),
-        ('name = "Backward"', 'name = "Forward"', 'name = "Forward"', "there twice, first in line"),
+        ('name = "Backward"', 'name = "Forward"', 'name = "Forward"', "defined twice, first in line"),
         ('name = "CopyBatch"', 'name = "Copy,Batch"', "Copy,Batch", "use letters, digits"),
         ('name = "CopyBatch"', "", r"\[\[task\]\]", "has no name"),
         ('["CopyBatch"]', "[1]", r"= \[1\]", "must be a list of task names"),
@@ -131,12 +131,12 @@ def test_tasks_are_those_of_the_workload(tmp_path: Path) -> None:
     path = write(tmp_path, ('name = "OptimizerStep"', 'name = "OptimiserStep"'))
     problems = refused(path)
     assert f"{path}:{line_of(path, 'OptimiserStep')}: workload 'mlp' has no task 'OptimiserStep'" in problems[0]
-    assert f"{path}:{line_of(path, 'workload')}: no [[task]] is called 'OptimizerStep'" in problems[1]
+    assert f"{path}:{line_of(path, 'workload')}: no [[task]] is named 'OptimizerStep'" in problems[1]
 
 
 def test_no_toml_no_plan(tmp_path: Path) -> None:
     (problem,) = refused(write(tmp_path, ("stage = 0", "stage = = 0")))
-    assert "no TOML" in problem and "line" in problem
+    assert "not TOML" in problem and "line" in problem
     (problem,) = refused(write(tmp_path, text='workload = "mlp"\n'))
     assert "there is no [[task]]" in problem
     with pytest.raises(LookupError, match="use one of fused_sparse_dist, mlp, sparse_dist"):

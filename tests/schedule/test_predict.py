@@ -95,7 +95,7 @@ def test_memory_by_task() -> None:
     # While T1 of an iteration runs, T0 of the next has run or runs.
     assert peak_in_flight(timeline, {"T0": 100, "T1": 7}) == 207
     assert peak_in_flight(timeline, {"T1": 7}) == 7
-    # The host runs ahead: nothing bounds what the device holds (T10).
+    # The host runs ahead: nothing bounds what the device holds (trap T10).
     ahead = simulate(chain(2), {"T0": 4, "T1": 10}, iterations=20, retire="submitted")
     assert peak_in_flight(ahead) > 10
 

@@ -221,7 +221,7 @@ def test_an_illegal_plan_is_refused_with_its_line_and_nothing_is_written(tmp_pat
     assert f"{path}:{line}: intra_iter_deps" in said and "did you mean 'Backward'?" in said
     assert not out.exists()
     assert main(["--plan", "absent", "--device", "simulated", "--out", str(out)]) == 2
-    assert "no plan 'absent': use one of" in capsys.readouterr().err
+    assert "unknown plan 'absent': use one of" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_leaves_nothing(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_clocked_completes_every_legal_plan(data: st.DataObject, submit_ns: int,
 def test_data_flow_completes_every_legal_plan(
     data: st.DataObject, max_depth: int, submit_ns: int, finished: bool
 ) -> None:
-    """SWP-55, SWP-58, SWP-60, T10: bounded buffers do not hang; at most max_depth iterations are in flight."""
+    """SWP-55, SWP-58, SWP-60, trap T10: bounded buffers do not hang; at most max_depth iterations are in flight."""
     plan = data.draw(legal_plans())
     durations = data.draw(durations_of(plan))
     retire = "finished" if finished else "submitted"
@@ -192,7 +192,7 @@ def test_two_stages_back_hangs_in_any_order(order: list[str]) -> None:
 
 
 def test_order_within_a_stream_decides_a_stall() -> None:
-    """SWP-32, T4 (the legal variant: R waits for the Q before): R before P leaves P behind R's wait."""
+    """SWP-32, trap T4 (the legal variant: R waits for the Q before): R before P leaves P behind R's wait."""
     plan = PipelinePlan(
         {"P": TaskSchedule(0, "X"), "Q": TaskSchedule(1, "Y"), "R": TaskSchedule(0, "X")}, [("Q", "P")], [("R", "Q")]
     )

@@ -128,7 +128,7 @@ def test_jitter_is_absorbed_as_max_depth_grows() -> None:
 
 
 def test_depth_one_is_serial_iterations() -> None:
-    """SWP-60, T8: max_depth = 1 gives one iteration after the other, not a clocked pipeline of depth 3."""
+    """SWP-60, trap T8: max_depth = 1 gives one iteration after the other, not a clocked pipeline of depth 3."""
     timeline = simulate(fused_sparse_dist(), FUSED_NS, engine="DataFlowPipeline", max_depth=1, iterations=12)
     for iteration, retired in enumerate(timeline.retired_ns[:-1]):
         assert min(s.start_ns for s in timeline.spans if s.iteration == iteration + 1) == retired

@@ -102,8 +102,8 @@ def test_classes_of_hta_over_a_whole_lake(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--profile", "nope"), "default, hta"),
-        (("--set", "drop_last_step=true"), "changes nothing in a breakdown"),
-        (("--profile", "hta", "--set", "exit_pops_top=false"), "changes nothing in a breakdown"),
+        (("--set", "drop_last_step=true"), "affects a breakdown only"),
+        (("--profile", "hta", "--set", "exit_pops_top=false"), "affects a breakdown only"),
         (("--profile", "hta", "--set", "drop_last_step"), "NAME=VALUE"),
     ],
 )

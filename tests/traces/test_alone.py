@@ -178,7 +178,7 @@ def test_whatever_is_raised_rejects_one_file(
 def test_what_no_file_can_be_blamed_for_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_trace(tmp_path / "in" / "rank0.json", 1)
     monkeypatch.setenv("TRACELAKE_RANK_PATTERN", "(")
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         ingest([tmp_path / "in"], Lake(tmp_path / "lake"))
 
 

@@ -37,7 +37,7 @@ class Weights:
 def _times(weight: Ints, by: npt.NDArray[np.float64]) -> Ints:
     changed = weight * by
     if np.abs(changed).sum() >= 2**62:
-        raise ScenarioError("the factors are so large that times leave 64 bits")
+        raise ScenarioError("the factors are so large that times overflow 64 bits")
     # What is not scaled keeps its digits, which a double may not hold.
     return np.where(by == 1, weight, np.rint(changed).astype(np.int64))
 

@@ -32,7 +32,7 @@ class Distances:
 class Forest:
     """The order in which a graph is swept. It holds for every weight that is negative only where the graph's is.
 
-    Parallel edges are allowed. Raises GraphHasCycle. Cost: about two Python steps a node, once.
+    Parallel edges are allowed. Raises GraphHasCycle. Cost: about two Python steps per node, once.
     """
 
     def __init__(self, graph: ArrayGraph) -> None:

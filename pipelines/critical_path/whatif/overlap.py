@@ -14,7 +14,7 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
 
     On each device, P is the time in which at least one COMPUTATION kernel of the graph runs and C the same for
     COMMUNICATION. Computation can hide no more than its own time: the share min(1, P / C) of every communication
-    kernel's own time is hidden, so its edge weighs (1 - min(1, P / C)) of what it did: 0 where there is at least as
+    kernel's own time is hidden, so its edge weighs (1 - min(1, P / C)) of what it did: 0 if there is at least as
     much computation as communication. Order stays (who waits for a collective still does), and so do launch delays and
     gaps between kernels. It does not ask whether a schedule exists that overlaps so much: the result is a lower bound
     on the path, what the best bucketing and pipelining could reach.
@@ -22,7 +22,7 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
     events = window.events
     classes = np.array([kernel_class for kernel_class, _ in events.families])[events.family]
     device = np.append(np.array([device for device, _ in events.streams], dtype=np.int64), -1)[events.stream]
-    left = np.ones(len(events.event_id) + 1)  # the last: edges that are no event's own time
+    left = np.ones(len(events.event_id) + 1)  # the last: edges that are not an event's own time
     for number in np.unique(device[events.stream >= 0]):
         here = (device == number) & (events.stream >= 0)
         communication = here & (classes == "COMMUNICATION")

@@ -63,7 +63,7 @@ def read_scenarios(path: Path) -> list[Scenario]:
         return [_of_table(content, str(path))]
     if content or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ScenarioError(
-            f"{path}: [[scenario]] tables, and nothing beside them, or one scenario without such a table"
+            f"{path}: write either [[scenario]] tables and nothing else, or one scenario without such a table"
         )
     return [_of_table(table, f"{path}, scenario {i}") for i, table in enumerate(tables, start=1)]
 
@@ -71,15 +71,15 @@ def read_scenarios(path: Path) -> list[Scenario]:
 def _of_table(table: dict[str, Any], where: str) -> Scenario:
     if unknown := set(table) - {"name", "scale", "remove", "perfect_overlap"}:
         raise ScenarioError(
-            f"{where}: unknown key {sorted(unknown)[0]!r}; there are name, scale, remove, perfect_overlap"
+            f"{where}: unknown key {sorted(unknown)[0]!r}; known are name, scale, remove, perfect_overlap"
         )
     scale, remove, overlap = table.get("scale", {}), table.get("remove", []), table.get("perfect_overlap", False)
     if not isinstance(scale, dict):
-        raise ScenarioError(f"{where}: scale is a table of factors, such as [scale] and then 'gemm*' = 0.5")
+        raise ScenarioError(f"{where}: scale must be a table of factors, such as [scale] followed by 'gemm*' = 0.5")
     if not isinstance(remove, list) or not all(isinstance(target, str) for target in remove):
-        raise ScenarioError(f"{where}: remove is a list of texts")
+        raise ScenarioError(f"{where}: remove must be a list of strings")
     if not isinstance(overlap, bool):
-        raise ScenarioError(f"{where}: perfect_overlap is true or false")
+        raise ScenarioError(f"{where}: perfect_overlap must be true or false")
     try:
         factors = [(target, _factor(target, factor)) for target, factor in scale.items()]
     except ScenarioError as error:

@@ -1,4 +1,4 @@
-"""Which kernels are worth optimising: the change of the path's length where a family of events gets faster."""
+"""Which kernels are worth optimizing: the change of the path's length where a family of events gets faster."""
 
 from __future__ import annotations
 

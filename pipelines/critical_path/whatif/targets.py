@@ -42,7 +42,7 @@ class NothingMatches(LookupError):
 
 
 def factors(window: Window, scenario: Scenario) -> npt.NDArray[np.float64] | None:
-    """What each edge's weight is multiplied by (m,); None where nothing changes. Raises NothingMatches."""
+    """What each edge's weight is multiplied by (m,); None if nothing changes. Raises NothingMatches."""
     chosen = _Factors(window)
     for target, factor in scenario.scale:
         chosen.multiply(target, factor)

@@ -4,7 +4,7 @@
 begins, with what the model does not explain kept as it was. For an edge u → v of weight w the trace shows that v came
 t(v) - t(u) later. Where that is less than w (clocks, work that waited for nothing), the edge counts only so much less
 in the new trace, too. Where v came later than every edge into it explains (gaps between top-level operators, waking up
-after a synchronisation), that rest stays in front of v:
+after a synchronization), that rest stays in front of v:
 
     t'(v) = max over edges u → v of (t'(u) + w' - max(0, t(u) + w - t(v))) + rest(v);   t'(v) = t(v) without edges in
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OWN_TIME = "OPERATOR_KERNEL"
 """Type of the edges that are an event's own time; the others are delays between events, or order only."""
 EARLIER_WORK = "EARLIER_WORK"
-"""What edges are here, beside the types that the graph has, that wait for GPU work from outside of the window: no scenario
+"""What edges are here, beside the types that the graph has, that wait for GPU work from outside the window: no scenario
 that changes gaps or operators changes that wait."""
 
 _SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "bound_by", "edge_types", "_profiles",
@@ -137,7 +137,7 @@ def load(
 ) -> Window:
     """Compute one window's edges from the tables `events`, `traces` and `findings` in `con`, which must be private.
 
-    Raises WindowNotFound where nothing opens the window and NoGraph where it has no edges or is refused.
+    Raises WindowNotFound if nothing opens the window and NoGraph where it has no edges or is refused.
     """
     request_windows(con, [request], overrides)
     run_models(con, catalog, _SOURCES, on_model=on_model)
@@ -156,7 +156,7 @@ def load(
         events,
         rules.to_pylist(),
         measured=measured,
-        refused=f"profile {request.profile} refuses the window: {refused[0][0]}" if refused else "",
+        refused=f"profile {request.profile} rejects the window: {refused[0][0]}" if refused else "",
     )
 
 
@@ -175,7 +175,7 @@ def of_saved(saved: SavedPath) -> Window:
         saved.graph_events,
         meta["rules"],
         measured=meta["switches"]["summary_weight"] == "measured",
-        refused=f"profile {meta['profile']} refuses the window: {refused}" if refused else "",
+        refused=f"profile {meta['profile']} rejects the window: {refused}" if refused else "",
     )
 
 
@@ -193,7 +193,7 @@ def _window(
     if refused:
         raise NoGraph(refused)
     if not edges.num_rows:
-        raise NoGraph("the window has no edges: nothing of a critical path happens in it")
+        raise NoGraph("the window has no edges, so it has no critical path")
     events, classes, of_class = _events(of_graph.filter(of_graph["class"].is_valid()))
     src, dst = int_column(edges, "src_node_id"), int_column(edges, "dst_node_id")
     path = int_column(edges, "path_weight_ns")

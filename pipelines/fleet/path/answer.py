@@ -93,8 +93,8 @@ def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
     listed = "; ".join(
         f"{capture_id} ({n} ranks of {job or 'a job without name'})" for capture_id, job, n in known[:10]
     )
-    what = "several captures" if found else f"no capture's id begins with {beginning!r}"
-    raise NoCapture(f"{what}. Captures there are: {listed or 'none'}")
+    what = "several captures" if found else f"no capture id starts with {beginning!r}"
+    raise NoCapture(f"{what}. Available captures: {listed or 'none'}")
 
 
 def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:
@@ -106,7 +106,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
         f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}"
     ).fetchall()
     if not paths:
-        raise PathRefused("none of the capture's traces takes part; see table capture_ranks")
+        raise PathRefused("none of the capture's traces is used; see table capture_ranks")
     refused, span, n_ranks, n_guessed, guessed, gap, heaviest, n_nodes, n_edges, job = paths[0]
     if refused:
         raise PathRefused(refused)

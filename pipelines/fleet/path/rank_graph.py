@@ -100,7 +100,7 @@ class RankGraph:
     may_guess: bool = False
 
     def place_of(self, event_id: int) -> int | None:
-        """The place of an event; None where the graph does not have it."""
+        """The place of an event; None if the graph does not have it."""
         place = int(np.searchsorted(self.events.event_id, event_id))
         there = place < len(self.events) and self.events.event_id[place] == event_id
         return place if there else None

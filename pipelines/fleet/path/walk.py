@@ -31,7 +31,7 @@ class Segment:
     kind: cpu_op, gpu_kernel, transfer (of a collective, all ranks being there), launch_delay, kernel_delay (between work
     of one stream), cross_stream_wait, sync_return (from the GPU's end to the call that waited for it), thread_hand_off,
     gap (nothing known), head (before the rank's first event). event_id: the event that it leads into, or is the time of;
-    owner_event_id: the event whose time it is, None where it is nobody's. guessed: the hop is a guess.
+    owner_event_id: the event whose time it is, None if it is nobody's. guessed: the hop is a guess.
     """
 
     rank: int
@@ -70,7 +70,7 @@ def find_target(joined: JoinedGraph, target: str) -> tuple[int, int]:
             if best is None or end > best[0]:
                 best = end, rank, place
     if best is None:
-        raise NoTarget(f"no rank has what {target} asks for")
+        raise NoTarget(f"no rank has an event for target {target}")
     return best[1], 2 * best[2] + 1
 
 
@@ -137,7 +137,7 @@ class _Walk:
         source = int(graph.src[edge])
         bound = min(self._time(source) + int(graph.weight[edge]), self.now)
         code = int(graph.code[edge])
-        # A delay is no work: what it spans may have been a wait for something else.
+        # A delay is not work: what it spans may have been a wait for something else.
         known = self._time(source) if code in _DELAYS else bound
         if self._guess_start(known + offset):
             return True

@@ -9,7 +9,7 @@ kind of op were slower than the others? The answer divided into the step as it w
 How to read the numbers:
 
 - Slowdowns are not additive. That of one stage may exceed the job's (the ideal lets the others catch up), M_S may exceed
-  1, M_W may be below 0. They are no shares of a whole: never a pie.
+  1, M_W may be below 0. They are not shares of a whole: never draw them as a pie.
 - The ideal of an op is that of its kind over all stages, so a stage that is meant to be longer (the loss layer on the
   last) counts as straggling. `slowdown_stage_ideal`, the same with an ideal for each stage, tells the two apart.
 - Slowdowns of ranks, stages and kinds put measured durations back, M_S and M_W replayed ones; they differ by 1e-7.

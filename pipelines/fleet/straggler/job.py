@@ -1,4 +1,4 @@
-"""An op-level trace of a job: one Parquet file of ops, one YAML file that says how the job was parallelised."""
+"""An op-level trace of a job: one Parquet file of ops, one YAML file that says how the job was parallelized."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 class JobRejected(Exception):
-    """A file that is no op-level trace of a job; the message names the file, the place and the way out."""
+    """A file that is not an op-level trace of a job; the message names the file, the place and what to do."""
 
 
 @dataclass(frozen=True)
 class JobMeta:
-    """How a job was parallelised: data, dense/sparse data, pipeline, tensor and virtual pipeline; all ranks."""
+    """How a job was parallelized: data, dense/sparse data, pipeline, tensor and virtual pipeline; all ranks."""
 
     name: str
     dp: int

@@ -61,7 +61,7 @@ def _described(path: Path) -> list[Path]:
 def ingest_jobs(paths: Iterable[Path], lake: Lake, name: str | None = None) -> list[JobRow]:
     """Put jobs into the lake, all that are new in one batch; `name`: of the job, instead of the YAML file's.
 
-    Raises duckdb.IOException or OSError where the lake cannot be written.
+    Raises duckdb.IOException or OSError if the lake cannot be written.
     """
     catalog = load_catalog()
     batch = lake.new_batch()

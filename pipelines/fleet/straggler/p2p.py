@@ -68,7 +68,7 @@ def _attach(where: str, kind: str, real: list[int], kinds: dict[str, list[int]],
     skipped = _skipped(kind, real, computes)
     if skipped < 0:
         raise JobRejected(
-            f"{where}: {len(real)} {kind} ops for {len(computes)} {P2P[kind][0]} ops; there must be none, as many, "
+            f"{where}: {len(real)} {kind} ops for {len(computes)} {P2P[kind][0]} ops; there must be none, equally many, "
             "or (receives only) one less: record every transfer of a stage, or none"
         )
     for i, op in enumerate(real, skipped):
@@ -107,6 +107,6 @@ def _pairs(where: str, pp: int, crossing: dict[tuple[str, int], list[int]]) -> I
             if len(sends) != len(receives):
                 raise JobRejected(
                     f"{where}: {len(sends)} {send} ops of stage {stage} for {len(receives)} {recv} ops of stage {other}; "
-                    "each send has one receive: record both sides of every transfer"
+                    "each send needs one receive: record both sides of every transfer"
                 )
             yield from zip(sends, receives, strict=True)

@@ -10,13 +10,13 @@ LOW, HIGH = 1.0, 1.5
 
 
 def heat_map(found: WhatIf) -> str:
-    """The scores as SVG: a row a stage, a column a dp rank, the worst ranks framed, times in the tooltips.
+    """The scores as SVG: one row per stage, one column per dp rank, the worst ranks framed, times in the tooltips.
 
     ValueError: the job loses too little to have scores.
     """
     cells = score_rows(found)
     if not cells:
-        raise ValueError(f"a slowdown of {found.slowdown:.4f} is too little to take the job apart: there are no scores")
+        raise ValueError(f"a slowdown of {found.slowdown:.4f} is too small to attribute: there are no scores")
     meta = found.job.meta
     width = 54 if meta.dp <= 20 else 22
     drawn = [
@@ -32,7 +32,7 @@ def heat_map(found: WhatIf) -> str:
     ]
     return svg.heat_map(
         f"{meta.name}: slowdown {found.slowdown:.4f}",
-        "a cell: the lesser of its stage's and its dp rank's slowdown; framed: the worst ranks",
+        "each cell: the smaller of its stage's and its dp rank's slowdown; framed: the worst ranks",
         [f"stage {stage}" for stage in range(meta.pp)],
         [f"dp {dp}" if width > 30 else str(dp) for dp in range(meta.dp)],
         drawn,

@@ -23,14 +23,14 @@ def is_job_file(path: Path) -> bool:
         return False
     try:
         return {"optype", "dp_rank", "stage"} <= set(pq.read_schema(path).names)
-    except (OSError, ArrowException, ValueError):  # ValueError: a path that is no UTF-8
+    except (OSError, ArrowException, ValueError):  # ValueError: a path that is not UTF-8
         return False
 
 
 def read_job(path: Path, meta: Path | None = None) -> JobTrace:
     """Read an op-level trace and its YAML (by default the one beside it).
 
-    JobRejected: the file is no Parquet file, lacks a column, holds a value that cannot be (named with its row), or the
+    JobRejected: the file is not a Parquet file, lacks a column, holds an invalid value (named with its row), or the
     ops of a (step, dp rank) are not those of the first. OSError: a file cannot be opened.
     """
     sizes = read_meta(meta or meta_file(path))
@@ -49,7 +49,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
             raise JobRejected(f"{path}: no column {missing[0]!r}; an op-level trace has {', '.join(COLUMNS)}")
         table = pq.read_table(path, columns=list(COLUMNS))
     except pa.ArrowInvalid as error:
-        raise JobRejected(f"{path}: no Parquet file: {str(error).splitlines()[0]}") from None
+        raise JobRejected(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
     found: dict[str, np.ndarray] = {}
     for name in COLUMNS:
         column = table.column(name)
@@ -72,7 +72,7 @@ def _check_rows(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> No
     bad = {name: (columns[name] < 0) | (columns[name] >= size) for name, size in within.items()}
     bad["start_ts"] = ~np.isfinite(columns["start_ts"])
     bad["duration"] = ~(np.isfinite(columns["duration"]) & (columns["duration"] >= 0))
-    wants = {name: f"0 to {size - 1}, by the YAML file" for name, size in within.items()}
+    wants = {name: f"0 to {size - 1}, according to the YAML file" for name, size in within.items()}
     wants |= {"start_ts": "a finite number of seconds", "duration": "a finite number of seconds, not negative"}
     for name, is_bad in bad.items():
         if is_bad.any():
@@ -97,10 +97,12 @@ def _in_cells(path: Path, meta: JobMeta, columns: dict[str, np.ndarray]) -> JobT
         place = f"step {steps[step]}, dp_rank {dp}"
         if count[op, step, dp]:
             row = int(np.flatnonzero((op_at == op) & (at[1] == step) & (at[2] == dp))[1])
-            raise JobRejected(f"{path}: column 'seq_id', row {row}: {name} twice in {place}; number ops in their order")
+            raise JobRejected(
+                f"{path}: column 'seq_id', row {row}: {name} twice in {place}; number ops in execution order"
+            )
         raise JobRejected(
             f"{path}: no row of {name} in {place}, which other steps or dp ranks have; every (step, dp_rank) "
-            "must have the same ops: leave the steps out that were not recorded whole"
+            "must have the same ops: remove steps that were not recorded completely"
         )
     row_of = np.empty(shape, dtype=np.int64)
     row_of[at] = np.arange(len(op_at))

@@ -10,7 +10,7 @@ from pipelines.fleet.straggler.template import Template
 def replay(template: Template, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Starts and ends [op, step, dp rank] (float64, s) of ops that take `times` [op, step, dp rank] (s).
 
-    An op starts when all it waits for have ended (at 0 where there is nothing), and ends its time after its start; one
+    An op starts when all it waits for have ended (at 0 if there is nothing), and ends its time after its start; one
     of a group ends its time after the last start of the group.
     """
     starts, ends = np.zeros(times.shape), np.zeros(times.shape)

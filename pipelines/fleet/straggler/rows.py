@@ -80,7 +80,7 @@ def score_rows(found: WhatIf) -> list[Row]:
 def excess_rows(found: WhatIf, scope: str) -> list[Row]:
     """What parts of a scope bring about alone, as shares of the job's loss, and last the `residual` that makes them 1.
 
-    share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative; empty where nothing is lost.
+    share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative; empty if nothing is lost.
     """
     loss = found.slowdown - 1
     parts = found.of(scope)

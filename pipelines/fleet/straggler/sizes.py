@@ -1,4 +1,4 @@
-"""The YAML file beside a job's trace: how the job was parallelised."""
+"""The YAML file next to a job's trace: how the job was parallelized."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def meta_names(path: Path) -> list[str]:
 
 
 def meta_file(path: Path) -> Path:
-    """The YAML file beside a job's Parquet file (`meta_names`). JobRejected: there is none."""
+    """The YAML file next to a job's Parquet file (`meta_names`). JobRejected: there is none."""
     names = meta_names(path)
     for name in names:
         if (path.parent / name).is_file():
             return path.parent / name
-    raise JobRejected(f"{path}: no {' or '.join(names)} beside it; write its sizes there: {', '.join(SIZES)}")
+    raise JobRejected(f"{path}: no {' or '.join(names)} next to it; write its sizes there: {', '.join(SIZES)}")
 
 
 def read_meta(path: Path) -> JobMeta:
@@ -32,16 +32,18 @@ def read_meta(path: Path) -> JobMeta:
     import yaml
 
     if path.stat().st_size > _MOST_BYTES:
-        raise JobRejected(f"{path}: more than {_MOST_BYTES >> 10} KiB; it says a job's sizes in some lines")
+        raise JobRejected(f"{path}: more than {_MOST_BYTES >> 10} KiB; it should state a job's sizes in a few lines")
     try:
         text = path.read_text(encoding="utf-8")
         if max(text.count("["), text.count("{"), text.count("*"), text.count("- - ")) > _MOST_NESTED:
-            raise JobRejected(f"{path}: over {_MOST_NESTED} brackets; it says a job's sizes as `name: value` lines")
+            raise JobRejected(
+                f"{path}: over {_MOST_NESTED} brackets; it should state a job's sizes as `name: value` lines"
+            )
         found = yaml.safe_load(text)
     except RecursionError:
-        raise JobRejected(f"{path}: nested too deep; it says a job's sizes as `name: value` lines") from None
+        raise JobRejected(f"{path}: nested too deep; it should state a job's sizes as `name: value` lines") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise JobRejected(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+        raise JobRejected(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
         raise JobRejected(f"{path}: holds {type(found).__name__}, not `name: value` lines; write {', '.join(SIZES)}")
     sizes = {key: _size(path, found, key) for key in SIZES}

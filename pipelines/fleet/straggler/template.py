@@ -1,6 +1,6 @@
 """Who waits for whom in a step: read once from dp rank 0 of the first step, used for all steps and dp ranks.
 
-The rules are those of StragglerAnalysis (ByteDance, Apache-2.0), written anew from their description.
+The rules are those of StragglerAnalysis (ByteDance, Apache-2.0), rewritten from their description.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def _by_kind(where: str, ops: tuple[Op, ...], stage: int) -> dict[str, list[int]
     for i in mine:
         if ops[i].optype not in OPTYPES:
             raise JobRejected(
-                f"{where}: column 'optype': {ops[i].optype!r} is unknown; there are: {', '.join(OPTYPES)}"
+                f"{where}: column 'optype': {ops[i].optype!r} is unknown; known are: {', '.join(OPTYPES)}"
             )
         kinds.setdefault(ops[i].optype, []).append(i)
     kinds["computes"] = [i for i in mine if ops[i].optype in COMPUTES]
     for kind, name in (("computes", "compute"), (OPTIMIZER, OPTIMIZER)):
         if not kinds.get(kind):
-            raise JobRejected(f"{where}: stage {stage} has no {name} op; every stage has one: record whole steps")
+            raise JobRejected(f"{where}: stage {stage} has no {name} op; every stage needs one: record complete steps")
     kinds["shards"] = [i for i in mine if ops[i].optype in (GATHER, REDUCE)]
     return kinds
 
@@ -149,10 +149,10 @@ def _in_order(
 ) -> tuple[Unit, ...]:
     unit_of = {op: i for i, unit in enumerate(units) for op in unit.ops}
     if twice := [op for op, n in Counter(op for unit in units for op in unit.ops).items() if n > 1]:
-        raise JobRejected(f"{where}: {ops[twice[0]]} belongs to two transfers; number its ops in their order")
+        raise JobRejected(f"{where}: {ops[twice[0]]} belongs to two transfers; number its ops in execution order")
     before = {i: {unit_of[d] for op in unit.ops for d in deps[op]} for i, unit in enumerate(units)}
     try:
         return tuple(units[i] for i in TopologicalSorter(before).static_order())
     except CycleError as error:
         circle = " → ".join(str(ops[units[i].ops[0]]) for i in error.args[1])
-        raise JobRejected(f"{where}: ops wait for each other in a circle: {circle}; check their starts") from None
+        raise JobRejected(f"{where}: ops wait for each other in a cycle: {circle}; check their start times") from None

@@ -43,7 +43,7 @@ class Device(ABC):
     def stream(self, wanted: Any) -> Any:
         """The stream for TaskSchedule.stream: None = default; a name becomes one stream; a stream object is itself.
 
-        Raises TypeError for an object that is no stream of this device.
+        Raises TypeError for an object that is not a stream of this device.
         """
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Device(ABC):
         """Memory of tensors in `values` must not be reused before the stream's present and next work is done."""
 
     def current_stream(self) -> Any:
-        """The stream of work that the caller launches itself; None where it does that without one."""
+        """The stream of work that the caller launches itself; None if it does that without one."""
         return None
 
     def open_thread(self, profile: bool) -> AbstractContextManager:

@@ -82,7 +82,7 @@ class CpuStream:
             self._lane.jobs.put(job)
 
     def mark(self) -> tuple[_Lane, int] | None:
-        """The point reached by what was put so far; None where nothing was."""
+        """The point reached by what was put so far; None if nothing was."""
         lane = self._lane
         return None if lane is None else (lane, lane.launched)
 

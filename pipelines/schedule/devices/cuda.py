@@ -22,11 +22,11 @@ class CudaDevice(Device):
     def __init__(self, index: int | None = 0) -> None:
         if not torch.cuda.is_available():
             name = "cuda" if index is None else f"cuda:{index}"
-            raise RuntimeError(f'device {name} is not there: torch sees no CUDA. Use device="cpu" to test a plan')
+            raise RuntimeError(f'device {name} does not exist: torch sees no CUDA. Use device="cpu" to test a plan')
         if index is None:
             index = torch.cuda.current_device()
         if index >= torch.cuda.device_count():
-            raise RuntimeError(f"device cuda:{index} is not there: torch sees {torch.cuda.device_count()} device(s)")
+            raise RuntimeError(f"device cuda:{index} does not exist: torch sees {torch.cuda.device_count()} device(s)")
         self.name = str(index)
         self.index = index
         self._default = torch.cuda.default_stream(index)

@@ -36,7 +36,7 @@ class _Batches(_Stopping):
         except PipelineError as disagreed:
             self._keep(batch)
             if error is not None:
-                disagreed.add_note(f"besides, the data iterator failed when asked for it: {_short(error)}")
+                disagreed.add_note(f"also, the data iterator failed when asked for it: {_short(error)}")
             raise
         if least == HAS_BATCH:
             self._next_iter += 1

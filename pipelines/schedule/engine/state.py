@@ -130,13 +130,15 @@ class _EngineState:
         if now.foreign:
             names = ", ".join(now.foreign)
             self._warn(
-                "foreign", f"{names} hold(s) in the calling thread only, and tasks run in others: switch it inside"
+                "foreign", f"{names} apply only to the calling thread, but tasks run in others: enable it inside"
             )
         if now != run:
             self._warn("modes", f"tasks run in the modes of fill_pipeline ({run}), not in those of progress ({now})")
         if profiler_misses_threads():
             threads = "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
-            self._warn("profiler", f"the profiler does not see tasks, which run in other threads: give it {threads}")
+            self._warn(
+                "profiler", f"the profiler does not see tasks, because they run in other threads: pass it {threads}"
+            )
 
     def _warn(self, what: str, text: str) -> None:
         if what not in self._warned:
@@ -147,8 +149,8 @@ class _EngineState:
         lost = self._agreement.lost if self._agreement is not None else None
         if lost is not None:
             raise PipelineError(
-                f"the collectives of the ranks may be out of step, for a run was stopped inside ({lost}): another one could "
-                "mix the values of different iterations, and nobody would notice. Begin anew on all ranks with "
+                f"the collectives of the ranks may be out of step, because a run was stopped partway ({lost}): another run could "
+                "mix the values of different iterations, and nobody would notice. Start over on all ranks with "
                 "torch.distributed.destroy_process_group() and init_process_group(), or in new processes",
                 getattr(lost, "task", None),
                 getattr(lost, "iteration", None),

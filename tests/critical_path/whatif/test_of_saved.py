@@ -110,8 +110,8 @@ def test_the_window_is_the_traces(shared: Path, trace: str | list[dict], profile
 def test_what_needs_the_trace_says_so(saved: Path, tmp_path: Path) -> None:
     for words, said in (
         (("--remove", "cpu", "--redraw", tmp_path / "drawn"), "--redraw draws the whole trace"),
-        (("--remove", "cpu", *WINDOW), "its window, profile and switches are what they were"),
-        (("--remove", "cpu", "--profile", "hta"), "its window, profile and switches are what they were"),
+        (("--remove", "cpu", *WINDOW), "its window, profile and switches cannot be changed"),
+        (("--remove", "cpu", "--profile", "hta"), "its window, profile and switches cannot be changed"),
         (("--remove", "nothing of this"), "There are: class:COMMUNICATION"),
         ((), "nothing to change"),
     ):

@@ -131,11 +131,11 @@ def test_what_the_command_line_refuses(shared: Path, dlrm: Lake, tmp_path: Path)
         return " ".join(ran.output.split())
 
     one = files_of(shared, "dlrm_8")[0]
-    assert "no matched collectives: no_partner: only rank 0 is there" in said(str(one))
+    assert "no matched collectives: no_partner: only rank 0 is present" in said(str(one))
     assert "last_gpu_end, last_collective_end, last_event_end" in said(str(one), "--target", "end")
-    assert "no capture's id begins with 'zzz'" in said("zzz")
+    assert "no capture id starts with 'zzz'" in said("zzz")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "no trace among" in said(str(empty))
+    assert "no trace found in" in said(str(empty))
     mixed = [str(files_of(shared, name)[rank]) for name in ("dlrm_8", "torchrec_4") for rank in (0, 1)]
     assert "several captures" in said(*mixed)

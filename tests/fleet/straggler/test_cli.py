@@ -41,7 +41,7 @@ def test_tables_and_picture(tmp_path: Path) -> None:
 def test_a_job_without_stragglers_has_no_picture(tmp_path: Path) -> None:
     path = write_job(tmp_path, Shape(2, 2, (1,), 2), lambda key: 8 * UNIT)
     status, text = run(path)
-    assert status == 0 and "Too little to say" in text
+    assert status == 0 and "Too small to say" in text
     status, text = run(path, "--out", tmp_path / "heat.svg")
     assert status == 1 and "no scores" in text and not (tmp_path / "heat.svg").exists()
 

@@ -113,13 +113,13 @@ def test_an_unknown_op_type(path: Path) -> None:
         names = ["nap" if kind == "gc" else kind for kind in table.column("optype").to_pylist()]
         return table.set_column(table.schema.get_field_index("optype"), "optype", pa.array(names))
 
-    assert "'nap' is unknown; there are: forward-compute" in changed(path, change)
+    assert "'nap' is unknown; known are: forward-compute" in changed(path, change)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("dp_size: [", "no YAML"),
+        ("dp_size: [", "not YAML"),
         ("just words", "holds str"),
         ("dp_size: 2\n", "dsp_size is None"),
         ("dp_size: two\n", "dp_size is 'two'"),
@@ -136,11 +136,11 @@ def test_sizes(path: Path, text: str, says: str) -> None:
 
 def test_no_sizes(path: Path) -> None:
     path.with_suffix(".yaml").unlink()
-    with pytest.raises(JobRejected, match=r"no synthetic\.yaml or .* beside it"):
+    with pytest.raises(JobRejected, match=r"no synthetic\.yaml or .* next to it"):
         read_job(path)
 
 
 def test_no_parquet(path: Path) -> None:
     path.write_bytes(b"PAR1 cut short")
-    with pytest.raises(JobRejected, match="no Parquet file"):
+    with pytest.raises(JobRejected, match="not a Parquet file"):
         read_job(path)
