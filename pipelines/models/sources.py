@@ -126,8 +126,8 @@ def _declarations(tree: ast.Module, module: str, path: Path) -> Iterator[Declare
         for target in statement.targets
         if isinstance(target, ast.Name)
     }
-    for node in tree.body:
-        for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+    for node in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        for call in node.decorator_list:
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _DECORATORS:
                 try:
                     said = _said(call, constants)
