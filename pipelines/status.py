@@ -186,7 +186,7 @@ def _over(found: Status, limits: Limits) -> list[str]:
     """The sentences about what is beyond its limit."""
     over: list[str] = []
     if found.lag_seconds is not None and found.lag_seconds > limits.lag_seconds:
-        over.append(f"the oldest of {found.backlog} files has been waiting for {found.lag_seconds:,.0f} s")
+        over.append(f"the oldest waiting file (of {found.backlog}) has been waiting for {found.lag_seconds:,.0f} s")
     if limits.backlog is not None and (found.backlog or 0) > limits.backlog:
         over.append(f"{found.backlog} files are waiting")
     if found.rejected_last_day > limits.rejected:

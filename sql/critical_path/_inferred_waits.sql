@@ -167,8 +167,9 @@ latest AS (
         *,
         row_number() OVER (
             PARTITION BY trace_profile_id, event_id
-            ORDER BY CASE WHEN basis = 'wait_call' AND ts_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC,
-            basis DESC, source_event_id DESC
+            ORDER BY
+                CASE WHEN basis = 'wait_call' AND ts_ns - end_ns <= 50000 THEN 0 ELSE 1 END, end_ns DESC,
+                basis DESC, source_event_id DESC
         ) AS choice
     FROM sources
 )

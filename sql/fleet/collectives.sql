@@ -14,8 +14,9 @@ WITH ranked AS (
                 )
         END AS by_clock,
         row_number() OVER (
-            PARTITION BY r.capture_id, r.collective_id ORDER BY CASE WHEN r.rank = l.reference_rank THEN 0 ELSE 1 END,
-            r.rank
+            PARTITION BY r.capture_id, r.collective_id
+            ORDER BY
+                CASE WHEN r.rank = l.reference_rank THEN 0 ELSE 1 END, r.rank
         ) AS by_reference,
         k.kind, k.collective_name, k.bytes, k.group_size, l.group_name, l.refused_reason
     FROM collective_ranks AS r
@@ -71,8 +72,9 @@ SELECT
     -- where bytes or the group's size are unknown.
     CAST(g.bytes AS DOUBLE) / nullif(g.transfer_ns, 0)
     * CASE WHEN k.bus_numerator = 0 THEN 1.0 ELSE k.bus_numerator * (
-        g.group_size - 1.0
-    ) / nullif(g.group_size, 0) END AS bus_gbps,
+                g.group_size - 1.0
+            ) / nullif(g.group_size, 0)
+    END AS bus_gbps,
     g.kept,  -- It is used to align the clocks: all ranks left it together.
     g.refused_reason  -- Why the lane's collectives are not used; NULL where they are.
 FROM gathered AS g

@@ -108,7 +108,7 @@ def test_recordings_and_runs_go_to_this_machine(capsys: pytest.CaptureFixture[st
 
 def test_a_lake_is_a_folder(folder: Path) -> None:
     (folder / "link").symlink_to(folder / "unmounted")
-    for lake, reason in (("a.json", "a.json:isafile"), ("link", "unmounted,whichisnotthere")):
+    for lake, reason in (("a.json", "a.jsonisafile"), ("link", "unmounted,whichdoesnotexist")):
         for words in (("ingest", "a.json"), ("sql", "SELECT 1"), ("materialize",), ("breakdown",)):
             assert_refused(tracelake(*words, "--lake", lake), reason)
     assert_refused(tracelake("ingest", "a.json", "--lake", "a.json/lake"), "Notadirectory")

@@ -64,7 +64,7 @@ def test_files_that_wait(watched: Watched) -> None:
     assert (code, found["backlog"]) == (0, 1)
     assert found["lag_seconds"] == pytest.approx(1800, abs=60)
     code, _, said = watched.ask("--max-lag", "20")
-    assert code == 1 and "1 files has waited" in said
+    assert code == 1 and "(of 1) has been waiting for 1,8" in said
     assert watched.ask("--max-backlog", "0")[0] == 1
 
 

@@ -160,7 +160,7 @@ def test_strangers_are_named_with_the_way_out(file: Path, tmp_path: Path) -> Non
         ({"edges.parquet": None}, "edges.parquet is missing"),
         ({"edges.parquet": b"PAR1"}, "edges.parquet is not as it was written"),
         ({"meta.json": None}, "no meta.json"),
-        ({"meta.json": None, "trace_data.pkl": b"cos\nsystem\n"}, "HTA's"),
+        ({"meta.json": None, "trace_data.pkl": b"cos\nsystem\n"}, "it was saved by HTA"),
     ]
     for change, why in strangers:
         stranger = rewritten(file, tmp_path / "stranger.zip", change)
