@@ -22,7 +22,7 @@ def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: froze
     `cells` are rows of `rank_steps`. ValueError: an unknown metric, or no cell has it.
     """
     if metric not in METRICS:
-        raise ValueError(f"no metric {metric!r}; there are: {', '.join(METRICS)}")
+        raise ValueError(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")
     known = [cell for cell in cells if cell[metric] is not None]
     if not known:
         raise ValueError(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")

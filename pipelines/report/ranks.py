@@ -19,7 +19,7 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     if subject.capture_id is None or len(subject.traces) < 2:
         return section("stragglers", title, missing("there is only one rank, so nobody waits for another"))
     found = stragglers_of(con, subject.capture_id)
-    why = "no step of no rank has a time: there are no profiler steps"
+    why = "no step has a time: there are no profiler steps"
     body = [_verdict(found), figure(rank_map_svg(found, "ranks by steps"), why)]
     if found.ranks:
         body.append(table("straggler_ranks", _RANKS, found.ranks[:_SHOWN]))

@@ -266,7 +266,7 @@ def test_a_cycle_has_no_path_and_a_warning_says_where(tiny: CriticalPath) -> Non
         (lambda g: g.add_edge(1, 10, weight=10.0**19), "overflow 64 bits"),
         (
             lambda g: g.add_edge(1, 10, weight=1, type="fast"),
-            r"edge \(1, 10\): no type 'fast'; there are: critical_path",
+            r"edge \(1, 10\): unknown type 'fast'; known are: critical_path",
         ),
         (
             lambda g: g.add_edge(1, 10, weight=1, event_id=77),

@@ -136,7 +136,7 @@ def test_the_picture() -> None:
 def test_a_picture_of_nothing_says_so() -> None:
     with pytest.raises(ValueError, match="no step of any rank has caused_wait_ns"):
         heat_map("job", [cell(4, 0, None)], "caused_wait_ns")
-    with pytest.raises(ValueError, match="no metric 'heat'; there are: caused_wait_ns"):
+    with pytest.raises(ValueError, match="unknown metric 'heat'; known are: caused_wait_ns"):
         heat_map("job", [cell(4, 0, 1)], "heat")
 
 

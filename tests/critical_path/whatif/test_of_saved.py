@@ -157,7 +157,7 @@ def test_graphs_without_a_path(tmp_path: Path) -> None:
         call("cudaLaunchKernel", 7, 2, 4),
         kernel("b", 40, 20, 4),
     ]
-    for number, (events, said) in enumerate((([x("other", "neither", 0, 1)], "no edges"), (own_stream, "refuses"))):
+    for number, (events, said) in enumerate((([x("other", "neither", 0, 1)], "no edges"), (own_stream, "rejects"))):
         con, trace_id = connect(events)
         request = WindowRequest(trace_id, profile="hta")
         file = tmp_path / f"{number}.zip"

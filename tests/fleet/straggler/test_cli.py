@@ -34,7 +34,7 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     path = write_job(tmp_path, Shape(2, 2, (1,), 2), own)
     status, text = run(path, "--out", tmp_path / "heat.svg")
     assert status == 0
-    assert "last stage (1): ideal alone" in text and "residual" in text
+    assert "last stage (1): making only these ideal removes" in text and "residual" in text
     assert (tmp_path / "heat.svg").read_text().startswith("<svg")
 
 

@@ -76,7 +76,7 @@ def test_a_yaml_file_that_comes_later_brings_its_job(path: Path, tmp_path: Path)
     meta.unlink()
     (row,) = ingest([path], lake).rejected
     assert "no synthetic.yaml" in str(row.reason)
-    assert asked(lake, "SELECT path, reason LIKE '%beside it%' FROM rejects") == [(str(path), True)]
+    assert asked(lake, "SELECT path, reason LIKE '%next to it%' FROM rejects") == [(str(path), True)]
     meta.write_text(text)
     (row,) = ingest([meta], lake, job="renamed").rows
     assert row.status == "ok"
