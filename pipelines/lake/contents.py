@@ -10,7 +10,7 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake.broken import Broken, told, unreadable
-from pipelines.lake.empty import BATCH_COLUMN, NotPublished, begin, column_name, comments, write_out
+from pipelines.lake.empty import BATCH_COLUMN, NotPublished, begin, column_name, comments, comments_of_old, write_out
 from pipelines.lake.failures import add_failures
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.prices import add_prices
@@ -92,7 +92,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
             return found
     for old, table in old_tables().items():
         con.execute(f"CREATE VIEW {old} AS {under_old_name(old)}")
-        con.execute(f"COMMENT ON VIEW {old} IS {quoted(f'Renamed to {table}; this view stays for one release.')}")
+        con.execute(comments_of_old(old, contents.catalog.models[table]))
     contents.counts = {mark: _count(con, mark) for mark in KEYS if not contents.of(mark)}
     add_prices(con, contents.root)
     add_failures(con, contents.root, contents.usable(MARK))

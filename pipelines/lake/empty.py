@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import duckdb
@@ -20,6 +20,7 @@ from pipelines.lake.layout import ANALYST
 from pipelines.models import run
 from pipelines.models.cache import cache_folder, digest_of
 from pipelines.models.catalog import Catalog, Column, Model
+from pipelines.renamed import old_columns
 from pipelines.sqltext import quoted
 
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
@@ -76,10 +77,20 @@ def _statements(model: Model, types: list[tuple[str, str]]) -> list[str]:
 
 def comments(model: Model, kind: str, present: set[str]) -> str:
     """The statements that comment a table (`kind`: TABLE or VIEW) and those of its columns that are present."""
-    said = [f"COMMENT ON {kind} {model.name} IS {quoted(model.doc)}"]
-    for column in (BATCH_COLUMN, *model.columns):
-        if column.name in present:
-            said.append(f"COMMENT ON COLUMN {model.name}.{column_name(column.name)} IS {quoted(column.doc)}")
+    docs = {column.name: column.doc for column in (BATCH_COLUMN, *model.columns) if column.name in present}
+    return _comments(model.name, kind, model.doc, docs)
+
+
+def comments_of_old(old: str, model: Model) -> str:
+    """The statements that comment the view under a table's old name, with its columns, old ones too."""
+    docs = {column.name: column.doc for column in (BATCH_COLUMN, *model.columns)}
+    docs |= {name: f"Renamed to {new}." for name, new in old_columns(model.name).items()}
+    return _comments(old, "VIEW", f"Renamed to {model.name}; this view stays for one release.", docs)
+
+
+def _comments(name: str, kind: str, doc: str, docs: Mapping[str, str]) -> str:
+    said = [f"COMMENT ON {kind} {name} IS {quoted(doc)}"]
+    said += [f"COMMENT ON COLUMN {name}.{column_name(column)} IS {quoted(text)}" for column, text in docs.items()]
     return "; ".join(said)
 
 

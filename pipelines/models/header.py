@@ -44,11 +44,11 @@ def read_header(path: Path, text: str) -> Header:
     """The header of a file with this text. Raises CatalogError with file, line and what to write."""
     lines = _lines(text)
     if not lines or not lines[0].startswith(_ONE_ROW):
-        raise CatalogError(f"{path}:1: begin the file with `-- {_ONE_ROW}…`, which says what a row is")
+        raise CatalogError(f"{path}:1: start the file with `-- {_ONE_ROW}…`, which says what a row is")
     scope = _scope(path, lines)
     if scope not in SCOPES:
         at = next(i for i, line in enumerate(lines, 1) if line.startswith(_SCOPE))
-        raise CatalogError(f"{path}:{at}: no scope {scope!r}; write `-- {_SCOPE}` and one of {', '.join(SCOPES)}")
+        raise CatalogError(f"{path}:{at}: unknown scope {scope!r}; write `-- {_SCOPE}` and one of {', '.join(SCOPES)}")
     checks = tuple(line.removeprefix(_CHECK) for line in lines if line.startswith(_CHECK))
     doc = " ".join(line for line in lines if not line.startswith((_CHECK, _SCOPE, _KEY)))
     return Header(doc, scope, _said(lines, _KEY), checks)

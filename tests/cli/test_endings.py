@@ -105,7 +105,11 @@ def test_every_entry_point_is_tested() -> None:
 
     isolated is a child of the sensor's runs, reference writes a file: both print nothing but errors.
     """
-    assert {words[1] for words in PRINTING} | {"pipelines.record.bench", "pipelines.isolated", "pipelines.reference"} == set(ENTRY_POINTS)
+    assert {words[1] for words in PRINTING} | {
+        "pipelines.record.bench",
+        "pipelines.isolated",
+        "pipelines.reference",
+    } == set(ENTRY_POINTS)
     text = (ROOT / "pipelines" / "record" / "bench.py").read_text()
     assert "signal.signal(signal.SIGPIPE, signal.SIG_DFL)" in text
 

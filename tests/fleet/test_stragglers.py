@@ -124,7 +124,7 @@ def test_the_picture() -> None:
         "rank 0, step 4: caused_wait 0.000 ms",
         "rank 1, step 4: caused_wait 2.000 ms",
         "rank 0, step 5: caused_wait 0.500 ms",
-        "rank 1, outside of steps: caused_wait 1.000 ms",
+        "rank 1, outside steps: caused_wait 1.000 ms",
     }
     assert boxes["rank 0, step 4: caused_wait 0.000 ms"].get("fill") == "#fffaf0"
     assert boxes["rank 1, step 4: caused_wait 2.000 ms"].get("fill") == "#ef6548"

@@ -259,7 +259,7 @@ def test_limits_are_told(world: dict[str, Path]) -> None:
     big = "SELECT * FROM range(20000000) AS t(i) ORDER BY hash(i)"
     with pytest.raises(LimitReached, match="5MB of disk"):
         _ask(world, big, limits=Limits(memory="60MB", spill="5MB"))
-    with pytest.raises(ValueError, match="no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         LockedLake(world["lake"], Limits(memory="much"))
 
 

@@ -53,7 +53,7 @@ SELECT
     sum(t.n) FILTER (WHERE t.n > 0) OVER (ORDER BY t.m) AS s
 FROM (SELECT 1 AS n, 2 AS m, 3 AS x, 4 AS y) AS t
 """
-    model = load_catalog(folder(tmp_path, {"gpu/a.sql": text})).models["a"]
+    model = load_catalog(folder(tmp_path, {"gpu/_a.sql": text})).models["_a"]
     assert model.doc == "One row: a thing."
     assert [column.doc for column in model.columns] == ["First of n.", "Second.", "Third.", "Fourth.", "Fifth."]
 

@@ -10,7 +10,7 @@ import pytest
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import run_models
 
-A = "-- One row: a.\nSELECT\n    n  -- N.\nFROM {}\n"
+A = "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM {}\n"
 
 
 @pytest.fixture

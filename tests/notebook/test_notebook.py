@@ -135,7 +135,7 @@ def test_an_edited_graph_is_drawn_saved_and_asked(
     with pytest.raises(ValueError, match="does not record its origin"):
         CPGraph(None, analysis, 0, G=nx.DiGraph([(0, 1)]))
     for graph in (copied, cp_graph):
-        with pytest.raises(ValueError, match="not of rank 1"):
+        with pytest.raises(ValueError, match="not to rank 1"):
             CPGraph(None, analysis, 1, G=graph)
 
 
@@ -202,7 +202,7 @@ def test_saved_and_restored(analysis: TraceAnalysis, path: CriticalPath, tmp_pat
         restored.redraw(compared, tmp_path)
     again = restore_cpgraph(name, analysis, rank=0)
     assert events_of(again.redraw(compared, tmp_path)) == events_of(path.redraw(compared, tmp_path / "b"))
-    with pytest.raises(ValueError, match="not of rank 1"):
+    with pytest.raises(ValueError, match="not to rank 1"):
         restore_cpgraph(name, analysis, rank=1)
     Path(name).write_bytes(b"no zip")
     with pytest.raises(NotASavedPath, match="damaged"):
@@ -226,7 +226,7 @@ def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, 
     theirs = printed("overlay", capture.ranks[0].path, "--out", tmp_path / "theirs", *window, *flags)["path"]
     assert Path(drawn).name == Path(theirs).name == f"overlaid_critical_path_{capture.ranks[0].path.name}"
     assert events_of(drawn) == events_of(theirs)
-    with pytest.raises(ValueError, match="not of rank 1"):
+    with pytest.raises(ValueError, match="not to rank 1"):
         analysis.overlay_critical_path_analysis(1, restored, tmp_path)
 
 
