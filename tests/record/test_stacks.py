@@ -189,7 +189,7 @@ def test_in_the_lake_a_stack_is_one_row_and_a_picture(tmp_path: Path) -> None:
     assert ";spin (" in text.read_text()
     assert runner.invoke(app, [*command, "--cpu", "--thread", "MainThread"]).exit_code == 0
     said = runner.invoke(app, ["flame", "r2", "--lake", str(lake.root)])
-    assert said.exit_code == 1 and "names 0 recordings of stacks" in said.output and cost.folder.name in said.output
+    assert said.exit_code == 1 and "matches 0 recordings of stacks" in said.output and cost.folder.name in said.output
     said = runner.invoke(app, [*command, "--thread", "nobody"])
     assert said.exit_code == 1 and "no stack has any samples" in said.output
 

@@ -173,7 +173,7 @@ def test_operators_of_equal_shapes_are_one_row_with_what_could_be_gained(page: P
 def test_the_hang_is_told_with_who_is_the_reason(page: Page) -> None:
     text = page.texts["hangs"]
     assert (
-        "the job hangs on all_reduce number 3 of group 0 (missing_rank; because of ranks [1], for whom [0] wait)"
+        "the job is stuck on all_reduce number 3 of group 0 (missing_rank; because of ranks [1], for whom [0] wait)"
         in text
     )
     assert "2 dumps; 0 of 5 calls are found in the traces" in text

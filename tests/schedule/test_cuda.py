@@ -35,7 +35,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 @pytest.mark.parametrize("device", [0, "cuda:0", "cuda"])
 def test_without_cuda_the_default_device_is_refused_with_a_hint(device: Any) -> None:
-    with pytest.raises(RuntimeError, match=r'device cuda(:0)? is not there.*device="cpu"'):
+    with pytest.raises(RuntimeError, match=r'device cuda(:0)? does not exist.*device="cpu"'):
         SWPipeline(fused_sparse_dist(), device)
 
 

@@ -101,7 +101,7 @@ def test_swp_25_two_threads_of_one_stream_keep_no_order() -> None:
     assert "are submitted by different threads, both use ctx.x" in warning
     silent = {PipelineTask(n, print): TaskSchedule(thread_group=n) for n in ("make", "use")}
     (warning,) = validate_plan(PipelinePlan(silent, [])).warnings
-    assert "their order is left to chance" in warning
+    assert "their order is not defined" in warning
 
 
 def test_swp_25_without_a_clock_one_stream_orders_nothing_within_an_iteration() -> None:
