@@ -84,7 +84,7 @@ def _order_without_reason(checked: CheckedPlan, a: str, b: str, in_order: bool) 
     ]
     if declared == [True, True] and not _overlap(checked, a, b):
         return []
-    order = "is decided by their names" if in_order else "is random: two threads submit them"
+    order = "is decided by their names" if in_order else "is not defined: two threads submit them"
     return [
         f"tasks {a!r} and {b!r} share stage {checked.stage(a)} and a stream without a dependency between them: their "
         f"order {order}. Add one to intra_iter_deps if one of them needs the other"
