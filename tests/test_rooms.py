@@ -65,7 +65,8 @@ def upward(graph: nx.DiGraph) -> list[tuple[str, str]]:
     return sorted(
         (module, other)
         for module, other in graph.edges
-        if room_of(module) != room_of(other)
+        if other != "pipelines"  # it holds the version only
+        and room_of(module) != room_of(other)
         and level[room_of(other)] >= level[room_of(module)]
         and (module, room_of(other)) not in EXCEPTIONS
     )

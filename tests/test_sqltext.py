@@ -38,11 +38,12 @@ def test_a_nul_does_not_end_the_statement() -> None:
         assert con.execute(f"SELECT {quoted(text)} || 'c'").fetchall() == [(text + "c",)]
 
 
-def test_publishing_imports_no_pandas(tmp_path: Path) -> None:
+def test_publishing_imports_no_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys; from pathlib import Path; from pipelines.lake import Lake; from tests.lake.world import *\n"
         "lake = Lake(sys.argv[1]); lake.known_traces(); do_publish(lake.root); print('pandas' in sys.modules)"
     )
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # of its own: others let go of what is old
     do_publish(tmp_path)  # so that the types of the tables are known
     command = [sys.executable, "-c", code, str(tmp_path)]
     out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]).stdout

@@ -58,10 +58,10 @@ def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> 
 
 def write_out(con: duckdb.DuckDBPyConnection) -> None:
     """Commit, and have it on the disk. Raises NotPublished."""
-    con.execute("COMMIT")
     try:
+        con.execute("COMMIT")
         con.execute("CHECKPOINT")  # closing writes, too, but does not tell where that fails
-    except duckdb.FatalException as error:
+    except (duckdb.FatalException, duckdb.TransactionException) as error:
         raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
 
 

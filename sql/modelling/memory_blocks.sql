@@ -57,7 +57,7 @@ SELECT
     b.event_id,  -- Position of its allocation in traceEvents; of its release where the allocation is missing.
     b.device_type,  -- Kind of device, as PyTorch numbers them: 0 CPU, 1 CUDA, 6 HIP.
     b.device,  -- Device number; -1 for the CPU.
-    CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Its address.
+    TRY_CAST(b.address AS DECIMAL(20, 0)) AS address,  -- Its address.
     abs(b.delta_bytes) AS size_bytes,  -- Its size, bytes.
     -- When it was allocated, ns; NULL where that was before the trace.
     CASE WHEN b.is_allocated THEN b.ts_ns END AS alloc_ns,
