@@ -11,7 +11,6 @@ import duckdb
 import pytest
 
 from pipelines.sqltext import file_list, literal, quoted, row
-from tests.lake.world import do_publish
 
 
 @pytest.mark.parametrize("value", ["", "it's", 'a\\b\n"c" -- d; $1 ?', "日本", 0, -(2**63) + 1, 2**63 - 1, None])
@@ -44,7 +43,7 @@ def test_publishing_imports_no_pandas(tmp_path: Path, monkeypatch: pytest.Monkey
         "lake = Lake(sys.argv[1]); lake.known_traces(); do_publish(lake.root); print('pandas' in sys.modules)"
     )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # of its own: others let go of what is old
-    do_publish(tmp_path)  # so that the types of the tables are known
     command = [sys.executable, "-c", code, str(tmp_path)]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]).stdout
-    assert out.split() == ["False"]
+    for _ in range(2):  # the first finds out the types of the tables
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    assert done.stdout.split() == ["False"]

@@ -8,9 +8,11 @@ WITH marks AS (
 stacked AS (
     SELECT
         *,
-        sum(change) OVER (
-            PARTITION BY trace_id, pid, tid ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        )
+        sum(change)
+            OVER (
+                PARTITION BY trace_id, pid, tid
+                ORDER BY ts_ns, event_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            )
         + CASE WHEN ph = 'E' THEN 1 ELSE 0 END AS depth
     FROM marks
 ),

@@ -135,9 +135,9 @@ SELECT
     -- ones; NULL when there are none.
     CASE
         WHEN coalesce(
-            e.tts, e.tdur, e.cname, e.sf, CAST(e.stack AS VARCHAR), e.unknown,
-            CASE WHEN e.args IS NOT NULL THEN CAST(e.attr AS VARCHAR) END
-        ) IS NOT NULL
+                e.tts, e.tdur, e.cname, e.sf, CAST(e.stack AS VARCHAR), e.unknown,
+                CASE WHEN e.args IS NOT NULL THEN CAST(e.attr AS VARCHAR) END
+            ) IS NOT NULL
             THEN left(
                 CAST(json_object(
                     'tts', e.tts, 'tdur', e.tdur, 'cname', e.cname, 'sf', e.sf, 'stack', e.stack

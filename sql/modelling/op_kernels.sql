@@ -57,8 +57,11 @@ found AS (
             PARTITION BY trace_id, thread_id, n_open ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost,
         last_value(CASE WHEN modelled = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id,
-            n_modelled ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            PARTITION BY
+                trace_id, thread_id,
+                n_modelled
+            ORDER BY ordinal
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS innermost_modelled,
         last_value(CASE WHEN owning = 1 AND n_owning = 1 THEN event_id END IGNORE NULLS) OVER (
             PARTITION BY trace_id, thread_id ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW

@@ -60,11 +60,13 @@ work AS (
         ) AS ideal_tf32_ns,
         sum(
             CASE WHEN flops_matrix = 0
-            AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tflops * 1000) END
+                    AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tflops * 1000)
+            END
         ) AS ideal_once_ns,
         sum(
             CASE WHEN flops_matrix = 0
-            AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tf32_tflops * 1000) END
+                    AND peak_kind IS NOT NULL THEN 0 ELSE (flops_matrix - flops_recompute) / (tf32_tflops * 1000)
+            END
         ) AS ideal_once_tf32_ns,
         sum(bytes) / memory_gbs AS memory_ns
     FROM rated

@@ -123,8 +123,8 @@ found AS (
         CASE
             WHEN NOT w.infer_waits
                 THEN
-                    'the trace has no cuda_sync events (PyTorch PR 105187): what streams and blocking calls '
-                    || 'waited for is unknown'
+                'the trace has no cuda_sync events (PyTorch PR 105187): what streams and blocking calls '
+                || 'waited for is unknown'
             WHEN i.n IS NULL
                 THEN 'the trace has no cuda_sync events (PyTorch PR 105187), and nothing tells of a wait for GPU work'
             ELSE

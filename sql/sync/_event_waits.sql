@@ -62,8 +62,8 @@ before_record AS (
             WHERE
                 EXISTS (
                     SELECT 1 FROM record_places AS r WHERE r.trace_profile_id = l.trace_profile_id
-                    AND r.device = l.device
-                    AND r.stream_key = l.stream_key
+                        AND r.device = l.device
+                        AND r.stream_key = l.stream_key
                 )
             UNION ALL
             SELECT
@@ -116,8 +116,8 @@ after_wait AS (
             WHERE
                 EXISTS (
                     SELECT 1 FROM waits AS w WHERE w.trace_profile_id = l.trace_profile_id
-                    AND w.thread_id = l.thread_id
-                    AND w.stream_key = l.stream_key
+                        AND w.thread_id = l.thread_id
+                        AND w.stream_key = l.stream_key
                 )
             UNION ALL
             SELECT trace_profile_id, thread_id, stream_key, call_ts_ns, wait_call_event_id, NULL, wait_event_id
