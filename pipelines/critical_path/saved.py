@@ -147,7 +147,7 @@ def _check_sizes(file: Path, sizes: dict[str, int]) -> None:
     """Refuse what would unpack to more than is allowed, before any of it is unpacked."""
     allowed = allowed_bytes()
     if sum(sizes.values()) > allowed:
-        raise _too_large(file, f"its parts unpack to {sum(sizes.values()) >> 20:,} MiB")
+        raise _too_large(file, f"its parts unpack to {sum(sizes.values()):,} bytes")
     if sizes.get("meta.json", 0) > _LARGEST_META:
         raise _damaged(file, f"its meta.json unpacks to {sizes['meta.json'] >> 20:,} MiB")
 
@@ -197,7 +197,8 @@ def _table(file: Path, name: str, content: bytes) -> pa.Table:
 def _too_large(file: Path, what: str) -> NotASavedPath:
     allowed = allowed_bytes() >> 20
     return NotASavedPath(
-        f"{file} is too large: {what}; {allowed:,} MiB are allowed. Raise the limit with {_ALLOWED}=… (MiB)."
+        f"{file} is too large: {what}; {allowed:,} MiB are allowed. Raise the limit with {_ALLOWED}=… (MiB). "
+        f"If it cannot be that large, it is damaged. {_AGAIN}"
     )
 
 
