@@ -1,7 +1,7 @@
 """A batch of files → the lake.
 
-Each file is read, in bounded memory, into a private Parquet file; a batch of traces becomes visible when its `traces` file is put in place, and not before. What is rejected becomes a row of
-`rejects`, and the rest goes on.
+Each file is read, in bounded memory, into a private Parquet file. A batch of traces becomes visible when its `traces`
+file is put in place, and not before. What is rejected becomes a row of `rejects`, and the rest goes on.
 """
 
 from __future__ import annotations

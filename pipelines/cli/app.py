@@ -78,7 +78,7 @@ def main(
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
-    """A columnar lakehouse for PyTorch/Kineto GPU traces: every question is SQL."""
+    """A columnar lakehouse for PyTorch/Kineto GPU traces: query everything in SQL."""
 
 
 for _name, _function in _COMMANDS.items():

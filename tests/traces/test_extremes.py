@@ -170,7 +170,7 @@ def test_no_model_stumbles(events: list) -> None:
 
 
 def test_no_model_stumbles_over_any_value_of_any_field(tmp_path: Path) -> None:
-    """A trace for each field of each kind of event and each value, all in one connection; every 41st, with SLOW=1 every 7th (all were run once)."""
+    """A trace for each field of each kind of event and each value, in one connection: every 41st, with SLOW=1 every 7th."""
     found: list[list] = []
     for at in (*range(5), len(LAUNCHES) - 1):
         for of_args, key in [(False, key) for key in LAUNCHES[at]] + [

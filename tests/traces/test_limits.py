@@ -74,6 +74,8 @@ def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.Mo
         load_events(tmp_path / "max_metadata_mib.json", tmp_path)
     assert "--max-unpacked-gib" in (Limits(max_unpacked_gib=1).unpacked(1 << 30, (1 << 30) + 1) or "")
     assert Limits().unpacked(1 << 30, 5 << 30) is None
+    assert Limits(max_ratio=7).unpacked(1 << 20, 7 << 20) is None
+    assert "--max-ratio" in (Limits(max_ratio=7).unpacked(1 << 20, (7 << 20) + 1) or "")
     (tmp_path / "good.json").write_bytes(whole)
     load_events(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1))  # 34 MB of small events
 

@@ -125,11 +125,20 @@ def test_an_empty_array_is_a_trace(tmp_path: Path) -> None:
     assert (staged.n_events, rows) == (0, [])
 
 
-def test_begin_and_end_events_pair_by_thread(tmp_path: Path) -> None:
-    def mark(ph: str, ts: int, tid: int = 1) -> bytes:
-        return json.dumps({"ph": ph, "name": "f", "pid": 1, "tid": tid, "ts": ts}).encode()
+@pytest.mark.parametrize("other", [(1, 2), (2, 1)], ids=["of a process", "of the same number in another process"])
+def test_begin_and_end_events_pair_by_thread(tmp_path: Path, other: tuple[int, int]) -> None:
+    def mark(ph: str, ts: int, thread: tuple[int, int] = (1, 1)) -> bytes:
+        return json.dumps({"ph": ph, "name": "f", "pid": thread[0], "tid": thread[1], "ts": ts}).encode()
 
-    marks = [mark("B", 0), mark("B", 1), mark("E", 3), mark("B", 2, 2), mark("E", 9), mark("E", 7, 2), mark("B", 20)]
+    marks = [
+        mark("B", 0),
+        mark("B", 1),
+        mark("E", 3),
+        mark("B", 2, other),
+        mark("E", 9),
+        mark("E", 7, other),
+        mark("B", 20),
+    ]
     _, findings, rows, _ = stage(tmp_path, b"[" + b",".join(marks) + b"]")
     assert [row[3] for row in rows] == [9000, 2000, None, 5000, None, None, None]
     assert findings == {"unmatched_begin": 1}
