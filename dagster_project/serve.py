@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -12,6 +13,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 
+from dagster import DagsterInstance
+
 SETTINGS = Path(__file__).with_name("dagster.yaml")
 _OLD_SETTINGS = "telemetry:\n  enabled: false\n"
 _DEFINITIONS = ("-m", "dagster_project.definitions")
@@ -20,11 +23,19 @@ _LOOK_SECONDS = 0.2
 
 
 def prepare(home: Path) -> None:
-    """Make DAGSTER_HOME with the settings that come with tracelake, unless somebody has written others."""
+    """Make DAGSTER_HOME: the settings that come with tracelake, unless somebody has written others, and Dagster's tables.
+
+    The tables are made by one process, before any other starts: two that find none both create them, and one of them
+    fails with "table alembic_version already exists".
+    """
     home.mkdir(parents=True, exist_ok=True)
-    settings = home / "dagster.yaml"
-    if not settings.exists() or settings.read_text() == _OLD_SETTINGS:
-        settings.write_text(SETTINGS.read_text())
+    with (home / ".preparing").open("w") as lock:  # of two `tracelake ui` on one lake, the second waits
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        settings = home / "dagster.yaml"
+        if not settings.exists() or settings.read_text() == _OLD_SETTINGS:
+            settings.write_text(SETTINGS.read_text())
+        with DagsterInstance.from_config(str(home.absolute())):
+            pass
 
 
 def is_taken(port: int) -> bool:

@@ -6,18 +6,22 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
+from dagster_project import serve
 from dagster_project.guard import LOCAL, Guard, refusal
 from dagster_project.serve import SETTINGS, is_taken, prepare
 
@@ -212,6 +216,35 @@ def test_the_ui_answers_its_own_pages_only_and_ends_whole(running: Ui) -> None:
     assert running.process.wait(60) == 0
     assert members(running.marker) == []
     assert not is_taken(running.port)
+
+
+def test_the_tables_of_dagster_are_made_once_and_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The web server and the daemon, which start together, would both make them."""
+    home, seen = tmp_path / "home", list[set[str]]()
+
+    def look(_: int) -> int:
+        tables = (home / "schedules" / "schedules.db", home / "history" / "runs.db")
+        seen.append({name for path in tables for name in _tables(path)})
+        return 0
+
+    monkeypatch.setattr(serve, "serve", look)
+    monkeypatch.setattr(sys, "argv", ["serve", str(free_port())])
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    assert serve.main() == 0
+    assert {"alembic_version", "job_ticks", "runs"} <= seen[0]
+
+
+def _tables(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as con:
+        return [name for (name,) in con.execute("SELECT name FROM sqlite_master")]
+
+
+def test_two_that_prepare_the_same_lake_do_not_meet(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as several:
+        list(several.map(prepare, [tmp_path] * 4))  # without the lock: "table alembic_version already exists"
+    assert "job_ticks" in _tables(tmp_path / "schedules" / "schedules.db")
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
