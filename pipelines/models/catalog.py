@@ -88,7 +88,7 @@ class Catalog:
 
     @cached_property
     def of_captures(self) -> list[str]:
-        """The tables of captures: computed when a capture's traces are in the lake, by pipelines/fleet/materialize.py."""
+        """The tables of captures: computed when a capture's traces are in the lake, by pipelines/materialize/per_capture.py."""
         return self._computed(CAPTURE)
 
     def _computed(self, scope: str) -> list[str]:

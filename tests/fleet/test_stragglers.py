@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from pipelines.cli.app import app
 from pipelines.fleet.heat import heat_map
-from pipelines.fleet.materialize import materialize_captures
 from pipelines.fleet.roles import RolesError, read_roles
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.materialize.per_capture import materialize_captures
 from pipelines.synthetic import CaptureSpec, write_capture
 
 CULPRITS = {"dlrm_8": 7, "torchrec_4": 2, "torchrec_unequal": 2}

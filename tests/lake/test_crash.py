@@ -14,7 +14,7 @@ from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, PUBLISHED, table_files
 from pipelines.lake.publish import publish
-from pipelines.models.materialize import materialize
+from pipelines.materialize.per_trace import materialize
 from tests.lake.world import (
     PROCESSES,
     STRIDE,

@@ -11,10 +11,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.fleet.materialize import materialize_captures
 from pipelines.fleet.path.rank_graph import RankGraph
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.fleet.path.make import joined, random_case
 
