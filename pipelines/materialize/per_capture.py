@@ -24,7 +24,7 @@ from pipelines.fleet.stage import lake_captures, stage_captures, stage_members
 from pipelines.lake.broken import BrokenFiles
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
 from pipelines.lake.store import TOLD_BY, VERSION_KEY, Lake
-from pipelines.materialize.per_trace import MEMORY_LIMIT, compute_traces, stale
+from pipelines.materialize.per_trace import MEMORY_LIMIT, compute_traces, stale, stale_batches
 from pipelines.materialize.publishing import Materialized, run_and_publish
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import run_models
@@ -71,7 +71,15 @@ def materialize_captures(
 
     Raises what compute_captures raises.
     """
-    return run_and_publish(lake, compute_captures(lake, tables, force, on_step, part))
+    asked = asked_captures(load_catalog(), tables)
+    steps = compute_captures(lake, asked, force, on_step, part)
+    return run_and_publish(lake, steps, asked, of_all=part is None, force=force)
+
+
+def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
+    """The tables of captures that are computed where these are asked for."""
+    wanted = {*TOLD_BY, *tables_now(tables)}
+    return [name for name in catalog.of_captures if name in wanted]
 
 
 def compute_captures(
@@ -87,7 +95,7 @@ def compute_captures(
     Publishes nothing. Raises RolesError if a table needs a roles.csv that cannot be read.
     """
     catalog = load_catalog()
-    asked = [name for name in catalog.of_captures if name in {*TOLD_BY, *tables_now(tables)}]
+    asked = asked_captures(catalog, tables)
     say = on_step or (lambda _: None)
     captures, known, all_changed = _state(lake, catalog, asked)
     batches = _batches(known, all_changed, part)
@@ -99,7 +107,7 @@ def compute_captures(
     read = {Batch(member.trace.batch_id) for capture in needed for member in capture.members}
     if sources := trace_tables(catalog, asked):
         yield from compute_traces(lake, sources, sorted(read), on_step=on_step)
-    for batch in batches:
+    for batch in batches if force else stale_batches(lake, catalog, asked, batches):
         wanted = asked if force else stale(lake, catalog, asked, batch)
         current = [capture for name, capture in same.items() if known[name].batch == batch]
         if wanted and current:
@@ -117,7 +125,7 @@ def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Pa
     _, known, changed = _state(lake, catalog, tables)
     if any(part is None or name in part.captures for name in changed):
         return True
-    return any(stale(lake, catalog, tables, batch) for batch in _batches(known, changed, part))
+    return bool(stale_batches(lake, catalog, tables, _batches(known, changed, part)))
 
 
 def _batches(known: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import duckdb
 
 from pipelines import database
-from pipelines.critical_path.windows import request_windows, usual_windows
 from pipelines.lake.broken import Broken, BrokenFiles, unreadable
 from pipelines.lake.contents import column_types
 from pipelines.lake.layout import MARK, Batch, table_file
@@ -55,7 +54,19 @@ def materialize(
 
     Raises what compute_traces raises.
     """
-    return run_and_publish(lake, compute_traces(lake, tables, batches, force, on_step))
+    asked = asked_tables(load_catalog(), tables)
+    steps = compute_traces(lake, asked, batches, force, on_step)
+    return run_and_publish(lake, steps, asked, of_all=batches is None, force=force)
+
+
+def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
+    """The tables of traces among those named, in the order in which they are computed; None: all.
+
+    Raises CatalogError for a name that is not a table.
+    """
+    asked = set(catalog.materialized if tables is None else tables_now(tables))
+    catalog.closure(asked)  # rejects names that are not tables
+    return [table for table in catalog.materialized if table in asked]
 
 
 def compute_traces(
@@ -72,14 +83,13 @@ def compute_traces(
     which `events` or what else is needed is missing or broken.
     """
     catalog = load_catalog()
-    asked = list(catalog.materialized) if tables is None else tables_now(tables)
-    catalog.closure(asked)  # rejects names that are not tables
-    asked = [table for table in catalog.materialized if table in set(asked)]
+    asked = asked_tables(catalog, tables)
     broken: list[Broken] = []
     sources: list[Broken] | None = None  # those that are broken; looked for once, and only where something is computed
-    for batch in lake.batches() if batches is None else batches:
+    todo = lake.batches() if batches is None else list(batches)
+    for batch in todo if force else stale_batches(lake, catalog, asked, todo):
         wanted = asked if force else stale(lake, catalog, asked, batch)
-        if not wanted:
+        if not wanted:  # another process was at it
             continue
         sources = lake.broken(SOURCES) if sources is None else sources
         if lost := [one for one in sources if one.batch == batch]:
@@ -91,6 +101,12 @@ def compute_traces(
             broken += error.broken
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)
+
+
+def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:
+    """The batches of which some table's file is missing or was computed by another version of the model."""
+    versions = lake.versions(batches, tables)
+    return [b for b in batches if any(versions[b].get(table) != catalog.version(table) for table in tables)]
 
 
 @dataclass
@@ -190,6 +206,8 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
     def starts(name: str) -> None:
         work.step = name
         work.on_step(name + label)
+
+    from pipelines.critical_path.windows import request_windows, usual_windows  # a run that is up to date needs none
 
     file = folder / "work.duckdb"
     work.step = ""
