@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.app import app
-from pipelines.fleet.path.captures import instances_of, ranks_of
+from pipelines.fleet.path.capture_walks import instances_of, ranks_of
 from pipelines.fleet.path.joined import join_ranks
-from pipelines.fleet.path.load import load_ranks
+from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.walk import TARGETS
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
