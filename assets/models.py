@@ -11,8 +11,8 @@ from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
 from assets.critical_path import python_spec
 from assets.results import results
 from pipelines.lake import Lake
+from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
-from pipelines.models.materialize import materialize
 
 
 def rule_assets() -> list[dg.AssetSpec]:

@@ -37,7 +37,7 @@ from pipelines.cli.shared import (
 from pipelines.foreign_text import visible
 
 if TYPE_CHECKING:
-    from pipelines.critical_path.whatif.compare import Comparison
+    from pipelines.critical_path.whatif.before_after import Comparison
     from pipelines.critical_path.whatif.scenario import Scenario
     from pipelines.critical_path.whatif.sensitivity import Family
     from pipelines.critical_path.whatif.window import Window
@@ -99,7 +99,7 @@ def what_if(
     """
     from pipelines.critical_path.graph import GraphHasCycle
     from pipelines.critical_path.saved import NotASavedPath
-    from pipelines.critical_path.whatif.compare import what_if as compare
+    from pipelines.critical_path.whatif.before_after import what_if as compare
     from pipelines.critical_path.whatif.redraw import write_redrawn
     from pipelines.critical_path.whatif.scenario import ScenarioError
     from pipelines.critical_path.whatif.sensitivity import rank_families

@@ -10,9 +10,9 @@ import numpy as np
 
 from pipelines.critical_path.graph import Ints
 from pipelines.critical_path.labels import flags, int_column
-from pipelines.critical_path.path import WindowGraph, path_edges
 from pipelines.critical_path.saved import SavedPath
 from pipelines.critical_path.whatif.window import Window, of_saved
+from pipelines.critical_path.window_paths import WindowGraph, path_edges
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -88,7 +88,7 @@ class Catalog:
 
     @cached_property
     def of_captures(self) -> list[str]:
-        """The tables of captures: computed when a capture's traces are in the lake, by pipelines/fleet/materialize.py."""
+        """The tables of captures: computed when a capture's traces are in the lake, by pipelines/materialize/per_capture.py."""
         return self._computed(CAPTURE)
 
     def _computed(self, scope: str) -> list[str]:
@@ -149,7 +149,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
         models[model.name] = model
     given = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
     # A folder of a few files (a test's) need not hold the marks: then their keys are the project's.
-    keys = _keys(SQL_DIR) | _keys(folder)
+    keys = _keys(folder) if folder == SQL_DIR else _keys(SQL_DIR) | _keys(folder)
     for model in models.values():
         _check_dependencies(model, models, given)
         _check_scope(model, models, keys)

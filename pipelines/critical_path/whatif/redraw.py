@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pipelines.critical_path.graph import Ints
 from pipelines.critical_path.overlay import write_overlay
-from pipelines.critical_path.whatif.compare import Path
+from pipelines.critical_path.whatif.before_after import Path
 from pipelines.critical_path.whatif.times import Clock, new_times
 from pipelines.paths import path_text
 from pipelines.sqltext import quoted

@@ -12,8 +12,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from pipelines.critical_path.whatif.compare import Path as LongestPath
-from pipelines.critical_path.whatif.compare import what_if
+from pipelines.critical_path.whatif.before_after import Path as LongestPath
+from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.redraw import moved_events, write_redrawn
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.times import Clock
