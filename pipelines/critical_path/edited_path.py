@@ -71,7 +71,7 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
     if window is None or not len(on):
         return saved.path.slice(0, 0), []
     edges, span_ns = saved.edges.take(pa.array(on)), (saved.meta["window"]["start_ns"], saved.meta["window"]["end_ns"])
-    weights = (*(int_column(edges, name) for name in ("weight_ns", "path_weight_ns")), window.duration[on])
+    weights = (int_column(edges, "weight_ns"), int_column(edges, "path_weight_ns"), window.duration[on])
     with database.connect() as con:
         con.register("of_graph", _events_of(saved, edges))
         con.execute(f"CREATE TABLE events AS SELECT {quoted(window.trace_id)} AS trace_id, * FROM of_graph")
