@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines import database
+from pipelines.inputs import EventInput
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.python_tables import create_table, given_table
@@ -170,3 +171,6 @@ def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Itera
             group = group.set_column(group.schema.get_field_index(name), name, times.column(name))
         yield group
         con.unregister("_row_group")
+
+
+INPUT = EventInput(suffixes=(), read=load_events)
