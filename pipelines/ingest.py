@@ -98,8 +98,9 @@ def ingest(
         rows = ingest_sets(kind, sets, lake, job, on_bytes)
         _put_rejects(rows, lake)
         report.rows.extend(rows)
-        for row in rows if on_file else ():
-            on_file(row)
+        for row in rows:
+            if on_file:
+                on_file(row)
     settle(lake, _outcomes(states, report.rows))
     return report
 

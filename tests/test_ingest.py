@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Never
 
 import duckdb
 import pytest
@@ -91,7 +92,7 @@ def test_progress_counts_the_packed_bytes(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
+    def full(*_: object, **__: object) -> Never:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pipelines.load, "INPUT", EventInput((), full))

@@ -27,7 +27,7 @@ ROOMS = (
     ("inbox", "origin", "reference"),
     ("inputs",),
     ("execution", "flight_recorder", "load", "recordings", "runs", "status"),
-    ("critical_path",),
+    ("critical_path", "events_by_sql"),
     ("breakdown", "fleet"),
     ("check", "forget", "ingest", "report"),
     ("isolated", "notebook"),
