@@ -6,6 +6,7 @@ import glob
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def ingest(
     report = IngestReport()
     given = [path for path in expand(paths) if not path.absolute().is_relative_to(lake.root)]
     states = states_of(given)  # as they were before they were read
-    found, alone = sort_out(given)
+    found, alone, failed = sort_out(given)
     files = deque(alone)
     while files:
         with EventBatch(lake, job, limits) as batch:
@@ -94,8 +95,7 @@ def ingest(
                     on_file(rows[-1])
             already_committed = batch.commit()
             report.rows.extend(replace(r, status="known") if r.trace_id in already_committed else r for r in rows)
-    for kind, sets in found:
-        rows = ingest_sets(kind, sets, lake, job, on_bytes)
+    for rows in chain([_rejected(failed)], (ingest_sets(kind, sets, lake, job, on_bytes) for kind, sets in found)):
         _put_rejects(rows, lake)
         report.rows.extend(rows)
         for row in rows:
@@ -118,10 +118,14 @@ def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path
 def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
     """Make files rows of `rejects` unread, for the given reasons."""
     states = states_of(reasons)
-    rows = [TraceRow(path_text(path), "rejected", reason=as_text(why)) for path, why in reasons.items()]
+    rows = _rejected(reasons)
     _put_rejects(rows, lake)
     settle(lake, _outcomes(states, rows))
     return IngestReport(rows)
+
+
+def _rejected(reasons: Mapping[Path, str]) -> list[TraceRow]:
+    return [TraceRow(path_text(path), "rejected", reason=as_text(why)) for path, why in reasons.items()]
 
 
 def _put_rejects(rows: Iterable[TraceRow], lake: Lake) -> None:

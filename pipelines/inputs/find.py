@@ -7,24 +7,43 @@ from importlib import import_module
 from pathlib import Path
 
 from pipelines.inputs.kinds import EventInput, SetInput
+from pipelines.inputs.rejects import reason_of
 from pipelines.models.header import SCOPES
 from pipelines.models.sources import DeclaredInput, read_code
 
 Sets = list[tuple[SetInput, Mapping[Path, Collection[Path]]]]
 
 
-def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path]]:
-    """The sets among files, in the order of their scopes, and the files that are left: one trace each, or nothing."""
+def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
+    """The sets among files, by scope; the files that are left, one trace each or nothing; those that an input fails at."""
     found: Sets = []
-    left = list(files)
+    left, failed = list(files), {}
     for declared in sorted(_declared("SetInput"), key=_place):
         if mine := [path for path in left if _fits(declared, path)]:
             kind: SetInput = import_module(declared.module).INPUT
-            if sets := kind.recognise(mine):
-                found.append((kind, sets))
-                taken = {path for paths in sets.values() for path in paths}
-                left = [path for path in left if path not in taken]
-    return found, left
+            sets, wrong = _asked(kind, mine)
+            found += [(kind, sets)] if sets else []
+            failed |= wrong
+            taken = {*wrong, *(path for paths in sets.values() for path in paths)}
+            left = [path for path in left if path not in taken]
+    return found, left, failed
+
+
+def _asked(kind: SetInput, files: list[Path]) -> tuple[Mapping[Path, Collection[Path]], dict[Path, str]]:
+    """The sets among files, and why those are in none at which `recognise` fails: they stop no other file."""
+    try:
+        return kind.recognise(files), {}
+    except Exception:
+        failed = {path: why for path in files if (why := _failure(kind, path))}
+        return kind.recognise([path for path in files if path not in failed]), failed
+
+
+def _failure(kind: SetInput, path: Path) -> str | None:
+    try:
+        kind.recognise([path])
+    except Exception as error:
+        return reason_of(error)
+    return None
 
 
 def events_input(path: Path) -> EventInput:

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.lake.layout import Batch
+from pipelines.lake.layout import KEYS, Batch, tables_of
 from pipelines.lake.rows import all_or_nothing, create_empty, create_staged, insert_rows, staged_tables
 from pipelines.models.catalog import Catalog
 from pipelines.models.sqlfile import STAGED
@@ -27,6 +27,7 @@ class Reading:
         self, con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str, known: dict[str, Any], job: str | None
     ) -> None:
         self.con, self.catalog, self.known, self.job = con, catalog, known, job
+        self.mark = tables_of(scope)[0]
         self.tables = staged_tables(catalog, scope)
         self.rejected: dict[Path, str] = {}
         create_empty(con, catalog, scope)
@@ -64,8 +65,14 @@ class Reading:
         """Rows of the set in some of its tables."""
         return sum(self.con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0] for table in tables)
 
-    def keep(self, key: str, column: str, batch: Batch) -> None:
-        """Add the set to those of the batch, in the place of one with the same key."""
+    def keep(self, key: str, batch: Batch) -> None:
+        """Add the set to those of the batch, in the place of one with the same key.
+
+        Raises LookupError for one without rows in the mark: nothing of it would ever be seen.
+        """
+        if not self.count(self.mark):
+            raise LookupError(f"it has no rows in {self.mark}")
+        column = KEYS[self.mark]
         own = f"{quoted(key)} AS {column}, {quoted(batch.batch_id)} AS batch_id"
         with all_or_nothing(self.con):
             for table in self.tables:

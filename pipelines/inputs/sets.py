@@ -13,7 +13,7 @@ from pipelines.inputs.kinds import SetInput, TraceRow
 from pipelines.inputs.reading import Reading
 from pipelines.inputs.rejects import reason_of
 from pipelines.lake.commit import commit_tables
-from pipelines.lake.layout import KEYS, Batch, tables_of
+from pipelines.lake.layout import Batch, tables_of
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.paths import path_text, total_size
@@ -61,7 +61,7 @@ def _take(kind: SetInput, reading: Reading, path: Path, files: Collection[Path],
     try:
         if found := kind.read(reading, path, files):
             if found.status != "known":
-                reading.keep(found.key, KEYS[tables_of(kind.scope)[0]], batch)
+                reading.keep(found.key, batch)
                 reading.known[found.key] = found.state
             row = TraceRow(text, found.status, found.key, n_events=found.n_rows, reason=found.reason)
     except kind.refusals as refusal:

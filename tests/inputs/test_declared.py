@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import pipelines.load
+import pipelines.runs
 from pipelines.ingest import ingest
-from pipelines.inputs import EventInput, SetInput, find
+from pipelines.inputs import EventInput, Read, SetInput, find
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
@@ -61,12 +64,12 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
 
     monkeypatch.setattr(find, "import_module", imported_once)
     files = [*sorted((tmp_path / "r").iterdir()), trace]
-    sets, left = find.sort_out(files)
+    sets, left, _ = find.sort_out(files)
     assert [(kind.scope, [*found]) for kind, found in sets] == [("run", [tmp_path / "r"])]
     assert left == [trace]
     assert asked.keys() == {"pipelines.runs", "pipelines.flight_recorder.lake"}  # dumps have names of any kind
-    sets, left = find.sort_out([trace, *files[1:3]])  # without its mark a run is none
-    assert (sets, left) == ([], [trace, *files[1:3]])
+    # Without its mark a run is none.
+    assert find.sort_out([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})
 
 
 def test_an_input_that_fails_rejects_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,3 +102,25 @@ def test_bytes_of_every_kind_are_progress(tmp_path: Path) -> None:
     runs = sum(path.stat().st_size for path in run.iterdir())
     assert sum(read) >= runs + trace.stat().st_size
     assert isinstance(find.sort_out([*run.iterdir()])[0][0][0], SetInput)
+
+
+def test_a_file_at_which_an_input_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "in" / "r", "r", "sw", 40)
+    write_run(tmp_path / "in" / "s", "s", "sw", 40)
+    bad = tmp_path / "in" / "r" / "schedule_plans.parquet"
+
+    def recognise(files: Iterable[Path]) -> Mapping[Path, Collection[Path]]:
+        if bad in (given := list(files)):
+            raise ZeroDivisionError("in recognise")
+        return pipelines.runs.run_folders(given)
+
+    monkeypatch.setattr(pipelines.runs, "INPUT", replace(pipelines.runs.INPUT, recognise=recognise))
+    report = ingest([tmp_path / "in"], Lake(tmp_path / "lake"))
+    assert {Path(row.path).name: row.status for row in report.rows} == {bad.name: "rejected", "r": "ok", "s": "ok"}
+
+
+def test_a_set_that_would_never_be_seen_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "in" / "r", "r", "sw", 40)
+    monkeypatch.setattr(pipelines.runs, "INPUT", replace(pipelines.runs.INPUT, read=lambda *_: Read("r", 40)))
+    (row,) = ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows
+    assert (row.status, "no rows in schedule_runs" in str(row.reason)) == ("rejected", True)
