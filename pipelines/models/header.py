@@ -46,9 +46,10 @@ def read_header(path: Path, text: str) -> Header:
     lines = _lines(text)
     if not lines or not lines[0].startswith(_ONE_ROW):
         raise CatalogError(f"{path}:1: start the file with `-- {_ONE_ROW}…`, which says what a row is")
+    scope = _scope(path, lines)
     checks = tuple(line.removeprefix(_CHECK) for line in lines if line.startswith(_CHECK))
     doc = " ".join(line for line in lines if not line.startswith((_CHECK, _SCOPE, _KEY)))
-    return Header(doc, _scope(path, lines), _said(lines, _KEY), checks)
+    return Header(doc, scope, _said(lines, _KEY), checks)
 
 
 def stored_tables(folder: Path = SQL_DIR) -> dict[str, tuple[str, str | None]]:
