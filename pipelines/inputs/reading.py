@@ -76,5 +76,6 @@ class Reading:
         own = f"{quoted(key)} AS {column}, {quoted(batch.batch_id)} AS batch_id"
         with all_or_nothing(self.con):
             for table in self.tables:
-                self.con.execute(f"DELETE FROM main.{table} WHERE {column} = {quoted(key)}")
+                if key in self.known:
+                    self.con.execute(f"DELETE FROM main.{table} WHERE {column} = {quoted(key)}")
                 self.con.execute(f"INSERT INTO main.{table} SELECT * REPLACE ({own}) FROM one.{table}")
