@@ -24,8 +24,9 @@ ANSWERED = (
         "critical_path_edges",
         "critical_path_caveats",
     ),
-    *("_path_bounds", "_edges"),
+    *("_path_bounds", "_edges", "edge_types"),
 )
+"""What the answer to a request for a path is made of; the last is the same for all."""
 
 
 def x(cat: str, name: str, ts: float, dur: float, tid: Any = 1, pid: Any = 100, **args: Any) -> dict[str, Any]:
@@ -89,19 +90,18 @@ def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.Duck
     return con, found
 
 
-_WHOSE = {
-    "trace_id": "trace_id = '{}'",
-    "window_no": "window_no IN (SELECT window_no FROM memory.main.critical_path_windows WHERE trace_id = '{}')",
-    "trace_profile_id": "trace_profile_id IN (SELECT trace_profile_id FROM memory.main._profiles WHERE trace_id = '{}')",
-}
-
-
-def only(con: duckdb.DuckDBPyConnection, trace_id: str, tables: Iterable[str]) -> None:
-    """From now on these tables show the rows of one trace, whatever they call it."""
+def only(con: duckdb.DuckDBPyConnection, trace_id: str, tables: Iterable[str], window_id: str | None = None) -> None:
+    """From now on these tables show the rows of one trace, or of one of its windows, whatever they call it."""
+    window = f"window_id = '{window_id}'" if window_id else "true"
+    number = f"SELECT window_no FROM memory.main.critical_path_windows WHERE trace_id = '{trace_id}' AND {window}"
+    number_of_trace = f"SELECT trace_profile_id FROM memory.main._profiles WHERE trace_id = '{trace_id}'"
     for table in tables:
-        there = [column for (column, *_) in con.execute(f"DESCRIBE memory.main.{table}").fetchall()]
-        whose = next(condition for column, condition in _WHOSE.items() if column in there)
-        con.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM memory.main.{table} WHERE {whose.format(trace_id)}")
+        there = {column for (column, *_) in con.execute(f"DESCRIBE memory.main.{table}").fetchall()}
+        if "trace_id" in there:
+            whose = f"trace_id = '{trace_id}' AND {window if 'window_id' in there else 'true'}"
+        else:
+            whose = f"window_no IN ({number})" if "window_no" in there else f"trace_profile_id IN ({number_of_trace})"
+        con.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM memory.main.{table} WHERE {whose}")
 
 
 def each(traces: Iterable[list[dict] | dict | Path], *tables: str) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -120,11 +120,16 @@ def answers(
     con, found = connect_all(traces)
     windows = [WindowRequest(trace_id, profile=profile) for trace_id in found]
     request_windows(con, windows, {(profile, name): value for name, value in overrides.items()})
-    run_models(con, load_catalog(), [*ANSWERED, "edge_types"])
-    for trace_id in found:
-        only(con, trace_id, ANSWERED)
-        spans = con.execute("SELECT (end_ns - start_ns) / 1000 FROM critical_path_windows").fetchall()
-        yield con, _answer(con, spans[0][0], with_path=True)
+    run_models(con, load_catalog(), ANSWERED)
+    for window in windows:
+        yield con, answer_in(con, window)
+
+
+def answer_in(con: duckdb.DuckDBPyConnection, window: WindowRequest) -> PathAnswer:
+    """Of one of the windows whose tables (ANSWERED) are in `con`, which then show that one."""
+    only(con, window.trace_id, ANSWERED[:-1], window.window_id)
+    ((window_us,),) = con.execute("SELECT (end_ns - start_ns) / 1000 FROM critical_path_windows").fetchall()
+    return _answer(con, window_us, with_path=True)
 
 
 def rows_of(trace: list[dict] | dict | Path, table: str, columns: str, order: str = "ALL") -> list[tuple]:
