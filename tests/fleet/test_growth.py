@@ -9,10 +9,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.fleet.materialize import materialize, materialize_captures, stale_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, batch_of, table_files
+from pipelines.materialize.per_capture import materialize_captures, stale_captures
+from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.lake.world import STRIDE, kept, run_killed, shown
@@ -34,7 +35,7 @@ def whole(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The capture in a lake, its tables computed."""
     folder = tmp_path_factory.mktemp("whole")
     ingest(capture.paths, Lake(folder / "lake"))
-    materialize(Lake(folder / "lake"), TABLES)
+    materialize_all(Lake(folder / "lake"), TABLES)
     return folder
 
 
