@@ -144,7 +144,7 @@ def _named_in(query: str) -> set[str]:
 
 
 def _named_in_others(query: str) -> set[str]:
-    """as `_named_in`, of PIVOT, which DuckDB does not tell the parts of."""
+    """As `_named_in`, of PIVOT, which DuckDB does not tell the parts of."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
