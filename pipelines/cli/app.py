@@ -1,4 +1,4 @@
-"""The command line: `tracelake`. One file per group of commands; this one puts them together."""
+"""The command line: `tracelake`. One file per group of commands; each is imported when one of its commands is asked for."""
 
 from __future__ import annotations
 
@@ -7,27 +7,7 @@ from typing import Annotated
 import typer
 
 from pipelines import __version__
-from pipelines.cli import (
-    capture_path,
-    check,
-    compare,
-    demo,
-    flame,
-    flight_recorder,
-    forget,
-    ingest,
-    path,
-    query,
-    regressions,
-    report,
-    retention,
-    schedule,
-    status,
-    straggler,
-    stragglers,
-    whatif,
-)
-from pipelines.cli.commands import OLD_COMMANDS, Command, Commands
+from pipelines.cli.commands import OLD_COMMANDS, Commands, Later
 
 app = typer.Typer(
     name="tracelake",
@@ -45,30 +25,85 @@ def _tell_version(asked: bool) -> None:
         raise typer.Exit
 
 
-_COMMANDS = {
-    "ingest": ingest.ingest,
-    "sql": query.sql,
-    "tables": query.tables,
-    "compare": compare.compare,
-    "breakdown": path.breakdown,
-    "critical-path": path.critical_path,
-    "overlay": path.overlay,
-    "what-if": whatif.what_if,
-    "capture-path": capture_path.capture_path,
-    "stragglers": stragglers.stragglers,
-    "op-job": straggler.op_job,
-    "report": report.report,
-    "gantt": schedule.gantt,
-    "flight-recorder": flight_recorder.flight_recorder,
-    "flame": flame.flame,
-    "materialize": query.materialize,
-    "regressions": regressions.regressions,
-    "retention": retention.retention,
-    "status": status.status,
-    "check": check.check,
-    "forget": forget.forget,
-    "demo": demo.demo,
-    "ui": demo.ui,
+# Name → the function in pipelines/cli, and how its docstring begins.
+COMMANDS = {
+    "ingest": (
+        "ingest:ingest",
+        "Put traces into the lake and print one row per trace. Content that is already there is skipped.",
+    ),
+    "sql": ("query:sql", "Query the lake in SQL. Tables that are not computed yet are computed first."),
+    "tables": (
+        "query:tables",
+        "List the tables and what a row of each is, or one table's columns with types and meanings.",
+    ),
+    "compare": (
+        "compare:compare",
+        "What one capture or trace does more, less or slower than another: operators and kernels by name and shape.",
+    ),
+    "breakdown": (
+        "path:breakdown",
+        "How GPU time divides into compute, other work and idle, one row per trace and device.",
+    ),
+    "critical-path": ("path:critical_path", "The longest chain of dependent work in a trace, and what bounds it."),
+    "overlay": (
+        "path:overlay",
+        "Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.",
+    ),
+    "what-if": (
+        "whatif:what_if",
+        "The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.",
+    ),
+    "capture-path": (
+        "capture_path:capture_path",
+        "What held the whole job up: the path through all ranks, which moves to the last rank at every collective.",
+    ),
+    "stragglers": (
+        "stragglers:stragglers",
+        "Which rank the others wait for, and what it costs: by rank, group of ranks and step.",
+    ),
+    "op-job": (
+        "straggler:op_job",
+        "How long a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.",
+    ),
+    "report": (
+        "report:report",
+        "Write one self-contained page: breakdown, critical path, spans, utilization, memory, collectives, stragglers, hangs.",
+    ),
+    "gantt": (
+        "schedule:gantt",
+        "Draw a run of a schedule: one lane per stream, one box per task, hatched while the stream is idle.",
+    ),
+    "flight-recorder": (
+        "flight_recorder:flight_recorder",
+        "Compare the Flight Recorder dumps of a job's ranks: which rank is the job stuck on, and in which collective?",
+    ),
+    "flame": (
+        "flame:flame",
+        "Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.",
+    ),
+    "materialize": ("query:materialize", "Compute the model tables of the lake that are missing or out of date."),
+    "regressions": (
+        "regressions:regressions",
+        "Test the newest captures of each job against the earlier ones, with an exact test that allows for noise.",
+    ),
+    "retention": (
+        "retention:retention",
+        "Remove old batches of traces from the lake: hide them now, delete their files after a grace period.",
+    ),
+    "status": (
+        "status:status",
+        "Report the lake's health: last commit, waiting files, rejected files, failed runs, disk. For cron and probes.",
+    ),
+    "check": (
+        "check:check",
+        "Read every file of the lake and compare it with the size and checksum recorded when it was written.",
+    ),
+    "forget": ("forget:forget", "Remove one trace from every table; its capture is recomputed."),
+    "demo": (
+        "demo:demo",
+        "Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.",
+    ),
+    "ui": ("demo:ui", "Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor."),
 }
 
 
@@ -81,10 +116,17 @@ def main(
     """A columnar lakehouse for PyTorch/Kineto GPU traces: query everything in SQL."""
 
 
-for _name, _function in _COMMANDS.items():
-    app.command(_name, cls=Command)(_function)
+def _add(name: str, place: str, told: str, hidden: bool = False) -> None:
+    class Named(Later):
+        where = place
+
+    app.command(name, cls=Named, help=told, hidden=hidden)(lambda: None)
+
+
+for _name, (_place, _told) in COMMANDS.items():
+    _add(_name, _place, _told)
 for _old, _name in OLD_COMMANDS.items():
-    app.command(_old, cls=Command, hidden=True)(_COMMANDS[_name])
+    _add(_old, *COMMANDS[_name], hidden=True)
 
 
 if __name__ == "__main__":

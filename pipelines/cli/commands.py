@@ -8,12 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
+import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from pipelines.cli.shared import fail
+from pipelines.cli import overview
 from pipelines.foreign_text import visible
 
 # Errors whose message says what to do. Modules that were not imported raised none of theirs.
@@ -51,6 +53,15 @@ class Commands(TyperGroup):
         with _words_told_as_text():
             return super().invoke(ctx)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show all commands; typer's own way takes three times as long."""
+        if not overview.is_usual():
+            super().format_help(ctx, formatter)
+            return
+        usage = " ".join((ctx.command_path, *self.collect_usage_pieces(ctx)))
+        shown = [(name, one.help or "") for name, one in self.commands.items() if not one.hidden]
+        overview.write(overview.overview(usage, self.help or "", self.get_params(ctx), shown))
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Parse and run a command, and leave."""
         if sys.stdout is None:
@@ -61,6 +72,19 @@ class Commands(TyperGroup):
                     return super().main(*args, **kwargs)
             except typer.Exit as end:  # the help could not be written
                 raise SystemExit(end.exit_code) from None
+
+
+class Later(TyperCommand):
+    """A command by its name and the beginning of its help; its module is imported when it is asked for."""
+
+    where = ""  # module:function in pipelines/cli
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the command itself."""
+        module, _, function = self.where.partition(":")
+        own = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+        own.command(self.name, cls=Command)(getattr(import_module(f"pipelines.cli.{module}"), function))
+        return typer.main.get_command(own).make_context(info_name, args, parent=parent, **extra)
 
 
 class Command(TyperCommand):
@@ -121,12 +145,16 @@ def _wrong_input_told() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        from pipelines.cli.shared import fail
+
         told = error.strerror or str(error)
         raise fail(f"{error.filename}: {told}" if error.filename else told) from None
     except Exception as error:
         kinds = tuple(getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules)
         if not isinstance(error, kinds):
             raise
+        from pipelines.cli.shared import fail
+
         raise fail(str(error)) from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from pipelines.cli.shared import (
     local,
     out,
     print_json,
+    print_parts,
     progress,
     styled,
 )
@@ -217,6 +218,7 @@ def critical_path(
     """
     from pipelines.critical_path.answer import critical_path as compute
     from pipelines.critical_path.dependencies import NothingJoined
+    from pipelines.critical_path.path_json import as_parts, json_parts
     from pipelines.critical_path.saved import looks_saved
     from pipelines.critical_path.windows import WindowNotFound
     from pipelines.models.catalog import load_catalog
@@ -227,7 +229,8 @@ def critical_path(
             raise fail(
                 f"{trace} is a saved path: its window, profile and switches cannot be changed", "Give the trace."
             )
-        return _show(*_restored(Path(trace)), json=json)
+        title, saved = _restored(Path(trace))
+        return _show(title, saved, as_parts(saved.as_json()) if json else None)
     with opened(trace, lake, with_arguments=asked.by_data) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         try:
@@ -240,12 +243,12 @@ def critical_path(
                     edges_file=edges,
                     save_to=save,
                     alternatives=alternatives,
-                    with_path=json,
+                    with_path=False,
                     on_model=lambda name: advance(1, f"computing {name}"),
                 )
         except (WindowNotFound, NothingJoined, OSError) as error:
             raise fail(str(error)) from None
-    _show(Path(trace).name, answer, json=json)
+        _show(Path(trace).name, answer, json_parts(con, load_catalog(), answer) if json else None)
 
 
 class AskedPath:
@@ -316,9 +319,10 @@ def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
         raise fail(str(error)) from None
 
 
-def _show(title: str, answer: Any, *, json: bool) -> None:
-    if json:
-        print_json(answer.as_json())
+def _show(title: str, answer: Any, parts: Iterable[str] | None) -> None:
+    """Print the answer, for programs if the parts of its JSON are given; exits with 1 where there is no path."""
+    if parts is not None:
+        print_parts(parts)
     elif answer.success:
         out.print(path_table(title, answer))
         print_caveats(answer)

@@ -105,11 +105,8 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
 def tables_in(query: str) -> list[str]:
     """The tables that a query reads, directly or through views, and that must be brought up to date or may be damaged.
 
-    None if it cannot be parsed.
+    None of them if it cannot be parsed.
     """
-    from sqlglot import exp, parse_one
-    from sqlglot.errors import SqlglotError
-
     from pipelines.lake.layout import MARK
     from pipelines.lake.prices import PRICE_TABLE
     from pipelines.lake.store import TOLD_BY
@@ -117,16 +114,44 @@ def tables_in(query: str) -> list[str]:
     from pipelines.renamed import tables_now
 
     catalog = load_catalog()
-    try:
-        named = {table.name.lower() for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
-    except (SqlglotError, RecursionError):
-        return []  # DuckDB says better what is wrong with it
+    named = _named_in(query)
     found = set(tables_now(named))
     views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
     if MARK in found and "capture_id" in query.lower():  # which tables of captures tell
         read.update(TOLD_BY)
     return [name for name in (*catalog.materialized, *catalog.of_captures, PRICE_TABLE) if name in found | read]
+
+
+def _named_in(query: str) -> set[str]:
+    """The names after FROM and JOIN, in lower case; none where the query cannot be parsed: DuckDB says better why."""
+    import json
+
+    from pipelines import database
+    from pipelines.sqltext import quoted
+
+    with database.connect() as con:  # the query is text here, so nothing in it is run
+        tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
+    if tree["error"]:
+        return _named_in_others(query)
+    found, todo = set(), [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict) and node.get("type") == "BASE_TABLE":
+            found.add(node["table_name"].lower())
+        todo += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return found
+
+
+def _named_in_others(query: str) -> set[str]:
+    """As `_named_in`, of PIVOT, which DuckDB does not tell the parts of."""
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return {table.name.lower() for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
+    except (SqlglotError, RecursionError):
+        return set()
 
 
 def _read_by_view(catalog: Any, name: str) -> set[str]:

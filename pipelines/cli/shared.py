@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,6 +102,13 @@ def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
 def print_json(value: Any) -> None:
     """Write one JSON value to stdout, unstyled."""
     print(json.dumps(value, default=str))
+
+
+def print_parts(parts: Iterable[str]) -> None:
+    """Write one JSON value to stdout that comes in parts."""
+    for part in parts:
+        sys.stdout.write(part)
+    print()
 
 
 def human_us(microseconds: float) -> str:

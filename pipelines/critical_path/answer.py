@@ -41,6 +41,7 @@ def critical_path(
 ) -> PathAnswer:
     """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
 
+    Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
     `edges_file` receives one row an edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
     receives the path with its graph (`saving.py`, whose errors it raises); `alternatives` says how many other paths to
     find. Raises WindowNotFound when nothing opens the window, NothingJoined where data dependencies are asked for (the
@@ -61,6 +62,7 @@ def critical_path(
         catalog,
         [
             *targets,
+            *catalog.models["critical_path"].dependencies,  # for whoever reads the path later (path_json.py)
             "critical_path_caveats",
             "critical_path_windows",
             "_path_bounds",

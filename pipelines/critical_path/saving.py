@@ -7,7 +7,6 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,7 +129,7 @@ def _meta(
     refused = rows_of(
         con, f"SELECT reason FROM _refused_windows JOIN critical_path_windows AS t USING (window_no) WHERE {of}"
     )
-    said = asdict(answer)
+    said = answer.as_json()
     del said["path"]  # it is in path.parquet
     return {
         "format": FORMAT,

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from pipelines.models.python_tables import create_table, given_table, types_of
 
@@ -116,6 +115,8 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, trace_id: str, rows: Iter
 def _insert(
     con: duckdb.DuckDBPyConnection, table: str, trace_id: str, names: list[str], rows: list[Sequence[Any]]
 ) -> None:
+    import pyarrow as pa
+
     columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
     con.register("_piece", pa.table({"trace_id": [trace_id] * len(rows), **columns}))
     con.execute(f"INSERT INTO {table} SELECT * FROM _piece")

@@ -13,11 +13,14 @@ from tempfile import TemporaryDirectory
 from typing import IO, cast
 
 from .busy import BreakdownTruth
+from .inference import DecodeProgram
 from .kineto import Clock, Rows, head, tail
 from .longest import Path
 from .machine import Machine
 from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, Sizes, StepProgram
 from .work import MachineTruth, Pending
+
+SHAPES = {"training": StepProgram, "inference": DecodeProgram, "inference_graph": DecodeProgram}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class CaptureSpec:
         clock_offset_ns: what each rank's clock shows more than true time; missing ranks have 0.
         fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
             offsets must be whole microseconds too.
+        shape: training; inference, whose steps decode `tokens` tokens with small operators on one thread; or
+            inference_graph, where a token is one CUDA graph.
         sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
     """
 
@@ -53,10 +58,14 @@ class CaptureSpec:
     sync_each_step: bool = True
     gz: bool = True
     first_step: int = 0
+    shape: str = "training"
+    tokens: int = 16
 
     def __post_init__(self) -> None:
         if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:
             raise ValueError("ranks, steps, layers, ops_per_layer, compute_streams and bucket_layers must be positive")
+        if self.shape not in SHAPES or self.tokens < 1:
+            raise ValueError(f"shape must be one of {', '.join(SHAPES)}, and tokens positive")
         if self.straggler is not None and not 0 <= self.straggler < self.ranks:
             raise ValueError(f"straggler {self.straggler} is not one of {self.ranks} ranks")
         if not self.fractional_ts and any(offset % 1000 for offset in self.clock_offset_ns):
@@ -181,6 +190,7 @@ def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStac
     sizes = Sizes(
         spec.layers, spec.ops_per_layer, spec.bucket_layers, spec.compute_streams - 1, spec.op_ns, spec.kernel_ns,
         spec.ranks, slowdown, spec.include_python_frames, spec.sync_each_step,
+        spec.shape, spec.tokens,
     )  # fmt: skip
     rank = _Rank(number, Machine(rows), cast(BufferedWriter, file), path, sizes)
     numbers = [COMPUTE_STREAM, COPY_STREAM, COMM_STREAM, *range(SIDE_STREAMS, SIDE_STREAMS + sizes.side_streams)]
@@ -214,7 +224,7 @@ def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
 
 
 def _start_step(spec: CaptureSpec, rank: _Rank, step: int) -> Generator[Pending, int, None]:
-    program = StepProgram(rank.machine, rank.sizes, Random(f"{spec.seed}/{rank.number}/{step}"), rank.sequence)
+    program = SHAPES[spec.shape](rank.machine, rank.sizes, Random(f"{spec.seed}/{rank.number}/{step}"), rank.sequence)
     yield from program.run(spec.first_step + step)
     rank.sequence = program.sequence
 

@@ -18,7 +18,7 @@ _LABEL = {COMPUTATION: COMPUTE, COMMUNICATION: COMM, MEMORY: MEM}
 _CBID = {
     "cudaLaunchKernel": 211, "cudaMemcpyAsync": 41, "cudaMemsetAsync": 51, "cudaEventRecord": 135,
     "cudaStreamWaitEvent": 147, "cudaStreamSynchronize": 131, "cudaEventSynchronize": 137,
-    "cudaDeviceSynchronize": 165,
+    "cudaDeviceSynchronize": 165, "cudaGraphLaunch": 311,
 }  # fmt: skip
 
 
@@ -161,6 +161,19 @@ class Machine:
         path = self._into_kernel(queue, call_start, call_path, start)
         queue.waits = []
         return Pending(work, stream, start, path, external, corr)
+
+    def graph(
+        self, works: list[tuple[Work, int]], stream: int, call_ns: int = 20_000, latency_ns: int = 25_000
+    ) -> None:
+        """cudaGraphLaunch: one call for work (with how long it takes, ns) that runs one after another on a stream."""
+        call_start, corr, external, call_path = self._call("cudaGraphLaunch", call_ns)
+        self.rows.flow_start(corr, self.tid, call_start)
+        queue = self.stream(stream)
+        for work, dur_ns in works:
+            start = self._start(queue, call_start + latency_ns)
+            path = self._into_kernel(queue, call_start, call_path, start)
+            queue.waits = []
+            self.finish(Pending(work, stream, start, path, external, corr), start + dur_ns)
 
     def _start(self, queue: Stream, ready: int) -> int:
         causes = [(ready, "launch")]

@@ -43,6 +43,8 @@ class Sizes:
     slowdown: float
     python_frames: bool
     sync_each_step: bool
+    shape: str = "training"
+    tokens: int = 1
 
 
 class StepProgram:

@@ -1,4 +1,4 @@
-"""`make bench`: HTA and tracelake in turn on the same files as whole processes; ratios and the floors of issues 2 and 5.
+"""`make bench`: HTA and tracelake in turn on the same files as whole processes; ratios, and floors. A floor that is not held ends it with 1.
 
 Example: `python -m tests.benchmarks.bench --quick --file rank0.json.gz`
 """
@@ -15,16 +15,31 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks import report
-from tests.benchmarks.inputs import CAPTURE, SetupFailed, hta_python, hundred_scenarios, longer, synthetic
+from tests.benchmarks.inputs import (
+    CAPTURE,
+    INFERENCE,
+    SetupFailed,
+    hta_python,
+    hundred_scenarios,
+    inference,
+    longer,
+    synthetic,
+)
 from tests.benchmarks.processes import ROOT, in_turn, measure, tracelake
 from tests.benchmarks.report import Floor, Line, console
 
 _HTA_SIDE = Path(__file__).with_name("hta_side.py")
 _LONG, _HUGE = 10, 43
 """Copies of CAPTURE that make 0.47 GB and 2.03 GB of JSON."""
-_SPEED, _LONG_SPEED, _LONG_MEMORY = Floor(8), Floor(20), Floor(4)
-_GZIP, _INGEST_MEMORY = Floor(3, at_least=False), Floor(700, at_least=False, unit=" MiB")
+_SPEED, _LONG_SPEED, _LONG_MEMORY, _INFERENCE_SPEED = Floor(10), Floor(30), Floor(4), Floor(6)
+_GZIP, _INGEST_MEMORY = Floor(2, at_least=False), Floor(700, at_least=False, unit=" MiB")
 _SCENARIOS = Floor(1)
+_HELP, _QUERY, _JSON = (
+    Floor(0.15, at_least=False, unit=" s"),
+    Floor(0.4, at_least=False, unit=" s"),
+    Floor(1.2, at_least=False),
+)
+_TABLES, _NOTHING = Floor(7, at_least=False, unit=" s"), Floor(0.5, at_least=False, unit=" s")
 _GRAPH_EVENTS = 1_000_000
 _GRAPH_SPEED, _GRAPH_MEMORY = Floor(10), Floor(4)
 
@@ -54,9 +69,14 @@ def main() -> None:
     if long is not None:
         floors = (_LONG_SPEED, _LONG_MEMORY) if known else (None, None)
         _compare(python, long, options.large, *floors)
+    for shape in INFERENCE:
+        _inference(python, shape, options.runs)
+    _alone(source, options.runs, known)
     _ingest(source, options.runs, options.large, known)
     if options.large:
         _longest_path(options.large)
+    if report.broken:
+        raise SystemExit("\n".join(["floors that are not held:", *report.broken]))
 
 
 def _options() -> argparse.Namespace:
@@ -109,6 +129,54 @@ def _compare(python: Path, file: Path, runs: int, speed: Floor | None, memory: F
             Line("file → critical path, profile hta", paths["HTA path"], paths["hta"]),
         ],
     )
+
+
+def _inference(python: Path, shape: str, runs: int) -> None:
+    """The critical path of small operators on one thread, with all its rows as JSON."""
+    try:
+        file = inference(shape)
+    except SetupFailed as error:
+        console.print(f"[red]{error}[/]")
+        report.broken.append(f"{shape}: not measured")
+        return
+    with console.status(shape):
+        paths = in_turn(
+            {
+                "HTA path": lambda _: [python, _HTA_SIDE, "path", file],
+                "ours": lambda _: tracelake("critical-path", file, "--json"),
+            },
+            runs,
+            discard=["ours"],
+        )
+    line = Line("file → critical path, --json", paths["HTA path"], paths["ours"], _INFERENCE_SPEED)
+    report.against_hta(f"{shape}: {file.stat().st_size / 1e6:,.0f} MB packed", [line])
+
+
+def _alone(source: Path, runs: int, known: bool) -> None:
+    """CPU seconds of commands that nothing is compared with, on a lake of the one capture."""
+    (ROOT / ".bench").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as folder, console.status("") as status:
+        lake = ("--lake", Path(folder, "lake"))
+        commands = {
+            "--help": tracelake("--help"),
+            "ingest": tracelake("ingest", source, *lake),
+            "materialize": tracelake("materialize", *lake),
+            "materialize again": tracelake("materialize", *lake),
+            "query": tracelake("sql", "SELECT count(*) FROM kernels", *lake),
+            "critical-path": tracelake("critical-path", source),
+            "critical-path --json": tracelake("critical-path", source, "--json"),
+        }
+        found = {}
+        for name, command in commands.items():
+            status.update(name)
+            once = name in ("ingest", "materialize")  # the second time there is nothing to do
+            found |= in_turn({name: lambda _, command=command: command}, 1 if once else runs, discard=[name])
+    cpu = {name: measured.cpu_seconds for name, measured in found.items()}
+    cpu["critical-path --json"] /= cpu["critical-path"]  # of the text answer
+    floors = {"--help": _HELP, "query": _QUERY, "critical-path --json": _JSON, "materialize again": _NOTHING}
+    floors |= {"materialize": _TABLES} if known else {}
+    lines = [(name, found[name], cpu[name], floors.get(name)) for name in commands]
+    report.alone("CPU seconds of whole commands; --json in times of the text answer", lines)
 
 
 def _what_if(python: Path, file: Path, runs: int, speed: Floor | None) -> None:

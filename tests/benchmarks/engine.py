@@ -149,10 +149,10 @@ def _print(loops: list[Loop], where: str, iterations: int, rounds: int) -> None:
             f"{cost:.1f} us",
             f"{min(loop.wall[where]):.1f} us",
             f"{statistics.median(loop.cpu[where]):.1f} us",
-            _COST.mark(cost) if loop.ours else "",
+            _COST.mark(cost, "engine") if loop.ours else "",
             times(cost / least),
             times(cost / same),
-            _RATIO.mark(cost / same) if loop.ours else "",
+            _RATIO.mark(cost / same, "engine") if loop.ours else "",
         )
     console.print(table)
 

@@ -29,6 +29,15 @@ from pipelines.synthetic import CaptureSpec, steps_for, write_capture
 spec = CaptureSpec(ranks=1, seed=1, fractional_ts=False)
 write_capture(replace(spec, steps=steps_for(spec, 47_000_000)), sys.argv[1])
 """
+_INFERENCE = """
+import sys
+from pipelines.synthetic import CaptureSpec, write_capture
+spec = CaptureSpec(ranks=1, seed=1, steps=4, layers=16, op_ns=6000, kernel_ns=4000, include_python_frames=True,
+                   shape=sys.argv[2], tokens=int(sys.argv[3]))
+write_capture(spec, sys.argv[1])
+"""
+INFERENCE = {"inference": 66, "inference_graph": 146}
+"""Shape → tokens a step that make about 56 MB of JSON."""
 
 
 class SetupFailed(Exception):
@@ -76,6 +85,15 @@ def synthetic() -> Path:
     folder = BENCH / "synthetic"
     path = folder / "rank0.json.gz"
     return path if path.exists() else _made(folder, lambda unfinished: [_SYNTHETIC, unfinished]) / path.name
+
+
+def inference(shape: str) -> Path:
+    """A synthetic capture of inference, eager or as graphs, made on first use. Raises SetupFailed."""
+    folder, tokens = BENCH / shape, str(INFERENCE[shape])
+    path = folder / "rank0.json.gz"
+    return (
+        path if path.exists() else _made(folder, lambda unfinished: [_INFERENCE, unfinished, shape, tokens]) / path.name
+    )
 
 
 def _made(target: Path, script: Callable[[Path], list[Path | str]]) -> Path:

@@ -18,9 +18,11 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Run:
-    """One process that has ended: wall seconds, peak RSS in MiB (its children's where larger), status and output."""
+    """One process that has ended: seconds on the clock and of CPU, peak RSS in MiB (its children's where larger),
+    status and output."""
 
     seconds: float
+    cpu_seconds: float
     rss_mib: float
     status: int
     stdout: str
@@ -45,6 +47,11 @@ class Runs:
         return float("nan") if self.failed else statistics.median(run.seconds for run in self.runs)
 
     @property
+    def cpu_seconds(self) -> float:
+        """Least CPU time, which other processes only add to; NaN when a run failed."""
+        return float("nan") if self.failed else min(run.cpu_seconds for run in self.runs)
+
+    @property
     def rss_mib(self) -> float:
         """Median peak RSS, MiB; NaN when a run failed."""
         return float("nan") if self.failed else statistics.median(run.rss_mib for run in self.runs)
@@ -65,7 +72,7 @@ def measure(command: Sequence[str | Path], *, discard: bool = False) -> Run:
         seconds = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)  # or Popen would wait for it again
         rss = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-        return Run(seconds, rss, process.returncode, _text(out), _text(err))
+        return Run(seconds, usage.ru_utime + usage.ru_stime, rss, process.returncode, _text(out), _text(err))
 
 
 def _text(file: IO[bytes]) -> str:

@@ -14,6 +14,8 @@ from tests.benchmarks.processes import Runs
 # The widest table has ten columns. Where the output is no terminal (CI, a pipe) rich takes it for 80 columns and folds
 # every cell; a narrow terminal wraps lines, which keeps the numbers whole.
 _WIDTH = 150
+broken: list[str] = []
+"""The rows whose floor was not held, or not measured."""
 console = Console()
 if console.width < _WIDTH:
     console = Console(width=_WIDTH)
@@ -27,11 +29,15 @@ class Floor:
     at_least: bool = True
     unit: str = "x"
 
-    def mark(self, value: float) -> str:
-        """The bound with a mark: held or not."""
-        if math.isnan(value):
-            return "[dim]not measured[/]"
+    def mark(self, value: float, what: str) -> str:
+        """The bound with a mark: held or not; where not, `what` is broken."""
         held = value >= self.bound if self.at_least else value <= self.bound
+        if not held:
+            broken.append(
+                f"{what}: {value:.2f}{self.unit}, {'at least' if self.at_least else 'at most'} {self.bound:g}"
+            )
+        if math.isnan(value):
+            return "[red]not measured[/]"
         sign, colour = ("✓", "green") if held else ("✗", "red")
         return f"[{colour}]{sign} {'≥' if self.at_least else '≤'} {self.bound:g}{self.unit}[/]"
 
@@ -75,11 +81,11 @@ def against_hta(title: str, lines: list[Line]) -> None:
             seconds(line.theirs.seconds),
             seconds(line.ours.seconds),
             times(faster),
-            line.speed_floor.mark(faster) if line.speed_floor else "",
+            line.speed_floor.mark(faster, f"{title}, {line.what}, speed") if line.speed_floor else "",
             mebibytes(line.theirs.rss_mib),
             mebibytes(line.ours.rss_mib),
             times(smaller),
-            line.memory_floor.mark(smaller) if line.memory_floor else "",
+            line.memory_floor.mark(smaller, f"{title}, {line.what}, memory") if line.memory_floor else "",
         )
     console.print(table)
     failures(*(runs for line in lines for runs in (line.theirs, line.ours)))
@@ -96,9 +102,9 @@ def against_gzip(title: str, lines: list[Line]) -> None:
             seconds(line.theirs.seconds),
             seconds(line.ours.seconds),
             times(ratio),
-            line.speed_floor.mark(ratio) if line.speed_floor else "",
+            line.speed_floor.mark(ratio, f"{title}, {line.what}") if line.speed_floor else "",
             mebibytes(line.ours.rss_mib),
-            line.memory_floor.mark(line.ours.rss_mib) if line.memory_floor else "",
+            line.memory_floor.mark(line.ours.rss_mib, f"{title}, {line.what}, memory") if line.memory_floor else "",
         )
     console.print(table)
     failures(*(runs for line in lines for runs in (line.theirs, line.ours)))
@@ -123,8 +129,19 @@ def longest_path(title: str, theirs: list, ours: list, speed: Floor, memory: Flo
     paths = {said["hash"] for said, _ in theirs + ours}
     same = "[green]the same path[/]" if len(paths) == 1 else "[red]DIFFERENT paths[/]"
     console.print(
-        f"{same}; ours {times(faster)} faster {speed.mark(faster)}, with {times(smaller)} less memory {memory.mark(smaller)}"
+        f"{same}; ours {times(faster)} faster {speed.mark(faster, title)}, with {times(smaller)} less memory {memory.mark(smaller, f'{title}, memory')}"
     )
+
+
+def alone(title: str, lines: list[tuple[str, Runs, float, Floor | None]]) -> None:
+    """Print CPU time and peak memory of commands that are compared with nothing, or with the CPU time of another."""
+    table = _table(title, ("command", "runs", "CPU", "measured", "floor", "peak"))
+    for what, runs, value, floor in lines:
+        mark = floor.mark(value, f"{title}, {what}") if floor else ""
+        shown = f"{value:.2f}{floor.unit if floor else ''}"
+        table.add_row(what, str(len(runs.runs)), seconds(runs.cpu_seconds), shown, mark, mebibytes(runs.rss_mib))
+    console.print(table)
+    failures(*(runs for _, runs, _, _ in lines))
 
 
 def failures(*all_runs: Runs) -> None:

@@ -26,8 +26,17 @@ def test_textbook_cases(name: str, tmp_path: Path) -> None:
     assert sum(n for _, n in rows) == case.expected.length_ns
 
 
-def test_a_general_capture_in_full_and_step_by_step(tmp_path: Path) -> None:
-    capture = write_capture(CaptureSpec(ranks=2, steps=2, straggler=1, seed=3), tmp_path)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        CaptureSpec(ranks=2, steps=2, straggler=1, seed=3),
+        CaptureSpec(ranks=1, steps=2, shape="inference", tokens=3, layers=2, op_ns=6000, kernel_ns=4000, seed=4),
+        CaptureSpec(ranks=1, steps=2, shape="inference_graph", tokens=3, layers=2, kernel_ns=4000, seed=5),
+    ],
+    ids=lambda spec: spec.shape,
+)
+def test_a_general_capture_in_full_and_step_by_step(spec: CaptureSpec, tmp_path: Path) -> None:
+    capture = write_capture(spec, tmp_path)
     for rank in capture.ranks:
         con, trace_id = connect(rank.path)
         answer = critical_path(con, load_catalog(), WindowRequest(trace_id))

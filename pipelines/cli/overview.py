@@ -1,0 +1,67 @@
+"""The list of all commands as `tracelake --help` shows it, drawn without rich, which takes longer to import than all else.
+
+A test compares it with what typer and rich draw; terminals out of the ordinary are left to them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+
+_NARROW = 60  # columns below which rich knows better how to fold
+_UNUSUAL = ("TERMINAL_WIDTH", "_TYPER_FORCE_DISABLE_TERMINAL", "NO_COLOR", "GITHUB_ACTIONS", "PY_COLORS")
+_BORDER, _NAME, _BOLD, _USAGE, _TYPE = "2", "1;36", "1", "1;33", "1;33"
+
+
+def is_usual() -> bool:
+    """Whether the terminal, file or pipe is one that `overview` can be written to."""
+    utf8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+    unusual = any(os.environ.get(name) for name in _UNUSUAL) or os.environ.get("TERM") in ("dumb", "unknown")
+    return utf8 and not unusual and sys.platform != "win32" and _width() >= _NARROW
+
+
+def overview(usage: str, told: str, options: Iterable[Any], commands: Iterable[tuple[str, str]]) -> str:
+    """The text, with colours: how to call it, what it is, its options, and its commands with their first sentences."""
+    width = _width()
+    blank = _styled(" " * width, _BOLD)
+    lines = [blank, " " + _styled("Usage: ", _USAGE) + _styled(usage.ljust(width - 8), _BOLD), blank]
+    lines += [f" {line}".ljust(width) for line in textwrap.wrap(told, width - 2)]
+    lines.append(" " * width)
+    lines += _panel("Options", [(option.opts[0], option.help, "<bool>") for option in options], width)
+    lines += _panel("Commands", [(name, text.replace("`", ""), "") for name, text in commands], width)
+    return "\n".join(lines)
+
+
+def write(text: str) -> None:
+    """Write it to stdout, without colours where nobody sees them."""
+    typer.echo(text, color=True if os.environ.get("FORCE_COLOR") else None)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _panel(title: str, rows: list[tuple[str, str, str]], width: int) -> list[str]:
+    """A box with a name, what kind of value it takes, and a text in each row."""
+    column = max(len(name) for name, _, _ in rows) + 2
+    kinds = max(len(kind) for _, _, kind in rows)
+    before = column + (kinds + 8 if kinds else 0)  # 8: where typer shows short and negative names
+    side = _styled("│", _BORDER)
+    lines = [_styled(f"╭─ {title} ".ljust(width - 1, "─") + "╮", _BORDER)]
+    for name, text, kind in rows:
+        first = _styled(name, _NAME) + " " * (before - len(name) - (len(kind) + 2 if kind else 0))
+        first += _styled(kind, _TYPE) + "  " if kind else ""
+        for number, part in enumerate(textwrap.wrap(text, width - 4 - before, break_on_hyphens=False)):
+            start = " " * before if number else first
+            lines.append(f"{side} {start}{part.ljust(width - 4 - before)} {side}")
+    return [*lines, _styled("╰" + "─" * (width - 2) + "╯", _BORDER)]
+
+
+def _styled(text: str, codes: str) -> str:
+    return f"\x1b[{codes}m{text}\x1b[0m" if text else ""

@@ -1,0 +1,119 @@
+"""Commands start quickly: what they do not need is not imported, and the list of all of them is drawn without rich."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pipelines.cli import overview
+from pipelines.cli.app import COMMANDS, app
+from pipelines.cli.query import tables_in
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from tests.lake.world import write_trace
+
+_HEAVY = ("duckdb", "pyarrow", "numpy", "networkx", "pandas", "rich", "sqlglot", "torch", "dagster")
+_SEEN = """
+import sys
+from pipelines.cli.app import app
+try:
+    app(sys.argv[2:])
+finally:
+    print(*sorted(set(sys.argv[1].split(",")) & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def imported(heavy: tuple[str, ...], *words: object) -> list[str]:
+    """Which of these modules are there once a command has ended."""
+    command = [sys.executable, "-c", _SEEN, ",".join(heavy), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines()[-1].split()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"]])
+def test_the_help_imports_nothing_heavy(words: list[str]) -> None:
+    assert imported(_HEAVY, *words) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_each_says_itself(name: str) -> None:
+    group: Any = typer.main.get_command(app)
+    command = group.commands[name].make_context(name, [], resilient_parsing=True).command
+    assert inspect.cleandoc(command.help).split("\n\n")[0].replace("\n", " ") == COMMANDS[name][1]
+
+
+@pytest.mark.parametrize("width", [60, 61, 80, 123, 200])
+def test_the_overview_is_what_typer_draws(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name in ("FORCE_COLOR", "TERM", *overview._UNUSUAL):
+        monkeypatch.delenv(name, raising=False)
+    ours = CliRunner().invoke(app, ["--help"]).output
+    monkeypatch.setattr(overview, "is_usual", lambda: False)
+    theirs = CliRunner().invoke(app, ["--help"]).output
+    # Versions of typer differ in how they draw options.
+    ours_options, ours_commands = ours.split("╭─ Commands")
+    options, commands = theirs.split("╭─ Commands")
+    assert ours_commands.rstrip("\n") == commands.rstrip("\n")
+    assert set(re.findall(r"--\w+|\w{2,}", ours_options)) >= set(re.findall(r"--\w+|\w{2,}", options))
+    assert len({len(line) for line in ours.splitlines() if line}) == 1
+
+
+def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "is_usual", lambda: True)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert "\x1b[" not in CliRunner().invoke(app, ["--help"]).output
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;36mcritical-path\x1b[0m" in CliRunner().invoke(app, ["--help"]).output
+
+
+@pytest.mark.parametrize("name", ["NO_COLOR", "TERMINAL_WIDTH", "TERM"])
+def test_unusual_terminals_are_left_to_typer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv(name, "dumb" if name == "TERM" else "70")
+    assert not overview.is_usual()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start")
+    ingest([write_trace(folder / "rank0.json", 0)], Lake(folder / "lake"))
+    list(imported(_HEAVY, "sql", "SELECT count(*) FROM kernels", "--lake", folder / "lake"))  # computed and published
+    return folder / "lake"
+
+
+# With a name of each kind: a table in the lake, one that is computed, a view over others.
+@pytest.mark.parametrize("query", ["SELECT 1", "SELECT count(*) FROM kernels JOIN traces USING (trace_id)"])
+def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
+    heavy = [name for name in _HEAVY if name not in ("duckdb", "rich")]
+    ours = ("pipelines.traces.reader", "pipelines.execution.load", "pipelines.critical_path.path", "pipelines.ingest")
+    assert imported((*heavy, *ours), "sql", query, "--lake", lake) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "tables"),
+    [
+        ("SELECT 1", []),
+        ("FROM Kernels", ["kernels"]),
+        ("SELECT * FROM kernels k JOIN analyst.spans USING (trace_id)", ["kernels", "spans"]),
+        ("WITH k AS (SELECT * FROM kernels) SELECT (SELECT max(percent) FROM quality) FROM k", ["kernels", "quality"]),
+        ("SELECT spans.kernels FROM (SELECT 1 AS kernels) AS spans", []),
+        ("PIVOT kernels ON name USING sum(dur_ns)", ["kernels"]),
+        ("SUMMARIZE kernels", ["kernels"]),
+        ("DESCRIBE kernels", ["kernels"]),
+        ("SELECT 'it''s' FROM kernels UNION ALL FROM spans", ["kernels", "spans"]),
+        ('SELECT \'{"type": "BASE_TABLE", "table_name": "kernels"}\'', []),
+        ("SELECT FROM WHERE", []),
+        ("", []),
+    ],
+)
+def test_the_tables_that_a_query_reads(query: str, tables: list[str]) -> None:
+    assert sorted(tables_in(query)) == tables
