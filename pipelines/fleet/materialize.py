@@ -1,8 +1,9 @@
-"""Traces of the lake → tables of captures, brought up to date by capture.
+"""Traces of the lake → tables of captures, updated capture by capture.
 
-A capture whose traces changed (late ranks came) is recomputed into a batch of its own; the file of `captures` comes
-last and is the mark, and of each capture the newest batch counts. A killed run leaves the old state. A table whose model
-changed, or that was not asked for before, is computed for the captures of its batch and its file put in place whole.
+A capture whose traces changed (late ranks arrived) is recomputed into a new batch. The file of `captures` is written
+last and is the commit mark; the newest batch of each capture counts. A killed run leaves the old state. A table whose
+model changed, or that was not requested before, is computed for the captures of its batch, and its file is put in place
+in one step.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class _Known:
 
 @dataclass(frozen=True)
 class Part:
-    """What of a lake is enough: captures by id (those that are no more, too), and the batches of their traces."""
+    """The part of a lake to work on: captures by id (including deleted ones), and the batches of their traces."""
 
     captures: frozenset[str]
     batches: frozenset[Batch]
 
 
 def part_of(lake: Lake, beginning: str) -> Part:
-    """The captures and traces whose ids begin so."""
+    """Returns the captures and traces whose ids begin with the given texts."""
     captures = lake_captures(lake, with_roles=False)
     names = frozenset(name for name in {*captures, *known_captures(lake)} if name.startswith(beginning))
     members = [(name, member.trace) for name, capture in captures.items() for member in capture.members]
@@ -68,7 +69,7 @@ def materialize(
     on_step: OnStep | None = None,
     part: Part | None = None,
 ) -> list[Materialized]:
-    """Bring tables of traces and of captures up to date (all of them by default), of a part or all, and publish.
+    """Update tables of traces and of captures (all tables by default), for part or all of the lake, and publish.
 
     Raises CatalogError for a name that is not a table.
     """
@@ -79,7 +80,7 @@ def materialize(
     of_traces = [name for name in asked if name not in of_captures]
     done: list[Materialized] = []
     if of_traces:
-        # What tables of captures read is computed in the same pass; by force only what was asked for.
+        # Inputs of capture tables are computed in the same pass; `force` applies only to the requested tables.
         sources = [] if force else trace_tables(catalog, of_captures)
         done += materialize_traces(lake, [*of_traces, *sources], part and sorted(part.batches), force, on_step)
     if of_captures:
@@ -94,9 +95,9 @@ def materialize_captures(
     on_step: OnStep | None = None,
     part: Part | None = None,
 ) -> list[Materialized]:
-    """Bring tables of captures up to date, of a part or all, first the tables of traces that they read, and publish.
+    """Update tables of captures, for part or all of the lake, after the trace tables that they read, and publish.
 
-    Captures that share a batch of such tables with one of the part are computed with it: their rows are in one file.
+    Captures that share a batch of such tables with a requested one are computed too: their rows are in the same file.
     Raises RolesError if a table needs a roles.csv that cannot be read.
     """
     catalog = load_catalog()
@@ -104,7 +105,7 @@ def materialize_captures(
     say = on_step or (lambda _: None)
     captures, known, all_changed = _state(lake, catalog, asked)
     batches = _batches(known, all_changed, part)
-    # One that changed and lies in such a file, too, would lose its old rows there: it is brought up to date with them.
+    # A changed capture in such a file would lose its old rows there, so it is updated along with them.
     beside = {name for name, found in known.items() if found.batch in batches}
     changed = [name for name in all_changed if part is None or name in part.captures | beside]
     same = {name: c for name, c in captures.items() if name not in all_changed and known[name].batch in batches}
@@ -112,7 +113,7 @@ def materialize_captures(
     read = {Batch(member.trace.batch_id) for capture in needed for member in capture.members}
     sources = trace_tables(catalog, asked)
     done = materialize_traces(lake, sources, sorted(read), on_step=on_step, and_publish=False) if sources else []
-    if done:  # what is computed is shown, also where what follows fails
+    if done:  # publish what is computed, even if a later step fails
         publish(lake, catalog)
     for batch in batches:
         wanted = asked if force else stale(lake, catalog, asked, batch)
@@ -128,7 +129,7 @@ def materialize_captures(
 
 
 def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Part | None = None) -> bool:
-    """Some table of captures is missing, of another version, or lacks traces that are in the lake (or its part)."""
+    """Returns whether a capture table is missing, of another version, or lacks traces of the lake (or its part)."""
     if not tables:
         return False
     _, known, changed = _state(lake, catalog, tables)
@@ -178,9 +179,9 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
 def _state(
     lake: Lake, catalog: Catalog, tables: Iterable[str]
 ) -> tuple[dict[str, Capture], dict[str, _Known], list[str]]:
-    """The captures as they are, as they are known, and which of them changed.
+    """The captures as they are now, as last computed, and which of them changed.
 
-    Tables that tell nothing of roles can be had while roles.csv cannot be read: then roles count as they were.
+    Tables that do not use roles can be computed while roles.csv cannot be read: roles then stay as they were.
     """
     known = known_captures(lake)
     try:
@@ -199,7 +200,7 @@ def _state(
 
 
 def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]]]:
-    """By capture_id its traces and the parts they take, as computed last."""
+    """Returns, by capture_id, its traces and how they were used, as last computed."""
     found: dict[str, set] = {}
     with lake.connect([CAPTURE_RANKS]) as con:
         if con.execute("SELECT 1 FROM duckdb_views() WHERE view_name = ?", [CAPTURE_RANKS]).fetchall():
@@ -212,7 +213,9 @@ def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]
 def _changed(
     captures: dict[str, Capture], known: dict[str, _Known], as_before: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
-    """Captures that are new, have other traces than before, or are no more; `as_before`: the contents of some."""
+    """Returns captures that are new, have other traces than before, or no longer exist; `as_before`: the contents of
+    some.
+    """
     content = {name: capture.content for name, capture in captures.items()} | dict(as_before)
     before = {name: found.content for name, found in known.items() if not found.is_gone}
     return sorted(name for name in {*content, *before} if content.get(name) != before.get(name))
@@ -227,7 +230,7 @@ def _compute(
     gone: list[str],
     on_step: OnStep,
 ) -> list[Materialized]:
-    """Write tables for captures into a batch; the mark last, where it is among them."""
+    """Write tables for captures into a batch; the mark last, if it is among them."""
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     done = []
     try:
@@ -248,17 +251,17 @@ def _compute(
 
 
 def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:
-    """Views of the tables of traces, cut to the traces of the staged captures. Raises BrokenFiles."""
+    """Creates views of the trace tables, restricted to the traces of the staged captures. Raises BrokenFiles."""
     members = con.execute("SELECT DISTINCT batch_id FROM _capture_members").fetchall()
     batches = [Batch(batch_id) for (batch_id,) in members]
     tables = list(tables)
     if broken := [one for one in lake.broken(tables) if one.batch in batches]:
-        raise BrokenFiles(broken)  # what is stored is computed of all that there was
+        raise BrokenFiles(broken)  # stored tables are computed from everything present at the time
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
         rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
         cut = f"{rows} SEMI JOIN _capture_members USING (trace_id, batch_id)"
-        if table == MARK:  # in the file a trace does not know its capture: these here do
+        if table == MARK:  # rows in a file do not know their trace's capture: the staged ranks do
             cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _capture_members AS r USING (trace_id, batch_id)"
         if files:
             con.execute(f"CREATE VIEW {table} AS {cut}")

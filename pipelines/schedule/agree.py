@@ -16,7 +16,8 @@ from zlib import crc32
 HAS_BATCH, AT_END, FAILED = 2, 1, 0  # the lowest status of any rank decides
 
 _LOST: WeakKeyDictionary[Any, BaseException] = WeakKeyDictionary()
-"""Process groups whose collectives may be out of step, and since which error: of this process, whichever engine it was."""
+"""Process groups whose collectives may be out of step, with the first such error; shared by all engines of the process.
+"""
 
 
 class OutOfStepError(RuntimeError):

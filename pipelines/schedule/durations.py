@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Duration = int | Callable[[random.Random], float]
-"""Nanoseconds, or what draws them from a generator (the classes below, or a lambda); rounded to whole ones."""
+"""Nanoseconds, or something that draws them from a generator (the classes below, or a lambda); rounded to integers."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ class Problem(str):
     """One fault of a plan: a sentence, and where it is."""
 
     key: str
-    """The setting or the list of dependencies that is wrong; empty where it is neither."""
+    """The setting or list of dependencies that is wrong; empty if it is neither."""
     task: str
     deps: tuple[tuple[str, str], ...]
-    """The dependencies at fault, each a task and what it waits for."""
+    """The dependencies at fault, each (task, depends_on)."""
 
     def __new__(cls, says: str, key: str = "", task: str = "", deps: Iterable[tuple[str, str]] = ()) -> Problem:
         self = super().__new__(cls, says)

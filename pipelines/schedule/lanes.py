@@ -42,9 +42,9 @@ class Periods:
 
     def __init__(self) -> None:
         self.known = 0
-        """For the periods before this one, it is known which iteration began."""
+        """For periods before this one, it is known which iteration started."""
         self.iterations: dict[int, int] = {}
-        """Period → iteration; those in flight."""
+        """Period → iteration, of those in flight."""
         self._of: dict[int, int] = {}
 
     def begin(self, iteration: int) -> None:

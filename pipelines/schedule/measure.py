@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pipelines.schedule.recording import Launch, RecordingDevice
 
 ENGINES = {"serial": "serial", "sw": "SWPipeline", "dataflow": "DataFlowPipeline"}
-"""From the names of the command line to those of timelines."""
+"""Command line names → timeline names."""
 TRACE_FILE = "trace.json.gz"
 TRACE_KEY = "schedule_run_id"
-"""The key in the trace's metadata that names the run."""
+"""The metadata key of the trace that names the run."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Measured:
     launches: list[Launch] | None
     wall_ns: int
     started_at: datetime
-    """UTC, without zone."""
+    """UTC, without a time zone."""
     device_name: str | None
     profile: ProfileResult | None
 

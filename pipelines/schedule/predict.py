@@ -27,13 +27,15 @@ class Prediction:
     period_ns: float
     """T_actual: from one iteration's end to the next's."""
     ideal_ns: float
-    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream, which nothing can go below."""
+    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream, a lower bound of the
+    period.
+    """
     bottleneck: str
-    """That stream."""
+    """The busiest stream."""
     busy_ns: dict[str, float]
     """Work by stream it ran on (a serial run has one)."""
     bubbles: dict[str, dict[str, float]]
-    """What each stream stands still, by kind of stall (`timeline.KINDS`)."""
+    """How long each stream is idle, by kind of stall (`timeline.KINDS`)."""
     fill_ns: int
     """When the first iteration was finished, ns since the start."""
 

@@ -31,11 +31,11 @@ class Launch:
     iteration: int
     stream: str
     submit_ns: int
-    """The host began to launch it."""
+    """The host started to launch it."""
     submitted_ns: int = 0
     """The host had launched it."""
     start_ns: int = 0
-    """Its function began."""
+    """Its function started."""
     end_ns: int = 0
     """Its function returned."""
     device_start_ns: int | None = None

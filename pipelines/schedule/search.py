@@ -29,7 +29,7 @@ _ENUMERATED = 20_000
 _SIMULATED = 600
 _PATIENCE = 25
 _POLISHED = 100
-"""How many more are looked at for less memory and fewer streams when the period cannot get shorter."""
+"""How many more plans are examined for less memory and fewer streams once the period cannot get shorter."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,15 @@ class Found:
     """The outcome of a search."""
 
     candidates: list[Candidate]
-    """The best, best first; empty if nothing fits into the memory."""
+    """The best candidates, best first; empty if nothing fits into the memory."""
     exhaustive: bool
-    """Every legal assignment was considered: there is no better one than the first. False: a local search."""
+    """Every legal assignment was considered: none is better than the first. False: a local search."""
     simulated: int
-    """How many plans were simulated; the others cannot be better, by a bound on their period, or were not looked at."""
+    """How many plans were simulated. The others were ruled out by a bound on their period, or not reached."""
     least_period_ns: float = 0.0
-    """No legal assignment has a shorter period, whatever it takes of memory: a first candidate that reaches it cannot be
-    beaten, found exhaustively or not."""
+    """No legal assignment has a shorter period, whatever memory it takes: a first candidate that reaches it is optimal,
+    whether or not the search was exhaustive.
+    """
 
     @property
     def best(self) -> Candidate:

@@ -22,7 +22,7 @@ from pipelines.schedule.simulator import Wait, stalls_between
 from pipelines.schedule.timeline import EVENT, HOST, Span, Timeline
 
 UNDECLARED_NS = 1_000
-"""What every task takes on a device that was made without durations."""
+"""Duration of every task on a device that was made without durations."""
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from pipelines.schedule.timeline import RETIRE, SUBMIT
 from pipelines.schedule.virtual_host import Thread
 
 _KEPT_WAITS = 16
-"""How far back a fired task remembers what those before it waited for."""
+"""How far back a fired task remembers what earlier tasks waited for."""
 
 
 class ClockedSimulation(Simulation):

@@ -17,7 +17,7 @@ from pipelines.schedule.validate import CheckedPlan
 from pipelines.schedule.virtual_host import Flag, Thread, VirtualHost
 
 Wait = tuple[int, str, str, int | None]
-"""Until when (ns) something was held up, by which kind of Stall, by which task and iteration."""
+"""A hold-up: until when (ns), by which kind of Stall, by which task and iteration."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class _Item:
     task: str
     iteration: int
     asked: Sequence[Wait]
-    """What kept the caller, or the task that fired this one, from asking for it earlier."""
+    """What delayed the request for this task, by the caller or by the task that fired it."""
     turn: int | None
 
 

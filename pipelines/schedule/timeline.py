@@ -32,7 +32,7 @@ class Stall:
     """One of KINDS."""
     ns: int
     task: str = ""
-    """The task that was waited for; empty if it was no single one."""
+    """The task that was waited for; empty if it was not a single one."""
     iteration: int | None = None
 
     @property
@@ -54,7 +54,7 @@ class Span:
     iteration: int
     stream: str
     submit_ns: int
-    """The host had handed it to the stream."""
+    """When the host had handed it to the stream."""
     start_ns: int
     end_ns: int
     stalls: tuple[Stall, ...] = ()
@@ -82,7 +82,7 @@ class Timeline:
     engine: str
     spans: Sequence[Span]
     retired_ns: Sequence[int] = field(default_factory=tuple)
-    """When progress() gave back iteration 0, 1, …; empty in recordings that do not know."""
+    """When progress() returned iteration 0, 1, …; empty in recordings without it."""
 
     @property
     def streams(self) -> list[str]:

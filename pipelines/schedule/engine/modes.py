@@ -27,7 +27,7 @@ class Modes:
     autocast_cache: bool = True
     default_device: torch.device | None = None
     foreign: tuple[str, ...] = ()
-    """What holds in the caller's thread only."""
+    """Modes that apply only in the caller's thread and cannot be carried over."""
 
     @classmethod
     def current(cls) -> Modes:

@@ -22,7 +22,7 @@ from pipelines.schedule.slots import Slots
 from pipelines.schedule.validate import CheckedPlan
 
 ABANDONED = object()
-"""What a thread finds in its queue when nobody has its engine any more."""
+"""What a thread finds in its queue when its engine was garbage-collected."""
 
 
 class _Run:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pipelines.schedule.workloads.base import Workload
 
 SIZES = ("tiny", "small", "large")
-"""tiny: tests. small: some 10 ms an iteration on one CPU core. large: fills a data-centre GPU."""
+"""tiny: tests. small: about 10 ms per iteration on one CPU core. large: fills a data-center GPU."""
 
 
 @dataclass(frozen=True)
