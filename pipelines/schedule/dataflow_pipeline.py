@@ -82,7 +82,7 @@ class DataFlowPipeline(_PipelineBase):
             self._firing.retire(retired)
         if data_iter is not None:
             self._try_advance(data_iter)
-        if self._firing.held_back:  # retiring retries what the limit or another rule held back
+        if self._firing.held_back:  # by the limit; what a dependency or lane held back is retried later
             self._sweep_fire()
 
     def _try_advance(self, data_iter: Iterator[Any]) -> None:

@@ -43,9 +43,7 @@ class Firing:
         return self._fire((name, iteration) for name in self._serial_order)
 
     def let_pass(self, iteration: int) -> list[Item]:
-        """Say that no iteration starts in the period in which a clock would start this one, so no lane waits for one
-        there.
-        """
+        """Say that no iteration starts while a clock would still work on this one, so that no lane waits for one."""
         self._periods.let_pass(iteration, self._max_depth)
         return self.sweep()
 

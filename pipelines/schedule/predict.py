@@ -68,7 +68,7 @@ def predict(
 ) -> Prediction:
     """Simulate the plan and return its steady state. `simulation`: engine, max_depth, order … as for `simulate`.
 
-    With fixed durations the period is exact where the run repeats itself within 24 iterations; otherwise
+    With fixed durations the period is exact if the run settles into a cycle of at most 24 iterations; otherwise
     (distributions) it is the mean over the middle of the run, as are busy times and bubbles. Raises ValueError for
     fewer than 8 iterations, which have no middle, and what `simulate` raises.
     """
