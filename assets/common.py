@@ -1,4 +1,4 @@
-"""What the assets share: partitions, which batches a run is about, and the metadata that is shown for a table."""
+"""What the assets share: partitions, the batches of a run, and the metadata shown for a table."""
 
 import warnings
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import RUN_MARK, batch_of, mark_of, table_files
 from pipelines.models.catalog import Catalog, Model, load_catalog
 
-# Code references, observable sources and backfill policies are beta in the Dagster that pyproject.toml pins to.
+# Code references, observable sources and backfill policies are beta in the Dagster version that pyproject.toml pins.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-# One partition an ingest day: few, as Dagster wants them. end_offset: today is a partition before it is over.
+# One partition per ingest day: Dagster works best with few. end_offset: today is a partition before it is over.
 DAYS = dg.DailyPartitionsDefinition(start_date="2025-01-01", timezone="UTC", end_offset=1)
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
@@ -29,42 +29,46 @@ PREVIEW_WIDTH = 60
 
 
 def today() -> str:
-    """The partition of now."""
+    """Returns today's partition."""
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 @dataclass(frozen=True)
 class Span:
-    """The batches that a run is about: those of its days, and those that came in since it started (past midnight)."""
+    """Returns the batches of a run: those of its days, and those that arrived since it started (past midnight)."""
 
     days: frozenset[str]
     since: str
 
     @classmethod
     def of(cls, context: Any) -> "Span":
-        """The span of a run's partitions; a run without partitions is about the whole lake."""
+        """The time span of a run's partitions; a run without partitions covers the whole lake."""
         run = context.instance.get_run_stats(context.run.run_id)
         started = datetime.fromtimestamp(run.start_time or datetime.now(UTC).timestamp(), UTC)
         days = frozenset(context.partition_keys) if context.has_partition_key_range else frozenset()
         return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")
 
     def holds(self, batch: Batch) -> bool:
-        """The batch belongs to the run."""
+        """Whether the batch belongs to the run."""
         return batch.day in self.days or batch.batch_id >= self.since
 
     def batches(self, lake: Lake) -> list[Batch]:
-        """The committed batches of the run, oldest first."""
+        """Returns the committed batches of the run, oldest first."""
         return [batch for batch in lake.batches() if self.holds(batch)]
 
     def files(self, lake: Lake, table: str) -> list[str]:
-        """A table's Parquet files of the run; of `rejects` also those of batches in which no file went in."""
+        """Returns a table's Parquet files of the run; for `rejects` also those of batches in which no file was
+        ingested.
+        """
         committed = lake.all_batches()
         marked = [p for p in table_files(lake.root, table) if table == "rejects" or batch_of(p) in committed]
         return [str(path) for path in marked if self.holds(batch_of(path))]
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:
-    """The public tables that a table's SQL reads, itself or through private models; staged files: `trace_files`."""
+    """Returns the public tables that a table's SQL reads, directly or through private models; staged files:
+    `trace_files`.
+    """
     found: dict[str, None] = {}
     todo = list(catalog.models[name].dependencies)
     while todo:
@@ -83,7 +87,9 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
 
 
 def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more: Any) -> dg.AssetSpec:
-    """The asset of a table of the catalog: documentation, columns, version and source file come from its file."""
+    """Returns the asset spec of a table of the catalog: documentation, columns, version and source file come from its
+    SQL file.
+    """
     catalog = load_catalog()
     model = catalog.models[name]
     metadata = {"dagster/column_schema": column_schema(model, {}), "dagster/code_references": source_of(model)}
@@ -100,7 +106,7 @@ def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more
 
 
 def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
-    """Columns with their meaning; types are known once there is a file of the table."""
+    """Returns columns with their meaning; types are known once there is a file of the table."""
     meaning = {column.name: column.doc for column in model.columns}
     names = list(types) or list(meaning)
     return dg.TableSchema(
@@ -109,20 +115,20 @@ def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
 
 
 def source_of(model: Model) -> dg.CodeReferencesMetadataValue:
-    """Where the table is written down."""
+    """Returns where the table is defined."""
     return dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=str(model.path))])
 
 
 def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
-    """Metadata of a table as it lies in the lake: rows, bytes, columns with types, the first rows."""
+    """Returns metadata of a stored table: rows, bytes, columns with types, the first rows."""
     return shown_files(table, span.files(lake, table))
 
 
 def shown_files(table: str, files: list[str]) -> dict[str, Any]:
-    """Metadata of a table from its Parquet files."""
+    """Returns metadata of a table from its Parquet files."""
     if not files:
         return {"dagster/row_count": 0}
-    # A cursor of the process's own database: a new one for each table would take longer than the rest.
+    # A cursor of the process's shared database: a new database per table would take longer than the rest.
     with database.cursor() as con:
         rows = con.from_parquet(files, hive_partitioning=False)
         count = rows.aggregate("count(*)").fetchall()[0][0]
@@ -138,7 +144,7 @@ def shown_files(table: str, files: list[str]) -> dict[str, Any]:
 
 
 def markdown_table(columns: list[str], rows: Iterable[Iterable[Any]], width: int = PREVIEW_WIDTH) -> str:
-    """A Markdown table; long values are cut, so that a row stays a line."""
+    """Returns a Markdown table; long values are truncated, so that a row stays one line."""
     lines = ["| " + " | ".join(map(in_markdown, columns)) + " |", "|" + "---|" * len(columns)]
     return "\n".join([*lines, *("| " + " | ".join(_cell(value, width) for value in row) + " |" for row in rows)])
 

@@ -1,4 +1,4 @@
-"""The lake as a Dagster resource. Our own: dagster-duckdb's holds its file's lock and cannot open read-only."""
+"""The lake as a Dagster resource. Our own, because dagster-duckdb's holds its file's lock and cannot open read-only."""
 
 import os
 
@@ -10,7 +10,7 @@ LAKE = "TRACELAKE_LAKE"
 
 
 def lake_folder(path: str = "") -> str:
-    """The lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
+    """Returns the lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
     return path or os.environ.get(LAKE) or "lake"
 
 
@@ -20,5 +20,5 @@ class LakeResource(dg.ConfigurableResource[Lake]):
     path: str = ""
 
     def create_resource(self, context: dg.InitResourceContext) -> Lake:
-        """Called once a run."""
+        """Called once per run."""
         return Lake(lake_folder(self.path))
