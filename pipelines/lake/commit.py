@@ -1,4 +1,4 @@
-"""Tables of a connection → a batch of the lake, the mark's file last."""
+"""Writes tables of a connection as a batch of the lake, the mark's file last."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def commit_tables(
 ) -> set[str]:
     """Put the tables of a scope in place together, from `con`; returns the keys that are already in the lake.
 
-    Their rows are left out; with `settled`, only those whose keys it returns, and the others replace what is there.
-    `before_put` is called under the lake's lock, when these rows are gone. Raises duckdb.IOException or OSError if the
-    lake cannot be written.
+    Rows with those keys are left out; with `settled`, only the rows whose keys it returns are left out, and the others
+    replace the existing ones. `before_put` is called under the lake's lock, when these rows are removed. Raises
+    duckdb.IOException or OSError if the lake cannot be written.
     """
     tables = tables_of(scope)
     mark, *others = tables

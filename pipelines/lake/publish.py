@@ -1,8 +1,8 @@
 """The analysts' DuckDB file: views over the large tables, real tables for the small ones, comments on all of it.
 
 It is built next to the old one, reopened, verified, and renamed into place: an analyst's open shell neither blocks
-ingestion nor sees half a state, and a write that fails leaves the old file. Its views hold absolute paths, and refuse to
-answer from a copy elsewhere; `analyst()` rebuilds such a copy for its lake.
+ingestion nor sees a partial state, and a write that fails leaves the old file. Its views hold absolute paths, and
+refuse to answer from a copy elsewhere; `analyst()` rebuilds such a copy for its lake.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipelines.models.catalog import Catalog, load_catalog
 
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # what every look is sure to show as of now
 _NEXT = ".published.next.json"  # while the file is replaced, which it tells of
-# What `.published.json` tells beside the tables' files.
+# What `.published.json` records besides the tables' files.
 _REST, _ROOT, _CHECKSUM, _BROKEN, _SUM = "", "root", "checksum", "broken", "sum"
 
 
@@ -40,8 +40,8 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
     SQL DuckDB rejects; NotPublished, OSError or duckdb.IOException if the file cannot be written: the old one stays.
     """
     catalog = catalog or load_catalog()
-    column_types(catalog)  # refuses models that DuckDB refuses, before anything is made of them
-    lake = Lake(lake.root.resolve())  # DuckDB, too, names the file by where links lead
+    column_types(catalog)  # rejects models that DuckDB rejects, before anything is built from them
+    lake = Lake(lake.root.resolve())  # DuckDB also names the file by its resolved path
     target = lake.root / ANALYST
     with lake.publish_lock(), tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
@@ -58,7 +58,7 @@ def publish(lake: Lake, catalog: Catalog | None = None) -> Path:
         state_file.write_text(json.dumps({**whole, _SUM: _sum(whole)}))
         with state_file.open("rb+") as file:
             os.fsync(file.fileno())
-        # Killed on the way, the old state stands beside the new file: it is published once more.
+        # If killed in between, the old record stands beside the new file, and it is published once more.
         os.replace(state_file, lake.root / _NEXT)
         os.replace(built, target)
         os.replace(lake.root / _NEXT, lake.root / PUBLISHED)
@@ -75,9 +75,9 @@ def analyst(
     catalog: Catalog | None = None,
     connect: Callable[[Path], duckdb.DuckDBPyConnection] = _read_only,
 ) -> duckdb.DuckDBPyConnection:
-    """The analysts' file, opened by `connect` and as of now; it is published first if necessary (see is_published).
+    """Returns the current analysts' file, opened by `connect`; it is published first if necessary (see is_published).
 
-    What needs damaged files is an error; with a lake `without_broken` it answers without them.
+    Raises an error for what needs damaged files; with a lake `without_broken` it answers without them.
     """
     catalog = catalog or load_catalog()
     if not is_published(lake, tables):
@@ -87,13 +87,13 @@ def analyst(
     path = lake.root / ANALYST
     try:
         return connect(path)
-    except duckdb.Error:  # whole as to its checksum, but not for this version of DuckDB
+    except duckdb.Error:  # intact by its checksum, but not for this version of DuckDB
         publish(lake, catalog)
         return connect(path)
 
 
 def published_whole(lake: Lake) -> bool:
-    """The analysts' file and what is told of it are as they were written, be they up to date or not."""
+    """Returns whether the analysts' file and its record are as they were written, up to date or not."""
     return any(_is_as_told(lake, lake.root / name) for name in (PUBLISHED, _NEXT))
 
 
@@ -110,7 +110,7 @@ def _sum(told: dict[str, Any]) -> str:
 
 
 def published_broken(lake: Lake) -> list[Broken]:
-    """The files that were broken when the lake was published."""
+    """Returns the files that were broken when the lake was published."""
     found = json.loads((lake.root / PUBLISHED).read_text()).get(_BROKEN, [])
     return [Broken(table, Batch(name), table_file(lake.root, table, Batch(name)), why) for table, name, why in found]
 
@@ -118,20 +118,19 @@ def published_broken(lake: Lake) -> list[Broken]:
 def _without_broken(
     lake: Lake, catalog: Catalog, connect: Callable[[Path], duckdb.DuckDBPyConnection]
 ) -> duckdb.DuckDBPyConnection:
-    """A file like the analysts', but of the files that can be read; nobody else sees it, and it goes when it is closed."""
+    """A private file like the analysts', built from the readable files only; it is deleted when it is closed."""
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
         contents = Contents(lake.root, catalog, _listed(lake, catalog.public), lake.broken(catalog.public), True)
         build(built, contents)
-        return connect(built)  # open, it stays until it is closed
+        return connect(built)  # while open, it exists until it is closed
 
 
 def is_published(lake: Lake, tables: Iterable[str]) -> bool:
-    """The analysts' file shows what is committed of these tables, and which batches there are, at this moment.
+    """Returns whether the analysts' file shows what is committed of these tables, and which batches exist, right now.
 
-    It does not where something came in since, where a writer was killed before it published, where another version
-    of the models or other prices did, where the file is not the one that was looked through then, and where the lake
-    was moved or copied since.
+    It does not if something was ingested since, if a writer was killed before it published, if another version of the
+    models or other prices wrote it, if the file was changed since, or if the lake was moved or copied.
     """
     try:
         before = json.loads((lake.root / PUBLISHED).read_text())
@@ -155,10 +154,10 @@ def _listed(lake: Lake, tables: Iterable[str]) -> dict[str, list[Path]]:
 
 
 def _state(lake: Lake, catalog: Catalog, files: dict[str, list[Path]]) -> dict[str, str]:
-    """A hash for each table over its files, and one over all else that is in the analysts' file."""
+    """Returns a hash for each table over its files, and one over everything else in the analysts' file."""
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     rest = digest_of([duckdb.__version__, content_of(lake.root / PRICES), *models])
-    # A table that is recomputed keeps its file's name: views show it, and tables that were copied do not.
+    # A recomputed table keeps its file's name: views show the new content, tables that were copied do not.
     hashes = {table: digest_of(_stamp(p) for p in paths) for table, paths in files.items()}
     return {**hashes, _REST: rest, _ROOT: str(lake.root.resolve())}
 
