@@ -1,4 +1,4 @@
-"""The longest path of a graph that is held as tables: the rows of its path, what bounds them, and the answer."""
+"""The longest path of a graph held as tables: the rows of its path, what bounds them, and the answer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ OF_PATHS = ("no_critical_path", "inferred_waits", "coverage", "earlier_work", "o
 
 
 def with_longest_path(saved: SavedPath) -> SavedPath:
-    """`saved` with the path of its edges: `seq` of the edges, table `path`, summary and answer.
+    """Returns `saved` with the path of its edges: `seq` of the edges, table `path`, summary and answer.
 
-    Without edges, and where there is a cycle (`cycle` in its meta says where), there is no path.
+    Without edges, or with a cycle (`cycle` in its meta says where), there is no path.
     """
     on, cycle = np.arange(0), None
     window = of_saved(saved) if saved.edges.num_rows else None
@@ -64,7 +64,7 @@ def _with_seq(edges: pa.Table, on: Ints) -> pa.Table:
 
 
 def _path(saved: SavedPath, window: Window | None, on: Ints) -> pa.Table:
-    """The rows of `critical_path` for these edges, in order."""
+    """Returns the rows of `critical_path` for these edges, in order."""
     import pyarrow as pa
 
     if window is None:
@@ -96,7 +96,9 @@ def _path(saved: SavedPath, window: Window | None, on: Ints) -> pa.Table:
 
 
 def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
-    """The caveats that hold: of another path those about the trace and its window, as the rest counts over the path."""
+    """Returns the caveats that still apply: for another path, only those about the trace and its window, as the rest
+    count over the path.
+    """
     found = saved.meta["answer"].get("caveats", [])
     return found if path.equals(saved.path) else [row for row in found if row["caveat"] not in OF_PATHS]
 
@@ -108,7 +110,7 @@ def _reason(saved: SavedPath, cycle: str | None) -> str:
 
 
 def _event(edge: dict[str, Any]) -> int:
-    """The event to show for an edge, as table `critical_path` has it."""
+    """Returns the event to show for an edge, as in table `critical_path`."""
     event = edge["attributed_event_id"]
     return edge["dst_event_id"] if event is None else event
 
@@ -123,7 +125,7 @@ def _shown(saved: SavedPath, edges: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def _summary(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
-    """The rows of `critical_path_summary`, most time first."""
+    """Returns the rows of `critical_path_summary`, most time first."""
     window_ns = saved.meta["window"]["end_ns"] - saved.meta["window"]["start_ns"]
     sums: dict[str, list[int]] = {}
     for label, ns in zip(path["bound_by"].to_pylist(), path["duration_ns"].to_pylist(), strict=True):
