@@ -66,7 +66,7 @@ def hatch(ident: str, paper: str, ink: str) -> str:
 
 
 def ramp(low: Rgb, high: Rgb) -> Colour:
-    """The colours between two, `#rrggbb`, by a part from 0 to 1; beyond, the nearer end."""
+    """The colors between two, `#rrggbb`, by a part from 0 to 1; beyond, the nearer end."""
 
     def colour(part: float) -> str:
         part = min(max(part, 0.0), 1.0)
@@ -79,7 +79,7 @@ WARM = ramp((255, 250, 240), (239, 101, 72))  # all bear black text
 
 
 def legend(x: float, y: float, width: float, colour: Colour, low: str, high: str) -> Iterator[str]:
-    """All the colours in a row, with what its ends mean below it."""
+    """All the colors in a row, with what its ends mean below it."""
     steps = 50
     for i in range(steps):
         yield rect(x + i * width / steps, y, width / steps + 0.5, 12, fill=colour(i / (steps - 1)))
@@ -107,7 +107,7 @@ def fitting(said: str, room: float) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a heat map: where it is, its colour (a part from 0 to 1), its tooltip, the number in it, whether framed."""
+    """A cell of a heat map: where it is, its color (a part from 0 to 1), its tooltip, the number in it, whether framed."""
 
     row: int
     column: int
@@ -129,7 +129,7 @@ def heat_map(
     height: int,
     framed: Iterable[int] = (),
 ) -> str:
-    """Cells in rows and columns, coloured; `said` explains a cell, `ends` the colours, `framed` rows stand out.
+    """Cells in rows and columns, colored; `said` explains a cell, `ends` the colors, `framed` rows stand out.
 
     `width` and `height` of a cell, in pixels; numbers and names are left out where there is no room.
     """

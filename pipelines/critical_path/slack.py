@@ -82,7 +82,7 @@ def event_slack(attributed: AttributedGraph) -> EventSlack:
     "event_slack",
     layer="critical_path",
     doc="One row: an event of a window's graph, with how much longer it may get and how much it holds the path up. "
-    "How: the longest path through every edge, forwards and backwards; an event's edges are those attributed to it.",
+    "How: the longest path through every edge, forward and backward; an event's edges are those attributed to it.",
     columns=(
         ("trace_id", "VARCHAR", "The trace."),
         ("window_id", "VARCHAR", "The window."),

@@ -1,5 +1,5 @@
 """One sampled step: hooks on all modules, and on the autograd nodes where a module's backward begins and ends;
-afterwards one row per span.
+afterward one row per span.
 
 A module's backward runs from the arrival of the gradient of one of its outputs to the last of its nodes that passes a
 gradient on to an input or a parameter. Node hooks are used instead of PyTorch's backward hooks of modules, because
@@ -58,7 +58,7 @@ class SampledStep:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Measure what runs inside; afterwards no hook is left on the model or the graph. Exceptions pass through."""
+        """Measure what runs inside; afterward no hook is left on the model or the graph. Exceptions pass through."""
         root = self._new(None, "step", "step", "step")
         self._stacks[root.tid] = [root]
         self._hooks.guarded(self._begin, "step", "step")(root)

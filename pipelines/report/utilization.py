@@ -30,7 +30,7 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     """The section; where nothing is modeled or the device has no known peaks, it says why."""
     covered = rows_of(con, f"SELECT * FROM op_work_coverage WHERE trace_id = {subject.shown_id}")
     if not covered:
-        return section("utilization", "Utilisation", missing(f"{label(subject.shown)} has no GPU work"))
+        return section("utilization", "Utilization", missing(f"{label(subject.shown)} has no GPU work"))
     body = _coverage(covered[0])
     peaks = rows_of(
         con, f"SELECT name, device_key FROM trace_devices WHERE trace_id = {subject.shown_id} ORDER BY device"
@@ -45,7 +45,7 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         f"{of_shown(subject)}Operations and bytes that operators require, relative to data-sheet peaks. fp32 is compared with the fp32 peak; "
         "if TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
     )
-    return section("utilization", "Utilisation", body, *tables, note=note)
+    return section("utilization", "Utilization", body, *tables, note=note)
 
 
 def _coverage(row: Row) -> list[Block]:

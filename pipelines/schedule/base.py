@@ -190,7 +190,7 @@ class _PipelineBase(_Submitting):
             raise
 
     def run_one_serial_iter(self, batch: Any, iter_idx: int = 0) -> None:
-        """Run one iteration on the default stream, in topological order (SWP-42). Shortcuts apply. Afterwards nothing
+        """Run one iteration on the default stream, in topological order (SWP-42). Shortcuts apply. Afterward nothing
         is in flight.
 
         Does not synchronize the device.

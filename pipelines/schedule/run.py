@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--warmup", type=_count(0), default=5, help="iterations before them, with the same engine (default 5)")
     add("--out", type=_folder, help="where to create the run's folder")
     add("--trace", action="store_true", help=f"torch.profiler's trace of the measured iterations, as {TRACE_FILE}")
-    add("--profile", action="store_true", help="measure each task's exposed time afterwards (TaskProfiler)")
+    add("--profile", action="store_true", help="measure each task's exposed time afterward (TaskProfiler)")
     add("--seed", type=int, default=0, help="seed of weights, data and jitter (default 0)")
     add("--size", choices=SIZES, default="small", help="size of the workload (default small)")
     add("--max-depth", type=_count(1), help="dataflow: iterations in flight (default: the plan's depth + 2)")

@@ -26,7 +26,7 @@ _COLUMNS = (
     ("s", "VARCHAR", "Scope of an instant."),
     ("tts", "VARCHAR", "Start on the thread's clock."),
     ("tdur", "VARCHAR", "Duration on the thread's clock."),
-    ("cname", "VARCHAR", "Name of a colour."),
+    ("cname", "VARCHAR", "Name of a color."),
     ("sf", "VARCHAR", "Id of a stack frame."),
     ("args", "JSON", "Arguments."),
     ("attr", "JSON", "Attributes."),

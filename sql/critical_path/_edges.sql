@@ -1,7 +1,7 @@
 -- One row: an edge of the dependency graph of a window, in numbers only.
--- How: the union of lock, call-stack, kernel, synchronisation, launch, data and inferred edges; ascending edge_id is
+-- How: the union of lock, call-stack, kernel, synchronization, launch, data and inferred edges; ascending edge_id is
 -- the order in which HTA inserts them.
--- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronisation, 5 data, 6 inferred), plus
+-- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronization, 5 data, 6 inferred), plus
 -- the edge's place among those of its kind; of the call stack 2^40 times the thread, plus the place on the thread.
 WITH call_waits AS (
     SELECT
