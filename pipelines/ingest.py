@@ -40,7 +40,7 @@ from pipelines.lake.views import SUPERSEDED, superseded
 from pipelines.load import load_events
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
-from pipelines.origin import WrongRankPattern, describe_origin
+from pipelines.origin import WrongPattern, describe_origin
 from pipelines.paths import files_under, is_folder, path_text, text_path
 from pipelines.recordings import ingest_recordings, is_recording_part, recording_folders
 from pipelines.runs import ingest_runs, is_run_table, run_folders
@@ -52,7 +52,7 @@ BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
 LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # What no file can be blamed for: the lake's disk, the environment, the rules that come with tracelake.
-_NO_FAULT_OF_A_FILE = (duckdb.IOException, WrongRankPattern, CatalogError)
+_NO_FAULT_OF_A_FILE = (duckdb.IOException, WrongPattern, CatalogError)
 _PARQUET = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
 _TABLES = (MARK, "findings", REJECTS)  # whose rows are made here; events are a file of their own
 

@@ -1,4 +1,4 @@
-"""What bounds the edges of a graph, from the classes of its events: rules/bound_by.csv applied to arrays.
+"""The events of a graph with their classes, and what that makes its edges bound by: the rules of `_bound_by` over arrays.
 
 A saved path holds both, so what-if and edited graphs get the labels of table `critical_path` without the trace.
 """
@@ -39,7 +39,7 @@ EVENTS = """
 
 RULES = """
     SELECT b.edge_type, b.side, b.class, b.bound_by, b.rule_rank
-    FROM bound_by AS b JOIN critical_path_windows AS t ON t.profile = b.profile
+    FROM _bound_by AS b JOIN critical_path_windows AS t ON t.profile = b.profile
     WHERE {of}
 """
 """The rules of what bounds an edge in a window's profile."""
@@ -102,5 +102,5 @@ def _label(rules: Sequence[dict[str, Any]], kind: str, side: str, of_class: str)
         if rule["edge_type"] == kind and rule["side"] in ("*", side) and rule["class"] in ("*", of_class)
     ]
     if not fitting:
-        raise ValueError(f"no rule of bound_by fits an edge {kind} of side {side} and class {of_class}")
+        raise ValueError(f"no rule of what bounds it fits an edge {kind} of side {side} and class {of_class}")
     return min(fitting)[1]

@@ -4,7 +4,7 @@ They have no times, but record which tensors every operator read and wrote: the 
 lacks.
 """
 
-from pipelines.execution.load import ExecutionSummary, load_execution
+from pipelines.execution.execution_trace import ExecutionSummary, load_execution
 from pipelines.execution.tables import create_tables
 
 __all__ = ["ExecutionSummary", "create_tables", "load_execution"]

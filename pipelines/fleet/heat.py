@@ -16,7 +16,9 @@ METRICS = {
 _STEPS_WITH_NUMBERS = 16
 
 
-def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()) -> str:
+def rank_step_heat_map(
+    title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()
+) -> str:
     """Returns SVG with one row per rank and one column per step, colored from 0 to the largest value; `marked` ranks
     get a frame.
 

@@ -21,6 +21,7 @@ from pipelines.lake.rows import all_or_nothing, create_empty, insert_rows, unfor
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.models.header import DUMP
+from pipelines.origin import job_from_path
 from pipelines.paths import path_text
 
 
@@ -84,7 +85,12 @@ def _add(
     if set_id in known:
         return [SetRow(folder, "known", set_id, seconds=time.perf_counter() - started), *rejected]
     common = {"set_id": set_id, "batch_id": batch.batch_id}
-    of_set = {**common, "job": job, "folder": path_text(folder.absolute()), "ingested_at": datetime.now(UTC)}
+    of_set = {
+        **common,
+        "job": job or job_from_path(files[0]),
+        "folder": path_text(folder.absolute()),
+        "ingested_at": datetime.now(UTC),
+    }
     try:
         verdict = judge(dumps)
         with all_or_nothing(con):

@@ -43,10 +43,14 @@ class DeclaredTable:
 
 @dataclass(frozen=True)
 class Code:
-    """The tables that a package declares, and of each module that declares some a hash over all that it imports."""
+    """The tables that a package declares, and of each module that declares some a hash over all that it imports.
+
+    `digest`: a hash over all its files.
+    """
 
     tables: list[DeclaredTable]
     versions: dict[str, str]
+    digest: str = ""
 
 
 def declared_tables() -> dict[str, DeclaredTable]:
@@ -66,6 +70,11 @@ def code_version(module: str) -> str:
     return read_code().versions[module]
 
 
+def code_digest() -> str:
+    """A hash over all Python files of the project: no other version of it has the same."""
+    return read_code().digest
+
+
 @lru_cache
 def read_code(package: Path = PACKAGE) -> Code:
     """What the files of a package declare. Raises CatalogError for a declaration that cannot be read."""
@@ -73,7 +82,7 @@ def read_code(package: Path = PACKAGE) -> Code:
     texts = {path: path.read_bytes() for path in names}
     digest = digest_of(part for path, text in texts.items() for part in (str(path), text))
     known = remembered(f"sources-{digest_of([str(package)])[:16]}", digest, lambda: asdict(_read(names, texts)))
-    return Code([DeclaredTable(**table) for table in known["tables"]], known["versions"])
+    return Code([DeclaredTable(**table) for table in known["tables"]], known["versions"], digest)
 
 
 def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> list[ir.Table]:
     """Returns tables of one backend. Tables with a trace_id have only the rows of `traces`."""
-    from pipelines.lake.ibis_tables import open_tables
+    from pipelines.ibis_tables import open_tables
 
     listed = list(names)
     backend, mine = open_tables(lake, *listed), _ranks(traces)
@@ -27,7 +27,7 @@ def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> 
 
 def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:
     """Returns a table's rows of `traces`, with the rank as the first column."""
-    from pipelines.lake.ibis_tables import open_tables
+    from pipelines.ibis_tables import open_tables
 
     joined = open_tables(lake, name).table(name).join(_ranks(traces), "trace_id")
     return joined.relocate("rank", before="trace_id")

@@ -5,7 +5,7 @@ Each function returns the event whose end was waited for, or None. Callers label
 
 from __future__ import annotations
 
-from pipelines.fleet.path.rank_graph import SYNC, RankEvents, RankGraph
+from pipelines.fleet.path.rank_graph import WAITS, RankEvents, RankGraph
 
 THRESHOLD_NS = 20_000
 """Shorter waits need no explanation; values from 5 to 200 us made no difference on real traces."""
@@ -63,7 +63,7 @@ def thread_source(graph: RankGraph, place: int, bound_ns: int | None) -> int | N
 
 
 def _has_sync(graph: RankGraph, node: int) -> bool:
-    return bool((graph.code[graph.first[node] : graph.first[node + 1]] == SYNC).any())
+    return not WAITS.isdisjoint(graph.code[graph.first[node] : graph.first[node + 1]].tolist())
 
 
 def _launched_ns(events: RankEvents, place: int) -> int:
