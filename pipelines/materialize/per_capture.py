@@ -68,7 +68,7 @@ def materialize_captures(
     on_step: OnStep | None = None,
     part: Part | None = None,
 ) -> list[Materialized]:
-    """Bring tables of captures up to date, of a part or all, with the tables of traces that they read, and publish.
+    """Update tables of captures, for part or all of the lake, with the trace tables that they read, and publish.
 
     Raises what compute_captures raises.
     """
@@ -78,7 +78,7 @@ def materialize_captures(
 
 
 def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """The tables of captures that are computed where these are asked for."""
+    """Returns the tables of captures that are computed when the given ones are requested."""
     wanted = {*TOLD_BY, *tables_now(tables)}
     return [name for name in catalog.of_captures if name in wanted]
 
@@ -90,7 +90,7 @@ def compute_captures(
     on_step: OnStep | None = None,
     part: Part | None = None,
 ) -> Iterator[Materialized]:
-    """Bring tables of captures up to date, of a part or all, first the tables of traces that they read.
+    """Update tables of captures, for part or all of the lake, after the trace tables that they read.
 
     Captures that share a batch of such tables with a requested one are computed too: their rows are in the same file.
     Publishes nothing. Raises RolesError if a table needs a roles.csv that cannot be read.
@@ -130,7 +130,7 @@ def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Pa
 
 
 def _batches(known: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:
-    """The batches of tables that hold captures (of the part) which are as they were."""
+    """Returns the batches of tables with (requested) captures that are unchanged."""
     return sorted(
         {
             found.batch
@@ -141,7 +141,7 @@ def _batches(known: dict[str, _Known], changed: list[str], part: Part | None) ->
 
 
 def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """The stored tables of traces that tables of captures read, themselves or through what is not stored."""
+    """Returns the stored trace tables that capture tables read, directly or through tables that are not stored."""
     found, todo = set(), list(tables)
     while todo:
         name = todo.pop()
@@ -153,7 +153,7 @@ def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
 
 
 def known_captures(lake: Lake) -> dict[str, _Known]:
-    """By capture_id what the newest committed batch says of it. Raises BrokenFiles if that is unknown."""
+    """Returns, by capture_id, its row in the newest committed batch. Raises BrokenFiles if that is unknown."""
     broken = lake.broken({CAPTURE_MARK})
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)
