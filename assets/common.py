@@ -24,7 +24,7 @@ LAKE = "TRACELAKE_LAKE"
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
 PROCESS_TAG = "tracelake/process"
-"""Tag of a run: which process works on it, so that a killed one is noticed."""
+"""Tag of a run: the process that works on it, so that a killed one is noticed."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
 
@@ -35,21 +35,21 @@ def today() -> str:
 
 
 def lake_folder(path: str = "") -> str:
-    """The lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
+    """Returns the lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
     return path or os.environ.get(LAKE) or "lake"
 
 
 def first_day(folder: str) -> str:
-    """The day of the lake's oldest batch; today where there is none, or where the lake cannot be read."""
+    """Returns the day of the lake's oldest batch; today if there is none, or if the lake cannot be read."""
     try:
         lake = Lake(folder)
         return min((batch.day for batch in {*lake.all_batches(), *lake.batches(REJECTS)}), default=today())
-    except (OSError, UnusablePath):  # a run says why
+    except (OSError, UnusablePath):  # the run itself reports why
         return today()
 
 
-# One partition per ingest day: few, as Dagster wants them. They begin with the lake, so that a full lake is shown as full.
-# end_offset: today is a partition before it is over.
+# One partition per ingest day: Dagster works best with few. They begin with the lake, so that a full lake shows as
+# full. end_offset: today is a partition before it is over.
 DAYS = dg.DailyPartitionsDefinition(start_date=first_day(lake_folder()), timezone="UTC", end_offset=1)
 
 

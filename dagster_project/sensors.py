@@ -29,7 +29,7 @@ MAX_FILES = 1000
 FIRST_WAIT_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 3600.0
 MAX_REPEATS = 3
-"""How often a day is rerun whose newest run failed with no file waiting; after that a person must look."""
+"""How often a day whose newest run failed is rerun if no file is waiting; after that a person must look."""
 REPEAT_TAG = "tracelake/repeat"
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error)
 

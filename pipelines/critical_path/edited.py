@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNIT = "weight_unit"
-"""Attribute of the graph that says what its weights are in."""
+"""Graph attribute that gives the unit of its weights."""
 NS_PER = {"ns": 1, "us": 1000}
 
 _NEW_EDGES = 7 << 60  # above all that the models number

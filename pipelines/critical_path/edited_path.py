@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OF_PATHS = ("no_critical_path", "inferred_waits", "coverage", "earlier_work", "only_communication", "idle_gaps")
-"""The caveats of table `critical_path_caveats` that count over the path."""
+"""The caveats of table `critical_path_caveats` that are counted over the path."""
 
 
 def with_longest_path(saved: SavedPath) -> SavedPath:
@@ -65,7 +65,9 @@ def _with_seq(edges: pa.Table, on: Ints) -> pa.Table:
 
 
 def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """The rows of `critical_path` for these edges, in order, and those of `critical_path_summary`, most time first."""
+    """Returns the rows of `critical_path` for these edges, in order, and those of `critical_path_summary`, most time
+    first.
+    """
     import pyarrow as pa
 
     if window is None or not len(on):
@@ -85,7 +87,7 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
 
 
 def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
-    """What `critical_path` shows of the events of these edges."""
+    """Returns what `critical_path` shows about the events of these edges."""
     import pyarrow as pa
 
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]

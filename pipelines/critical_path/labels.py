@@ -1,4 +1,4 @@
-"""The events of a graph with their classes, and what that makes its edges bound by: the rules of `_bound_by` over arrays.
+"""What bounds the edges of a graph, from the classes of its events: the rules of `_bound_by` applied to arrays.
 
 A saved path holds both, so what-if and edited graphs get the labels of table `critical_path` without the trace.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CPU = "CPU"
-"""The class of CPU operators and calls, beside the classes of kernels."""
+"""The class of CPU operators and calls, besides the kernel classes."""
 
 EVENTS = """
     SELECT
@@ -32,9 +32,9 @@ EVENTS = """
     WHERE {of} AND (c.is_operator OR c.side = 'gpu' OR o.attributed_event_id IS NOT NULL)
     ORDER BY c.event_id
 """
-"""The events of the graph of a window, one row an event in order of event_id; `of` is a condition on the window `t`.
+"""The events of the graph of a window, one row per event in order of event_id; `of` is a condition on the window `t`.
 
-`class` is NULL for what is not a node but only the time of an edge (HTA attributes some to annotations).
+`class` is NULL for an event that has no nodes and only gives an edge its time (HTA attributes some to annotations).
 """
 
 RULES = """
@@ -42,11 +42,12 @@ RULES = """
     FROM _bound_by AS b JOIN critical_path_windows AS t ON t.profile = b.profile
     WHERE {of}
 """
-"""The rules of what bounds an edge in a window's profile."""
+"""The rules for what bounds an edge in a window's profile."""
 
 NO_TIME, ON_CPU, OUTSIDE, _CLASSES = range(4)
-"""What owns an edge: nothing, a CPU event, GPU work from outside the window that held its end up, and from _CLASSES on GPU
-work of the classes in their order."""
+"""The owner of an edge: none, a CPU event, GPU work from outside the window that held up its end, and from _CLASSES on,
+GPU work of the classes in their order.
+"""
 
 
 def int_column(table: pa.Table, name: str, null: int = -1) -> Ints:

@@ -22,9 +22,9 @@ from pipelines.sqltext import row
 from pipelines.traces import base_of
 
 PREFIX = "overlaid_critical_path_"
-"""What the file's name begins with, as in HTA."""
+"""Prefix of the file's name, as in HTA."""
 TRACK = "critical path"
-"""Name of the process and of the thread that show the path."""
+"""Name of the process and the thread that show the path."""
 SHOW_ZERO_LAUNCHES = "CRITICAL_PATH_SHOW_ZERO_WEIGHT_LAUNCH_EDGE"
 """Environment variable of HTA: `1` keeps launch edges of weight 0 where all edges are drawn."""
 

@@ -33,7 +33,7 @@ SOURCES = (
     "_refused_windows",
     "_bound_by",
 )
-"""The tables that `save_path` reads, beside `events`, `traces` and `switches`."""
+"""The tables that `save_path` reads, besides `events`, `traces` and `switches`."""
 
 
 _QUERIES = {

@@ -1,4 +1,9 @@
-"""Names in a lake: where a table's batch is stored, what is not visible yet, what marks a batch as committed."""
+"""Names in a lake: where a table's batch is stored, what is not visible yet, what marks a batch as committed.
+
+`<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place. The file
+of `traces` comes last and is the commit mark: rows of other tables count only if their (trace_id, batch_id) is in it.
+`rejects` has no mark: its rows are about files that did not become traces. A batch named in `.retired/` is hidden.
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ from pipelines.lake.told import content_of
 from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog, load_catalog
 
-_ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # what every look is sure to show as of now
-_NEXT = ".published.next.json"  # while the file is replaced, which it tells of
+_ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
+_NEXT = ".published.next.json"  # marks that the file is being replaced
 # What `.published.json` records besides the tables' files.
 _REST, _ROOT, _LOGS, _CHECKSUM, _BROKEN, _SUM = "", "root", "logs", "checksum", "broken", "sum"
 Stamps = dict[str, list[str]]
@@ -44,10 +44,10 @@ def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False) -> P
     if the file cannot be written: the old one stays.
     """
     catalog = catalog or load_catalog()
-    lake = Lake(lake.root.resolve())  # DuckDB, too, names the file by where links lead
+    lake = Lake(lake.root.resolve())  # DuckDB also names the file by its resolved path
     if not anew and published_state(lake, catalog):
         return lake.root / ANALYST
-    column_types(catalog)  # refuses models that DuckDB refuses, before anything is made of them
+    column_types(catalog)  # rejects models that DuckDB rejects, before anything is built from them
     with lake.publish_lock():
         if anew or not published_state(lake, catalog):  # another process may have published meanwhile
             _rewrite(lake, catalog)
@@ -145,29 +145,29 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
     """
     try:
         return _told_as(lake, _state(lake, load_catalog(), stamps_of(_listed(lake, {*_ALWAYS, *tables})))) is not None
-    except OSError:  # a file was taken away meanwhile
+    except OSError:  # a file was removed meanwhile
         return False
 
 
 def published_state(lake: Lake, catalog: Catalog, stamps: Stamps | None = None) -> str | None:
-    """What names the state that the analysts' file shows, if that is all that is committed at this moment; else None.
+    """Returns an id of the state that the analysts' file shows, if that is everything committed right now; else None.
 
-    `stamps`: those of all public tables, where they were listed before.
+    `stamps`: those of all public tables, if they were already listed.
     """
     try:
         stamps = stamps_of(_listed(lake, catalog.public)) if stamps is None else stamps
         return _told_as(lake, _whole_state(lake, catalog, stamps))
-    except OSError:  # a file was taken away meanwhile
+    except OSError:  # a file was removed meanwhile
         return None
 
 
 def _told_as(lake: Lake, state: Mapping[str, str]) -> str | None:
-    """The checksum of what is told of the analysts' file, if that agrees with a state; else None."""
+    """Returns the checksum in the record of the analysts' file, if the record agrees with a state; else None."""
     try:
         told = json.loads((lake.root / PUBLISHED).read_text())
         is_it = state.items() <= told.items() and told[_CHECKSUM] == _checksum(lake.root / ANALYST)
         return told[_SUM] if is_it else None
-    except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or cut off
+    except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or truncated
         return None
 
 
@@ -185,7 +185,7 @@ def _listed(lake: Lake, tables: Iterable[str]) -> dict[str, list[Path]]:
 
 
 def committed_stamps(lake: Lake, tables: Iterable[str]) -> Stamps:
-    """The stamps of these tables' committed files. Raises OSError where one is taken away meanwhile."""
+    """Returns the stamps of these tables' committed files. Raises OSError if one is removed meanwhile."""
     return stamps_of(_listed(lake, tables))
 
 

@@ -78,7 +78,7 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
 
 
 SUPERSEDED = "superseded by trace"
-"""What the reason of a row of `rejects` says of a trace that gave way to a better one: nothing is wrong there."""
+"""Reason, in `rejects`, of a trace that was superseded by a better one: nothing is wrong there."""
 
 
 def superseded(rows: str) -> str:

@@ -13,7 +13,7 @@ from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import Window
 
 CUTS = (10, 50, 100)
-"""By how many percent each family is made faster."""
+"""The percentages by which each family is made faster."""
 
 
 @dataclass(frozen=True)
