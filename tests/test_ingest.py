@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Never
 
 import duckdb
 import pytest
 
-import pipelines.ingest
+import pipelines.inputs.events
+import pipelines.load
 from pipelines.ingest import expand, ingest, load_trace
+from pipelines.inputs import EventInput
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.models.catalog import load_catalog
@@ -64,7 +67,7 @@ def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_work_is_committed_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines.ingest, "BATCH_TRACES", 2)
+    monkeypatch.setattr(pipelines.inputs.events, "BATCH_TRACES", 2)
     lake = Lake(tmp_path / "lake")
     committed = []
     ingest(capture(tmp_path / "in", ranks=5), lake, on_file=lambda _: committed.append(len(lake.known_traces())))
@@ -89,10 +92,10 @@ def test_progress_counts_the_packed_bytes(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
+    def full(*_: object, **__: object) -> Never:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pipelines.ingest, "load_events", full)
+    monkeypatch.setattr(pipelines.load, "INPUT", EventInput((), full))
     lake = Lake(tmp_path / "lake")
     with pytest.raises(OSError, match="No space left"):
         ingest(capture(tmp_path / "in"), lake)

@@ -17,7 +17,7 @@ from pathlib import Path
 from pipelines.datafiles import SQL_DIR
 from pipelines.models.cache import digest_of
 from pipelines.models.errors import CatalogError
-from pipelines.models.header import CAPTURE, LAKE, TRACE, USUAL, stored_tables
+from pipelines.models.header import CAPTURE, LAKE, SCOPES, TRACE, USUAL, stored_tables
 from pipelines.models.sources import DeclaredTable, code_version, declared_tables
 from pipelines.models.sqlfile import STAGED, Column, ParsedFile, parse_files
 
@@ -280,6 +280,12 @@ def _kind(layer: str, name: str, scope: str) -> str:
 
 def _check_scope(model: Model, models: dict[str, Model], keys: Mapping[str, str]) -> None:
     """Stored rows belong to a trace, a capture, …: `keys` are the columns, by scope, that say to which."""
+    if model.scope not in (*SCOPES, *keys):
+        at = next(i for i, line in enumerate(model.sql.splitlines(), 1) if line.startswith("-- scope: "))
+        raise CatalogError(
+            f"{model.path}:{at}: unknown scope {model.scope!r}; write `-- scope: ` and one of {', '.join({**dict.fromkeys(SCOPES), **keys})}; "
+            "a new one has a table with `-- key: COLUMN`, its mark"
+        )
     if model.private or model.kind not in ("sql", "python", "lake"):
         return
     if model.kind != "lake" and model.scope not in (TRACE, CAPTURE):

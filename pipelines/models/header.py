@@ -8,6 +8,7 @@ The scope decides where a table is written, when it is computed and what commits
   recording; written when that comes in.
 - file: to a file that was given; no other table commits its rows.
 - lake: a view over the whole lake, asked anew each time.
+- any other name: to what an input of its own brings (pipelines/inputs); a table of the scope says that it is the mark.
 
 One table of a scope is its commit mark: its header has the line `-- key: COLUMN`. The key is in every table of the
 scope, and rows count where their key and batch are in the mark.
@@ -52,9 +53,6 @@ def read_header(path: Path, text: str) -> Header:
     if not lines or not lines[0].startswith(_ONE_ROW):
         raise CatalogError(f"{path}:1: start the file with `-- {_ONE_ROW}…`, which says what a row is")
     scope = _scope(path, lines)
-    if scope not in SCOPES:
-        at = next(i for i, line in enumerate(lines, 1) if line.startswith(_SCOPE))
-        raise CatalogError(f"{path}:{at}: unknown scope {scope!r}; write `-- {_SCOPE}` and one of {', '.join(SCOPES)}")
     checks = tuple(line.removeprefix(_CHECK) for line in lines if line.startswith(_CHECK))
     doc = " ".join(line for line in lines if not line.startswith((_CHECK, _SCOPE, _KEY, _PART)))
     return Header(doc, scope, _said(lines, _KEY), checks, _said(lines, _PART))
