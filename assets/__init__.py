@@ -1,1 +1,1 @@
-"""Dagster's face of each table; computes nothing."""
+"""Dagster assets for the tables; computes nothing itself."""

@@ -1,4 +1,4 @@
-"""Asset checks: what the models' headers promise (`-- check: unique(…)`), and what the table `quality` found."""
+"""Asset checks: what the models' headers declare (`-- check: unique(…)`), and what the table `quality` found."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ Evaluate = Callable[[list[str]], dg.AssetCheckResult]
 
 
 def unique_columns(check: str) -> list[str]:
-    """The columns of `unique(a, b)`. Raises ValueError for a check of another kind."""
+    """Returns the columns of `unique(a, b)`. Raises ValueError for a check of another kind."""
     match = _UNIQUE.match(check)
     if not match:
         raise ValueError(f"unknown check {check!r}: write `-- check: unique(column, column)`")
@@ -70,19 +70,19 @@ def _nothing_rejected(files: list[str]) -> dg.AssetCheckResult:
 def _fetch(query: str, files: list[str], *more: str) -> list[tuple]:
     if not files:
         return []
-    # A cursor of the process's own database: a new one for each check would take longer than the check.
+    # A cursor of the process's shared database: a new database per check would take longer than the check.
     with database.cursor() as con:
         return con.execute(query, [files, *more]).fetchall()
 
 
 def all_checks() -> dict[tuple[str, str], tuple[dg.AssetCheckSpec, Evaluate]]:
-    """Every check by (table, name), with what evaluates it on the table's files."""
+    """Returns every check by (table, name), with the function that evaluates it on the table's files."""
     made = []
     for name, model in load_catalog().models.items():
         if model.private:
             continue
         for check in model.checks:
-            # A capture that grew within the day is in several batches; the newest counts.
+            # A capture that grew during the day is in several batches; the newest counts.
             columns = unique_columns(check) + (["batch_id"] if mark_of(name) == CAPTURE_MARK else [])
             about = f"No two rows of a batch have the same {', '.join(columns)}."
             named = "unique_" + "_".join(unique_columns(check))

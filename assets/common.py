@@ -1,4 +1,4 @@
-"""What the assets share: partitions, which batches a run is about, and the metadata that is shown for a table."""
+"""What the assets share: partitions, the batches of a run, and the metadata shown for a table."""
 
 import os
 import warnings
@@ -17,74 +17,78 @@ from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of, table_fi
 from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.paths import UnusablePath
 
-# Code references, observable sources and backfill policies are beta in the Dagster that pyproject.toml pins to.
+# Code references, observable sources and backfill policies are beta in the Dagster version that pyproject.toml pins.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
 LAKE = "TRACELAKE_LAKE"
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
 PROCESS_TAG = "tracelake/process"
-"""Tag of a run: which process works on it, so that a killed one is noticed."""
+"""Tag of a run: the process that works on it, so that a killed one is noticed."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
 
 
 def today() -> str:
-    """The partition of now."""
+    """Returns today's partition."""
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def lake_folder(path: str = "") -> str:
-    """The lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
+    """Returns the lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
     return path or os.environ.get(LAKE) or "lake"
 
 
 def first_day(folder: str) -> str:
-    """The day of the lake's oldest batch; today where there is none, or where the lake cannot be read."""
+    """Returns the day of the lake's oldest batch; today if there is none, or if the lake cannot be read."""
     try:
         lake = Lake(folder)
         return min((batch.day for batch in {*lake.all_batches(), *lake.batches(REJECTS)}), default=today())
-    except (OSError, UnusablePath):  # a run says why
+    except (OSError, UnusablePath):  # the run itself reports why
         return today()
 
 
-# One partition per ingest day: few, as Dagster wants them. They begin with the lake, so that a full lake is shown as full.
-# end_offset: today is a partition before it is over.
+# One partition per ingest day: Dagster works best with few. They begin with the lake, so that a full lake shows as
+# full. end_offset: today is a partition before it is over.
 DAYS = dg.DailyPartitionsDefinition(start_date=first_day(lake_folder()), timezone="UTC", end_offset=1)
 
 
 @dataclass(frozen=True)
 class Span:
-    """The batches that a run is about: those of its days, and those that came in since it started (past midnight)."""
+    """Returns the batches of a run: those of its days, and those that arrived since it started (past midnight)."""
 
     days: frozenset[str]
     since: str
 
     @classmethod
     def of(cls, context: Any) -> "Span":
-        """The span of a run's partitions; a run without partitions is about the whole lake."""
+        """The time span of a run's partitions; a run without partitions covers the whole lake."""
         run = context.instance.get_run_stats(context.run.run_id)
         started = datetime.fromtimestamp(run.start_time or datetime.now(UTC).timestamp(), UTC)
         days = frozenset(context.partition_keys) if context.has_partition_key_range else frozenset()
         return cls(days, f"{started:%Y%m%dT%H%M%S}" if days else "")
 
     def holds(self, batch: Batch) -> bool:
-        """The batch belongs to the run."""
+        """Whether the batch belongs to the run."""
         return batch.day in self.days or batch.batch_id >= self.since
 
     def batches(self, lake: Lake) -> list[Batch]:
-        """The committed batches of the run, oldest first."""
+        """Returns the committed batches of the run, oldest first."""
         return [batch for batch in lake.batches() if self.holds(batch)]
 
     def files(self, lake: Lake, table: str) -> list[str]:
-        """A table's Parquet files of the run; of `rejects` also those of batches in which no file went in."""
+        """Returns a table's Parquet files of the run; for `rejects` also those of batches in which no file was
+        ingested.
+        """
         committed = lake.all_batches()
         marked = [p for p in table_files(lake.root, table) if table == "rejects" or batch_of(p) in committed]
         return [str(path) for path in marked if self.holds(batch_of(path))]
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:
-    """The public tables that a table's SQL reads, itself or through private models; staged files: `trace_files`."""
+    """Returns the public tables that a table's SQL reads, directly or through private models; staged files:
+    `trace_files`.
+    """
     found: dict[str, None] = {}
     todo = list(catalog.models[name].dependencies)
     while todo:
@@ -103,7 +107,9 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
 
 
 def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more: Any) -> dg.AssetSpec:
-    """The asset of a table of the catalog: documentation, columns, version and source file come from its file."""
+    """Returns the asset spec of a table of the catalog: documentation, columns, version and source file come from its
+    SQL file.
+    """
     catalog = load_catalog()
     model = catalog.models[name]
     metadata = {"dagster/column_schema": column_schema(model, {}), "dagster/code_references": source_of(model)}
@@ -120,7 +126,7 @@ def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more
 
 
 def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
-    """Columns with their meaning; types are known once there is a file of the table."""
+    """Returns columns with their meaning; types are known once there is a file of the table."""
     meaning = {column.name: column.doc for column in model.columns}
     names = list(types) or list(meaning)
     return dg.TableSchema(
@@ -129,20 +135,20 @@ def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
 
 
 def source_of(model: Model) -> dg.CodeReferencesMetadataValue:
-    """Where the table is written down."""
+    """Returns where the table is defined."""
     return dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=str(model.path))])
 
 
 def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
-    """Metadata of a table as it lies in the lake: rows, bytes, columns with types, the first rows."""
+    """Returns metadata of a stored table: rows, bytes, columns with types, the first rows."""
     return shown_files(table, span.files(lake, table))
 
 
 def shown_files(table: str, files: list[str]) -> dict[str, Any]:
-    """Metadata of a table from its Parquet files."""
+    """Returns metadata of a table from its Parquet files."""
     if not files:
         return {"dagster/row_count": 0}
-    # A cursor of the process's own database: a new one for each table would take longer than the rest.
+    # A cursor of the process's shared database: a new database per table would take longer than the rest.
     with database.cursor() as con:
         rows = con.from_parquet(files, hive_partitioning=False)
         count = rows.aggregate("count(*)").fetchall()[0][0]
@@ -158,7 +164,7 @@ def shown_files(table: str, files: list[str]) -> dict[str, Any]:
 
 
 def markdown_table(columns: list[str], rows: Iterable[Iterable[Any]], width: int = PREVIEW_WIDTH) -> str:
-    """A Markdown table; long values are cut, so that a row stays a line."""
+    """Returns a Markdown table; long values are truncated, so that a row stays one line."""
     lines = ["| " + " | ".join(map(in_markdown, columns)) + " |", "|" + "---|" * len(columns)]
     return "\n".join([*lines, *("| " + " | ".join(_cell(value, width) for value in row) + " |" for row in rows)])
 

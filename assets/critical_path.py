@@ -1,4 +1,4 @@
-"""The critical path: networkx's step between the edges and the answer, and the file to open in Perfetto."""
+"""The critical path: the networkx step between edges and answer, and the file to open in Perfetto."""
 
 import time
 from pathlib import Path
@@ -15,14 +15,15 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS, table_file
 from pipelines.lake.store import quoted
 
-# A trace without a path (its graph is empty, refused or has a cycle) has nothing to show; `quality` says so.
+# A trace without a path (its graph is empty, refused or cyclic) has nothing to show; `quality` says so.
 _TRACES = "SELECT trace_id, path FROM traces WHERE trace_id IN (SELECT trace_id FROM critical_path)"
 
 
 def python_spec(name: str) -> dg.AssetSpec:
-    """A table that Python makes of the graph of every window, such as `networkx.dag_longest_path`.
+    """A table that Python computes from the graph of every window, such as with `networkx.dag_longest_path`.
 
-    It reads the private `_edges`; `critical_path_edges` shows the same edges by name, so it is shown as its upstream.
+    It reads the private `_edges`; `critical_path_edges` shows the same edges by name, so that table is shown as its
+    upstream.
     """
     library = "networkx" if name == "longest_path" else "numpy"
     return table_spec(name, {library, "python"}, deps=["critical_path_edges"])
@@ -36,10 +37,10 @@ def python_spec(name: str) -> dg.AssetSpec:
     backfill_policy=WHOLE_RANGE,
 )
 def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
-    """One Perfetto file a trace: its critical path as a track of its own, with an arrow an edge.
+    """One Perfetto file per trace: its critical path as a separate track, with one arrow per edge.
 
-    A file that is newer than the path it shows is left as it is. A batch whose path is not computed yet is left to the
-    run that it came with, which may be at it at this moment.
+    A file that is newer than its path is left as it is. A batch whose path is not computed yet is left to the run that
+    ingested it, which may be computing it now.
     """
     started = time.perf_counter()
     rows, failed, written, without_path = [], [], 0, 0
@@ -61,7 +62,8 @@ def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> 
                     except (ValueError, OSError, duckdb.DataError) as error:
                         if getattr(error, "errno", None) in LAKE_ERRNOS:
                             raise
-                        # This trace's fault (such as a name that leaves no room for the prefix): the others go on.
+                        # The fault is in this trace (such as a name that leaves no room for the prefix): the others
+                        # continue.
                         failed.append((trace_id, source, str(error)))
                         continue
                     written += 1
@@ -80,7 +82,7 @@ def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> 
 
 
 def _changed(path: Path) -> float | None:
-    """When a table's file was put in place; None if it is not there (yet, or no more)."""
+    """Returns when a table's file was put in place; None if it does not exist (yet, or any more)."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The tables of captures: ranks of a job joined. They are about the whole lake, for late ranks complete old captures."""
+"""The tables of captures: ranks of a job joined. They cover the whole lake, because late ranks complete old captures."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,9 @@ def capture_specs() -> list[dg.AssetSpec]:
 
 @dg.multi_asset(name="fleet", specs=capture_specs(), can_subset=True, partitions_def=DAYS, backfill_policy=WHOLE_RANGE)
 def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
-    """Bring the selected tables up to date for every capture that is new, has new traces or lacks them.
+    """Update the selected tables for every capture that is new, has new traces or lacks them.
 
-    The partition is the day on which a capture was computed last.
+    The partition is the day on which a capture was last computed.
     """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().of_captures if name in selected]

@@ -1,4 +1,4 @@
-"""Which column comes from which: sqlglot's lineage of the models, through private models, for Dagster's column view."""
+"""Column lineage of the models from sqlglot, resolved through private models, for Dagster's column view."""
 
 from functools import lru_cache
 from importlib.metadata import version
@@ -14,7 +14,7 @@ Columns = dict[str, list[list[str]]]
 
 @lru_cache
 def column_lineage(name: str) -> dg.TableColumnLineage | None:
-    """The public columns that each column of a SQL model is made of; None for a table that no SQL makes."""
+    """Returns the public columns that each column of a SQL model derives from; None for a table that no SQL computes."""
     model = load_catalog().models[name]
     if model.kind != "sql":
         return None
@@ -28,7 +28,7 @@ def column_lineage(name: str) -> dg.TableColumnLineage | None:
 
 @lru_cache
 def _sources(name: str) -> dict[str, frozenset[tuple[str, str]]]:
-    """The public columns of each column, private models replaced by what they are made of."""
+    """Returns the public columns of each column, with private models replaced by their inputs."""
     models = load_catalog().models
     resolved = {}
     for column, found in _all_direct().get(name, {}).items():
@@ -43,7 +43,7 @@ def _sources(name: str) -> dict[str, frozenset[tuple[str, str]]]:
 
 @lru_cache
 def _all_direct() -> dict[str, Columns]:
-    """The columns that each SQL model's columns are made of. It takes ten seconds once, for as long as no SQL changes."""
+    """Returns the input columns of each SQL model's columns. Takes ten seconds once, until the SQL changes."""
     models = [model for model in load_catalog().models.values() if model.sql]
     digest = digest_of([version("sqlglot"), *(text for model in models for text in (model.name, model.sql))])
     return remembered("column-lineage", digest, lambda: {model.name: _direct(model) for model in models})
@@ -77,4 +77,4 @@ def _direct(model: Model) -> Columns:
             found[column.name] = [list(source) for source in sorted(sources)]
         return found
     except (SqlglotError, ValueError):
-        return {}  # the picture is nice to have; the table is there without it
+        return {}  # lineage is optional; the table exists without it

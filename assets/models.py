@@ -1,6 +1,7 @@
-"""One asset a SQL model, generated from the folder `sql/`: a new file there is a new asset here, with its lineage.
+"""One asset per SQL model, generated from the folder `sql/`: a new file there is a new asset here, with its lineage.
 
-One step and one connection run them all: a step each would cost seconds a model, and every private table anew.
+One step and one connection run them all: separate steps would cost seconds per model, and recompute every private
+table.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from pipelines.models.catalog import load_catalog
 
 
 def rule_assets() -> list[dg.AssetSpec]:
-    """The rules (`sql/rules/*.csv`): written by people, so Dagster shows them and does not make them."""
+    """The rules (`sql/rules/*.csv`): written by people, so Dagster shows them and does not compute them."""
     models = load_catalog().models.values()
     return [_rule_asset(model.name) for model in models if model.kind == "rules" and not model.private]
 
@@ -32,7 +33,7 @@ def _rule_asset(name: str) -> dg.AssetSpec:
 
 
 def model_specs() -> list[dg.AssetSpec]:
-    """The specs of every public model, upstream first."""
+    """Returns the specs of every public model, upstream first."""
     catalog = load_catalog()
     return [
         python_spec(name) if catalog.models[name].kind == "python" else table_spec(name, {"duckdb", "sql", "parquet"})
@@ -42,7 +43,7 @@ def model_specs() -> list[dg.AssetSpec]:
 
 @dg.multi_asset(name="models", specs=model_specs(), can_subset=True, partitions_def=DAYS, backfill_policy=WHOLE_RANGE)
 def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
-    """Bring the selected tables of the run's batches up to date; what is up to date already is not computed again."""
+    """Update the selected tables of the run's batches; what is already up to date is not computed again."""
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().materialized if name in selected]
     span = Span.of(context)

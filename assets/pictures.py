@@ -1,4 +1,4 @@
-"""Pictures of what a lake holds newest, as metadata: the layers of a trace, a capture's ranks by steps."""
+"""Pictures of the newest data in a lake, as metadata: the layers of a trace, a capture's ranks by steps."""
 
 import base64
 
@@ -21,7 +21,7 @@ _CAPTURE = "SELECT capture_id FROM captures WHERE NOT is_gone AND n_ranks > 1 OR
 
 
 def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
-    """The pictures of a table from the published lake; none for most tables, or where there is nothing to draw."""
+    """Returns the pictures of a table from the published lake; none for most tables, or if there is nothing to draw."""
     draw = {"span_utilization": _layers, "rank_steps": _rank_map}.get(table)
     if draw is None or not lake.exists:
         return {}
@@ -30,7 +30,7 @@ def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
 
 
 def image(name: str, svg: str) -> dg.MetadataValue:
-    """An SVG as metadata that the UI shows."""
+    """Returns an SVG as metadata that the UI shows."""
     return dg.MetadataValue.md(
         f"![{in_markdown(name)}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
     )

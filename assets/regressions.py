@@ -18,7 +18,7 @@ _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effe
     description="In a job's last five captures, no metric is worse than in the earlier ones by more than the noise.",
 )
 def no_regression(lake: dg.ResourceParam[Lake]) -> dg.AssetCheckResult:
-    """Judge every job of the lake as it was last published."""
+    """Judge every job of the lake as last published."""
     with analyst(lake) as con:
         found, unnamed = regressions(con), without_job(con)
     worse = [one for one in found if one.verdict.status == "REGRESSION"]

@@ -1,4 +1,4 @@
-"""What a run made of tables, for Dagster: rows, seconds, pictures, and which column came from which."""
+"""The results of a run for Dagster: rows, seconds, pictures, and column lineage of its tables."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from pipelines.materialize.publishing import Materialized
 def results(
     lake: Lake, tables: Iterable[str], span: Span, done: Iterable[Materialized]
 ) -> Iterator[dg.MaterializeResult]:
-    """One result per table, including those that were up to date."""
+    """Returns one result per table, including those that were up to date."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for step in done:
         seconds[step.table] += step.seconds

@@ -1,4 +1,4 @@
-"""Retention as a Dagster step: what it hid and removed is in the run's metadata."""
+"""Retention as a Dagster step: the run's metadata lists what it hid and removed."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from pipelines.lake.retention import retire
 
 
 class RetentionConfig(dg.Config):
-    """What leaves the lake. A dry run, the default, only says what a run would do."""
+    """What leaves the lake. A dry run, the default, only reports what a run would do."""
 
     keep_days: int = Field(default=90, ge=1)
     grace_hours: float = Field(default=24.0, ge=0)

@@ -1,4 +1,4 @@
-"""Schedules of software pipelines: run them, take their timings into the lake, show what came of them."""
+"""Schedules of software pipelines: run them, ingest their timings into the lake, show the results."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ class ScheduleConfig(dg.Config):
 
     plans: list[str] = Field(default=["mlp"])
     engines: list[str] = Field(default=["serial", "sw", "dataflow"])
-    device: str = "auto"  # cuda where there is one, else cpu
+    device: str = "auto"  # cuda if available, else cpu
     iterations: int = 50
     size: str = "small"
     jitter_us: float = 0.0
@@ -42,9 +42,9 @@ class ScheduleConfig(dg.Config):
 
 
 def view_assets() -> list[dg.AssetSpec]:
-    """The models over runs, or over the batches of a capture: views that are asked anew each time.
+    """The models over runs, or over the batches of a capture: views that are evaluated on every query.
 
-    So Dagster shows them and does not make them.
+    So Dagster shows them and does not compute them.
     """
     return [table_spec(name, {"sql", "duckdb"}) for name, m in load_catalog().models.items() if m.kind == "view"]
 
@@ -69,7 +69,7 @@ _CHECKS = {
 def schedule_runs(
     context: dg.AssetExecutionContext, config: ScheduleConfig, lake: dg.ResourceParam[Lake]
 ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
-    """Run every plan with every engine in a process of its own and write the timings back as tables.
+    """Run every plan with every engine in a separate process and write the timings back as tables.
 
     An illegal plan fails its check and the run, before anything runs.
     """
@@ -107,7 +107,7 @@ def schedule_runs(
 
 
 def _refused(plans: list[str]) -> dict[str, str]:
-    """The plans that cannot run, each with file, line, rule and what to change."""
+    """Lists the plans that cannot run, each with file, line, rule and what to change."""
     refused = {}
     for plan in plans:
         try:

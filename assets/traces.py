@@ -26,19 +26,21 @@ LAKE_TABLES = [
 
 
 def watched_folder() -> Path | None:
-    """The folder that `TRACELAKE_INBOX` names; None if it names none that is here."""
+    """Returns the folder that `TRACELAKE_INBOX` names; None if it names none that exists."""
     named = os.environ.get(INBOX)
     return Path(named) if named and Path(named).is_dir() else None
 
 
 def inbox_files() -> dict[Path, str]:
-    """The files in the watched folder, each with what tells one content from the next: size and time of change."""
+    """Returns the files in the watched folder, each with its size and modification time, which identify a version of
+    it.
+    """
     folder = watched_folder()
     return look(folder).files if folder else {}
 
 
 def no_inbox() -> str:
-    """Why there is no watched folder."""
+    """Says why there is no watched folder."""
     named = os.environ.get(INBOX)
     return (
         f"{INBOX}={named} is not a folder on this machine"
@@ -48,7 +50,7 @@ def no_inbox() -> str:
 
 
 def batch_hash(states: dict[Path, str]) -> str:
-    """A name for a set of files in a state: the same set gives the same name."""
+    """Returns a name for the state of a set of files: the same set in the same state gives the same name."""
     lines = "\n".join(f"{path_text(path)}\t{state}" for path, state in sorted(states.items()))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
@@ -66,9 +68,10 @@ def trace_files() -> dg.ObserveResult:
 
 
 class IngestConfig(dg.Config):
-    """Which files a run takes in, as `path_text` gives their names; without `files`, those in the watched folder.
+    """Which files a run ingests, as named by `path_text`; without `files`, those in the watched folder.
 
-    `isolate`: read them in processes of their own, so that one which kills its process is rejected and the others go in.
+    `isolate`: read each file in a separate process, so that a file which kills its process is rejected and the others
+    are ingested.
     """
 
     files: list[str] | None = None
@@ -85,9 +88,10 @@ class IngestConfig(dg.Config):
 def lake_tables(
     context: dg.AssetExecutionContext, config: IngestConfig, lake: dg.ResourceParam[Lake]
 ) -> Iterator[dg.MaterializeResult]:
-    """Take in the named files; without names, what lies in the watched folder. Known content changes nothing.
+    """Ingest the named files or, without names, those in the watched folder. Known content changes nothing.
 
-    A batch belongs to the day it comes in: without named files, a run of earlier days reports what came in then.
+    A batch belongs to the day of its ingestion: without named files, a run of earlier days reports what was ingested
+    then.
     """
     context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
     span = Span.of(context)

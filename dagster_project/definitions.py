@@ -16,7 +16,7 @@ from dagster_project.sensors import daily, trace_file_sensor
 
 
 def definitions(lake_path: str = "") -> dg.Definitions:
-    """The project on a lake; without a path, on the one that TRACELAKE_LAKE names."""
+    """Returns the definitions for a lake; without a path, for the one that TRACELAKE_LAKE names."""
     return dg.Definitions(
         assets=[trace_files, *rule_assets(), lake_tables, models, overlay, captures, schedule_runs, *view_assets()],
         asset_checks=[checks, no_regression],

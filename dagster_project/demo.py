@@ -1,4 +1,4 @@
-"""The whole job in this process, for `make demo`: no daemon, no history, no logs, a callback for a progress bar."""
+"""Runs the whole job in this process, for `make demo`: no daemon, no history, no logs, a callback for a progress bar."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -16,13 +16,13 @@ def materialize_all(
     on_log: Callable[[str], Any] | None = None,
     job: str | None = None,
 ) -> bool:
-    """Take files into a lake (none: only what is in it) and materialize every asset. Returns whether every step went
-    through; a failed asset check is a finding about the traces and not a failure.
+    """Ingest files into a lake (none: use what is in it) and materialize every asset. Returns whether every step
+    succeeded; a failed asset check is a finding about the traces, not a failure.
 
     `on_step(name)` is called for each asset that is done (`asset_names()` lists them), `on_log(text)` while it works:
-    for each file taken in and each model begun.
+    for each file ingested and each model started.
     """
-    # Dagster takes two seconds to import: not before somebody asks for it.
+    # Importing Dagster takes two seconds, so only when needed.
     import dagster as dg
 
     from assets.common import today

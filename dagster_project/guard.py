@@ -1,7 +1,7 @@
-"""Who may ask Dagster's web server: pages that it served itself, and programs on this machine.
+"""Protects Dagster's web server: only pages that it served itself and programs on this machine may use it.
 
-Dagster's own executes mutations by plain GET and answers to any name, so that any page open in a browser beside it could
-start and delete runs (by a link, a form, or a name that it points at 127.0.0.1).
+Dagster's own server executes mutations by plain GET and answers to any host name, so any page open in a browser on this
+machine could start and delete runs (by a link, a form, or a name that it points at 127.0.0.1).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Guard:
-    """ASGI middleware that refuses foreign names and origins, and what is not asked by POST with JSON."""
+    """ASGI middleware that refuses foreign host names and origins, and requests other than POST with JSON."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] = LOCAL) -> None:
-        """`hosts`: the names (without port) that the server goes by."""
+        """`hosts`: the names (without port) that the server answers to."""
         self.app, self.hosts = app, frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or refuse with a sentence."""
+        """Pass the request on, or refuse it with a sentence."""
         why = refusal(scope, self.hosts) if scope["type"] in ("http", "websocket") else None
         if why is None:
             await self.app(scope, receive, send)
@@ -38,7 +38,7 @@ class Guard:
 
 
 def refusal(scope: Scope, hosts: frozenset[str]) -> tuple[int, str] | None:
-    """The status and the sentence that a request is refused with; None: it may pass."""
+    """Returns the status and the sentence with which a request is refused; None: it may pass."""
     headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -60,7 +60,7 @@ def _wrong_method(scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str
             return 405, "use POST: a link must not be able to change anything"
         return None
     kinds = headers.get("content-type", [])
-    # Browsers send forms and text to foreign servers without asking first; JSON they do not.
+    # Browsers send forms and text to other origins without a preflight request, but not JSON.
     if is_graphql and [kind.partition(";")[0].strip().lower() for kind in kinds] != ["application/json"]:
         return 415, "send Content-Type: application/json"
     return None
@@ -74,7 +74,7 @@ def _host(url: str) -> str | None:
 
 
 def guarded_app(hosts: Iterable[str]) -> Any:
-    """What makes Dagster's web application, with the guard before everything else in it."""
+    """Returns the factory of Dagster's web application with the guard in front of everything else."""
     from dagster_webserver.webserver import DagsterWebserver
 
     class Guarded(DagsterWebserver):

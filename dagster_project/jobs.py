@@ -1,4 +1,4 @@
-"""The jobs: everything from the inbox on, the models alone, and what leaves the lake."""
+"""The jobs: everything from the inbox on, the models alone, and retention."""
 
 import dagster as dg
 

@@ -1,4 +1,4 @@
-"""Runs of Dagster that are old leave its records with their events and logs: 4 MB a run are 10 GB a day otherwise."""
+"""Deletes old runs from Dagster's storage, with their events and logs: at 4 MB per run it would grow by 10 GB a day."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _BUDGET_SECONDS = 20.0
 def delete_old_runs(
     instance: dg.DagsterInstance, keep_days: float = _DAYS, keep_runs: int = _RUNS, now: datetime | None = None
 ) -> int:
-    """Delete finished runs but the newest `keep_runs`, and those older than `keep_days`, at most 100; returns how many.
+    """Delete finished runs except the newest `keep_runs`, and those older than `keep_days`, at most 100; returns how
+    many.
 
-    Raises ValueError for less than one run to keep: the newest tells whether it failed.
+    Raises ValueError for fewer than one run to keep: the newest shows whether it failed.
     """
     if keep_runs < 1 or keep_days <= 0:
         raise ValueError(f"keep at least 1 run and more than 0 days, not {keep_runs} runs and {keep_days} days")
@@ -40,7 +41,7 @@ def delete_old_runs(
     old = [r for r in kept[1:] if r.update_timestamp.timestamp() < before.timestamp()]
     until, n = time.monotonic() + _BUDGET_SECONDS, 0
     for record in (*reversed(beyond), *reversed(old)):
-        if time.monotonic() > until:  # a tick may not take long; the next goes on
+        if time.monotonic() > until:  # a tick must be short; the next one continues
             break
         _delete(instance, record.dagster_run.run_id)
         n += 1
@@ -48,19 +49,19 @@ def delete_old_runs(
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
-    """The run, its events and what it printed. SQLite keeps a file for each run's events, which stays as large as it was."""
+    """Delete the run, its events and its output. SQLite keeps one file per run's events, which would keep its size."""
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     instance.delete_run(run_id)
     path_of = getattr(instance.event_log_storage, "path_for_shard", None)
     if path_of:
         for suffix in ("", "-wal", "-shm"):
             Path(path_of(run_id) + suffix).unlink(missing_ok=True)
-    with suppress(OSError, NotImplementedError):  # where outputs would lie: this project's are in the lake
+    with suppress(OSError, NotImplementedError):  # where outputs would be stored: this project's are in the lake
         shutil.rmtree(Path(instance.storage_directory()) / run_id)
 
 
 def old_runs_sensor(lake_path: str = "") -> dg.SensorDefinition:
-    """A sensor that starts nothing: it tidies up every ten minutes, and runs from the start."""
+    """Returns a sensor that starts no runs: it cleans up every ten minutes, and is on from the start."""
 
     @dg.sensor(
         name="old_runs",

@@ -1,4 +1,4 @@
-"""The lake as a Dagster resource. Our own: dagster-duckdb's holds its file's lock and cannot open read-only."""
+"""The lake as a Dagster resource. Our own, because dagster-duckdb's holds its file's lock and cannot open read-only."""
 
 import dagster as dg
 
@@ -12,5 +12,5 @@ class LakeResource(dg.ConfigurableResource[Lake]):
     path: str = ""
 
     def create_resource(self, context: dg.InitResourceContext) -> Lake:
-        """Called once a run."""
+        """Called once per run."""
         return Lake(lake_folder(self.path))

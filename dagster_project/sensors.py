@@ -1,4 +1,4 @@
-"""What starts runs: files in the watched folder that the lake does not account for, runs that failed, and once a day all."""
+"""What starts runs: new or changed files in the watched folder, failed runs, and once a day everything."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ MAX_FILES = 1000
 FIRST_WAIT_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 3600.0
 MAX_REPEATS = 3
-"""How often a day is rerun whose newest run failed with no file waiting; after that a person must look."""
+"""How often a day whose newest run failed is rerun if no file is waiting; after that a person must look."""
 REPEAT_TAG = "tracelake/repeat"
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A file that a run was asked to take in: its state then, how often, and when last (s since 1970)."""
+    """A file that a run was asked to ingest: its state then, how often, and when last (s since 1970)."""
 
     state: str
     tries: int
     at: float
 
     def is_due(self, now: float) -> bool:
-        """The last run had its time; after each failure it is given twice as long, an hour at most."""
+        """Returns whether it may be requested again: the wait doubles after each attempt, up to an hour."""
         return now >= self.at + wait_seconds(self.tries)
 
 
 def wait_seconds(tries: int) -> float:
-    """How long after the n-th try the next may come."""
+    """Returns how long after the n-th attempt the next may come."""
     return min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(tries - 1, 20))
 
 
@@ -65,13 +65,13 @@ class _Tick:
         return asked.tries if asked and asked.state == self.waiting[path] else 0
 
     def due(self, now: float) -> list[Path]:
-        """The files to ask for now, those that no run has failed with first."""
+        """Returns the files to request now, those that no run has failed with first."""
         ready = [p for p in self.waiting if not self.tries(p) or self.asked[str(p)].is_due(now)]
         return sorted(ready, key=lambda path: (self.tries(path), path))[:MAX_FILES]
 
 
 def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
-    """The sensor of the watched folder for the lake in `lake_path`; without one, for that of LakeResource."""
+    """Returns the sensor of the watched folder for the lake in `lake_path`; without one, for that of LakeResource."""
     accounts = Accounts()  # of batches that an earlier tick has read
 
     @dg.sensor(
@@ -90,7 +90,7 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
         lake = Lake(lake_folder(lake_path))
         try:
             quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), accounts)
-        except _NOT_THERE as error:  # a disk that is away for a while is not a reason to stop looking
+        except _NOT_THERE as error:  # a disk that is unavailable for a while is not a reason to stop looking
             return dg.SkipReason(f"the lake cannot be read: {error}")
         tick = _Tick(quiet, _read_cursor(context.cursor), _remarks(inbox.passed_over, accounts.broken))
         for remark in tick.remarks:
@@ -123,7 +123,7 @@ def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     run = dg.RunRequest(
         run_key=f"{batch_hash(states)}-{most}",
         partition_key=today(),
-        # A file that took a run with it does so in a process of its own the next time, and the others go on.
+        # A file that crashed a run is ingested in a separate process the next time, and the others continue.
         run_config=_run_config(due, isolate=most > 0),
         tags={"tracelake/files": str(len(due)), "tracelake/try": str(most + 1)},
     )
@@ -133,7 +133,9 @@ def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
 
 
 def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
-    """A run for a day whose newest run failed after its files were in, so that its tables come all the same."""
+    """Requests a run for a day whose newest run failed after its files were ingested, so that its tables are still
+    computed.
+    """
     for record in failed_last(instance, ingest_and_analyse.name):
         run = record.dagster_run
         times = int(run.tags.get(REPEAT_TAG, "0"))
@@ -156,7 +158,7 @@ def _run_config(files: list[Path], isolate: bool) -> dict[str, Any]:
 
 
 def _instance(context: dg.SensorEvaluationContext) -> dg.DagsterInstance | None:
-    """Where runs are kept; none where a test or a notebook ticks without."""
+    """Returns where runs are stored; None where there is no instance, as in a test or a notebook."""
     try:
         return context.instance
     except dg.DagsterInvariantViolationError:
@@ -176,7 +178,9 @@ def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
 
 
 def _read_cursor(cursor: str | None) -> dict[str, Asked]:
-    """What was asked for. Older versions kept every file ever seen with its state: those are asked for anew if need be."""
+    """Returns what was requested. Older versions kept every file ever seen with its state: those are requested again if
+    needed.
+    """
     try:
         found = json.loads(cursor or "{}")
         return {path: Asked(*row) for path, row in found.items() if isinstance(row, list)}
@@ -193,6 +197,6 @@ new_trace_files = trace_file_sensor()
 
 @dg.schedule(job=ingest_and_analyse, cron_schedule="30 0 * * *", execution_timezone="UTC")
 def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """Once a day the whole watched folder, with a sensor or without: known content changes nothing."""
+    """Once a day the whole watched folder, whether or not the sensor is on: known content changes nothing."""
     day = f"{context.scheduled_execution_time:%Y-%m-%d}"
     return dg.RunRequest(run_key=f"daily-{day}", partition_key=day)

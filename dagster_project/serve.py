@@ -1,4 +1,6 @@
-"""The Dagster UI and its daemon on one lake, as `tracelake ui` runs them: guarded, and gone when this process is told to go."""
+"""The Dagster UI and its daemon on one lake, as `tracelake ui` runs them: guarded, and stopped together with this
+process.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ _LOOK_SECONDS = 0.2
 
 
 def prepare(home: Path) -> None:
-    """Make DAGSTER_HOME: the settings that come with tracelake, unless somebody has written others, and Dagster's tables.
+    """Create DAGSTER_HOME: tracelake's settings, unless there are others, and Dagster's tables.
 
-    The tables are made by one process, before any other starts: two that find none both create them, and one of them
-    fails with "table alembic_version already exists".
+    One process creates the tables before any other starts: otherwise two would both try, and one would fail with "table
+    alembic_version already exists".
     """
     home.mkdir(parents=True, exist_ok=True)
-    with (home / ".preparing").open("w") as lock:  # of two `tracelake ui` on one lake, the second waits
+    with (home / ".preparing").open("w") as lock:  # if two `tracelake ui` share a lake, the second waits
         fcntl.flock(lock, fcntl.LOCK_EX)
         settings = home / "dagster.yaml"
         if not settings.exists() or settings.read_text() == _OLD_SETTINGS:
@@ -58,13 +60,13 @@ def why_not(port: int, host: str = LOCAL) -> str | None:
 
 
 def commands(port: int, host: str = LOCAL) -> list[list[str]]:
-    """The web server and the daemon that ticks sensors and starts runs."""
+    """Returns the web server and the daemon that ticks sensors and starts runs."""
     server = ["dagster_project.guard", "--host", host, "--port", str(port), "--live-data-poll-rate", "2000"]
     return [[sys.executable, "-m", *rest, *_DEFINITIONS] for rest in (server, ["dagster._daemon", "run"])]
 
 
 def serve(port: int, host: str = LOCAL) -> int:
-    """Run until a signal or the end of a child; the exit status: 0 when asked to stop. No child outlives this."""
+    """Run until a signal or until a child ends. Returns the exit status: 0 when asked to stop. No child outlives this."""
     asked: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -75,7 +77,7 @@ def serve(port: int, host: str = LOCAL) -> int:
     children: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands(port, host):
-            # A group each, so that the code servers and runs that they start are ended with them.
+            # One process group each, so that the code servers and runs that they start end with them.
             children.append(subprocess.Popen(command, start_new_session=True))
         while not asked and all(child.poll() is None for child in children):
             time.sleep(_LOOK_SECONDS)
@@ -85,7 +87,7 @@ def serve(port: int, host: str = LOCAL) -> int:
 
 
 def _end(children: list[subprocess.Popen[bytes]]) -> None:
-    """Ask every group to end, then end it."""
+    """Terminate every group, then kill it."""
     for child in children:
         _signal(child, signal.SIGTERM)
     until = time.monotonic() + _GRACE_SECONDS
@@ -97,7 +99,7 @@ def _end(children: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _is_left(child: subprocess.Popen[bytes]) -> bool:
-    """Some process of the group is."""
+    """Returns whether some process of the group is alive."""
     child.poll()
     try:
         os.killpg(child.pid, 0)

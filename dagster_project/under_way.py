@@ -1,4 +1,4 @@
-"""Which runs of a job are under way, which only say so because their process was killed, and which failed last."""
+"""Which runs of a job are in progress, which only appear so because their process was killed, and which failed last."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
 from assets.common import PROCESS_TAG
 from pipelines.processes import is_alive
 
-# From leaving the queue until its first step; there a run says which process it is.
+# From leaving the queue until its first step; after that a run says which process it is.
 START_SECONDS = 600
 PARTITION_TAG = "dagster/partition"
 _LAST_RUNS = 50
 
 
 def under_way(instance: dg.DagsterInstance, job: str, now: datetime) -> list[dg.DagsterRun]:
-    """The runs of a job that wait or work. Those whose process is gone are marked as failed."""
+    """Returns the runs of a job that are queued or running. Those whose process is gone are marked as failed."""
     records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=IN_PROGRESS_RUN_STATUSES))
     alive = []
     for record in records:
@@ -39,7 +39,7 @@ def _why_dead(record: dg.RunRecord, now: datetime) -> str | None:
 
 
 def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
-    """Of each partition whose newest run failed that run, newest first."""
+    """Returns, for each partition whose newest run failed, that run, newest first."""
     newest: dict[str, dg.RunRecord] = {}
     for record in instance.get_run_records(dg.RunsFilter(job_name=job), limit=_LAST_RUNS):
         newest.setdefault(record.dagster_run.tags.get(PARTITION_TAG, ""), record)
@@ -47,7 +47,7 @@ def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
 
 
 def fail_lost(instance: dg.DagsterInstance, before: float) -> None:
-    """Mark runs as failed that nothing works on since a moment (s since 1970): those of a UI that was killed."""
+    """Mark runs as failed that no process has worked on since a time (s since 1970): those of a UI that was killed."""
     statuses = [status for status in IN_PROGRESS_RUN_STATUSES if status != dg.DagsterRunStatus.QUEUED]
     for record in instance.get_run_records(dg.RunsFilter(statuses=statuses)):
         process = record.dagster_run.tags.get(PROCESS_TAG)

@@ -1,3 +1,3 @@
-"""All computing of tracelake, a sub-package a step; never imports dagster."""
+"""All computation of tracelake, one sub-package per step; never imports dagster."""
 
 __version__ = "0.1.0"

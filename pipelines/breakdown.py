@@ -43,10 +43,12 @@ def trace_breakdown(
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str = ROWS) -> list[dict[str, Any]]:
-    """The rows of a query as objects."""
+    """Returns the rows of a query as objects."""
     return database.rows_of(con, query)
 
 
 def as_document(row: dict[str, Any]) -> dict[str, float]:
-    """A row under the names of the temporal-breakdown document (TB-13, TB-14): three times in us, three percentages."""
+    """Returns a row with the field names of the temporal-breakdown document (TB-13, TB-14): three times in us, three
+    percentages.
+    """
     return {**{key: row[ns] / 1000 for key, ns in _TIMES.items()}, **{name: row[name] for name in _PERCENTS}}

@@ -11,17 +11,17 @@ import duckdb
 def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """`duckdb.connect`, quiet. Raises what it raises."""
+    """Returns `duckdb.connect`, quiet. Raises what it raises."""
     return _quiet(duckdb.connect(str(path), read_only=read_only, config=config or {}))
 
 
 def cursor(con: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
-    """Another connection to the database of `con`, or to the process's own, with its own settings. Also quiet."""
+    """Returns another connection to the database of `con`, or to the process's own, with its own settings. Also quiet."""
     return _quiet(con.cursor() if con is not None else duckdb.cursor())
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The rows of a query by column name; `values`: those of its parameters."""
+    """Returns the rows of a query by column name; `values`: those of its parameters."""
     found = con.execute(query, values or {})
     names = [column[0] for column in found.description or ()]
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]

@@ -1,4 +1,4 @@
-"""What is not installed with the core: who needs it says which extra brings it."""
+"""Packages of optional extras: whoever needs a missing one says which extra provides it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ class MissingExtra(ImportError):
 
 
 def need(extra: str, who: str) -> None:
-    """Raise MissingExtra unless all packages of an extra are installed. `who` is what needs them, to begin a sentence."""
+    """Raise MissingExtra unless all packages of an extra are installed. `who`: what needs them, the start of a
+    sentence.
+    """
     missing = [module for module in _MODULES[extra] if find_spec(module) is None]
     if missing:
         listed = " and ".join(missing)

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 
 def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> Backend:
-    """What `<lake>/analyst.duckdb` shows, read-only: `open_tables("/data/lake", "kernels").table("kernels")`.
+    """Opens `<lake>/analyst.duckdb` read-only: `open_tables("/data/lake", "kernels").table("kernels")`.
 
     The model tables named in `tables` are computed first if they are missing or out of date; others are as they are,
-    empty if they were never computed. To see what is published later, open again. `disconnect()` closes it.
-    `locked`: for untrusted users, as in pipelines/lake/locked.py: no files except the lake's tables, and no settings.
-    Raises FileNotFoundError for a lake without traces, CatalogError for a name that is not a table,
-    MissingExtra without Ibis.
+    empty if they were never computed. Open again to see what is published later. `disconnect()` closes it. `locked`:
+    for untrusted users, as in pipelines/lake/locked.py: no files except the lake's tables, and no settings. Raises
+    FileNotFoundError for a lake without traces, CatalogError for a name that is not a table, MissingExtra without Ibis.
     """
     need("notebook", "a table in Ibis")
     import ibis
@@ -32,9 +31,9 @@ def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> 
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     if tables:
         materialize(lake, tables)
-    # Attached, not connected to: a process that still has an older state of the file open would be given that one.
+    # Attached, not connected to: otherwise a process that has an older state of the file open would get that one.
     con = analyst(lake, connect=lambda file: connect_attached(file, config=CLOSED if locked else None))
-    backend = ibis.duckdb.from_connection(con)  # sets the time zone
+    backend = ibis.duckdb.from_connection(con)  # this sets the time zone
     if locked:
         lock(con, lake.root)
     return backend

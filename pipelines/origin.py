@@ -11,8 +11,8 @@ from typing import Any
 from pipelines.paths import path_text
 from pipelines.traces.numbers import base_time, whole
 
-# Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number alone behind an
-# underscore is as often a process id (libkineto_activities_1074.json), so it is none.
+# Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number after an
+# underscore only is just as often a process id (libkineto_activities_1074.json), so it does not count.
 RANK_PATTERN = r"(?:rank|worker)[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json"
 JOB_PATTERN = "TRACELAKE_JOB_PATTERN"
 INBOX = "TRACELAKE_INBOX"
@@ -90,7 +90,9 @@ def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
-    """What the metadata or file name gives as rank, world size or base time that is not a number the lake can hold."""
+    """Returns what the metadata or file name gives as rank, world size or base time but is not a number the lake can
+    hold.
+    """
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
     given = {f"distributedInfo.{key}": spread.get(key) for key in ("rank", "world_size")}

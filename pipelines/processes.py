@@ -1,4 +1,4 @@
-"""Names of processes that outlive them: is the one that wrote this still there?"""
+"""Names of processes that outlive them: to tell whether the process that wrote a name still runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def this_process() -> str:
 
 
 def is_alive(process: str) -> bool:
-    """The process `host:pid:start` runs. Of other hosts nothing is known, so there it is taken to run."""
+    """Returns whether the process `host:pid:start` runs. Processes of other hosts are unknown and assumed to run."""
     host, pid, start = process.rsplit(":", 2)
     if host != socket.gethostname():
         return True
@@ -21,7 +21,7 @@ def is_alive(process: str) -> bool:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is there and somebody else's
+    except PermissionError:  # it exists and belongs to another user
         return True
     return _started(int(pid)) in ("", start)
 

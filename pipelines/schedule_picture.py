@@ -27,7 +27,7 @@ def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int 
         "FROM schedule_task_timings AS t JOIN schedule_runs AS r USING (run_id) "
         "LEFT JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task "
         f"WHERE t.run_id = {quoted(run_id)} AND t.iteration BETWEEN {first} AND {first + iterations - 1} "
-        "ORDER BY t.iteration, p.position"  # so that a task has the same colour under every engine
+        "ORDER BY t.iteration, p.position"  # so that a task has the same color under every engine
     ).fetchall()
     spans = [
         Span(task, i, stream, submit, start, end, (_stall(ns, cause),) if ns else ())

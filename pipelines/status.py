@@ -1,4 +1,4 @@
-"""How a lake and its watched folder stand, for probes: cheap, writing nothing, and with a sentence for all that is wrong."""
+"""Checks a lake and its watched folder, for probes: cheap, writes nothing, and reports everything wrong as a sentence."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ RUNS = Path(".dagster", "history", "runs.db")
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on something is wrong."""
+    """Thresholds above which something is wrong."""
 
     lag_seconds: float = 3600.0
-    """The oldest file that waits in the watched folder."""
+    """Age of the oldest waiting file in the watched folder."""
     backlog: int | None = None
     rejected: int = 0
     """Files rejected within a day."""
     failed: int = 0
-    """Newest runs of jobs of Dagster that failed, and models that failed on a trace."""
+    """Jobs of Dagster whose newest run failed, and models that failed on a trace."""
     idle_seconds: float | None = None
-    """Since the last commit."""
+    """Time since the last commit."""
     free_percent: float = 5.0
 
 
 @dataclass
 class Status:
-    """What was found; times in s, None: not known or not asked. `wrong` holds a sentence for each thing that is."""
+    """The result; times in s, None: unknown or not requested. `wrong` has a sentence for each problem."""
 
     lake: str
     last_commit: str | None = None
@@ -69,12 +69,12 @@ class Status:
     wrong: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Returns the object for programs."""
         return asdict(self)
 
 
 def status(lake: Lake, inbox: Path | None, limits: Limits | None = None, now: float | None = None) -> Status:
-    """Look at a lake and, where one is given, at its watched folder. What cannot be read is told in `wrong`."""
+    """Check a lake and, if given, its watched folder. What cannot be read is reported in `wrong`."""
     limits, now = limits or Limits(), now or time.time()
     found = Status(str(lake.root))
     if not lake.root.is_dir():
@@ -124,7 +124,7 @@ def _rejects(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
 
 
 def _runs(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
-    """The jobs whose newest run failed, from Dagster's own records: their tables have not come."""
+    """Returns the jobs whose newest run failed, from Dagster's own records: their tables were not computed."""
     home = Path(os.environ.get("DAGSTER_HOME") or lake.root / RUNS.parts[0])
     path = home / Path(*RUNS.parts[1:])
     if not path.exists():
@@ -143,7 +143,7 @@ def _disk(found: Status, lake: Lake, accounts: Accounts, now: float) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of all files under a folder, those that go meanwhile left out."""
+    """Returns the bytes of all files under a folder, ignoring those that disappear meanwhile."""
     total, todo = 0, [str(folder)]
     while todo:
         try:
@@ -183,7 +183,7 @@ def _inbox(found: Status, lake: Lake, accounts: Accounts, now: float, folder: Pa
 
 
 def _over(found: Status, limits: Limits) -> list[str]:
-    """The sentences about what is beyond its limit."""
+    """Returns a sentence for each value beyond its limit."""
     over: list[str] = []
     if found.lag_seconds is not None and found.lag_seconds > limits.lag_seconds:
         over.append(f"the oldest waiting file (of {found.backlog}) has been waiting for {found.lag_seconds:,.0f} s")

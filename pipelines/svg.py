@@ -1,6 +1,6 @@
-"""Pieces of SVG pictures that stand alone: no script, no font, no server. Needs the standard library only.
+"""Building blocks of self-contained SVG pictures: no script, font or server. Needs only the standard library.
 
-Foreign text (names in traces) is escaped here: `text` and the tooltips of `rect` are the ways in.
+Foreign text (names in traces) is escaped here: it enters only through `text` and the tooltips of `rect`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import accumulate
 from pipelines.foreign_text import in_xml
 
 _STYLE = "text{font:11px sans-serif;fill:#222}.title{font-size:14px;font-weight:bold}"
-_CHAR = 6.5  # about how wide a browser draws a letter, in pixels
+_CHAR = 6.5  # approximate width of a letter in a browser, in pixels
 _LEFT, _TOP, _MARGIN, _LEGEND = 70, 74, 20, 200
 
 Rgb = tuple[int, int, int]
@@ -66,7 +66,7 @@ def hatch(ident: str, paper: str, ink: str) -> str:
 
 
 def ramp(low: Rgb, high: Rgb) -> Colour:
-    """The colours between two, `#rrggbb`, by a part from 0 to 1; beyond, the nearer end."""
+    """Returns a color scale between two colors: `#rrggbb` for a number from 0 to 1, clamped."""
 
     def colour(part: float) -> str:
         part = min(max(part, 0.0), 1.0)
@@ -79,7 +79,7 @@ WARM = ramp((255, 250, 240), (239, 101, 72))  # all bear black text
 
 
 def legend(x: float, y: float, width: float, colour: Colour, low: str, high: str) -> Iterator[str]:
-    """All the colours in a row, with what its ends mean below it."""
+    """Draws the color scale, with the meaning of its ends below it."""
     steps = 50
     for i in range(steps):
         yield rect(x + i * width / steps, y, width / steps + 0.5, 12, fill=colour(i / (steps - 1)))
@@ -88,7 +88,7 @@ def legend(x: float, y: float, width: float, colour: Colour, low: str, high: str
 
 
 def length(said: str) -> float:
-    """About how wide a browser draws a text, in pixels."""
+    """Returns the approximate width of a text in a browser, in pixels."""
     return sum(map(_width, said))
 
 
@@ -97,7 +97,7 @@ def _width(char: str) -> float:
 
 
 def fitting(said: str, room: float) -> str:
-    """As much of a text as fits; nothing where that would be less than two letters and an ellipsis."""
+    """Returns as much of a text as fits; nothing if that is less than two letters and an ellipsis."""
     ends = [*accumulate(map(_width, said))]
     if not ends or ends[-1] <= room:
         return said
@@ -107,7 +107,7 @@ def fitting(said: str, room: float) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a heat map: where it is, its colour (a part from 0 to 1), its tooltip, the number in it, whether framed."""
+    """A cell of a heat map: its position, its color (0 to 1), its tooltip, the number in it, whether it is framed."""
 
     row: int
     column: int
@@ -129,7 +129,7 @@ def heat_map(
     height: int,
     framed: Iterable[int] = (),
 ) -> str:
-    """Cells in rows and columns, coloured; `said` explains a cell, `ends` the colours, `framed` rows stand out.
+    """Cells in rows and columns, colored; `said` explains a cell, `ends` the colors, `framed` rows stand out.
 
     `width` and `height` of a cell, in pixels; numbers and names are left out where there is no room.
     """

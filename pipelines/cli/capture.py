@@ -1,4 +1,4 @@
-"""Opening one capture: by its id in a lake, or from its files."""
+"""Opens one capture: by its id in a lake, or from its files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _REJECTS_SHOWN = 3
 def opened_capture(
     given: list[str], lake: Path, tables: Iterable[str], roles: Path | None = None, only: bool = False
 ) -> Iterator[tuple[Any, str]]:
-    """A connection with the capture tables, and a prefix of the capture's id ('' for files).
+    """Returns a connection with the capture tables, and a prefix of the capture's id ('' for files).
 
-    `given` is an id in the lake, or files, folders and globs, of which a lake of its own is made; `roles`: a table of
-    roles for that; `only`: compute nothing for other captures and traces than those whose ids begin so. Exits where
-    there is nothing to open. Raises RolesError.
+    `given` is an id in the lake, or files, folders and globs, from which a separate lake is made; `roles`: a table of
+    roles for that; `only`: compute only captures and traces whose ids begin with this. Exits if there is nothing to
+    open. Raises RolesError.
     """
     from pipelines.cli.query import open_analyst
     from pipelines.fleet.roles import ROLES, read_roles
@@ -30,7 +30,7 @@ def opened_capture(
     if roles and not roles.is_file():
         raise fail(f"{roles}: there is no such file")
     if roles:
-        read_roles(roles)  # refuses it by its own name
+        read_roles(roles)  # rejects it with an error that names it
     if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
         con = open_analyst(lake, list(tables), given[0] if only else "")
         try:

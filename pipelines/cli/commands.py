@@ -1,4 +1,4 @@
-"""How every command ends: errors are sentences, and whoever reads the answer may stop early."""
+"""How every command ends: errors are sentences, and the reader of the output may stop early."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from pipelines.cli import overview
 from pipelines.foreign_text import visible
 
-# Errors whose message says what to do. Modules that were not imported raised none of theirs.
+# Errors whose message says what to do. Modules that were not imported cannot have raised theirs.
 _SENTENCES = (
     ("pipelines.models.errors", "CatalogError"),
     ("pipelines.extras", "MissingExtra"),
@@ -28,10 +28,10 @@ _SENTENCES = (
     ("pipelines.lake.broken", "BrokenFiles"),
     ("pipelines.lake.contents", "NotPublished"),
     ("duckdb", "IOException"),
-    ("duckdb", "InvalidInputException"),  # error() in the analysts' file: what it cannot tell
+    ("duckdb", "InvalidInputException"),  # from error() in the analysts' file: what it cannot answer
 )
 
-# What was called otherwise in the version before, and still works under that name without being listed.
+# Names from the previous version that still work but are not listed.
 OLD_COMMANDS = {"straggler-what-if": "op-job"}
 OLD_OPTIONS = {
     "overlay": {"--out-dir": "--out"},
@@ -39,7 +39,7 @@ OLD_OPTIONS = {
     "op-job": {"--svg": "--out"},
 }
 
-_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, of which newer versions of typer have a copy of their own
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which newer versions of typer bundle
 
 
 class Commands(TyperGroup):
@@ -88,16 +88,16 @@ class Later(TyperCommand):
 
 
 class Command(TyperCommand):
-    """One command. Errors in its input are printed and end it with status 1."""
+    """One command. Errors in its input are printed, and it exits with status 1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse its words, of which options may have their old names."""
+        """Parse its arguments; options may have their old names."""
         name = OLD_COMMANDS.get(self.name or "", self.name or "")
         return super().parse_args(ctx, _with_new_options(args, OLD_OPTIONS.get(name, {})))
 
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
-        _on_broken_pipe(signal.SIG_IGN)  # an exception instead, so that temporary folders go
+        _on_broken_pipe(signal.SIG_IGN)  # an exception instead of an exit, so that temporary folders are removed
         try:
             with _wrong_input_told():
                 try:
@@ -111,14 +111,14 @@ class Command(TyperCommand):
 
 
 def _with_new_options(words: list[str], names: dict[str, str]) -> list[str]:
-    ends = words.index("--") if "--" in words else len(words)  # behind it are files, whatever they are called
+    ends = words.index("--") if "--" in words else len(words)  # what follows are files, whatever they are called
     parts = [word.partition("=") for word in words[:ends]]
     return [names.get(option, option) + sign + value for option, sign, value in parts] + words[ends:]
 
 
 @contextmanager
 def _words_told_as_text() -> Iterator[None]:
-    """Typer quotes words that it does not understand, which may be names of files that a glob found."""
+    """Typer quotes arguments that it does not understand, which may be names of files from a glob."""
     try:
         yield
     except _USAGE_ERROR as error:
@@ -133,7 +133,7 @@ def _ended_by_readers() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # told where it was written
+        with suppress(OSError):  # already reported where it was written
             _flush()
         _on_broken_pipe(before)
 
@@ -170,7 +170,7 @@ def _flush() -> None:
 
 
 def _on_broken_pipe(handler: Any) -> Any:
-    """Set what SIGPIPE does; the one before. None if it cannot be set: threads, other systems."""
+    """Sets what SIGPIPE does; returns the previous handler. None if it cannot be set: threads, other systems."""
     if handler is None or not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
         return None
     return signal.signal(signal.SIGPIPE, handler)

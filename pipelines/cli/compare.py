@@ -56,7 +56,7 @@ def compare(
 
 
 def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) -> dict[str, int | None]:
-    """The traces of a side with the step of each; their rows of ops_by_shape are in `con` afterwards."""
+    """Returns the traces of a side with the step of each; afterward their rows of ops_by_shape are in `con`."""
     from pipelines.fleet.path.answer import NoCapture, find_capture
     from pipelines.fleet.side_by_side import CompareError, side_of
     from pipelines.models.catalog import load_catalog
@@ -82,7 +82,7 @@ def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) 
         rows = own.sql(f"SELECT {columns} FROM ops_by_shape WHERE trace_id IN {row(side)}").to_arrow_table()
     con.register("given", rows)
     con.execute("CREATE TABLE IF NOT EXISTS ops_by_shape AS SELECT * FROM given LIMIT 0")
-    # Both sides may be one trace.
+    # Both sides may be the same trace.
     con.execute(
         "INSERT INTO ops_by_shape SELECT * FROM given WHERE trace_id NOT IN (SELECT trace_id FROM ops_by_shape)"
     )
@@ -91,7 +91,9 @@ def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) 
 
 
 def _exists(given: str) -> bool:
-    """Whether it is a file, folder or glob rather than an id. Exits if it can only be a file and does not exist."""
+    """Returns whether it is a file, folder or glob rather than an id. Exits if it can only be a file and does not
+    exist.
+    """
     from pipelines.ingest import expand
 
     path = local(given)
@@ -103,7 +105,7 @@ def _exists(given: str) -> bool:
 
 
 def _compute(con: Any, trace_id: str) -> None:
-    """The tables of a trace that was read, without a lake."""
+    """Creates the tables of a trace that was read, without a lake."""
     from pipelines.critical_path.windows import WindowRequest, request_windows
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models

@@ -1,4 +1,4 @@
-"""`tracelake demo` and `tracelake ui`: everything once from start to end, and the Dagster UI."""
+"""`tracelake demo` and `tracelake ui`: the whole pipeline once from start to end, and the Dagster UI."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _synthetic(folder: Path) -> Path:
 
 
 def _materialize(lake: Any) -> None:
-    """Every asset through Dagster, as the schedule would do, in a child process that prints each asset's name."""
+    """Materialize every asset through Dagster, as the schedule would, in a child process that prints each asset's name."""
     command = [sys.executable, "-m", "dagster_project.demo", str(lake.root)]
     run = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
     with progress(None, "starting Dagster") as advance, run:

@@ -1,4 +1,4 @@
-"""`tracelake flight-recorder`: what the ranks of a hung job disagree on."""
+"""`tracelake flight-recorder`: where the ranks of a hung job diverge."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def flight_recorder(
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """The verdict with all groups, for a program."""
+    """Returns the verdict with all groups, for a program."""
     groups = [_group_json(group) for group in verdict.groups]
     root = verdict.root and groups[verdict.groups.index(verdict.root)]
     unplaced = [vars(one) for one in verdict.unplaced]

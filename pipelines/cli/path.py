@@ -56,7 +56,8 @@ SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch
 
 @contextmanager
 def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[tuple[Any, str]]:
-    """A private DuckDB connection with tables `events`, `traces` and `findings` of one trace, and the trace's id.
+    """Opens a private DuckDB connection with tables `events`, `traces` and `findings` of one trace; also yields the
+    trace's id.
 
     `with_arguments`: also include the text of all arguments, which no model reads.
     """
@@ -131,7 +132,7 @@ def breakdown(
 
 
 def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str], str]:
-    """The switches that `breakdown --set` gives. Exits for what changes nothing in a breakdown."""
+    """Returns the switches that `breakdown --set` gives. Exits for a switch that changes nothing in a breakdown."""
     from pipelines.critical_path.switches import switch_overrides
     from pipelines.critical_path.windows import PROFILES
 
@@ -147,7 +148,7 @@ def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str]
 
 
 def _asked(trace: str | None, folder: Path) -> list[str]:
-    """The requested trace, or all traces of the lake, by file. Exits if there is no lake."""
+    """Yields the requested trace, or all traces of the lake, by file. Exits if there is no lake."""
     if trace is not None:
         return [trace]
     from pipelines.cli.query import open_analyst
@@ -289,7 +290,9 @@ class AskedPath:
         self.is_usual = not (annotation or instance or self.overrides or profile != "default")
 
     def of(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
-        """The window request and switch overrides for a trace in `con`; its execution trace is joined if one is needed."""
+        """Returns the window request and switch overrides for a trace in `con`; joins its execution trace if one is
+        needed.
+        """
         from pipelines.critical_path.windows import WindowRequest
 
         if self.by_data:

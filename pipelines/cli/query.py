@@ -103,7 +103,8 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
 
 
 def tables_in(query: str) -> list[str]:
-    """The tables that a query reads, directly or through views, and that must be brought up to date or may be damaged.
+    """Returns the tables that a query reads, directly or through views, and that must be brought up to date or may be
+    damaged.
 
     None of them if it cannot be parsed.
     """
@@ -118,7 +119,7 @@ def tables_in(query: str) -> list[str]:
     found = set(tables_now(named))
     views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
-    if MARK in found and "capture_id" in query.lower():  # which tables of captures tell
+    if MARK in found and "capture_id" in query.lower():  # which tables of captures it needs
         read.update(TOLD_BY)
     return [name for name in (*catalog.materialized, *catalog.of_captures, PRICE_TABLE) if name in found | read]
 
@@ -176,7 +177,7 @@ def open_analyst(folder: Path, tables: list[str], of: str = "", without_broken: 
 
 
 class Ready(NamedTuple):
-    """A lake whose `tables` are up to date; `read` are all tables they are made of."""
+    """A lake whose `tables` are up to date; `read` are all tables they depend on."""
 
     lake: Any
     tables: list[str]
@@ -208,18 +209,18 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
         raise fail(f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {folder}")
     catalog = load_catalog()
     if PRICE_TABLE in tables:
-        read_prices(lake.root / PRICES)  # refuses those that cannot be read
+        read_prices(lake.root / PRICES)  # rejects those that cannot be read
     of_captures = [name for name in catalog.of_captures if name in tables]
     of_traces = [name for name in catalog.materialized if name in tables]
     part = part_of(lake, of) if of else None
-    if part and not part.captures and not part.batches:  # nothing begins so: what there is is all that can be told
+    if part and not part.captures and not part.batches:  # no id begins with it: answer from what there is
         part, of_captures, of_traces = None, [CAPTURE_MARK], []
     batches = part.batches if part else lake.batches()
     known = bool(of_traces or of_captures) and is_complete(lake, catalog, [*of_traces, *of_captures])
     is_stale = not known and bool(stale_batches(lake, catalog, of_traces, sorted(batches)))
     if lake.without_broken and (broken := lake.broken()):
         tell_broken(broken)
-        of_captures = []  # nothing is stored of what is not whole
+        of_captures = []  # nothing is stored from an incomplete lake
     is_stale = is_stale or (not known and stale_captures(lake, catalog, of_captures, part))
     stored = [*of_traces, *of_captures]
     if is_stale:
@@ -265,7 +266,7 @@ def _cell(value: Any) -> Any:
 
 
 def _copy_out(table: Any, format: Format, for_spreadsheet: bool) -> None:
-    """CSV that is piped keeps every text as it is; on a terminal it is shown as in a table."""
+    """CSV to a pipe keeps every text unchanged; on a terminal it is shown as in a table."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -283,7 +284,7 @@ def _copy_out(table: Any, format: Format, for_spreadsheet: bool) -> None:
 
 
 def _texts_as(written: Callable[[Any], Any], table: Any) -> Any:
-    """The table with its texts, and its columns' names, written otherwise."""
+    """Returns the table with its texts, and its columns' names, passed through a function."""
     import pyarrow as pa
 
     columns = [

@@ -20,7 +20,7 @@ from pipelines.paths import UnusablePath, local_path
 
 
 def local(given: str | Path) -> Path:
-    """A path that the user gives; an error if it is not on this machine."""
+    """Returns a path that the user gave; an error if it is not on this machine."""
     try:
         return local_path(given)
     except UnusablePath as error:
@@ -43,17 +43,17 @@ DEFAULT_LAKE = Path("lake")
 
 
 class _Console(Console):
-    """Strings given to rich are one line of plain text: what a name says is shown, never interpreted.
+    """A console that prints strings as one line of plain text: names are shown, never interpreted as markup.
 
-    Colours and lines of ours are Text: see `styled`.
+    Our own colors and lines are Text: see `styled`.
     """
 
     def render_str(self, text: str, *, style: Any = "", justify: Any = None, overflow: Any = None, **_: Any) -> Text:
         return Text(visible(text), style=style, justify=justify, overflow=overflow)
 
     def on_broken_pipe(self) -> None:
-        """Rich would leave with 1, and with what is buffered; commands.py ends the process as other tools end."""
-        raise  # what rich is handling
+        """Rich would exit with 1, and still print what is buffered; commands.py ends the process as other tools do."""
+        raise  # the exception that rich is handling
 
 
 def make_console(**options: Any) -> Console:
@@ -62,7 +62,9 @@ def make_console(**options: Any) -> Console:
 
 
 def styled(template: str, *values: Any, **named: Any) -> Text:
-    """Rich's markup with `{}`, `{:,}` and `{name}` filled in afterwards, so that values are text: `styled("[red]{}[/]", name)`."""
+    """Returns rich's markup with `{}`, `{:,}` and `{name}` filled in afterward, so that values are text:
+    `styled("[red]{}[/]", name)`.
+    """
     text = Text.from_markup(template, emoji=False)
     fields = list(_FIELD.finditer(text.plain))
     pieces = text.divide([at for field in fields for at in field.span()])
@@ -80,7 +82,7 @@ def styled(template: str, *values: Any, **named: Any) -> Text:
 
 _FIELD = re.compile(r"\{(\w*)(?::([^{}]*))?\}")
 
-# If stdout is not a terminal, tables get more room than the 80 columns that rich would guess.
+# If stdout is not a terminal, tables get more room than the 80 columns that rich would assume.
 out = make_console(width=None if sys.stdout is not None and sys.stdout.isatty() else 140)
 err = make_console(stderr=True)
 
@@ -88,7 +90,7 @@ err = make_console(stderr=True)
 def fail(message: str, hint: str = "", *, lines: bool = False) -> typer.Exit:
     """Print an error and a hint to stderr; raise what this returns to exit with status 1.
 
-    `lines`: newlines in the message are ours, or DuckDB's.
+    `lines`: newlines in the message come from us, or from DuckDB.
     """
     first, *more = message.split("\n") if lines else [message]
     err.print(styled("[bold red]error:[/] {}", first), soft_wrap=True)
@@ -112,7 +114,7 @@ def print_parts(parts: Iterable[str]) -> None:
 
 
 def human_us(microseconds: float) -> str:
-    """A time for people: `12.3 us`, `4.56 ms`, `1.23 s`."""
+    """Formats a time for people: `12.3 us`, `4.56 ms`, `1.23 s`."""
     for unit, size in (("s", 1e6), ("ms", 1e3)):
         if abs(microseconds) >= size:
             return f"{microseconds / size:,.2f} {unit}"
@@ -121,7 +123,7 @@ def human_us(microseconds: float) -> str:
 
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Any]:
-    """A progress bar on stderr (none if stderr is not a terminal); yields `advance(n, text)`."""
+    """Shows a progress bar on stderr (none if stderr is not a terminal); yields `advance(n, text)`."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(visible(what), total=total)

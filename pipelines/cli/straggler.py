@@ -101,7 +101,7 @@ def _print(found: WhatIf) -> None:
 
 
 def _table(found: WhatIf, scope: str, title: str) -> Table:
-    """The parts of a scope, slowest first, and the residual."""
+    """Returns the parts of a scope, slowest first, and the residual."""
     from pipelines.fleet.straggler.rows import excess_rows
 
     shares = {row["key"]: row["share"] for row in excess_rows(found, scope)}

@@ -128,7 +128,7 @@ def what_if(
         raise fail(error.args[0]) from None
     except (NoGraph, NotASavedPath, ScenarioError, GraphHasCycle, OSError) as error:
         raise fail(str(error)) from None
-    if drawn:  # on stderr: stdout is for the answer
+    if drawn:  # on stderr: stdout has only the answer
         err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
     if sensitivity and json:
         print_json({"families": [family.as_json() for family in families], "inferred_waits": window.n_inferred})
@@ -145,7 +145,7 @@ def what_if(
 
 @contextmanager
 def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -> Iterator[tuple[Any, Window]]:
-    """The window with the connection that holds its trace; of a saved path without one (None)."""
+    """Yields the window with the connection that holds its trace; for a saved path without one (None)."""
     from pipelines.critical_path.saved import OlderSavedPath, looks_saved, restore_path
     from pipelines.critical_path.whatif.window import load, of_saved
     from pipelines.models.catalog import load_catalog
@@ -170,7 +170,7 @@ def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -
 
 
 def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
-    """Refuse what a saved path cannot be asked, with ValueError."""
+    """Reject, with ValueError, options that a saved path cannot answer."""
     from pipelines.critical_path.saved import looks_saved
 
     if not looks_saved(Path(trace)):
@@ -186,7 +186,9 @@ def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
 
 
 def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_overlap: bool) -> list[Scenario]:
-    """Those of the file, each with the options on top; without a file the options alone. Raises ScenarioError."""
+    """Returns the scenarios of the file, each with the options on top; without a file only the options. Raises
+    ScenarioError.
+    """
     from pipelines.critical_path.whatif.scenario import of_options, read_scenarios
 
     options = of_options(scale, remove, perfect_overlap)
@@ -196,7 +198,7 @@ def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_o
 
 
 def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) -> None:
-    """Refuse what has no answer, with ValueError."""
+    """Reject, with ValueError, options that have no answer."""
     if sensitivity and (scenarios or redraw):
         raise ValueError("--sensitivity ranks the unchanged trace: use it without a scenario and without --redraw")
     if not sensitivity and not scenarios:
@@ -206,7 +208,7 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
 
 
 def _as_json(answer: Comparison, scenarios: list[Scenario]) -> dict[str, Any]:
-    """The only scenario's object as it is, one of several with its name."""
+    """Returns the object of the only scenario, or of one of several with its name."""
     return answer.as_json() if len(scenarios) == 1 else {"name": answer.scenario.name, **answer.as_json()}
 
 

@@ -1,1 +1,1 @@
-"""From the edge table to the longest path and its faces."""
+"""The critical path: from the edge table to the longest path, and everything derived from it."""

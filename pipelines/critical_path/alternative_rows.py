@@ -1,4 +1,6 @@
-"""The alternatives to a window's critical path as rows: how much shorter, and with which kernels and operators."""
+"""The alternatives to a window's critical path as rows: how much shorter each is, and through which kernels and
+operators.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from pipelines.sqltext import quoted
 
 
 def alternative_rows(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str, k: int) -> list[dict[str, Any]]:
-    """The k longest alternatives, longest first; times are microseconds.
+    """Returns the k longest alternatives, longest first; times are microseconds.
 
-    `entered` are the events (event_id, name, duration_us) that are only on the alternative, `left` those that are only on
-    the critical path, each with its time on that path, greatest first. Reads `_edges`, `critical_path_windows` and
+    `entered` are the events (event_id, name, duration_us) that are only on the alternative, `left` those that are only
+    on the critical path, each with its time on that path, largest first. Reads `_edges`, `critical_path_windows` and
     `events`. Raises GraphHasCycle.
     """
     attributed = load_attributed(con, trace_id, window_id)

@@ -1,13 +1,13 @@
-"""The longest paths beside the critical one, each with other kernels or operators on it.
+"""Finds the longest paths besides the critical one, each through other kernels or operators.
 
-Two paths are the same alternative where the same events have time on them: edges without an event or of weight 0 make no
-difference. So an alternative is a set of events, its length that of the longest path with this set, and the critical
-path's own set is none. A path leads from a beginning of the graph to an end.
+Two paths are the same alternative if the same events have time on them: edges without an event or of weight 0 make no
+difference. So an alternative is a set of events, its length is that of the longest path with this set, and the critical
+path's own set is excluded. A path leads from a source of the graph to a sink.
 
-From the end backwards every node keeps its longest ways on, one for each set of events. Only edges with slack up to a
-limit take part, and the limit grows until the alternatives wanted are all within it; runs of such edges without a choice
-are one edge. So the cost is that of what is nearly critical, not of the graph. Sets are compared by a sum of random
-64-bit numbers, one for each event.
+From the end backward, every node keeps its longest continuations, one per set of events. Only edges with slack up to a
+limit take part, and the limit grows until all requested alternatives are within it; runs of such edges without a choice
+are contracted to one edge. So the cost depends on what is nearly critical, not on the graph's size. Sets are compared
+by a sum of random 64-bit numbers, one per event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pipelines.critical_path.longest import Chains, _contract, longest_path_edge
 from pipelines.critical_path.reach import FAR, Reach, reach
 from pipelines.critical_path.slack import AttributedGraph
 
-# A way on from a node: its length, the number of its set, those of its events that may come again, its runs as a linked list.
+# A continuation from a node: its length, the number of its set, the numbers of its events that may recur, its runs as a
+# linked list.
 Way = tuple[int, int, frozenset[int], Any]
 _LENGTH = itemgetter(0)
 _MANY = 32
@@ -33,8 +34,9 @@ _MANY = 32
 
 @dataclass(frozen=True)
 class Alternative:
-    """A path: its length, ns, its edges (places in the graph's edge arrays, in order), and how its events differ from
-    those of the critical path: `entered` are only on this one, `left` only on the critical one (event ids)."""
+    """A path: its length, ns, its edges (indices in the graph's edge arrays, in order), and how its events differ from
+    those of the critical path: `entered` are only on this one, `left` only on the critical one (event ids).
+    """
 
     length_ns: int
     edges: Ints
@@ -43,9 +45,9 @@ class Alternative:
 
 
 def alternatives(attributed: AttributedGraph, k: int) -> list[Alternative]:
-    """The k longest alternatives, longest first; fewer where there are no more. Among equal lengths any may come first.
+    """Returns the k longest alternatives, longest first; fewer if there are no more. Equal lengths come in any order.
 
-    Raises GraphHasCycle and TypeError as `reach`.
+    Raises GraphHasCycle and TypeError as `reach` does.
     """
     graph = attributed.graph
     if k < 1 or not len(graph.src):
@@ -53,13 +55,13 @@ def alternatives(attributed: AttributedGraph, k: int) -> list[Alternative]:
     found = reach(graph)
     critical = _events(attributed, longest_path_edges(graph)[0])
     slack = np.sort(found.slack)
-    # Beyond the greatest slack of an edge there are the paths that are shorter for several reasons.
+    # Beyond the largest slack of an edge, the remaining paths are shorter for several reasons at once.
     limits = np.append(slack[np.flatnonzero(np.diff(slack, prepend=-1))], FAR // 4)
     width, at = k + 1, min(k, len(limits) - 1)
     while True:
         near = _Near(attributed, found, int(limits[at]))
         ways, dropped = near.ways(width)
-        # One set more than is asked for: the critical path's is among them.
+        # One set more than requested: the critical path's is among them.
         result = [a for a in (_alternative(attributed, critical, near, way) for way in ways[: k + 1]) if a][:k]
         is_full = len(result) == k
         if is_full and (dropped is None or dropped <= result[-1].length_ns):
@@ -73,7 +75,7 @@ def alternatives(attributed: AttributedGraph, k: int) -> list[Alternative]:
 
 
 def _events(attributed: AttributedGraph, edges: Ints) -> npt.NDArray[np.bool_]:
-    """For each event id, whether the event has time on a path."""
+    """Returns, for each event id, whether the event has time on a path."""
     on_it = np.zeros(int(attributed.event.max()) + 1, dtype=bool)
     event = attributed.event[edges]
     on_it[event[(event >= 0) & (attributed.graph.weight[edges] != 0)]] = True
@@ -91,7 +93,7 @@ def _alternative(
 
 
 class _Near:
-    """The edges of slack up to a limit, in runs: what a path that is shorter by no more than the limit is made of."""
+    """The edges of slack up to a limit, in runs: they contain every path that is shorter by at most the limit."""
 
     def __init__(self, attributed: AttributedGraph, found: Reach, limit: int) -> None:
         self._found, self._m = found, len(attributed.graph.src)
@@ -104,12 +106,12 @@ class _Near:
         self._chain = np.concatenate((found.path, others[np.argsort(found.place[chains.src[others]], kind="stable")]))
         graph = ArrayGraph.from_edges(chains.src[self._chain], chains.dst[self._chain], chains.weight[self._chain])
         self._runs = _contract(graph)
-        node = graph.node_ids[self._runs.node]  # places in the chains' nodes
+        node = graph.node_ids[self._runs.node]  # indices in the chains' nodes
         self._place, self._ahead = found.place[node].tolist(), found.ahead[node].tolist()
         self._name(attributed)
 
     def _name(self, attributed: AttributedGraph) -> None:
-        """What each run adds to a set: a number for the events only it has, and the events that others have, too."""
+        """What each run adds to a set: one number for the events only it has, and the events that other runs also have."""
         size = self._found.chains.last[self._chain] - self._found.chains.first[self._chain] + 1
         run_of = np.repeat(np.arange(len(self._runs.first)), self._runs.last - self._runs.first + 1)
         edge, run = _expand(self._found.chains, self._chain), np.repeat(run_of, size)
@@ -134,9 +136,10 @@ class _Near:
             self._shared.setdefault(r, []).append(e)
 
     def ways(self, width: int) -> tuple[list[Way], int | None]:
-        """The longest ways through the graph, longest first, no two with the same set, at most `width` from a node on.
+        """Returns the longest paths through the graph, longest first, no two with the same set, at most `width` per
+        node.
 
-        And the greatest length of a path that may have been lost by that (None: none was).
+        Also returns the largest length of a path that may have been lost by that limit (None: none was).
         """
         runs, place = self._runs, np.array(self._place)
         order = np.lexsort((runs.src, -place[runs.src]))
@@ -156,10 +159,10 @@ class _Near:
                     if other is None or other[0] < longer[0]:
                         longest[longer[1]] = longer
         dropped = self._keep(known, node, longest, width, dropped)
-        return known[node], dropped  # the node before all beginnings comes last
+        return known[node], dropped  # the node before all sources comes last
 
     def _before(self, run: int, src: int, weight: int, way: Way) -> Way:
-        """A way with a run before it."""
+        """Returns a continuation with a run put before it."""
         length, number, again, rest = way
         number ^= self._own[run]
         shared = self._shared.get(run)
@@ -176,7 +179,7 @@ class _Near:
     def _keep(
         self, known: list[list[Way]], node: int, longest: dict[int, Way], width: int, dropped: int | None
     ) -> int | None:
-        """Keep the `width` longest ways on from a node; the greatest length of a path that lost its way so far."""
+        """Keep the `width` longest continuations of a node; returns the largest length of a path lost so far."""
         if node < 0:
             return dropped
         best = nlargest(width + 1, longest.values(), key=_LENGTH)
@@ -187,7 +190,7 @@ class _Near:
         return lost if dropped is None else max(dropped, lost)
 
     def edges(self, way: Way) -> Ints:
-        """The edges of a way, as places in the graph's edge arrays."""
+        """Returns the edges of a continuation, as indices in the graph's edge arrays."""
         taken, rest = [], way[3]
         while rest is not None:
             run, rest = rest
@@ -198,7 +201,7 @@ class _Near:
 
 
 def _expand(chains: Chains, these: Ints) -> Ints:
-    """The edges of chains, one chain after another."""
+    """Returns the edges of chains, one chain after another."""
     size = chains.last[these] - chains.first[these] + 1
     before = np.cumsum(size) - size
     return np.repeat(chains.first[these] - before, size) + np.arange(size.sum())

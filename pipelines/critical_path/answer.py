@@ -42,10 +42,10 @@ def critical_path(
     """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
 
     Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
-    `edges_file` receives one row an edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
+    `edges_file` receives one row per edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
     receives the path with its graph (`saving.py`, whose errors it raises); `alternatives` says how many other paths to
-    find. Raises WindowNotFound when nothing opens the window, NothingJoined where data dependencies are asked for (the
-    switch `dependencies`) and no execution trace was joined (`load_execution`).
+    find. Raises WindowNotFound if nothing opens the window, NothingJoined if data dependencies are requested (switch
+    `dependencies`) and no execution trace was joined (`load_execution`).
     """
     request_windows(con, [request], overrides)
     dependencies = describe_dependencies(con, request, overrides or {})
@@ -96,7 +96,7 @@ def _answer(con: duckdb.DuckDBPyConnection, window_us: float, with_path: bool) -
     length, steps = con.execute(
         "SELECT coalesce(sum(path_weight_ns), 0) / 1000.0, count(*) FROM _path_bounds"
     ).fetchall()[0]
-    # Every event of the graph has two nodes, and an edge runs into its end.
+    # Every event of the graph has two nodes, and an edge leads to its end.
     ends = con.execute("SELECT count(DISTINCT dst_node_id) FROM _edges WHERE dst_node_id % 2 = 1").fetchall()[0][0]
     summary = con.execute("SELECT bound_by, percent FROM critical_path_summary ORDER BY duration_ns DESC, bound_by")
     return PathAnswer(

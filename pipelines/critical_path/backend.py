@@ -1,7 +1,7 @@
 """tracelake's networkx backend: `networkx.dag_longest_path` on a graph held as arrays.
 
 networkx finds it by the entry points in pyproject.toml: `networkx.backends` here, `networkx.backend_info` in
-`backend_info.py`. It takes what our tables hold: whole numbers as nodes and as weights. All else it declines.
+`backend_info.py`. It accepts what our tables hold: integers as nodes and weights. It declines everything else.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _PARAMETERS = ("G", "weight", "default_weight", "topo_order")
 
 
 class BackendInterface:
-    """The functions that networkx dispatches here; both take and give what networkx's own do."""
+    """The functions that networkx dispatches here; arguments and results are those of networkx's own."""
 
     @staticmethod
     def convert_from_nx(graph: nx.DiGraph, **_: Any) -> ArrayGraph:
-        """The graph as arrays with its attribute `weight`. Raises NotImplementedError as `from_networkx` does."""
+        """Converts the graph to arrays with its attribute `weight`. Raises NotImplementedError as `from_networkx` does."""
         return from_networkx(graph)
 
     @staticmethod
     def convert_to_nx(result: Any, **_: Any) -> Any:
-        """Give graphs back as `networkx.DiGraph`, everything else as it is."""
+        """Converts graphs back to `networkx.DiGraph`, leaves everything else as it is."""
         return result.to_networkx() if isinstance(result, ArrayGraph) else result
 
     @staticmethod
     def can_run(name: str, args: tuple, kwargs: dict) -> bool | str:
-        """Decline parallel edges, other weights than `weight` and a topological order of the caller's own.
+        """Decline parallel edges, weights other than `weight` and a topological order given by the caller.
 
-        Nodes and weights that are no whole numbers are seen and declined in the conversion.
+        Nodes and weights that are not integers are found and declined in the conversion.
         """
         asked: dict[str, Any] = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
         if asked["G"].is_multigraph():
@@ -46,20 +46,22 @@ class BackendInterface:
 
     @staticmethod
     def should_run(name: str, args: tuple, kwargs: dict) -> bool:
-        """Whatever can run does so quicker."""
+        """Always True: whatever can run here runs faster."""
         return True
 
     @staticmethod
     def dag_longest_path(
         G: ArrayGraph, weight: str = "weight", default_weight: Any = 1, topo_order: Any = None
     ) -> list:
-        """The nodes along the longest path; networkx's answer, ties included. Raises NetworkXUnfeasible on a cycle."""
+        """Returns the nodes along the longest path; networkx's answer, including ties. Raises NetworkXUnfeasible on a
+        cycle.
+        """
         edges, last = _solve(G)
         return [] if last is None else G.node_ids[np.append(G.src[edges], last)].tolist()
 
     @staticmethod
     def dag_longest_path_length(G: ArrayGraph, weight: str = "weight", default_weight: Any = 1) -> int:
-        """Summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
+        """Returns the summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
         return int(G.weight[_solve(G)[0]].sum())
 
 

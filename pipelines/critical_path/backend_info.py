@@ -1,4 +1,4 @@
-"""What networkx asks a backend about itself. It asks while networkx is being imported, so nothing is imported here."""
+"""Answers networkx's query about the backend. It comes while networkx is being imported, so nothing is imported here."""
 
 from __future__ import annotations
 

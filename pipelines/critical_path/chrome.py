@@ -1,4 +1,4 @@
-"""Events in the Chrome trace format: their text, exact to the nanosecond, and files to write them to."""
+"""Writes events in the Chrome trace format: their text, exact to the nanosecond, and the files that hold it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NUMBER = re.compile(r"(0|-?[1-9]\d{0,17})\Z")
 
 
 def open_trace(path: Path, *, packed: bool) -> IO[bytes]:
-    """Open a file for writing, gzip or plain. The packed form carries no time, so equal content gives equal bytes."""
+    """Open a file for writing, gzip or plain. The gzip header has no time, so equal content gives equal bytes."""
     return cast("IO[bytes]", igzip.IGzipFile(path, "wb", compresslevel=1, mtime=0)) if packed else path.open("wb")
 
 
 def microseconds(ns: int) -> str:
-    """Nanoseconds as the text of a JSON number in microseconds: whole ones as integers, others with three decimals.
+    """Formats nanoseconds as a JSON number in microseconds: integers if whole, else three decimals.
 
     Viewers read an integer exactly, while a decimal goes through a double.
     """
@@ -30,13 +30,15 @@ def microseconds(ns: int) -> str:
 
 
 def with_critical(args: str | None) -> str:
-    """The JSON text of an event's arguments with `critical` = 1 added; what is not an object moves into key `args`."""
+    """Returns the JSON text of an event's arguments with `critical` = 1 added; a value that is not an object is moved
+    to key `args`.
+    """
     text = (args or "{}").strip()
     if text == "null":
         text = "{}"
     if not text.startswith("{"):
         return f'{{"args": {text}, "critical": 1}}'
-    if '"critical"' in text:  # perhaps an overlay of an overlay: a key must not stand twice
+    if '"critical"' in text:  # it may be an overlay of an overlay: no key may occur twice
         return json.dumps({**json.loads(text), "critical": 1})
     inside = text[1:-1].strip()
     return f'{{{inside}{", " if inside else ""}"critical": 1}}'
@@ -57,7 +59,7 @@ def trace_event(
     args: str | None = None,
     extra: str | None = None,
 ) -> str:
-    """The JSON text of one event; what is None is left out. `args` and `extra` (further keys) are JSON text."""
+    """Returns the JSON text of one event; None fields are left out. `args` and `extra` (further keys) are JSON text."""
     parts = [f'"ph": {quoted(ph)}']
     for key, text in (("cat", cat), ("name", name)):
         if text is not None:
@@ -79,10 +81,10 @@ def trace_event(
 
 
 def step_times(steps: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, int, int, T]]:
-    """Clip steps (start, weight, what) so that none begins before the end of those before: (start, dur, weight, what).
+    """Clip steps (start, weight, what) so that none begins before the earlier ones end: (start, dur, weight, what).
 
-    The path goes back in time where work that waits begins, by the trace's clock, before what it waited for ended. What
-    nothing is left of is dropped.
+    The path goes back in time where, by the trace's clock, waiting work begins before what it waited for ended. Steps
+    with nothing left are dropped.
     """
     past: int | None = None
     for start, weight, what in steps:

@@ -1,4 +1,4 @@
-"""From `networkx.DiGraph` to the graph held as arrays, keeping every order that decides ties (back: graph.py)."""
+"""From `networkx.DiGraph` to the graph held as arrays, preserving every order that decides ties (back: graph.py)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pipelines.critical_path.graph import ArrayGraph, Ints
 
 
 def from_networkx(graph: nx.DiGraph) -> ArrayGraph:
-    """The nodes, the edges and their attribute `weight` as arrays; other attributes stay behind.
+    """Returns the nodes, the edges and their attribute `weight` as arrays; other attributes are dropped.
 
-    Raises NotImplementedError for undirected graphs, for parallel edges, and for nodes or weights that are not whole
-    numbers of 64 bits.
+    Raises NotImplementedError for undirected graphs, for parallel edges, and for nodes or weights that are not 64-bit
+    integers.
     """
     if not graph.is_directed() or graph.is_multigraph():
         raise NotImplementedError("tracelake supports only directed graphs without parallel edges (networkx.DiGraph)")
-    # The mappings node → neighbour → data behind `graph.pred` and `graph.succ`, without a view object a node.
+    # The mappings node → neighbor → data behind `graph.pred` and `graph.succ`, without one view object per node.
     pred: Any = graph._pred  # pyright: ignore[reportAttributeAccessIssue]
     succ: Any = graph._succ  # pyright: ignore[reportAttributeAccessIssue]
     nodes = _whole(graph, "nodes")
@@ -29,7 +29,7 @@ def from_networkx(graph: nx.DiGraph) -> ArrayGraph:
     dst, src = _ends(pred, place)
     by_source, into = _ends(succ, place)
     n = len(place)
-    # Edges by source, then target, in both orders: where one has an edge, the other has it too.
+    # Edges by source, then target, in both orders: an edge in one is also in the other.
     here, there = np.argsort(src * n + dst), np.argsort(by_source * n + into)
     out_order = np.empty_like(here)
     out_order[there] = here
@@ -47,7 +47,7 @@ def _whole(values: Iterable[Any], what: str) -> Ints:
 
 
 def _ends(neighbours: Mapping[int, Mapping[int, Any]], place: Mapping[int, int]) -> tuple[Ints, Ints]:
-    """The places of the nodes that have neighbours, once for each neighbour, and those of the neighbours."""
+    """Returns the indices of the nodes that have neighbors, once per neighbor, and those of the neighbors."""
     counts = [len(others) for others in neighbours.values()]
     other = np.fromiter(map(place.__getitem__, chain.from_iterable(neighbours.values())), dtype=np.int64)
     own = np.fromiter((place[node] for node in neighbours), dtype=np.int64, count=len(counts))

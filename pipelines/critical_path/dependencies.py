@@ -1,4 +1,4 @@
-"""What orders the operators of a thread: each other (serial), or their data, as an execution trace tells it."""
+"""What orders the operators of a thread: each other (serial), or their data, as an execution trace records it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MODES = ("serial", "data")
 
 
 class NothingJoined(LookupError):
-    """Data dependencies were asked for, and no operator of the trace has a node of an execution trace."""
+    """Data dependencies were requested, but no operator of the trace has a node of an execution trace."""
 
 
 def serial() -> dict[str, Any]:
-    """What an answer says of serial dependencies: nothing was joined, so there is no share."""
+    """What an answer says for serial dependencies: nothing was joined, so there is no share."""
     return {"mode": "serial", "method": None, "joined": None, "operators": None, "share": None, "execution_trace": None}
 
 
 def describe_dependencies(
     con: duckdb.DuckDBPyConnection, request: WindowRequest, overrides: dict[tuple[str, str], str]
 ) -> dict[str, Any]:
-    """How operators depend on each other under these switches, and how much of the trace is joined.
+    """Returns how operators depend on each other under these switches, and how much of the trace is joined.
 
     `share` is of the trace's operators (cpu_op), 0 to 1. Raises NothingJoined.
     """

@@ -1,10 +1,10 @@
-"""Drag: how much shorter the longest path gets when an event takes no time. Exact, and nearly all of it by numpy.
+"""Drag: how much shorter the longest path gets if an event takes no time. Exact, and nearly all of it in numpy.
 
-Let W be the time that the event has on the path. Without it the path itself is W shorter, so the drag is less than W only
-where another path takes over, and only a path that was less than W shorter can. For each chain of the path on which the
-event has time, `bypass` says what the longest path without that chain is shorter by. With none below W the drag is W. With
-one below W, that path is the only rival: it avoids this chain's share of W and loses the bypass. Every other event (few in
-a real trace) is measured by sweeping again the chains that matter, from its first edge to its last.
+Let W be the time that the event has on the path. Without it the path itself is W shorter, so the drag is less than W
+only if another path takes over, and only a path that was less than W shorter can. For each chain of the path on which
+the event has time, `bypass` says how much shorter the longest path without that chain is. If none is below W, the drag
+is W. If one is below W, that path is the only rival: it avoids this chain's share of W and loses the bypass. Every
+other event (few in a real trace) is measured by sweeping the relevant chains again, from its first edge to its last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.critical_path.reach import FAR, Reach, bypass
 
 @dataclass(frozen=True)
 class Shares:
-    """The time of events on chains, one row for each event and chain: event number, chain, ns; sorted by event."""
+    """The time of events on chains, one row per event and chain: event number, chain, ns; sorted by event."""
 
     event: Ints
     chain: Ints
@@ -27,9 +27,9 @@ class Shares:
 
 
 def drags(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Ints:
-    """The drag of each event, ns: the path's length less the length with all edges of the event at weight 0.
+    """Returns the drag of each event, ns: the path's length minus the length with all edges of the event at weight 0.
 
-    Edge `edge[i]` with `weight[i]` belongs to event `event[i]` < n_events. Negative only where the event has edges of
+    Edge `edge[i]` with `weight[i]` belongs to event `event[i]` < n_events. Negative only if the event has edges of
     negative weight.
     """
     shares = _shares(found, edge, event, weight, n_events)
@@ -39,7 +39,7 @@ def drags(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) ->
     negative = np.bincount(event[weight < 0], minlength=n_events) > 0
     own = np.zeros(n_events, dtype=np.int64)  # W
     np.add.at(own, shares.event[at >= 0], shares.weight[at >= 0])
-    # An event's negative edges lengthen a path when they go, so paths that were shorter by as much more are rivals.
+    # Removing an event's negative edges lengthens a path, so paths that were shorter by that much more are rivals too.
     limit = own.copy()
     np.subtract.at(limit, event[weight < 0], weight[weight < 0])
     matters = (found.slack[shares.chain] < limit[shares.event]) & (shares.weight != 0)
@@ -70,7 +70,7 @@ def _shares(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) 
 
 
 def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> list[int]:
-    """The drags of some events, each by a sweep over the chains that lie between its own and are near the path."""
+    """Returns the drags of some events, each by a sweep over the chains that lie between its own and are near the path."""
     crossing = _Crossing(found, int(limit[events].max()))
     past = np.searchsorted(shares.event, events, side="right").tolist()
     result = []
@@ -82,10 +82,10 @@ def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.
 
 
 def _length_without(found: Reach, crossing: _Crossing, own: dict[int, int], limit: int) -> int:
-    """The length of the longest path when each chain of `own` is shorter by its value.
+    """Returns the length of the longest path when each chain of `own` is shortened by its value.
 
-    Up to the first of them all distances to nodes hold, behind the last all distances from nodes. Paths that are shorter
-    by `limit` or more are not rivals, so their chains are left out.
+    Up to the first of them all distances to nodes stay valid; after the last, all distances from nodes. Paths that are
+    shorter by `limit` or more are not rivals, so their chains are left out.
     """
     chains, place = found.chains, found.place
     mine = np.fromiter(own, dtype=np.int64)
@@ -115,10 +115,10 @@ def _length_without(found: Reach, crossing: _Crossing, own: dict[int, int], limi
 
 
 class _Crossing:
-    """Which chains of slack below a limit lie over a range of generations.
+    """Finds which chains of slack below a limit span a range of generations.
 
-    They are sorted by size class (1, below 4, below 8, … generations), then by beginning, so those that begin before a range and
-    reach into it are a slice of each class.
+    They are sorted by size class (1, below 4, below 8, … generations), then by start, so those that start before a
+    range and reach into it are a slice of each class.
     """
 
     def __init__(self, found: Reach, limit: int) -> None:
@@ -133,7 +133,7 @@ class _Crossing:
         self._classes = list(zip(classes.tolist(), first.tolist(), past.tolist(), strict=True))
 
     def between(self, begin: int, end: int, limit: int) -> Ints:
-        """The chains with slack below `limit` that begin before `end` and end behind `begin`, in order of beginning."""
+        """Returns the chains with slack below `limit` that start before `end` and end after `begin`, in order of start."""
         parts = []
         for size, first, past in self._classes:
             low, high = np.searchsorted(self._begin[first:past], (begin - (1 << size) + 1, end)).tolist()

@@ -1,7 +1,8 @@
-"""A graph that was edited, given back (HTA-37, HTA-71): a saved path like any other, with the longest path of the new graph.
+"""Turns an edited graph back into a saved path with the longest path of the new graph (HTA-37, HTA-71).
 
-The graph is a `networkx.DiGraph` over the nodes of a saved path: 2·event_id for an event's start, 2·event_id + 1 for its
-end. Its weights may be changed, edges and nodes added or removed. How much was, is in the new path's meta.json and title.
+The graph is a `networkx.DiGraph` over the nodes of a saved path: 2·event_id for an event's start, 2·event_id + 1 for
+its end. Its weights may be changed, edges and nodes added or removed. The new path's meta.json and title say how much
+was changed.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNIT = "weight_unit"
-"""Attribute of the graph that says what its weights are in."""
+"""Graph attribute that gives the unit of its weights."""
 NS_PER = {"ns": 1, "us": 1000}
 
-_NEW_EDGES = 7 << 60  # behind all that the models number
-_NEW_NODES = 2_000_000  # how many nodes can be added: arrays are as long as the highest node
+_NEW_EDGES = 7 << 60  # above all that the models number
+_NEW_NODES = 2_000_000  # how far node numbers may go: arrays are as long as the highest node
 _OWN_TYPES = {**{text: kind for kind, text in HTA_TYPES.items()}, **{kind: kind for kind in HTA_TYPES}}
 _LARGEST_NS = 2**62
 _ENDS = ("src_node_id", "dst_node_id")
 _EDITED = ("edge_type", "path_weight_ns", "attributed_event_id")
 _KEPT = ("edge_id", "weight_ns")
-_FLAGS = ("waits_for_earlier_work", "is_inferred")  # an older tracelake saved none
+_FLAGS = ("waits_for_earlier_work", "is_inferred")  # an older tracelake did not save it
 
 
 def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> SavedPath:
-    """The path of an edited graph; `saved` is the path it was made from.
+    """Returns the path of an edited graph; `saved` is the path it was made from.
 
-    `unit`, ns or us, is what the weights are in (None: `graph.graph["weight_unit"]`). An edge that was added has a
-    `weight`, and may have a `type` (HTA's text or its name; without one it is a dependency, which may go without weight)
-    and `event_id`, the event whose time it is (without one as HTA attributes: of an operator's edge the event that starts
-    or ends there). A node that was added is a number that no event of the trace has, and may have `name` and `ts_ns`. A
-    graph with a cycle has no path: `cycle` in the meta of what this returns says where.
+    `unit` is the unit of the weights, ns or us (None: `graph.graph["weight_unit"]`). An added edge has a `weight`, and
+    may have a `type` (HTA's text or its name; by default a dependency, which needs no weight) and `event_id`, the event
+    whose time it is (by default as HTA attributes it: for an operator's edge, the event that starts or ends there). An
+    added node is a number that no event of the trace uses, and may have `name` and `ts_ns`. A graph with a cycle has no
+    path: `cycle` in the meta of the result says where.
 
-    Raises ValueError with the edge or node that cannot be taken, and for the graph of a window that its profile refuses;
-    OlderSavedPath where `saved` has no events.
+    Raises ValueError naming an invalid edge or node, and for the graph of a window that its profile refuses;
+    OlderSavedPath if `saved` has no events.
     """
     if saved.meta.get("refused"):
         raise ValueError(f"profile {saved.meta['profile']} rejects this graph: {saved.meta['refused']}")
@@ -64,7 +65,7 @@ def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> S
 
 
 def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dict[str, int]]:
-    """The tables `nodes` and `events` of the graph, and how many nodes were added and removed."""
+    """Returns the tables `nodes` and `events` of the graph, and how many nodes were added and removed."""
     import pyarrow as pa
 
     old = int_column(saved.nodes, "node_id")
@@ -81,14 +82,14 @@ def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dic
     kept = np.fromiter((node in graph for node in old.tolist()), dtype=bool, count=len(old))
     rows = [_new_node(int(node), graph.nodes[node]) for node in sorted(added)]
     names = {row["event_id"]: row["name"] for row in reversed(rows) if row["name"]}
-    for row in rows:  # both ends are of one event
+    for row in rows:  # both ends belong to one event
         row["name"] = names.get(row["event_id"])
     nodes = pa.concat_tables(
         [saved.nodes.filter(pa.array(kept)), pa.Table.from_pylist(rows, schema=saved.nodes.schema)]
     )
     left = np.unique(old[kept] // 2)
     events = saved.graph_events
-    # What is not a node, such as an annotation that an edge's time is attributed to, stays.
+    # Events without nodes stay, such as an annotation that an edge's time is attributed to.
     stays = np.isin(int_column(events, "event_id"), left) | events["class"].is_null().to_numpy()
     new = [{**row, "dur_ns": 0, "is_blocking": False, "class": "CPU"} for row in rows]
     once = {row["event_id"]: {name: row.get(name) for name in events.schema.names} for row in reversed(new)}
@@ -112,9 +113,9 @@ def _new_node(node: int, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int]) -> tuple[pa.Table, dict[str, int]]:
-    """Table `edges` of the graph, `seq` not yet known, and how many edges were added, removed and changed.
+    """Returns table `edges` of the graph, `seq` not yet known, and how many edges were added, removed and changed.
 
-    Edges that were there keep their number, so their order, which decides between paths of one length.
+    Existing edges keep their number, and so their order, which decides between paths of equal length.
     """
     import pyarrow as pa
 
@@ -134,9 +135,9 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
             same.append(place)
         else:
             changed.append(_row(src, dst, now) | {"edge_id": old["edge_id"][place]})
-            if was and now[0] == was[0]:  # what it waits for stays where the type does
+            if was and now[0] == was[0]:  # the attributed event is kept if the type is
                 changed[-1] |= {name: old[name][place] for name in flags}
-            if was and now[1] == was[1]:  # what was measured stays where the weight does
+            if was and now[1] == was[1]:  # the measured weight is kept if the path's weight is
                 changed[-1]["weight_ns"] = old["weight_ns"][place]
     if total >= _LARGEST_NS:
         raise ValueError("the weights are so large that times overflow 64 bits")
@@ -154,7 +155,7 @@ def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int
 
 
 def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]:
-    """A row of table `edges` but for its number."""
+    """Returns a row of table `edges` without its number."""
     kind, ns, event = now
     return {
         "src_node_id": int(src),
@@ -171,7 +172,7 @@ def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]
 
 
 def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """The edges by target, as networkx lists predecessors: their order decides between paths of one length."""
+    """Yields the edges by target, as networkx lists predecessors: their order decides between paths of equal length."""
     for dst, before in graph.pred.items():
         for src, data in before.items():
             yield src, dst, data
@@ -180,7 +181,7 @@ def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
 def _edge(
     src: int, dst: int, data: dict[str, Any], was: tuple | None, ns_per_unit: int, known: set[int]
 ) -> tuple[str, int, int | None]:
-    """Type, weight in ns and attributed event of an edge; `was` is what they were."""
+    """Returns type, weight in ns and attributed event of an edge; `was` is what they were."""
     held = data.get("object")  # HTA's CPEdge
     kind = _kind(src, dst, data.get("type"), getattr(held, "type", None), was[0] if was else None)
     ns = _weight(src, dst, data.get("weight", getattr(held, "weight", None)), kind, ns_per_unit)
@@ -195,7 +196,7 @@ def _edge(
 
 
 def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
-    """The type that was set: as text, or with HTA's object; of an edge that was there, the one that is another."""
+    """Returns the type that was set, as text or with HTA's object; for an existing edge, the one that differs."""
     found = []
     for value in (given, held):
         if value is not None:
@@ -210,7 +211,7 @@ def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
 
 
 def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
-    """A weight in whole ns."""
+    """Returns a weight in integer ns."""
     if value is None and not EDGE_TYPES[kind].takes_time:
         return 0
     if (
@@ -223,7 +224,9 @@ def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
 
 
 def _attributed(src: int, dst: int, kind: str) -> int | None:
-    """The event whose time an edge is, as HTA attributes it (2.8.6): of an operator's the one that starts or ends there."""
+    """Returns the event whose time an edge is, as HTA attributes it (2.8.6): for an operator's, the one that starts or
+    ends there.
+    """
     if EDGE_TYPES[kind].time_of == "nobody":
         return None
     ends_there = EDGE_TYPES[kind].is_own_time and src % 2 == 1 and dst % 2 == 1

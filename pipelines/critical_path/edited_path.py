@@ -1,4 +1,4 @@
-"""The longest path of a graph that is held as tables: the rows of its path, what bounds them, and the answer."""
+"""The longest path of a graph held as tables: the rows of its path, what bounds them, and the answer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OF_PATHS = ("no_critical_path", "inferred_waits", "coverage", "earlier_work", "only_communication", "idle_gaps")
-"""The caveats of table `critical_path_caveats` that count over the path."""
+"""The caveats of table `critical_path_caveats` that are counted over the path."""
 
 
 def with_longest_path(saved: SavedPath) -> SavedPath:
-    """`saved` with the path of its edges: `seq` of the edges, table `path`, summary and answer.
+    """Returns `saved` with the path of its edges: `seq` of the edges, table `path`, summary and answer.
 
-    Without edges, and where there is a cycle (`cycle` in its meta says where), there is no path.
+    Without edges, or with a cycle (`cycle` in its meta says where), there is no path.
     """
     on, cycle = np.arange(0), None
     window = of_saved(saved) if saved.edges.num_rows else None
@@ -65,7 +65,9 @@ def _with_seq(edges: pa.Table, on: Ints) -> pa.Table:
 
 
 def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """The rows of `critical_path` for these edges, in order, and those of `critical_path_summary`, most time first."""
+    """Returns the rows of `critical_path` for these edges, in order, and those of `critical_path_summary`, most time
+    first.
+    """
     import pyarrow as pa
 
     if window is None or not len(on):
@@ -85,7 +87,7 @@ def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table,
 
 
 def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
-    """What `critical_path` shows of the events of these edges."""
+    """Returns what `critical_path` shows about the events of these edges."""
     import pyarrow as pa
 
     ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
@@ -94,7 +96,9 @@ def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
 
 
 def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
-    """The caveats that hold: of another path those about the trace and its window, as the rest counts over the path."""
+    """Returns the caveats that still apply: for another path, only those about the trace and its window, as the rest
+    count over the path.
+    """
     found = saved.meta["answer"].get("caveats", [])
     return found if path.equals(saved.path) else [row for row in found if row["caveat"] not in OF_PATHS]
 

@@ -1,8 +1,8 @@
-"""A dependency graph held as arrays: no Python object a node or an edge.
+"""A dependency graph held as arrays, without a Python object per node or edge.
 
-The graph comes straight from `critical_path_edges`, or from an ordinary `networkx.DiGraph` (`convert.py`). networkx sees
-it through the backend in `backend.py`, so `networkx.dag_longest_path(graph)` works on it; `to_networkx` gives an ordinary
-`networkx.DiGraph` to edit.
+The graph comes straight from `critical_path_edges`, or from an ordinary `networkx.DiGraph` (`convert.py`). networkx
+sees it through the backend in `backend.py`, so `networkx.dag_longest_path(graph)` works on it; `to_networkx` returns an
+ordinary `networkx.DiGraph` to edit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Ints = npt.NDArray[np.int64]
 
 
 class GraphHasCycle(nx.NetworkXUnfeasible):
-    """The graph has a cycle, so it has no longest path. `nodes` names some of the nodes that never became free."""
+    """The graph has a cycle, so it has no longest path. `nodes` names some of the nodes that are on or behind the
+    cycle.
+    """
 
     def __init__(self, nodes: list[Hashable]) -> None:
         self.nodes = nodes
@@ -29,10 +31,10 @@ class GraphHasCycle(nx.NetworkXUnfeasible):
 class ArrayGraph:
     """A weighted directed graph without parallel edges.
 
-    `node_ids` (n,) are the nodes, whole numbers, in networkx's insertion order.
-    `src`, `dst` (m,) index into it. The edges are in the order in which they were inserted; where `out_order` (m,) is
-    given, they are in the order in which networkx lists every node's predecessors, and `out_order` are their places in
-    the order in which it lists successors (views of a graph may list the two in orders that no insertion makes).
+    `node_ids` (n,) are the nodes, integers, in networkx's insertion order. `src`, `dst` (m,) index into it. The edges
+    are in insertion order. If `out_order` (m,) is given, they are in the order in which networkx lists every node's
+    predecessors, and `out_order` are their positions in the order in which it lists successors (views of a graph may
+    list the two in orders that no insertion order produces).
 
     `weight` (m,) is the edge attribute `weight`; in graphs of traces nanoseconds.
     """
@@ -49,13 +51,13 @@ class ArrayGraph:
     def from_edges(cls, src: Ints, dst: Ints, weight: npt.NDArray) -> ArrayGraph:
         """Build from edges between node ids (non-negative, at most about twice the number of events), in insertion order.
 
-        TypeError: the weights are not whole numbers.
+        Raises TypeError if the weights are not integers.
         """
         if len(weight) and weight.dtype.kind != "i":
             raise TypeError(f"the weights are {weight.dtype}; give whole nanoseconds")
         ends = np.empty(2 * len(src), dtype=np.int64)
         ends[0::2], ends[1::2] = src, dst
-        # The first place of every id: later writes win, so write backwards.
+        # The first position of every id: later writes win, so write backward.
         first = np.full(int(ends.max()) + 1 if len(ends) else 0, -1, dtype=np.int64)
         first[ends[::-1]] = np.arange(len(ends) - 1, -1, -1)
         ids = np.flatnonzero(first >= 0)
@@ -64,7 +66,7 @@ class ArrayGraph:
         return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight, dtype=np.int64))
 
     def to_networkx(self) -> nx.DiGraph:
-        """An ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.
+        """Returns an ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.
 
         Nodes, successors and predecessors are listed in the order of the graph that this one was made from.
         """
@@ -75,7 +77,7 @@ class ArrayGraph:
             (nodes[u], nodes[v], {"weight": weight})
             for u, v, weight in zip(self.src.tolist(), self.dst.tolist(), self.weight.tolist(), strict=True)
         ]
-        # `add_edge` would list predecessors and successors in one order, and these may have two.
+        # `add_edge` would list predecessors and successors in one order, but these may have two.
         for u, v, data in edges:
             result._pred[v][u] = data  # pyright: ignore[reportAttributeAccessIssue]
         for u, v, data in edges if self.out_order is None else map(edges.__getitem__, self.out_order.tolist()):
@@ -97,9 +99,9 @@ class ArrayGraph:
         return iter(self.node_ids.tolist())
 
     def number_of_nodes(self) -> int:
-        """How many nodes there are."""
+        """Returns the number of nodes."""
         return len(self.node_ids)
 
     def number_of_edges(self) -> int:
-        """How many edges there are."""
+        """Returns the number of edges."""
         return len(self.src)

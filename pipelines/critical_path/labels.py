@@ -1,6 +1,6 @@
-"""The events of a graph with their classes, and what that makes its edges bound by: the rules of `_bound_by` over arrays.
+"""What bounds the edges of a graph, from the classes of its events: the rules of `_bound_by` applied to arrays.
 
-A saved path holds both, so what-if and edited graphs find the labels that table `critical_path` has, without the trace.
+A saved path holds both, so what-if and edited graphs get the labels of table `critical_path` without the trace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CPU = "CPU"
-"""The class of CPU operators and calls, beside the classes of kernels."""
+"""The class of CPU operators and calls, besides the kernel classes."""
 
 EVENTS = """
     SELECT
@@ -32,9 +32,9 @@ EVENTS = """
     WHERE {of} AND (c.is_operator OR c.side = 'gpu' OR o.attributed_event_id IS NOT NULL)
     ORDER BY c.event_id
 """
-"""The events of the graph of a window, one row an event in order of event_id; `of` is a condition on the window `t`.
+"""The events of the graph of a window, one row per event in order of event_id; `of` is a condition on the window `t`.
 
-`class` is NULL for what is not a node but only the time of an edge (HTA attributes some to annotations).
+`class` is NULL for an event that has no nodes and only gives an edge its time (HTA attributes some to annotations).
 """
 
 RULES = """
@@ -42,34 +42,37 @@ RULES = """
     FROM _bound_by AS b JOIN critical_path_windows AS t ON t.profile = b.profile
     WHERE {of}
 """
-"""The rules of what bounds an edge in a window's profile."""
+"""The rules for what bounds an edge in a window's profile."""
 
 NO_TIME, ON_CPU, OUTSIDE, _CLASSES = range(4)
-"""What owns an edge: nothing, a CPU event, GPU work from outside the window that held its end up, and from _CLASSES on GPU
-work of the classes in their order."""
+"""The owner of an edge: none, a CPU event, GPU work from outside the window that held up its end, and from _CLASSES on,
+GPU work of the classes in their order.
+"""
 
 
 def int_column(table: pa.Table, name: str, null: int = -1) -> Ints:
-    """A column of whole numbers as an array; `null` stands for NULL."""
+    """Returns an integer column as an array; `null` stands for NULL."""
     return table[name].fill_null(null).to_numpy().astype(np.int64, copy=False)
 
 
 def text_codes(table: pa.Table, name: str) -> tuple[list[str], Ints]:
-    """The distinct texts of a column, and for each row its place among them; NULL is an empty text."""
+    """Returns the distinct texts of a column, and for each row its index among them; NULL is an empty text."""
     column = table[name].fill_null("").combine_chunks().dictionary_encode()
     return column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)
 
 
 def owners(owner: Ints, attributed: Ints, event_class: Ints, outside: npt.NDArray[np.bool_]) -> Ints:
-    """For each edge what owns it (NO_TIME, ON_CPU, OUTSIDE, _CLASSES + class), from the place of its event in the graph's
-    events (-1: the event is none of them), the event's id (-1: none), the class of each event of the graph (-1: the CPU), and
-    whether the edge waits for work from outside the window."""
+    """Returns the owner of each edge: NO_TIME, ON_CPU, OUTSIDE, or _CLASSES + class.
+
+    Arguments: the index of each edge's event among the graph's events (-1: not one of them), the event's id (-1: none),
+    the class of each event of the graph (-1: the CPU), and whether the edge waits for work from outside the window.
+    """
     of_event = np.append(np.where(event_class < 0, ON_CPU, event_class + _CLASSES), ON_CPU)
     return np.where(outside, OUTSIDE, np.where(attributed < 0, NO_TIME, of_event[owner]))
 
 
 def flags(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
-    """A column of yes and no as an array; no where it is NULL, and where an older tracelake wrote no such column."""
+    """Returns a boolean column as an array; False where it is NULL, and where an older tracelake wrote no such column."""
     if name not in table.column_names:
         return np.zeros(table.num_rows, dtype=bool)
     return table[name].fill_null(False).to_numpy().astype(bool)
@@ -78,10 +81,10 @@ def flags(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
 def labels(
     rules: Sequence[dict[str, Any]], kinds: Sequence[str], classes: Sequence[str], kind: Ints, owner: Ints
 ) -> tuple[list[str], Ints]:
-    """The distinct labels of the edges, in order of their text, and for each edge its place among them.
+    """Returns the distinct labels of the edges, in order of their text, and for each edge its index among them.
 
-    `kind` counts in `kinds`, `owner` as `owners` gives it for `classes`. Of the rules that fit, the lowest rank holds.
-    Raises ValueError for an edge that no rule fits.
+    `kind` indexes `kinds`, `owner` is from `owners` for `classes`. Of the rules that match, the one with the lowest
+    rank applies. Raises ValueError for an edge that no rule matches.
     """
     n = len(classes) + _CLASSES
     pairs, of_edge = np.unique(kind * n + owner, return_inverse=True)

@@ -1,12 +1,12 @@
-"""The longest path of a graph held as arrays, with networkx's answer to the node, ties included.
+"""The longest path of a graph held as arrays: exactly networkx's answer, including ties.
 
 `networkx.dag_longest_path` is the definition: nodes are visited in the order of `topological_generations`; a node's
-distance is the first maximum over its predecessors in insertion order, or 0 and a new beginning where that is negative;
-the path ends at the first visited node with the greatest distance.
+distance is the first maximum over its predecessors in insertion order, or 0 and a new start if that is negative; the
+path ends at the first visited node with the greatest distance.
 
-Most nodes of a trace lie on a chain: one edge in, one edge out. Chains whose edges were inserted one after the other
-are contracted to one edge with numpy. Of what is left most nodes still have one edge in, so nothing to choose: they hang
-in a tree below a node that has several, and numpy sums up the way from there. Only those few are swept in Python.
+Most nodes of a trace lie on a chain: one edge in, one edge out. Chains whose edges were inserted consecutively are
+contracted to one edge with numpy. Most remaining nodes still have one edge in and so no choice: they form a tree below
+a node that has several, and numpy sums up the way from there. Only those few are swept in Python.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle, Ints
 
 @dataclass(frozen=True)
 class Chains:
-    """A graph whose edges are chains of edges `first` … `last` (places in the edge arrays) of the original.
+    """A graph whose edges are chains of edges `first` … `last` (indices in the edge arrays) of the original.
 
-    `node` (k,) are the original places of the nodes that are left; `src`, `dst` (c,) index into it.
+    `node` (k,) are the original indices of the remaining nodes; `src`, `dst` (c,) index into it.
     """
 
     node: Ints
@@ -35,10 +35,11 @@ class Chains:
 
 
 def longest_path_edges(graph: ArrayGraph) -> tuple[Ints, int | None]:
-    """The edges of the longest path, in order, as places in the graph's edge arrays, and the node it ends at (or None).
+    """Returns the edges of the longest path, in order, as indices in the graph's edge arrays, and the node it ends at
+    (or None).
 
-    The sums of the weights fit 64 bits. Raises GraphHasCycle. Cost: a few numpy
-    passes over the edges (about 60 bytes an edge), then one Python step for each edge between the nodes that are left.
+    The sums of the weights fit 64 bits. Raises GraphHasCycle. Cost: a few numpy passes over the edges (about 60 bytes
+    per edge), then one Python step per edge between the remaining nodes.
     """
     if not len(graph.src):
         return np.arange(0), 0 if len(graph) else None
@@ -71,7 +72,7 @@ def _contract(graph: ArrayGraph) -> Chains:
     inside = (out == 1) & (into == 1)
     kept = (out == 0) & (into == 0)
     del out, into
-    backwards = weight < 0  # a path may begin anew at such an edge, so its ends stay nodes
+    backwards = weight < 0  # a path may start at such an edge, so its ends stay nodes
     inside[src[backwards]] = False
     inside[dst[backwards]] = False
     continues = np.zeros(len(src), dtype=bool)
@@ -88,14 +89,18 @@ def _contract(graph: ArrayGraph) -> Chains:
 
 
 def _compact(values: np.ndarray) -> array:
-    """Eight bytes an item and quick to index from Python, which a list (32 bytes more an item) or numpy is not."""
+    """Eight bytes per item and fast to index from Python; a list takes 32 bytes more per item, and numpy is slow to
+    index.
+    """
     out = array("q")
     out.frombytes(np.ascontiguousarray(values, dtype="i8").tobytes())
     return out
 
 
 def forest_distances(graph: ArrayGraph, chains: Chains) -> Ints:
-    """The distance of every node where no weight is negative: only nodes with several edges in are visited one by one."""
+    """Returns the distance of every node if no weight is negative: only nodes with several edges in are visited one by
+    one.
+    """
     count = np.bincount(chains.dst, minlength=len(chains.node))
     root, length = _trees(graph, chains, count)
     place = np.cumsum(count != 1) - 1
@@ -109,9 +114,10 @@ def forest_distances(graph: ArrayGraph, chains: Chains) -> Ints:
 
 
 def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints]:
-    """For each node the next node above it that has not exactly one edge in, and the weight of the way from there.
+    """Returns for each node the next node above it that does not have exactly one edge in, and the weight of the way
+    from there.
 
-    Every step doubles the way that is summed up. Raises GraphHasCycle.
+    Every step doubles the distance summed up. Raises GraphHasCycle.
     """
     n = len(count)
     root, length = np.arange(n), np.zeros(n, dtype=np.int64)
@@ -129,13 +135,14 @@ def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints]:
 
 
 def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) -> tuple[Ints, list[int]]:
-    """The distance of every node, visited after all its predecessors, depth first or generation by generation.
+    """Returns the distance of every node, visited after all its predecessors, depth first or generation by generation.
 
     The list is the order of visits by generation. Raises GraphHasCycle.
     """
     n = len(chains.node)
     by_source = np.argsort(chains.src, kind="stable")
-    # Only the order of visits within a generation depends on the order of a node's edges, and then nothing is contracted.
+    # Only the visiting order within a generation depends on the order of a node's edges, and in that case nothing is
+    # contracted.
     if by_generation and graph.out_order is not None:
         by_source = graph.out_order[np.argsort(graph.src[graph.out_order], kind="stable")]
     first_edge = _compact(np.concatenate(([0], np.cumsum(np.bincount(chains.src, minlength=n)))))
@@ -144,13 +151,13 @@ def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) ->
     count = np.bincount(chains.dst, minlength=n)
     ready = np.flatnonzero(count == 0).tolist()
     waits_for = _compact(count)
-    distance = array("q", [-(2**63)]) * n  # not known
+    distance = array("q", [-(2**63)]) * n  # unknown
     visited = 0
     while visited < len(ready) if by_generation else ready:
         node = ready[visited] if by_generation else ready.pop()
         visited += 1
         reached = distance[node]
-        if reached < 0:  # a beginning: nothing before it, or nothing that is worth its way
+        if reached < 0:  # a source, or every way to it has negative weight
             reached = distance[node] = 0
         for i in range(first_edge[node], first_edge[node + 1]):
             target = dst[i]
@@ -170,11 +177,12 @@ def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) ->
 
 
 def _ends(graph: ArrayGraph, chains: Chains, distance: Ints) -> list[tuple[int, int | None, int]]:
-    """Where the greatest distance is reached first on every way there: (node, None, 0), or inside a chain (-1, chain,
-    edge that ends at it)."""
+    """Returns where the greatest distance is first reached on every way there: (node, None, 0), or inside a chain (-1,
+    chain, edge that ends at it).
+    """
     best = distance.max()
     far = distance == best
-    # Later on the same way: behind a node as far, or behind the place inside a chain.
+    # Later on the same way: after a node of equal distance, or after the position inside a chain.
     later = far[chains.dst] & far[chains.src]
     inside: list[tuple[int, int | None, int]] = []
     longer = (chains.last > chains.first) & ~far[chains.src]
@@ -189,20 +197,20 @@ def _ends(graph: ArrayGraph, chains: Chains, distance: Ints) -> list[tuple[int, 
 
 
 def generations(graph: ArrayGraph, chains: Chains) -> Ints:
-    """The generation of every node: the longest way there, counted in edges of the graph. Raises GraphHasCycle."""
+    """Returns the generation of every node: the longest way there, counted in edges of the graph. Raises GraphHasCycle."""
     return forest_distances(graph, replace(chains, weight=chains.last - chains.first + 1))
 
 
 def incoming(chains: Chains, distance: Ints) -> Ints:
-    """For each node the first of its chains that gives its distance, as networkx chooses; -1 for a beginning."""
+    """Returns for each node the first of its chains that gives its distance, as networkx chooses; -1 for a source."""
     fits = np.flatnonzero(distance[chains.src] + chains.weight == distance[chains.dst])[::-1]
     via = np.full(len(distance), -1, dtype=np.int64)
-    via[chains.dst[fits]] = fits  # later writes win: written backwards, the first stays
+    via[chains.dst[fits]] = fits  # later writes win: written backward, the first stays
     return via
 
 
 def _earliest(graph: ArrayGraph, chains: Chains, ends: list) -> list[tuple[int, int | None, int]]:
-    """Those of the ends that lie in the earliest generation."""
+    """Returns those of the ends that lie in the earliest generation."""
     generation = generations(graph, chains)
     found = [
         int(generation[node] if chain is None else generation[chains.src[chain]] + edge - chains.first[chain] + 1)
@@ -212,7 +220,7 @@ def _earliest(graph: ArrayGraph, chains: Chains, ends: list) -> list[tuple[int, 
 
 
 def _walk_back(chains: Chains, distance: Ints, node: int) -> Ints:
-    """The edges from the beginning of the path to a node, as places in the graph's edge arrays."""
+    """Returns the edges from the path's start to a node, as indices in the graph's edge arrays."""
     via = incoming(chains, distance)
     before, taken = _compact(via[chains.src]), array("q")
     edge = int(via[node])

@@ -1,7 +1,7 @@
-"""The critical path as a trace for Perfetto or chrome://tracing: marked events, arrows, and a track of its own.
+"""Writes the critical path as a trace for Perfetto or chrome://tracing: marked events, arrows, and a track of its own.
 
 The file is written as a stream: events are read from table `events` in batches, so memory does not grow with the trace.
-Unlike HTA's overlay it has a track of the path, because searching for `critical` marks nothing in Perfetto.
+Unlike HTA's overlay it has a track for the path, because searching for `critical` finds nothing in Perfetto.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pipelines.sqltext import row
 from pipelines.traces import base_of
 
 PREFIX = "overlaid_critical_path_"
-"""What the file's name begins with, as in HTA."""
+"""Prefix of the file's name, as in HTA."""
 TRACK = "critical path"
-"""Name of the process and of the thread that show the path."""
+"""Name of the process and the thread that show the path."""
 SHOW_ZERO_LAUNCHES = "CRITICAL_PATH_SHOW_ZERO_WEIGHT_LAUNCH_EDGE"
 """Environment variable of HTA: `1` keeps launch edges of weight 0 where all edges are drawn."""
 
 _BATCH = 20_000
-# From here on (101 days) doubles of microseconds are further apart than a nanosecond.
+# From here on (101 days), doubles of microseconds are more than a nanosecond apart.
 _DOUBLES_FROM_NS = 2**43 * 1000
 _ON_PATH = row(name for name, kind in EDGE_TYPES.items() if kind.arrow_on_path)
 _AT_ZERO = row(name for name, kind in EDGE_TYPES.items() if kind.arrow_at_zero)
@@ -94,13 +94,14 @@ def write_overlay(
     only_critical: bool = True,
     all_edges: bool = False,
 ) -> Path:
-    """Write `overlaid_critical_path_<name of source>` into `out_dir` (made when missing) and return its path.
+    """Write `overlaid_critical_path_<name of source>` into `out_dir` (created if missing) and return its path.
 
     `con` holds `events`, `traces` and `critical_path`, and `critical_path_edges` for `all_edges`. `source` gives the
-    name only (None: the path in `traces`); a name on .gz is packed. `only_critical` keeps the events of the path,
-    annotations, Python frames and whatever is not a slice, and draws the path's edges only (as in HTA, `all_edges` is
-    ignored then). Otherwise every event is kept. Either way those of the path have `args.critical = 1`. Entries of
-    traceEvents without a phase are left out: no viewer shows them. Raises ValueError for an unknown trace.
+    name only (None: the path in `traces`); a name ending in .gz is compressed. `only_critical` keeps the events of the
+    path, annotations, Python frames and everything that is not a slice, and draws only the path's edges (as in HTA,
+    `all_edges` is ignored then). Otherwise every event is kept. In both cases the path's events have `args.critical =
+    1`. Entries of traceEvents without a phase are left out: no viewer shows them. Raises ValueError for an unknown
+    trace.
     """
     stored = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
     if stored is None:
@@ -129,10 +130,10 @@ def write_overlay(
 
 
 def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> tuple[str, int]:
-    """The metadata and the `baseTimeNanoseconds` in it, that all times of the file count from.
+    """Returns the metadata, and the `baseTimeNanoseconds` in it that all times of the file are relative to.
 
-    Where there is none and times have fractions of a microsecond, one is added: viewers hold microseconds as doubles,
-    whose grid since 1970 is 0.25 us, so slices that only touch would overlap, and Perfetto drops what overlaps.
+    If there is none and times have fractions of a microsecond, one is added: viewers hold microseconds as doubles,
+    whose grid since 1970 is 0.25 us, so adjacent slices would overlap, and Perfetto drops overlapping slices.
     """
     given = json.loads(metadata).get("baseTimeNanoseconds")
     if given is not None:
@@ -150,7 +151,7 @@ def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> 
 
 
 def _write_lines(write: Callable[[bytes], Any], lines: Iterator[str]) -> None:
-    """Write event texts with commas between them, some hundred at a time: a call of the packer for each is slow."""
+    """Write event texts with commas between them, some hundred at a time: one compressor call per event is slow."""
     pending: list[str] = []
     before = "\n"
     for line in lines:
@@ -170,7 +171,7 @@ def _rows(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) ->
 
 
 def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, only_critical: bool) -> Iterator[str]:
-    """The trace's own events. Ranges of event_id are read one by one, so that no query sorts or holds them all."""
+    """Yields the trace's own events, one range of event_id at a time, so that no query sorts or holds them all."""
     past = con.execute("SELECT coalesce(max(event_id) + 1, 0) FROM events WHERE trace_id = ?", [of["trace_id"]])
     for first in range(0, past.fetchall()[0][0], _BATCH):
         values = {**of, "first": first, "past": first + _BATCH, "only_critical": only_critical}
@@ -181,9 +182,9 @@ def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, on
                 name,
                 pid,
                 tid,
-                # Names of processes have time 0 in some traces, also where others count from a base.
+                # In some traces process names have time 0 although other events are relative to a base.
                 None if ts is None else max(ts - base_ns, 0) if ph == "M" else ts - base_ns,
-                None if ph == "B" else dur,  # the duration of a B event stands in its E event
+                None if ph == "B" else dur,  # the duration of a B event is in its E event
                 flow_id=flow_id,
                 bp=bp,
                 scope=scope,
@@ -193,7 +194,9 @@ def _events(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, on
 
 
 def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, all_edges: bool) -> Iterator[str]:
-    """Flow events, a pair an edge. HTA's edges: those with a dependency, a launch or a synchronization on the path."""
+    """Yields flow events, one pair per edge. Edges as in HTA: those with a dependency, a launch or a synchronization on
+    the path.
+    """
     query, values = (_ALL_ARROWS, {**of, "zero_launches": os.environ.get(SHOW_ZERO_LAUNCHES) == "1"})
     if not all_edges:
         query, values = _PATH_ARROWS, of
@@ -203,7 +206,7 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
             {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
         )
         for ph, bp, (pid, tid, ts_ns, dur_ns, is_start) in (("s", None, found[:5]), ("f", "e", found[5:10])):
-            # A slice ends before its end: 1 us earlier, as HTA does on the GPU, a viewer still finds it.
+            # A slice excludes its own end: 1 us earlier, as HTA does on the GPU, a viewer still finds it.
             at = ts_ns if is_start else ts_ns + dur_ns - min(1000, dur_ns)
             yield trace_event(
                 ph,
@@ -220,7 +223,7 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
 
 
 def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int) -> Iterator[str]:
-    """The path's own process: its steps that take time, one after another."""
+    """Yields the path's own process: its steps that take time, one after another."""
     pids = {
         pid for (pid,) in con.execute("SELECT DISTINCT pid FROM events WHERE trace_id = ?", [of["trace_id"]]).fetchall()
     }

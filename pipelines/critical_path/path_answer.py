@@ -1,4 +1,4 @@
-"""What is said of the critical path of one window."""
+"""The answer for the critical path of one window."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pipelines.critical_path.dependencies import serial
 class PathAnswer:
     """A window's critical path. Times are microseconds; `summary` is percent of the path's length by what bounds it.
 
-    `success` is False where the window has no path; `reason` then says why, as a sentence, and is None otherwise. `path` is
-    in order from its beginning; `alternatives` are those asked for (`alternative_rows`), longest first. `dependencies` says
-    what orders operators. `inferred` are the places in `path` (from 0) of waits that no cuda_sync row tells. `caveats` are the window's rows of `critical_path_caveats`, the most severe first.
+    `success` is False if the window has no path; `reason` then says why, as a sentence, and is None otherwise. `path`
+    is in order from its start; `alternatives` are those requested (`alternative_rows`), longest first. `dependencies`
+    says what orders operators. `inferred` are the indices in `path` (from 0) of waits that no cuda_sync row records.
+    `caveats` are the window's rows of `critical_path_caveats`, most severe first.
     """
 
     success: bool
@@ -32,5 +33,5 @@ class PathAnswer:
     reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints; its rows are the answer's own."""
+        """Returns the object that `--json` prints; its rows are the answer's own."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,8 +1,8 @@
-"""How long the longest path through every edge of a graph is: what slack, drag and alternatives are computed from.
+"""The length of the longest path through every edge of a graph: the basis of slack, drag and alternatives.
 
-The graph gets one node before all its beginnings and one behind all its ends, so a path is a way between these two, and
-every way crosses the time between two generations on exactly one edge. A path may begin or end inside the graph only
-where an edge has a negative weight; anywhere else going on makes it no shorter.
+The graph gets one node before all its sources and one after all its sinks, so a path leads from one to the other, and
+every path crosses the boundary between two generations on exactly one edge. A path may start or end inside the graph
+only where an edge has a negative weight; anywhere else extending it makes it no shorter.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ FAR = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Reach:
-    """The chains of a graph with both distances, in nanoseconds; `chains.first` beyond the m edges leads in or out.
+    """The chains of a graph with both distances, in nanoseconds; indices from m on in `chains.first` are edges to or
+    from the two added nodes.
 
     `ahead`, `behind` (k,): the longest way to a node and from it; `place` (k,): its generation, which grows along every
-    chain; `length`: of the longest path; `slack` (c,): what the longest path through a chain is shorter by; `chain_of`
+    chain; `length`: of the longest path; `slack` (c,): how much shorter the longest path through a chain is; `chain_of`
     (m,): the chain of an edge; `path`: the chains of one longest path, in order.
     """
 
@@ -37,14 +38,14 @@ class Reach:
 
 
 def reach(graph: ArrayGraph) -> Reach:
-    """Measure a graph of whole nanoseconds that has an edge.
+    """Measure a graph with weights in integer nanoseconds and at least one edge.
 
-    Raises GraphHasCycle. Cost: as the longest path, twice.
+    Raises GraphHasCycle. Cost: twice that of the longest path.
     """
     closed, n = _closed(graph), len(graph)
     chains = _contract(closed)
     ahead = forest_distances(closed, chains)
-    # The same chains walked against their direction.
+    # The same chains, walked in reverse.
     back = Chains(chains.node, chains.dst, chains.src, chains.weight, chains.first, chains.last)
     behind = forest_distances(closed, back)
     length = int(ahead.max())
@@ -63,7 +64,7 @@ def reach(graph: ArrayGraph) -> Reach:
 
 
 def _closed(graph: ArrayGraph) -> ArrayGraph:
-    """The graph with node n before all its beginnings and n + 1 behind all its ends, by edges of weight 0."""
+    """Returns the graph with node n before all its sources and n + 1 after all its sinks, joined by edges of weight 0."""
     n, backwards = len(graph), graph.weight < 0
     begins = np.bincount(graph.dst, minlength=n) == 0
     ends = np.bincount(graph.src, minlength=n) == 0
@@ -87,10 +88,11 @@ def _path(chains: Chains, via: Ints, node: int) -> Ints:
 
 
 def bypass(found: Reach) -> Ints:
-    """For each chain of the path, what the longest path without that chain is shorter by, ns (FAR: there is none).
+    """Returns for each chain of the path how much shorter the longest path without that chain is, ns (FAR: there is
+    none).
 
-    A path without it crosses the generation behind the chain's beginning on another edge, and no path crosses it twice.
-    So the answer is the least slack among the edges over that generation: a minimum over intervals.
+    A path without it crosses the generation after the chain's start on another edge, and no path crosses it twice. So
+    the answer is the smallest slack among the edges over that generation: a minimum over intervals.
     """
     chains, place, on_path = found.chains, found.place, np.zeros(len(found.slack), dtype=bool)
     on_path[found.path] = True
@@ -103,9 +105,10 @@ def bypass(found: Reach) -> Ints:
 
 
 def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:
-    """For each of n places the least value of the intervals [first, past) over it.
+    """Returns for each of n positions the smallest value of the intervals [first, past) over it.
 
-    An interval is two blocks of the largest power of two that fits; a block hands its least value to its two halves.
+    An interval is two blocks of the largest power of two that fits; a block passes its smallest value to its two
+    halves.
     """
     level = np.frexp((past - first).astype(float))[1] - 1
     least = np.full(n, FAR)

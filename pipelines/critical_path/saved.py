@@ -1,7 +1,7 @@
-"""A critical path with its graph as one file: Parquet and JSON in a zip, which any process reads without the lake.
-`saving.py` writes it.
+"""Reads a critical path with its graph from one file: Parquet and JSON in a zip, which needs no lake. `saving.py`
+writes it.
 
-Nothing in the file is code (HTA's files are Python pickles, which run what they hold when they are read).
+Nothing in the file is code (HTA's files are Python pickles, which can run code when they are read).
 
     meta.json       version, trace, window, profile, switches, rules, length and summary, and the digest of every other part
     nodes.parquet   node_id, event_id, is_start, ts_ns, and name and category of the event
@@ -9,7 +9,7 @@ Nothing in the file is code (HTA's files are Python pickles, which run what they
     path.parquet    the rows of `critical_path`
     events.parquet  the events of the graph with their class, thread and stream: what a scenario and an edit ask of them
 
-Files of an older tracelake have no events.parquet and no rules: they show their path, and what-if needs their trace.
+Files of an older tracelake have no events.parquet and no rules: they show their path, but what-if needs their trace.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "tracelake critical path", 1
 _ALLOWED, _LARGEST_META = "TRACELAKE_MAX_SAVED_MIB", 64 << 20
 PARTS = ("nodes", "edges", "path", "events")
-_ADDED = ("events",)  # files of an older tracelake have none of these
+_ADDED = ("events",)  # files of an older tracelake do not have these
 _AGAIN = "Save the path again from its trace: tracelake critical-path TRACE --save FILE"
 
 
 class NotASavedPath(ValueError):
-    """The file is none, is damaged, or is of an unknown version; the message names it and says what to do."""
+    """Not a saved path, damaged, or of an unknown version; the message names the file and says what to do."""
 
 
 class OlderSavedPath(NotASavedPath):
@@ -47,7 +47,7 @@ class OlderSavedPath(NotASavedPath):
 
 @dataclass(frozen=True)
 class EditedAnswer(PathAnswer):
-    """The answer of a graph that is not the trace's any more; `edited` counts what was added, removed and changed."""
+    """The answer for a graph that is no longer the trace's; `edited` counts what was added, removed and changed."""
 
     edited: dict[str, int] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class SavedPath:
 
     @property
     def title(self) -> str:
-        """What the path is of, for a heading; with how much of the graph was edited, where something was."""
+        """Returns what the path belongs to, for a heading; including how much of the graph was edited, if anything."""
         trace, window = self.meta["trace"], self.meta["window"]
         annotation = f", {window['annotation']} {window['first_instance']}:{window['last_instance']}"
         edited = ", ".join(f"{n:,} {what}" for what, n in self.meta.get("edited", {}).items() if n)
@@ -78,26 +78,28 @@ class SavedPath:
 
     @property
     def graph_events(self) -> pa.Table:
-        """The events of the graph. Raises OlderSavedPath where the file has none."""
+        """Returns the events of the graph. Raises OlderSavedPath if the file has none."""
         if self.events is None:
             raise OlderSavedPath(f"an older tracelake saved the path, without the events of its graph. {_AGAIN}.")
         return self.events
 
     @property
     def answer(self) -> PathAnswer:
-        """The answer that was saved, with its path."""
+        """Returns the answer that was saved, with its path."""
         columns = (self.path[name].to_pylist() for name in ("event_id", "name", "edge_type", "duration_ns", "bound_by"))
         path = [
             {"event_id": event, "name": name, "edge_type": kind, "duration_us": ns / 1000, "bound_by": bound_by}
             for event, name, kind, ns, bound_by in zip(*columns, strict=True)
         ]
-        known = {one.name for one in fields(PathAnswer)}  # a newer tracelake may say more
+        known = {one.name for one in fields(PathAnswer)}  # a newer tracelake may have more fields
         said = {name: value for name, value in self.meta["answer"].items() if name in known}
         edited = self.meta.get("edited", {})
         return EditedAnswer(**said, path=path, edited=edited) if any(edited.values()) else PathAnswer(**said, path=path)
 
     def graph(self) -> ArrayGraph:
-        """The graph over node ids, weights in ns as used on the path: `networkx.dag_longest_path` gives the path."""
+        """Returns the graph over node ids, weights in ns as used on the path: `networkx.dag_longest_path` gives the
+        path.
+        """
         from pipelines.critical_path.graph import ArrayGraph
 
         return ArrayGraph.from_edges(
@@ -106,7 +108,7 @@ class SavedPath:
 
 
 def looks_saved(file: Path) -> bool:
-    """The file begins as a saved path does; whether it is one, `restore_path` finds out."""
+    """Returns whether the file begins like a saved path; only `restore_path` shows whether it is one."""
     if not file.is_file():
         return False
     with file.open("rb") as opened:
@@ -144,7 +146,7 @@ def restore_path(file: Path) -> SavedPath:
 
 
 def _check_sizes(file: Path, sizes: dict[str, int]) -> None:
-    """Refuse what would unpack to more than is allowed, before any of it is unpacked."""
+    """Refuse an archive that would unpack to more than is allowed, before any of it is unpacked."""
     allowed = allowed_bytes()
     if sum(sizes.values()) > allowed:
         raise _too_large(file, f"its parts unpack to {sum(sizes.values()):,} bytes")
@@ -153,7 +155,7 @@ def _check_sizes(file: Path, sizes: dict[str, int]) -> None:
 
 
 def allowed_bytes() -> int:
-    """How much a saved path may unpack to: TRACELAKE_MAX_SAVED_MIB, by default 1024 MiB."""
+    """Returns how much a saved path may unpack to: TRACELAKE_MAX_SAVED_MIB, by default 1024 MiB."""
     given = os.environ.get(_ALLOWED, "1024")
     if not given.isdigit():
         raise NotASavedPath(f"{_ALLOWED}={given} is not a number of MiB")
@@ -161,14 +163,16 @@ def allowed_bytes() -> int:
 
 
 def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A part, of no more bytes than its directory entry says."""
+    """Returns a part, with no more bytes than its directory entry says."""
     size = archive.getinfo(name).file_size
     with archive.open(name) as part:
         return part.read(size + 1)
 
 
 def _table(file: Path, name: str, content: bytes) -> pa.Table:
-    """A part as a table. Few bytes of Parquet can stand for many: its texts are looked at before they are repeated."""
+    """Returns a part as a table. Few bytes of Parquet can stand for many: text sizes are checked before they are
+    expanded.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -203,7 +207,7 @@ def _too_large(file: Path, what: str) -> NotASavedPath:
 
 
 def _checked(file: Path, content: dict[str, bytes]) -> dict[str, Any]:
-    """What meta.json says, after every part was found as it was written."""
+    """Returns the content of meta.json, after every part was verified against its digest."""
     try:
         meta = json.loads(content["meta.json"])
         format_, version = meta["format"], meta["version"]
@@ -225,12 +229,12 @@ def _checked(file: Path, content: dict[str, bytes]) -> dict[str, Any]:
 
 
 def _parts(meta: dict[str, Any]) -> list[str]:
-    """The parts that the file must have; those that came later, where it says so."""
+    """Returns the parts that the file must have, including later additions if it lists them."""
     return [part for part in PARTS if part not in _ADDED or file_of(part) in meta["parts"]]
 
 
 def file_of(part: str) -> str:
-    """Name of a part in the archive."""
+    """Returns the name of a part in the archive."""
     return f"{part}.parquet"
 
 
@@ -239,5 +243,5 @@ def _damaged(file: Path, what: str) -> NotASavedPath:
 
 
 def digest(meta: dict[str, Any]) -> str:
-    """What meta.json says of itself."""
+    """Returns the digest of meta.json itself."""
     return sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()

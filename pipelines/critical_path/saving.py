@@ -1,4 +1,4 @@
-"""Write a critical path with its graph into one file (`saved.py` says what is in it and reads it)."""
+"""Writes a critical path with its graph into one file (see `saved.py` for its format and for reading it)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOURCES = (
     "_refused_windows",
     "_bound_by",
 )
-"""The tables that `save_path` reads, beside `events`, `traces` and `switches`."""
+"""The tables that `save_path` reads, besides `events`, `traces` and `switches`."""
 
 
 _QUERIES = {
@@ -60,11 +60,11 @@ def save_path(
     window_id: str = "full",
     overrides: dict[tuple[str, str], str] | None = None,
 ) -> None:
-    """Write the path of a window into the file `target`, which is whole or not there.
+    """Write the path of a window into the file `target`, completely or not at all.
 
-    `con` holds the tables of SOURCES; `answer` and `overrides` are what the window's path gave and the switches it was
-    computed with. A saved path of that name is replaced. Raises FileExistsError for any other file, OSError if it
-    cannot be written, and ValueError for an unknown window.
+    `con` holds the tables of SOURCES; `answer` and `overrides` are the window's answer and the switches it was computed
+    with. A saved path of that name is replaced. Raises FileExistsError for any other file, OSError if it cannot be
+    written, and ValueError for an unknown window.
     """
     check_target(target)
     of = f"t.trace_id = {quoted(trace_id)} AND t.window_id = {quoted(window_id)}"
@@ -78,7 +78,7 @@ def save_path(
 
 
 def write_saved(saved: SavedPath, target: Path) -> None:
-    """Write a path that is held in memory, as `save_path` does. Raises OSError as `check_target`."""
+    """Write a path that is held in memory, as `save_path` does. Raises OSError as `check_target` does."""
     from pyarrow import parquet
 
     check_target(target)
@@ -88,11 +88,12 @@ def write_saved(saved: SavedPath, target: Path) -> None:
 
 
 def _pack(target: Path, meta: dict[str, Any], parts: list[str], write: Callable[[str, Path], None]) -> None:
-    """Make the archive of meta.json and the parts, each of which `write` puts into a file."""
+    """Create the archive from meta.json and the parts, each of which `write` writes to a file."""
     digests = {}
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
         whole = Path(folder, "saved.zip")
-        # The parts are packed already. Times of day stay out of the archive: they would be all that differs.
+        # The parts are already compressed. Timestamps are left out of the archive, so that equal content gives equal
+        # bytes.
         with zipfile.ZipFile(whole, "w") as archive:
             for part in parts:
                 file = Path(folder, file_of(part))
@@ -106,7 +107,9 @@ def _pack(target: Path, meta: dict[str, Any], parts: list[str], write: Callable[
 
 
 def check_target(target: Path) -> None:
-    """Raise OSError if a path cannot be saved: no such folder, or a file that is no saved path (it may be the trace)."""
+    """Raise OSError if a path cannot be saved: no such folder, or an existing file that is not a saved path (it may be
+    the trace).
+    """
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist, so {target.name} cannot be written there")
     if target.exists() and not looks_saved(target):
@@ -124,7 +127,7 @@ def _meta(
     of_trace = f"WHERE trace_id = {quoted(trace_id)}"
     size = f"(SELECT max(event_id) + 1 FROM events {of_trace}) AS n_events"
     [trace] = rows_of(con, f"SELECT trace_id, path AS file, rank, {size} FROM traces {of_trace}")
-    trace["file"] = trace["file"] and Path(trace["file"]).name  # its folders say nothing on another machine
+    trace["file"] = trace["file"] and Path(trace["file"]).name  # its folders mean nothing on another machine
     switches = {row["switch"]: row["value"] for row in rows_of(con, f"FROM switches WHERE profile = {quoted(profile)}")}
     refused = rows_of(
         con, f"SELECT reason FROM _refused_windows JOIN critical_path_windows AS t USING (window_no) WHERE {of}"

@@ -4,12 +4,12 @@ The edges of an event are those attributed to it: its own time, and for GPU work
 on its stream (as in HTA 2.8.6) or, where that began before it ended, the time until then. Their weights are those used on
 the path, and the length is the path's.
 
-- Slack: the event may get longer by this without the path's length changing, however the time is spread over its edges.
-  It is the least, over its edges, of what the longest path through the edge is shorter by than the longest of all. One
-  nanosecond more on the edge with that least makes the path one longer. On the path it is 0.
+- Slack: the event may get longer by this without changing the path's length, however the time is spread over its edges.
+  It is the minimum, over its edges, of how much shorter the longest path through the edge is than the longest of all.
+  One nanosecond more on the edge with that minimum makes the path one longer. On the path it is 0.
 - Drag: with all edges of the event at weight 0 the path is shorter by this. It is never more than the event's time on
-  the path, less where another path takes over, and 0 off the path. Edges of negative weight (profile hta; a trace's clock
-  that goes back by less than a microsecond) lengthen a path when they go to 0, so there a drag may be negative.
+  the path, less if another path takes over, and 0 off the path. Setting an edge of negative weight to 0 (profile hta; a
+  trace's clock that goes back by less than a microsecond) lengthens a path, so there a drag may be negative.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def load_attributed(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: st
 
 
 def event_slack(attributed: AttributedGraph) -> EventSlack:
-    """Slack and drag of each event of a graph of whole nanoseconds.
+    """Returns slack and drag of each event of a graph with weights in integer nanoseconds.
 
-    Raises GraphHasCycle and TypeError as `reach`. Cost: three times that of the longest path; a sweep over part of the
-    graph for each event that several other paths rival (see drag.py).
+    Raises GraphHasCycle and TypeError as `reach` does. Cost: three times that of the longest path, plus a sweep over
+    part of the graph for each event with several rival paths (see drag.py).
     """
     graph, event = attributed.graph, attributed.event
     own = np.flatnonzero(event >= 0)
@@ -82,7 +82,7 @@ def event_slack(attributed: AttributedGraph) -> EventSlack:
     "event_slack",
     layer="critical_path",
     doc="One row: an event of a window's graph, with how much longer it may get and how much it holds the path up. "
-    "How: the longest path through every edge, forwards and backwards; an event's edges are those attributed to it.",
+    "How: the longest path through every edge, forward and backward; an event's edges are those attributed to it.",
     columns=(
         ("trace_id", "VARCHAR", "The trace."),
         ("window_id", "VARCHAR", "The window."),
@@ -110,7 +110,7 @@ def event_slack(attributed: AttributedGraph) -> EventSlack:
     checks=("unique(trace_id, window_id, event_id)",),
 )
 def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
-    """Create table `event_slack`: a row for each event of the graph of every window; NULL for those without an edge.
+    """Create table `event_slack`: one row per event of the graph of every window; NULL for those without an edge.
 
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
@@ -125,7 +125,7 @@ def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
             found = event_slack(attributed)
         except nx.NetworkXUnfeasible:
             continue
-        # HTA attributes some edges to an event that is not a node: the annotation around an operator.
+        # HTA attributes some edges to an event without nodes: the annotation around an operator.
         present = np.concatenate((attributed.graph.node_ids // 2, found.event_id))
         is_present = np.bincount(present) > 0  # np.unique and np.union1d take ten times as long
         # DuckDB reads the arrays by the names of these variables.

@@ -1,4 +1,4 @@
-"""Switches of a profile set for one question, checked against `sql/rules/switches.csv`."""
+"""Overrides a profile's switches for one question, checked against `sql/rules/switches.csv`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pipelines.datafiles import rule_rows
 
 
 def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """(switch, value) as `request_windows` takes them: (profile, switch) → value.
+    """Returns (switch, value) as `request_windows` takes them: (profile, switch) → value.
 
-    Raises ValueError that lists the switches, or what the switch takes.
+    Raises ValueError that lists the switches, or the values that the switch accepts.
     """
     takes = {row["switch"]: row["takes"] for row in rule_rows("switches")}
     found = {}
@@ -23,7 +23,7 @@ def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[
 
 
 def _checked(name: str, takes: str, value: str) -> str:
-    """The value as the models read it."""
+    """Returns the value in the form that the models read."""
     if takes == "ns":
         if re.fullmatch(r"-?[0-9]{1,19}", value) and -(2**63) <= int(value) < 2**63:
             return value

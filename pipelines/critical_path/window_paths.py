@@ -1,4 +1,4 @@
-"""From edge tables to the critical path: `networkx.dag_longest_path` over each window, back into a table."""
+"""From edge tables to the critical path: `networkx.dag_longest_path` over each window, then back into a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WindowGraph:
 
 
 def load_window(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> WindowGraph:
-    """Read the edges of a window from `_edges`, in the order of insertion; weights are `path_weight_ns`."""
+    """Read the edges of a window from `_edges`, in insertion order; weights are `path_weight_ns`."""
     edges = con.execute(
         "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns FROM _edges WHERE window_no = (SELECT window_no "
         f"FROM critical_path_windows WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)})"
@@ -35,10 +35,12 @@ def load_window(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -
 
 
 def path_edges(window: WindowGraph) -> np.ndarray:
-    """The ids of the edges on the longest path, in order. Raises networkx.NetworkXUnfeasible if there is a cycle."""
+    """Returns the ids of the edges on the longest path, in order. Raises networkx.NetworkXUnfeasible if there is a
+    cycle.
+    """
     graph = window.graph
     nodes = np.asarray(nx.dag_longest_path(cast(nx.DiGraph, graph), weight="weight"), dtype=np.int64)
-    # No two edges join the same nodes, so an edge is on the path where its ends are neighbours there.
+    # No two edges join the same nodes, so an edge is on the path if its ends are adjacent there.
     step = np.full(int(graph.node_ids.max()) + 1 if len(graph) else 0, -2, dtype=np.int64)
     step[nodes] = np.arange(len(nodes))
     step = step[graph.node_ids]

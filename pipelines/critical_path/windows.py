@@ -1,4 +1,4 @@
-"""Which stretch of a trace the critical path is asked for: whole trace, or instances of an annotation."""
+"""The part of a trace that a critical path covers: the whole trace, or instances of an annotation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ PROFILES = ("default", "hta")
 
 
 class WindowNotFound(LookupError):
-    """No such annotation or instance in the trace; the message lists what there is."""
+    """The trace has no such annotation or instance; the message lists what there is."""
 
 
 @dataclass(frozen=True)
 class WindowRequest:
     """A window: every event between the first start and the last end of instances `first` … `last` (from 0, inclusive)
-    of the annotation whose name holds `annotation`; an empty annotation is the whole trace (HTA 2.8.1)."""
+    of the annotation whose name contains `annotation`; an empty annotation is the whole trace (HTA 2.8.1).
+    """
 
     trace_id: str
     window_id: str = "full"
@@ -32,9 +33,10 @@ class WindowRequest:
 
 
 def parse_instance(text: str | None, annotation: str | None = None) -> tuple[int, int]:
-    """`None` is (0, 0), `"3"` is (3, 3), `"3:5"` is (3, 5), inclusive on both sides.
+    """Parses an instance: `None` is (0, 0), `"3"` is (3, 3), `"3:5"` is (3, 5), inclusive on both sides.
 
-    Raises ValueError with the forms, and where there is an instance but the annotation is empty (None: not checked).
+    Raises ValueError that lists the forms, also if an instance is given but the annotation is empty (None: not
+    checked).
     """
     if text is None:
         return 0, 0
@@ -78,7 +80,7 @@ def request_windows(
 ) -> None:
     """Create the tables `window_requests` and `switch_overrides` ((profile, switch) → value) that the models read.
 
-    The tables of an execution trace are made, too, empty if none was loaded.
+    Also creates the tables of an execution trace, empty if none was loaded.
     """
     create_table(con, "window_requests")
     for r in requests:
@@ -91,10 +93,10 @@ def request_windows(
 
 
 def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[WindowRequest]:
-    """The windows that the lake holds of each trace: the whole of it (`full`), and every profiler step by its name."""
+    """The windows that the lake holds for each trace: the whole trace (`full`), and every profiler step by its name."""
     traces = list(trace_ids)
     steps = con.execute(
-        # Writers of 2021 have steps among the operators.
+        # Writers of 2021 have the steps among the operators.
         "SELECT trace_id, name FROM events WHERE cat IN ('user_annotation', 'cpu_op') AND dur_ns IS NOT NULL "
         f"AND name LIKE 'ProfilerStep#%' AND trace_id IN {row(['', *traces])} GROUP BY ALL ORDER BY trace_id, min(ts_ns)"
     ).fetchall()
@@ -103,7 +105,7 @@ def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> l
 
 
 def explain_missing(con: duckdb.DuckDBPyConnection, request: WindowRequest) -> WindowNotFound:
-    """The error for a window that no event opens, with the annotations and instance counts that the trace has."""
+    """Returns the error for a window that no event opens, with the trace's annotations and instance counts."""
     from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
 

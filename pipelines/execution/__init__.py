@@ -1,6 +1,7 @@
-"""Execution traces: what PyTorch's ExecutionTraceObserver writes (Chakra's PyTorch JSON), beside a profiler trace.
+"""Execution traces, as PyTorch's ExecutionTraceObserver writes them (Chakra's PyTorch JSON), next to a profiler trace.
 
-It has no times, but says which tensors every operator read and wrote: the data dependencies that a profiler trace lacks.
+They have no times, but record which tensors every operator read and wrote: the data dependencies that a profiler trace
+lacks.
 """
 
 from __future__ import annotations

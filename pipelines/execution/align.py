@@ -1,7 +1,7 @@
-"""Two sequences of names that are nearly the same, side by side.
+"""Aligns two nearly equal sequences of names.
 
-A profiler trace and an execution trace of one run differ in a few operators only, so this walks along both and, where
-they part, goes on at the nearest place from which the next names agree. Linear but for the places where they part.
+A profiler trace and an execution trace of one run differ only in a few operators. The algorithm walks along both and,
+where they diverge, continues at the nearest position from which the next names agree. Linear except where they diverge.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
-AGREE = 8  # names in a row that must agree before a place is believed
-FAR = 100_000  # names of `a` that are looked at to find one
+AGREE = 8  # names in a row that must agree before a position is accepted
+FAR = 100_000  # names of `a` that are searched for one
 
 
 def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs (index in a, index in b) of equal names, ascending in both."""
+    """Returns pairs (index in a, index in b) of equal names, ascending in both."""
     pairs: list[tuple[int, int]] = []
     places: dict[tuple[str, ...], list[int]] = {}
     i = j = 0
@@ -33,7 +33,7 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _places(names: Sequence[str]) -> dict[tuple[str, ...], list[int]]:
-    """Where each run of AGREE names begins; at the end of the sequence shorter ones, which agree with an end only."""
+    """Returns where each run of AGREE names begins; shorter runs at the end of the sequence match only an end."""
     places: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for at in range(len(names)):
         places[tuple(names[at : at + AGREE])].append(at)

@@ -1,4 +1,4 @@
-"""The execution trace that lies beside a profiler trace: in its folder, of its rank by name."""
+"""Finds the execution trace next to a profiler trace: in its folder, with its rank in the name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _SHOWN = 8
 
 
 class NoExecutionTrace(LookupError):
-    """None lies beside the trace, or several might be it; the message lists what there is."""
+    """No execution trace lies next to the trace, or several might match; the message lists the candidates."""
 
 
 def execution_trace_beside(trace: Path, rank: int | None) -> Path:
-    """The execution trace in the folder of `trace` whose name has the trace's rank: `execution_trace_3.json.gz`, `rank3_et.json`.
+    """Returns the execution trace in the folder of `trace` whose name has the trace's rank:
+    `execution_trace_3.json.gz`, `rank3_et.json`.
 
-    One whose name has no number is of any rank; so is the only one where the trace's rank is unknown. Raises NoExecutionTrace.
+    A file without a number in its name matches any rank; if the trace's rank is unknown, the only file matches. Raises
+    NoExecutionTrace.
     """
     there = _execution_traces(trace)
     number = _number(trace) if rank is None else rank
@@ -46,7 +48,7 @@ def _execution_traces(trace: Path) -> list[Path]:
 
 
 def looks_like_execution_trace(file: Path) -> bool:
-    """The file begins as an execution trace does; whether it is one, reading it finds out."""
+    """Returns whether the file begins like an execution trace; only reading it shows whether it is one."""
     try:
         head = next(iter(Source(file).chunks()), b"")[:_HEAD]
     except OSError:
@@ -55,7 +57,7 @@ def looks_like_execution_trace(file: Path) -> bool:
 
 
 def _number(file: Path) -> int | None:
-    """The rank in a file's name; without such a word its last number."""
+    """Returns the rank in a file's name; if it has no rank label, the last number."""
     rank = rank_from_name(file.name)
     numbers = re.findall(r"\d+", file.name.split(".json")[0])
     return rank if rank is not None else int(numbers[-1]) if numbers else None

@@ -1,13 +1,13 @@
-"""Which node of an execution trace made what another one read.
+"""Data dependencies between the nodes of an execution trace: which node produced what another one reads.
 
-The file orders nodes by their end, ids by their start. Walking over the starts, with the ends known so far applied in
-order, a node that starts depends on
+The file orders nodes by end; ids order them by start. Nodes are visited by start, after the effects of all nodes that
+ended before. A node that starts depends on
 
-- the last node that gave back the tensor (a view, say), and the last that wrote its memory (`read`);
-- where it writes an argument in place, the nodes that read that memory since (`overwrite`).
+- the last node that returned the tensor (a view, for example), and the last that wrote its memory (`read`);
+- if it writes an argument in place, the nodes that have read that memory since (`overwrite`).
 
-Memory is what the observer calls a storage, as a whole: operators on disjoint slices of one buffer depend on each other.
-Operators around a node are not producers of it: the call itself orders them.
+Memory means a whole storage of the observer: operators on disjoint slices of one buffer depend on each other. Operators
+enclosing a node are not its producers: the call itself orders them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Edge = tuple[int, int, str]
 
 
 def data_edges(nodes: Sequence[Node]) -> list[Edge]:
-    """The edges between node ids, each pair once. `nodes` are in the order of the file."""
+    """Returns the edges between node ids, each pair once. `nodes` are in the order of the file."""
     edges: dict[tuple[int, int], str] = {}
     memory, applied = _Memory(), 0
     for node, n_ended in _starts(nodes):
-        while applied < n_ended:  # `place` counts the nodes of the file
+        while applied < n_ended:  # `place` is the node's index in the file
             memory.end(nodes[applied])
             applied += 1
         for producer, kind in memory.start(node):
@@ -35,10 +35,11 @@ def data_edges(nodes: Sequence[Node]) -> list[Edge]:
 
 
 def _starts(nodes: Sequence[Node]) -> list[tuple[Node, int]]:
-    """The nodes in order of their start, and how many nodes of the file are taken to have ended by then.
+    """Returns the nodes in order of start, each with how many nodes of the file are assumed to have ended by then.
 
-    What ran on the node's own thread and is not around it has ended, and so has all that the file has before that. Of
-    other threads also what began before the node and ended before anything in it did: it may end a little late.
+    On the node's own thread, every node that ran before and does not enclose it has ended, and so has everything before
+    that in the file. On other threads, so has what began before the node and ended before anything inside it; this may
+    count an end slightly too early.
     """
     by_id = {node.node_id: node for node in nodes}
     first = _first_ends(nodes)
@@ -57,7 +58,7 @@ def _starts(nodes: Sequence[Node]) -> list[tuple[Node, int]]:
 
 
 def _first_ends(nodes: Sequence[Node]) -> dict[int, int]:
-    """The place of the first node to end in each node, itself included."""
+    """Returns the index of the first node to end inside each node, itself included."""
     first: dict[int, int] = {}
     for node in nodes:
         mine = min(first.get(node.node_id, node.place), node.place)
@@ -67,7 +68,7 @@ def _first_ends(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 class _Memory:
-    """Who gave back each tensor, who wrote each storage, and who read it since."""
+    """Which node returned each tensor, which wrote each storage, and which have read it since."""
 
     def __init__(self) -> None:
         self.maker: dict[tuple[int, int], int] = {}
@@ -75,7 +76,7 @@ class _Memory:
         self.readers: defaultdict[int, list[int]] = defaultdict(list)
 
     def start(self, node: Node) -> list[tuple[int, str]]:
-        """The producers of a node that starts."""
+        """Returns the producers of a node that starts."""
         found: list[tuple[int, str]] = []
         for tensor in node.inputs:
             maker = self.maker.get((tensor.tensor_id, tensor.storage_id))
@@ -86,12 +87,12 @@ class _Memory:
         return found
 
     def end(self, node: Node) -> None:
-        """What a node that ended leaves behind."""
+        """Record what a node that ended produced."""
         read = {tensor.storage_id for tensor in node.inputs}
         written = {tensor.storage_id for tensor in node.inputs if tensor.is_mutated}
         for tensor in node.outputs:
             self.maker[tensor.tensor_id, tensor.storage_id] = node.node_id
-            if tensor.storage_id not in read:  # else a view, or what was mutated
+            if tensor.storage_id not in read:  # otherwise it is a view, or was mutated in place
                 written.add(tensor.storage_id)
         for storage in written - {0}:
             self.writer[storage] = node.node_id

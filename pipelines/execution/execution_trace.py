@@ -35,7 +35,7 @@ class ExecutionSummary:
 
     @property
     def share(self) -> float:
-        """Of the profiler trace's operators (cpu_op) that have a node, 0 to 1."""
+        """Share of the profiler trace's operators (cpu_op) that have a node, 0 to 1."""
         return self.n_joined / self.n_operators if self.n_operators else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -46,9 +46,10 @@ class ExecutionSummary:
 def load_execution(
     con: duckdb.DuckDBPyConnection, path: Path, trace_id: str, on_bytes: Callable[[int], object] | None = None
 ) -> ExecutionSummary:
-    """Read an execution trace beside the trace `trace_id` in `events`, and join the two; replaces what was there of it.
+    """Read an execution trace for the trace `trace_id` in `events`, and join the two; replaces the trace's earlier
+    rows.
 
-    Raises TraceRejected if the file is not one, OSError if it cannot be read. A join that finds nothing is not an error:
+    Raises TraceRejected if the file is not one, OSError if it cannot be read. A join without matches is not an error:
     `method` is none.
     """
     create_tables(con)
@@ -72,7 +73,7 @@ def load_execution(
 
 
 def read_nodes(path: Path, on_bytes: Callable[[int], object] | None = None) -> tuple[list[Node], str]:
-    """The nodes of an execution trace in the order of the file, and the version of its schema. Raises TraceRejected."""
+    """Returns the nodes of an execution trace in the order of the file, and its schema version. Raises TraceRejected."""
     stream, nodes, seen = NodeStream(path, on_bytes), [], set()
     for place, raw in enumerate(stream.nodes()):
         try:

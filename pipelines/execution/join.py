@@ -1,11 +1,11 @@
 """Events of a profiler trace → nodes of an execution trace of the same run.
 
-Three ways, the surest first; the first that holds is taken for the whole trace:
+Three methods, most reliable first; the first that works is used for the whole trace:
 
 1. `record_function_id`: the argument "Record function id" is the node's rf_id (PyTorch 2.2 and later).
-2. `external_id`: the argument "External id" is. Older profilers number operators otherwise, though (PyTorch 2.1 hands
-   out blocks of 1024 per thread), so numbers count only where the names behind them agree.
-3. `order`: threads that ran the same operators are put side by side, and their operators by name and order.
+2. `external_id`: the argument "External id" is the node's id. Older profilers number operators differently (PyTorch 2.1
+hands out blocks of 1024 per thread), so ids count only if the operator names agree.
+3. `order`: threads that ran the same operators are matched, and their operators by name and order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pipelines.execution.align import align
 from pipelines.execution.nodes import Node
 from pipelines.sqltext import quoted
 
-SAME_NAMES = 0.9  # of the pairs that share a number; otherwise the number is not shared
-SAME_THREAD = 0.5  # of a thread's nodes that must find their operator: else it is another thread's work
+SAME_NAMES = 0.9  # share of pairs with equal ids whose names must agree; below, the ids are unrelated
+SAME_THREAD = 0.5  # share of a thread's nodes that must find their operator: below, it is another thread's work
 
 _OPERATORS = """
     SELECT event_id, pid || ' ' || tid, name, external_id,
@@ -44,19 +44,21 @@ class Operator(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """`pairs` of (event_id, node_id), and the way that found them: none where nothing did."""
+    """`pairs` of (event_id, node_id), and the method that found them: none if nothing did."""
 
     method: str
     pairs: list[tuple[int, int]]
 
 
 def read_operators(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[Operator]:
-    """The operators of a trace by thread in order of start; `events` must hold the arguments for the first way."""
+    """Returns the operators of a trace by thread in order of start; `events` must hold the arguments for the first
+    method.
+    """
     return [Operator(*row) for row in con.execute(_OPERATORS.format(quoted(trace_id))).fetchall()]
 
 
 def join_operators(operators: Sequence[Operator], nodes: Sequence[Node]) -> Joined:
-    """Pair operators and nodes; each of either is in one pair at most."""
+    """Pair operators with nodes; each is in at most one pair."""
     named = [node for node in nodes if node.is_operator]
     numbered = {
         "record_function_id": [(o.record_function_id, o) for o in operators],
@@ -81,7 +83,7 @@ def _by_number(numbers: list[tuple[int | None, Operator]], nodes: list[Node]) ->
 
 
 def _name(name: str) -> str:
-    """The name without the step's number: the two traces may have counted from different steps."""
+    """Returns the name without the step number: the two traces may have counted from different steps."""
     return "ProfilerStep#" if name.startswith("ProfilerStep#") else name
 
 
@@ -102,7 +104,7 @@ def _by_order(operators: Sequence[Operator], nodes: list[Node]) -> list[tuple[in
 
 
 def _matching(threads: dict[int, list[Node]], events: dict[str, list[Operator]]) -> list[tuple[int, str]]:
-    """Threads of both sides that share most names, the largest share first; each is in one pair."""
+    """Returns pairs of threads that share most names, the largest share first; each thread is in at most one pair."""
     ours = {tid: Counter(_name(n.name) for n in nodes) for tid, nodes in threads.items()}
     theirs = {thread: Counter(_name(o.name) for o in found) for thread, found in events.items()}
     shared = [((a & b).total(), tid, thread) for tid, a in ours.items() for thread, b in theirs.items()]

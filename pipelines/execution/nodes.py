@@ -1,4 +1,4 @@
-"""A node of an execution trace: the schemas of PyTorch, read by their shape, become one.
+"""A node of an execution trace. PyTorch's schemas are recognized by their shape and read into one form.
 
 1.0.1 (before PyTorch 2.2) writes `parent`, `rf_id`, `tid`, … beside `inputs` and `input_types`; 1.0.2-chakra.0.0.4 to
 1.1.1-chakra.0.0.4 write `ctrl_deps`, `inputs: {values, shapes, types}` and the rest as `attrs: [{name, type, value}]`.
@@ -17,12 +17,12 @@ PROCESS_AND_THREADS = "[pytorch|profiler|execution_"
 
 
 class Tensor(NamedTuple):
-    """A tensor that an operator was given or gave back; ids are the observer's, `storage_id` 0 means no memory."""
+    """A tensor that an operator received or returned; ids are the observer's, `storage_id` 0 means no memory."""
 
-    position: int  # of the argument or result, from 0
+    position: int  # index of the argument or result, from 0
     tensor_id: int
     storage_id: int
-    offset: int  # elements
+    offset: int  # number of elements
     n_elements: int
     element_bytes: int
     device: str
@@ -31,7 +31,7 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operator or annotation. `place` counts the nodes of the file: they are written when they end."""
+    """An operator or annotation. `place` is its index in the file: nodes are written when they end."""
 
     node_id: int  # ascends in the order in which operators start
     parent_id: int
@@ -48,12 +48,12 @@ class Node:
 
     @property
     def is_operator(self) -> bool:
-        """Not the process or a thread."""
+        """Whether it is an operator or annotation, not a node for the process or a thread."""
         return not self.name.startswith(PROCESS_AND_THREADS)
 
 
 def parse_node(raw: dict[str, Any], place: int) -> Node:
-    """One node of either schema. Raises ValueError that says what is missing."""
+    """Returns one node of either schema. Raises ValueError that says what is missing."""
     if not isinstance(raw.get("id"), int):
         raise ValueError(f"node {place} has no id")
     attrs = raw.get("attrs")
@@ -84,7 +84,7 @@ def parse_node(raw: dict[str, Any], place: int) -> Node:
 
 
 def _number(value: Any, missing: int = 0) -> int:
-    """An int64; unsigned numbers beyond it (a -1 that was cast) and anything else are `missing`."""
+    """Returns an int64; unsigned numbers beyond it (a -1 that was cast) and anything else become `missing`."""
     return value if isinstance(value, int) and -(2**63) <= value < 2**63 else missing
 
 
@@ -94,13 +94,13 @@ def _pairs(side: Any) -> tuple[list[Any], list[Any]]:
 
 def _tensors(values: list[Any], types: list[Any], mutated: frozenset[int]) -> Iterator[Tensor]:
     for position, value in enumerate(values):
-        # Other lists of numbers look like no tensor, but the type is asked first where there is one.
+        # Other lists of numbers do not look like a tensor, but the type is checked first if there is one.
         if position >= len(types) or "Tensor" in str(types[position]):
             yield from _found(position, value, position in mutated)
 
 
 def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
-    """The tensors in a value: itself, or what a list or tuple of them holds."""
+    """Returns the tensors in a value: itself, or those in a list or tuple."""
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str) and all(isinstance(part, int) for part in value[:5]):
@@ -113,9 +113,11 @@ def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
 
 @lru_cache(maxsize=4096)
 def mutated_arguments(op_schema: str) -> frozenset[int]:
-    """Places (from 0) of the arguments that a schema marks as written: `aten::add_(Tensor(a!) self, …) -> Tensor(a!)`."""
+    """Returns positions (from 0) of the arguments that a schema marks as written: `aten::add_(Tensor(a!) self, …) ->
+    Tensor(a!)`.
+    """
     depth, position, found = 0, 0, set()
-    blank = True  # a lone * parts positional from keyword arguments and is not an argument
+    blank = True  # a lone * separates positional from keyword arguments and is not an argument
     for letter in op_schema[op_schema.find("(") + 1 :] if "!" in op_schema else "":
         if letter in "([":
             depth += 1

@@ -1,4 +1,4 @@
-"""The nodes of an execution trace, one after another from the unpacked stream; the whole text is never held."""
+"""Streams the nodes of an execution trace, one after another from the unpacked stream; the whole text is never held."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pipelines.traces.identify import identify_path, identify_text
 from pipelines.traces.record import TraceRejected
 from pipelines.traces.source import Source
 
-_DECODER = json.JSONDecoder(strict=False)  # control characters stand in names of annotations
+_DECODER = json.JSONDecoder(strict=False)  # control characters occur in names of annotations
 _BLANK = re.compile(r"[\s,]*")
-# Masks hold infinities, which PyTorch writes bare (std::to_string): -inf is not JSON.
+# Masks contain infinities, which PyTorch writes bare (std::to_string): -inf is not JSON.
 _BARE = re.compile(r"(?<=[\[,:\s])-?(?:inf|nan)(?=\s*[,\]}])")
-_LARGEST = 64 << 20  # characters of one value; a node is some thousand
+_LARGEST = 64 << 20  # characters of one value; a node has a few thousand
 
 
 class NodeStream:
-    """Iterate `nodes()`; `head` then holds the top-level keys before and after them (schema, pid, …)."""
+    """Iterate over `nodes()`; `head` then holds the top-level keys before and after them (schema, pid, …)."""
 
     def __init__(self, path: Path, on_bytes: Callable[[int], object] | None = None) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class NodeStream:
         self._start = b""
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        """The nodes as they stand in the file. Raises TraceRejected, or OSError if the file cannot be read."""
+        """Yields the nodes in file order. Raises TraceRejected, and OSError if the file cannot be read."""
         if wrong := identify_path(self.path):
             raise TraceRejected(str(self.path), None, wrong)
         self._pieces = self._source.chunks()
@@ -67,7 +67,7 @@ class NodeStream:
         self._at += 1
 
     def _next(self) -> str:
-        """The first character that is not a blank or comma; empty at the end of the file."""
+        """Returns the first character that is not a blank or comma; empty at the end of the file."""
         while True:
             found = _BLANK.match(self._text, self._at)
             self._at = found.end() if found else self._at
@@ -90,14 +90,14 @@ class NodeStream:
                 else:
                     mended = False
                 continue
-            # A number may go on in the next chunk.
+            # A number may continue in the next chunk.
             if end == len(self._text) and isinstance(value, int | float) and self._fill():
                 continue
             self._at = end
             return value
 
     def _fill(self) -> bool:
-        """More text; False at the end. What was read is let go."""
+        """Read more text; returns False at the end. Text already parsed is released."""
         if self._ended:
             return False
         chunk = next(self._pieces, None)

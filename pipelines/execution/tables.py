@@ -1,6 +1,6 @@
 """The tables of an execution trace in a DuckDB connection, column by column; SQL models read them by these names.
 
-Without an execution trace they are there and empty, so that the models run all the same.
+Without an execution trace they exist but are empty, so that the models run anyway.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ TABLES = (
     ),
 )
 def create_tables(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the tables that `con` does not have yet, empty."""
+    """Create, empty, the tables that `con` does not have yet."""
     for table in TABLES:
         create_table(con, table, "TABLE IF NOT EXISTS")
 
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, trace_id: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Add rows of a trace (without the trace_id) in pieces, so that no second copy of all of them is made."""
+    """Add rows of a trace (without the trace_id) in chunks, so that they are never all copied at once."""
     names = list(types_of(table))[1:]
     piece: list[Sequence[Any]] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""The lanes of a capture together: one clock a rank, starts and ends of all collectives on the lowest rank's clock."""
+"""Aligns the clocks of a capture: one clock per rank, and all collectives on the lowest rank's clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.fleet.matching import LaneMatch, match_lane, refused_match
 
 @dataclass(frozen=True)
 class FittedLane:
-    """A lane with its match and the fit of its own clocks, which tells the instances that count for clocks.
+    """A lane with its match and its own clock fit, which determines the instances that count for clocks.
 
     starts, ends: (members, instances) int64 ns on the lowest rank's clock; None where clocks are not aligned.
     """
@@ -43,14 +43,14 @@ class FittedClock:
 
 @dataclass(frozen=True)
 class _Pool:
-    """Instances of several lanes with a row for every rank of the capture; `columns`: those of each lane."""
+    """Stacks the instances of several lanes, with one row per rank of the capture; `columns`: those of each lane."""
 
     instances: Instances
     columns: list[np.ndarray]
 
 
 def fit_capture(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[FittedLane], list[FittedClock]]:
-    """Match the lanes of a capture and align its clocks. `ranks`: those of the capture, ascending."""
+    """Match the lanes of a capture and align its clocks. `ranks`: the capture's ranks, ascending."""
     lanes, mismatch = lanes_of(ranks, kernels)
     n_steps = len({step for k in kernels.values() for step in k.step if step is not None})
     fitted = [_fit_lane(lane, mismatch if lane.group is None else None, n_steps) for lane in lanes]
@@ -77,7 +77,7 @@ def _fit_lane(lane: Lane, mismatch: str | None, n_steps: int) -> FittedLane:
 
 
 def _why(rank: int, fitted: Sequence[FittedLane]) -> str:
-    """The refusal of a lane that the rank is in, else of any lane."""
+    """Returns the reason of a refused lane that the rank is in, else of any refused lane."""
     own = [one.refused for one in fitted if one.refused and any(m.rank == rank for m in one.lane.members)]
     every = [one.refused for one in fitted if one.refused]
     return next((reason for reason in (*own, *every) if reason), "no_collectives")
@@ -99,7 +99,7 @@ def _placed(one: FittedLane, starts: np.ndarray, ends: np.ndarray) -> FittedLane
 
 
 def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int) -> Aligned:
-    """One fit over the kept instances of all lanes, for each set of ranks that these join; the first set counts."""
+    """Fits clocks over the kept instances of all lanes, once per connected set of ranks; the first set counts."""
     clocks: list[FittedClock] = []
     aligned: dict[int, FittedLane] = {}
     if not good:
@@ -164,7 +164,9 @@ def _spread_out(
     own: np.ndarray,
     fit: ClockFit,
 ) -> dict[int, FittedLane]:
-    """The lanes of joined ranks with their times on one clock; what its own lane's fit dropped is shifted by offsets."""
+    """Returns the lanes of connected ranks with times on one clock; instances that a lane's own fit dropped are shifted
+    by the offsets.
+    """
     offsets = {ranks[row]: clock.offset_ns for row, clock in zip(group, fit.clocks, strict=True)}
     place = {column: i for i, column in enumerate(own.tolist())}
     row_of = {ranks[row]: i for i, row in enumerate(group)}

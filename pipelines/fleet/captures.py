@@ -1,10 +1,9 @@
 """Traces → captures: the ranks of one job that were profiled together.
 
-Traces of one job in one folder are a group (`traces.group_id`). A folder may hold several captures of a job, an
-inbox does: where a rank comes more than once, the traces are walked through by start, and a new capture begins with a
-trace that no other one overlaps in time, or whose rank is there already at another time. A capture is named by the
-trace of it that was ingested first, so that its id stays when late ranks come; the one with the group's first trace has
-the group's id.
+Traces of one job in one folder are a group (`traces.group_id`). A folder, such as an inbox, may hold several captures
+of a job. If a rank occurs more than once, the traces are sorted by start, and a new capture begins with a trace that
+overlaps no other in time, or whose rank is already there at another time. A capture is named after its first-ingested
+trace, so that its id stays when late ranks arrive; the capture with the group's first trace has the group's id.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from itertools import islice
 from pathlib import PurePath
 
 _INFINITY = float("inf")
-_SHOWN = 5  # names in a sentence
+_SHOWN = 5  # names listed in a sentence
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A committed trace, as table `traces` has it. Times in ns; None is not known."""
+    """A committed trace, as in table `traces`. Times in ns; None is unknown."""
 
     trace_id: str
     batch_id: str
@@ -38,7 +37,7 @@ class RankTrace:
 
 @dataclass(frozen=True)
 class Member:
-    """A trace of a capture; `left_out_reason` says why it takes no part (None: it is the rank's)."""
+    """A trace of a capture. `left_out_reason`: why it is not used (None: it is the rank's trace)."""
 
     trace: RankTrace
     rank: int | None
@@ -47,7 +46,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Role:
-    """A rank's group in a role of parallelism, as the user tells; `job` None is any job."""
+    """A rank's group in a parallelism role, as given by the user; `job` None is any job."""
 
     job: str | None
     rank: int
@@ -57,7 +56,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a capture that limits what can be said: a row of `capture_quality`."""
+    """Something about a capture that limits what can be concluded: a row of `capture_quality`."""
 
     check: str
     severity: str
@@ -78,19 +77,19 @@ class Capture:
 
     @property
     def ranks(self) -> list[Member]:
-        """The traces that are used, one per rank, ordered by rank."""
+        """Returns the traces that are used, one per rank, ordered by rank."""
         return sorted((m for m in self.members if m.left_out_reason is None), key=lambda m: m.rank or 0)
 
     @property
     def content(self) -> str:
-        """A hash over its traces and the parts they take: it changes when what is computed of them may."""
+        """Returns a hash over its traces and how they are used: it changes when results computed from them may change."""
         parts = [f"{m.trace.trace_id}:{m.rank}:{m.left_out_reason}" for m in self.members]
         parts += [f"{r.rank}:{r.role}:{r.group}" for r in self.roles]
         return hashlib.sha256(";".join(sorted(parts)).encode()).hexdigest()[:16]
 
 
 def find_captures(traces: Iterable[RankTrace], roles: Sequence[Role] = ()) -> list[Capture]:
-    """The captures that the traces make, by capture_id; `roles`: what the user tells of ranks."""
+    """Returns the captures that the traces form, by capture_id; `roles`: what the user tells about ranks."""
     groups: defaultdict[str, list[RankTrace]] = defaultdict(list)
     for trace in traces:
         groups[trace.group_id].append(trace)
@@ -134,7 +133,7 @@ def _jobs_by_folder(groups: dict[str, list[RankTrace]]) -> dict[str, set[str | N
 
 
 def _parts(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
-    """The traces of a job in a folder, a list for each capture."""
+    """Splits the traces of a job in a folder into one list per capture."""
     ranks = [trace.rank for trace in traces]
     if len(traces) == 1 or (None not in ranks and len(set(ranks)) == len(ranks)):
         return [list(traces)]
@@ -159,7 +158,7 @@ def _end(trace: RankTrace) -> float:
 
 
 def _overlap(one: RankTrace, other: RankTrace) -> bool:
-    """More than touching: a rank's windows may follow each other at once."""
+    """True if the overlap is more than a touch: a rank's windows may follow each other without a gap."""
     return _start(one) == _start(other) or (_start(one) < _end(other) and _start(other) < _end(one))
 
 
@@ -179,7 +178,7 @@ def _capture(capture_id: str, traces: Sequence[RankTrace]) -> Capture:
 
 
 def _world_size(traces: Sequence[RankTrace]) -> int | None:
-    """What most of the traces say; the larger of two that are said as often."""
+    """Returns the most frequent value; the larger of two that are equally frequent."""
     said = Counter(trace.world_size for trace in traces if trace.world_size is not None)
     return max(said, key=lambda size: (said[size], size)) if said else None
 
@@ -210,7 +209,7 @@ def _findings(members: list[Member], world_size: int | None, traces: Sequence[Ra
     present = {m.rank for m in members if m.left_out_reason is None and world_size and 0 <= (m.rank or 0) < world_size}
     if world_size is not None and len(present) < world_size:
         first = [str(rank) for rank in islice((r for r in range(world_size) if r not in present), _SHOWN)]
-        n = world_size - len(present)  # not counted one by one: a file may say any size
+        n = world_size - len(present)  # not counted one by one: a file may claim any size
         more = f" and {n - len(first)} more" if n > len(first) else ""
         found.append(
             Finding("missing_ranks", "info", n, f"{n} of {world_size} ranks are missing: {', '.join(first)}{more}")

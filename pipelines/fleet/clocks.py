@@ -1,9 +1,9 @@
-"""Offsets of the ranks' clocks from the ends of their collectives, with an error bar and hard bounds.
+"""Estimates the offsets of the ranks' clocks from the ends of their collectives, with an error bar and hard bounds.
 
-Nobody leaves a collective before everybody has arrived, and all leave it together but for some noise:
-end[r, i] = T_i + o_r + noise. The offsets o come from a median polish, so a few instances that did not end together do
-no harm; those are dropped and the rest is fitted again. What the ends say must lie within what arrival before leaving
-allows; where it cannot, the fit is refused.
+Nobody leaves a collective before everybody has arrived, and all leave it together except for noise: end[r, i] = T_i +
+o_r + noise. The offsets o come from a median polish, so a few instances that did not end together do no harm; those are
+dropped and the rest is fitted again. The estimate must agree with the hard bounds (arrival before leaving); where it
+cannot, the fit is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SLOPE_POINTS = 1_000
 
 @dataclass(frozen=True)
 class ClockLimits:
-    """When instances are dropped and fits refused. Times in ns.
+    """Limits for dropping instances and refusing fits. Times in ns.
 
     Attributes:
         drop, drop_sigmas: an instance is dropped where a residual exceeds the larger of `drop` and `drop_sigmas` medians
@@ -45,7 +45,7 @@ class ClockLimits:
 
 @dataclass(frozen=True)
 class Instances:
-    """Matched collectives: arrays (ranks, instances) of int64 ns with `present` False if a rank takes no part.
+    """Matched collectives: arrays (ranks, instances) of int64 ns; `present` is False where a rank takes no part.
 
     bounded: (instances,): nobody could leave before everybody had arrived.
     """
@@ -58,10 +58,10 @@ class Instances:
 
 @dataclass(frozen=True)
 class RankClock:
-    """A rank's clock; offsets are relative to the first rank's clock, all in ns.
+    """A rank's clock. Offsets are relative to the first rank's clock, all in ns.
 
-    estimate_ns: what the ends say; offset_ns: that, put into [low_ns, high_ns]; error_ns: 2 standard errors.
-    drift_ppm: slope of the residuals; drift_applied: it counts in `aligned`.
+    estimate_ns: from the ends; offset_ns: the estimate clamped to [low_ns, high_ns]; error_ns: 2 standard errors.
+    drift_ppm: slope of the residuals; drift_applied: it is used in `aligned`.
     """
 
     offset_ns: int
@@ -78,9 +78,10 @@ class RankClock:
 
 @dataclass(frozen=True)
 class ClockFit:
-    """The clocks of ranks (in the order given), which instances were kept, starts on the first rank's clock.
+    """The result of a fit: the ranks' clocks (in the order given), which instances were kept, starts on the first
+    rank's clock.
 
-    aligned_start_ns: (ranks, instances) int64; clocks is empty if `refused` says why there is no fit.
+    aligned_start_ns: (ranks, instances) int64. If there is no fit, `refused` says why and clocks is empty.
     """
 
     clocks: tuple[RankClock, ...]
@@ -104,13 +105,15 @@ class _Polished:
 
 
 def fit_clocks(instances: Instances, n_steps: int = 1, limits: ClockLimits = ClockLimits()) -> ClockFit:
-    """Fit the clocks of the ranks, which must be joined by instances. `n_steps`: profiler steps; one has no drift."""
+    """Fit the clocks of the ranks, which must be connected by instances. `n_steps`: profiler steps; no drift is fitted
+    for one.
+    """
     base = _bases(instances)
     starts = _relative(instances.start_ns, base, instances.present)
     ends = _relative(instances.end_ns, base, instances.present)
     first_guess = (base[0] - base).astype(
         float
-    )  # equal clocks; where several offsets fit, the nearest to that is found
+    )  # equal clocks first; where several offsets fit, the nearest to these is found
     fit = _polished(starts, ends, first_guess, limits)
     slopes = _slopes(fit)
     applied = _drifts(slopes, fit, n_steps, limits)
@@ -143,7 +146,7 @@ def _clocks(
     bounds: tuple[np.ndarray, np.ndarray],
     drift: tuple[np.ndarray, np.ndarray],
 ) -> tuple[RankClock, ...]:
-    """`whole`: what all offsets are relative to, int64 ns."""
+    """`whole`: the reference of all offsets, int64 ns."""
     residual = np.abs(fit.ends - _common(fit.ends, fit.offset) - fit.offset[:, None])
     worst = np.nanmax(residual[:, fit.kept], axis=1)
     n_matched = _count(fit.ends, fit.kept)
@@ -165,13 +168,13 @@ def _clocks(
 
 
 def unfitted(instances: Instances, reason: str) -> ClockFit:
-    """No fit, and why; starts stay as they are."""
+    """Returns the result without a fit, and why; starts are unchanged."""
     kept = np.zeros(instances.end_ns.shape[1], bool)
     return ClockFit((), kept, instances.start_ns, instances.end_ns, 0.0, reason)
 
 
 def _bases(instances: Instances) -> np.ndarray:
-    """Each rank's first end: float64 is then exact to the ns, however far apart the clocks are."""
+    """Returns each rank's first end: relative to it, float64 is exact to the ns however far apart the clocks are."""
     return np.array([row[there].min() for row, there in zip(instances.end_ns, instances.present, strict=True)])
 
 
@@ -185,7 +188,7 @@ def _aligned(times: np.ndarray, offset: np.ndarray, base: np.int64, present: np.
 
 
 def _fit_and_drop(ends: np.ndarray, first_guess: np.ndarray, limits: ClockLimits) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets (ranks,), rounded to the ns, and the instances that they rest on (instances,)."""
+    """Returns offsets (ranks,), rounded to ns, and which instances they are based on (instances,)."""
     kept = np.ones(ends.shape[1], bool)
     offset = _polish(ends, first_guess)
     for _ in range(_PASSES):
@@ -225,12 +228,12 @@ def _sigmas(ends: np.ndarray, offset: np.ndarray, kept: np.ndarray) -> np.ndarra
 
 
 def _count(ends: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Kept instances of each rank; at least 1, for it is divided by."""
+    """Returns the number of kept instances of each rank; at least 1, because it is a divisor."""
     return np.maximum((~np.isnan(ends[:, kept])).sum(axis=1), 1)
 
 
 def _slopes(fit: _Polished) -> np.ndarray:
-    """Theil-Sen slope of each rank's residuals over common time; of at most 1000 instances, evenly chosen."""
+    """Returns the Theil-Sen slope of each rank's residuals over common time, of at most 1000 evenly chosen instances."""
     common = _common(fit.ends, fit.offset)
     residual = fit.ends - common - fit.offset[:, None]
     return np.array([_theil_sen(common[fit.kept], row[fit.kept]) for row in residual])
@@ -248,7 +251,7 @@ def _theil_sen(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _drifts(slopes: np.ndarray, fit: _Polished, n_steps: int, limits: ClockLimits) -> np.ndarray:
-    """The ranks whose drift is more than noise: |slope| x span > 5 standard errors over at least `drift_span`."""
+    """Returns the ranks whose drift is more than noise: |slope| x span > 5 standard errors over at least `drift_span`."""
     if n_steps < 2 or not fit.kept.any():
         return np.zeros(len(slopes), bool)
     ends = fit.ends[:, fit.kept]
@@ -257,13 +260,15 @@ def _drifts(slopes: np.ndarray, fit: _Polished, n_steps: int, limits: ClockLimit
 
 
 def _bend(fit: _Polished, slopes: np.ndarray) -> np.ndarray:
-    """What a drift adds to each time, (ranks, instances); 0 at the middle of the lane."""
+    """Returns what a drift adds to each time, (ranks, instances); 0 at the middle of the lane."""
     common = _common(fit.ends, fit.offset)
     return slopes[:, None] * (common - (common[fit.kept].min() + common[fit.kept].max()) / 2)
 
 
 def _bounds(starts: np.ndarray, ends: np.ndarray, bounded: np.ndarray) -> np.ndarray:
-    """(ranks, ranks): o_a - o_b is at most [a, b], by all chains of ranks (Floyd-Warshall); inf where nothing says so."""
+    """Returns (ranks, ranks): the upper bound of o_a - o_b at [a, b], over all chains of ranks (Floyd-Warshall); inf
+    where there is none.
+    """
     limit = np.full((len(ends), len(ends)), np.inf)
     np.fill_diagonal(limit, 0.0)
     if bounded.any():
@@ -293,7 +298,7 @@ def _refusal(fit: _Polished, contradiction: float, limits: ClockLimits) -> str |
 
 
 def joined_ranks(present: np.ndarray) -> list[list[int]]:
-    """The ranks (rows) that are joined by instances, directly or through others, as sorted row numbers."""
+    """Returns the ranks (rows) connected by instances, directly or through others, as sorted row numbers."""
     graph = nx.empty_graph(len(present))
     for members in np.unique(present, axis=1).T:
         nx.add_path(graph, np.flatnonzero(members).tolist())

@@ -1,4 +1,4 @@
-"""Kernels of captures in a connection → what the SQL of sql/fleet/ reads: lanes, matched kernels, clocks.
+"""Kernels of captures in a connection → the inputs of the SQL in sql/fleet/: lanes, matched kernels, clocks.
 
 Reads `_staged_capture_ranks` and `collective_kernels`; creates `_fitted_lanes`, `_fitted_kernels`, `_fitted_clocks`.
 """
@@ -64,7 +64,7 @@ _TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks")
 
 @dataclass
 class _Rows:
-    """Columns of the tables while they grow."""
+    """Columns of the tables while they are filled."""
 
     tables: dict[str, dict[str, list[Any]]] = field(
         default_factory=lambda: {table: {name: [] for name in types_of(table)} for table in _TABLES}
@@ -85,7 +85,7 @@ class _Rows:
     "_fitted_clocks", layer="fleet", doc="One row: the clock of a rank of a capture.", columns=_CLOCKS, reads=_READS
 )
 def create_fits(con: duckdb.DuckDBPyConnection) -> None:
-    """Match and align every capture in `con`; captures are worked through one by one."""
+    """Match and align every capture in `con`, one by one."""
     rows = _Rows()
     members = _members(con)
     kernels = _kernels(con)

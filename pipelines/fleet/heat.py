@@ -1,4 +1,4 @@
-"""The heat map of a capture: ranks by profiler steps, as SVG that stands alone."""
+"""The heat map of a capture: ranks by profiler steps, as self-contained SVG."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _STEPS_WITH_NUMBERS = 16
 def rank_step_heat_map(
     title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()
 ) -> str:
-    """SVG with a row a rank and a column a step, coloured from 0 to the largest value; `marked` ranks are framed.
+    """Returns SVG with one row per rank and one column per step, colored from 0 to the largest value; `marked` ranks
+    get a frame.
 
-    `cells` are rows of `rank_steps`. ValueError: an unknown metric, or no cell has it.
+    `cells` are rows of `rank_steps`. Raises ValueError for an unknown metric, and if no cell has it.
     """
     if metric not in METRICS:
         raise ValueError(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")

@@ -1,4 +1,6 @@
-"""The newest captures of each job against those before: sql/fleet/regression_samples.sql, judged by regression.py."""
+"""Compares the newest captures of each job with those before: sql/fleet/regression_samples.sql, judged by
+regression.py.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ import duckdb
 from pipelines.fleet.regression import LEAST_BASE, LEAST_NEW, Verdict, judge
 from pipelines.sqltext import quoted
 
-TABLES = ("captures", "capture_ranks", "capture_metrics")  # what the view regression_samples reads beside traces
+TABLES = ("captures", "capture_ranks", "capture_metrics")  # tables that view regression_samples reads besides traces
 MOST_BASE = 20
 
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """What the test says about a metric of a job on one hardware; `newest` is the job's last capture."""
+    """The test's verdict on one metric of a job on one hardware; `newest` is the job's last capture."""
 
     job: str
     hardware: str | None
@@ -30,10 +32,11 @@ class JobVerdict:
 def regressions(
     con: duckdb.DuckDBPyConnection, job: str | None = None, n_new: int = LEAST_NEW, most_base: int = MOST_BASE
 ) -> list[JobVerdict]:
-    """A verdict on every tested metric of every job (or one), the worst first.
+    """Returns a verdict on every tested metric of every job (or one job), the worst first.
 
-    New are the last `n_new` good captures, the base up to `most_base` before them, at least 10. `con` has the view
-    regression_samples. Metrics of one job are tested together, so that many metrics do not make many false alarms.
+    The new side is the last `n_new` good captures, the base up to `most_base` captures before them, at least 10. `con`
+    has the view regression_samples. Metrics of one job are tested together, so that many metrics do not cause many
+    false alarms.
     """
     only = f"AND job = {quoted(job)}" if job is not None else ""
     rows = con.execute(
@@ -59,5 +62,5 @@ def regressions(
 
 
 def without_job(con: duckdb.DuckDBPyConnection) -> int:
-    """How many captures have no job, so nothing to be compared with."""
+    """Returns how many captures have no job and so cannot be compared."""
     return con.execute("SELECT count(*) FROM captures WHERE job IS NULL").fetchall()[0][0]

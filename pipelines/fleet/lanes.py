@@ -1,7 +1,7 @@
-"""A rank's communication kernels → lanes, which are matched on their own.
+"""Groups a rank's communication kernels into lanes; each lane is matched separately.
 
-Kernels that name their process group make a lane a group (name and ranks); the others get one lane per stream, numbered by first
-start, and then every rank must have as many.
+Kernels that name their process group form one lane per group (name and ranks). The others form one lane per stream,
+numbered by first start; then every rank must have the same number of streams.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Kernels:
         return len(self.event_id)
 
     def part(self, chosen: Sequence[int]) -> Kernels:
-        """The kernels at some positions."""
+        """Returns the kernels at the given positions."""
         part = Kernels(self.rank)
         for name in vars(self):
             if name != "rank":
@@ -81,16 +81,16 @@ class Lane:
 
     @property
     def description(self) -> str | None:
-        """The process group's, where a kernel has one."""
+        """Returns the process group's value, from a kernel that has one."""
         return next((text for member in self.members for text in member.description if text), None)
 
     @property
     def sequences(self) -> list[RankLane]:
-        """What is matched, one entry per rank."""
+        """Returns the sequences to match, one entry per rank."""
         return [_sequence(member) for member in self.members]
 
     def instances(self, index: np.ndarray) -> Instances:
-        """Starts and ends of the kernels at `index` (members, instances)."""
+        """Returns starts and ends of the kernels at `index` (members, instances)."""
         starts = np.array([[m.ts_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
         ends = np.array([[m.end_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
         bounded = [all(m.waits_for_all[i] for m, i in zip(self.members, one, strict=True)) for one in index.T]
@@ -98,7 +98,7 @@ class Lane:
 
 
 def lanes_of(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[Lane], str | None]:
-    """The lanes of a capture, those of streams first; and why the streams cannot be matched (None: they can)."""
+    """Returns the lanes of a capture, streams first; and why the streams cannot be matched (None: they can)."""
     streams = {rank: _streams(kernels[rank]) if rank in kernels else [] for rank in ranks}
     counts = {rank: len(found) for rank, found in streams.items()}
     mismatch = None
@@ -116,7 +116,7 @@ def lanes_of(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[La
 
 
 def _streams(kernels: Kernels) -> list[Kernels]:
-    """A rank's streams without process groups, by first start."""
+    """Returns a rank's streams without process groups, by first start."""
     places: dict[tuple[int | None, int | None], list[int]] = {}
     for i, (stream, group) in enumerate(zip(kernels.stream, kernels.group, strict=True)):
         if group is None:

@@ -1,8 +1,8 @@
-"""Which kernels of the ranks are one collective: by sequence number, else by order with a search for the shift.
+"""Finds which kernels of the ranks are one collective: by sequence number, else by order after a search for the shift.
 
-A lane is what is matched on its own: a process group, or a stream where the trace names none. Profilers start at
-different moments, so a rank may lack the first or last kernels of a lane; a gap in the middle is never filled: the lane
-is refused.
+A lane is matched on its own: a process group, or a stream where the trace names no group. Profilers start at different
+moments, so a rank may lack the first or last kernels of a lane. A gap in the middle is never filled: the lane is
+refused.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MAD_TO_SIGMA = 1.4826
 
 @dataclass(frozen=True)
 class Limits:
-    """When a match is refused. Times in ns.
+    """Limits for refusing a match. Times in ns.
 
     Attributes:
         min_matched: instances that ranks must have in common, and kernels that an overlap must have.
         min_overlap: share of the shorter sequence that an overlap must have.
-        ambiguity: how many times worse the second best shift must be.
-        resolution: scores below it count as it.
+        ambiguity: how many times worse the second-best shift must be.
+        resolution: lower scores count as this value.
     """
 
     min_matched: int = 5
@@ -36,7 +36,7 @@ class Limits:
 class RankLane:
     """A rank's kernels of one lane, ordered by (start, event_id). Arrays of length n.
 
-    kinds: a number for each kind; start_ns, end_ns: int64; seq: sequence numbers, None if the trace has none.
+    kinds: a number per kind; start_ns, end_ns: int64; seq: sequence numbers, None if the trace has none.
     """
 
     rank: int
@@ -51,13 +51,12 @@ class RankLane:
 
 @dataclass(frozen=True)
 class LaneMatch:
-    """A lane's instances.
+    """The matched instances of a lane.
 
     Attributes:
         reference: the rank that shifts are relative to; None where sequence numbers matched.
         shift: by rank: its kernel i is the reference's kernel i + shift.
-        score, runner_up: by rank: spread of the differences of ends, ns, at the shift and at the next best one (None:
-            there is none).
+        score, runner_up: by rank: spread of the end differences, ns, at the shift and at the next-best one (None: there is none).
         index: (ranks, instances): positions in the ranks' sequences, ranks in the order given.
         refused: why there are no instances; None if there are.
     """
@@ -78,7 +77,7 @@ def match_lane(lanes: Sequence[RankLane], limits: Limits = Limits()) -> LaneMatc
 
 
 def refused_match(lanes: Sequence[RankLane], reason: str) -> LaneMatch:
-    """A lane without instances, and why."""
+    """Returns a lane without instances, and why."""
     return LaneMatch(None, {}, {}, {}, np.empty((len(lanes), 0), np.int64), reason)
 
 
@@ -126,7 +125,7 @@ def _by_order(lanes: Sequence[RankLane], limits: Limits) -> LaneMatch:
 
 
 def _shifts(lane: RankLane, reference: RankLane, limits: Limits) -> list[tuple[float, int]]:
-    """The admissible shifts, the best first: (spread of end differences in ns, shift)."""
+    """Returns the admissible shifts, best first: (spread of end differences in ns, shift)."""
     shorter = min(len(lane), len(reference))
     least = max(limits.min_matched, int(np.ceil(limits.min_overlap * shorter)))
     found = []
@@ -141,6 +140,6 @@ def _shifts(lane: RankLane, reference: RankLane, limits: Limits) -> list[tuple[f
 
 
 def _spread(differences: np.ndarray) -> float:
-    # Integers first: two clocks may be a year apart, which a float64 of nanoseconds does not hold exactly.
+    # Subtract as integers: two clocks may be a year apart, which a float64 of nanoseconds does not hold exactly.
     near = (differences - differences[0]).astype(float)
     return float(MAD_TO_SIGMA * np.median(np.abs(near - np.median(near))))

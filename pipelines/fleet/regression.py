@@ -1,7 +1,8 @@
-"""Is a metric of the new captures worse than that of the base? A test that allows for noise; one number per capture.
+"""Tests whether a metric of the new captures is worse than the base's, allowing for noise. One number per capture.
 
-A median effect above a floor made of the base's own spread (MAD), and a one-sided exact Mann-Whitney test: both must
-agree. Ranks are permuted, not the difference of medians: with 5 + 5 captures that one never gets below 1 %.
+Two criteria must agree: a median effect above a floor derived from the base's own spread (MAD), and a one-sided exact
+Mann-Whitney test. Ranks are permuted, not the difference of medians: with 5 + 5 captures the latter never gets below 1
+%.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _ERROR_OF_MEDIAN = 1.2533 * 1.4826
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the test says about a metric. `status`: REGRESSION, SUSPECT (one of the two criteria), OK or INSUFFICIENT.
+    """The test's verdict on a metric. `status`: REGRESSION, SUSPECT (one of the two criteria), OK or INSUFFICIENT.
 
-    `effect` and `floor` are relative to the base's median (0.02 is 2 %); None if that median is 0 or values lack.
-    `p_value` is None if there is nothing to compare.
+    `effect` and `floor` are relative to the base's median (0.02 is 2 %); None if that median is 0 or values are
+    missing. `p_value` is None if there is nothing to compare.
     """
 
     status: str
@@ -41,7 +42,8 @@ class Verdict:
 
 
 def exact_p(base: Sequence[float], new: Sequence[float]) -> float:
-    """One-sided exact Mann-Whitney: the share of all ways to draw `len(new)` of the pooled values that rank as high.
+    """Returns the one-sided exact Mann-Whitney p value: the share of all draws of `len(new)` pooled values that rank as
+    high.
 
     Equal values share the mean of their ranks, and the distribution is the one given these ties, so it is exact with
     ties as well; without ties it is the classical one. Raises ValueError if a side is empty.
@@ -61,7 +63,8 @@ def exact_p(base: Sequence[float], new: Sequence[float]) -> float:
 
 @lru_cache(maxsize=256)
 def _rank_sums(sizes: tuple[int, ...], drawn: int) -> dict[int, int]:
-    """In how many ways `drawn` values have each doubled sum of mid-ranks; `sizes` are the groups of equal values.
+    """Returns in how many ways `drawn` values have each doubled sum of mid-ranks; `sizes` are the groups of equal
+    values.
 
     Group after group: of `size` equal values any k may be drawn, in C(size, k) ways, each with the group's mid-rank.
     """
@@ -81,14 +84,16 @@ def _rank_sums(sizes: tuple[int, ...], drawn: int) -> dict[int, int]:
 
 
 def discoveries(p_values: Mapping[str, float], rate: float = FALSE_DISCOVERY_RATE) -> set[str]:
-    """The names that Benjamini and Hochberg's step-up procedure keeps at a false discovery rate."""
+    """Returns the names that the Benjamini-Hochberg step-up procedure keeps at a false discovery rate."""
     ordered = sorted(p_values, key=lambda name: p_values[name])
     kept = max((i for i, name in enumerate(ordered, 1) if p_values[name] <= rate * i / len(ordered)), default=0)
     return set(ordered[:kept])
 
 
 def noise_floor(base: Sequence[float], n_new: int) -> float | None:
-    """The least effect that counts: 1 %, or three standard errors of the new median by the base's MAD; None at median 0."""
+    """Returns the smallest effect that counts: 1 %, or three standard errors of the new median by the base's MAD; None
+    at median 0.
+    """
     middle = median(base)
     if middle == 0:
         return None
@@ -101,10 +106,10 @@ def judge(
     least_base: int = LEAST_BASE,
     least_new: int = LEAST_NEW,
 ) -> dict[str, Verdict]:
-    """A verdict for each metric's (base, new) values, where more is worse; all metrics are tested together.
+    """Returns a verdict for each metric's (base, new) values, where higher is worse; all metrics are tested together.
 
-    REGRESSION: effect above the floor, p < 1 %, and the p value among the discoveries at a rate of 5 % over all metrics
-    tested. INSUFFICIENT: too few captures, or so few that even the highest ranks cannot reach p < 1 %.
+    REGRESSION: effect above the floor, p < 1 %, and the p value among the discoveries at a false discovery rate of 5 %
+    over all metrics tested. INSUFFICIENT: too few captures, or so few that even the highest ranks cannot reach p < 1 %.
     """
     lacking = {name: _too_few(len(base), len(new), least_base, least_new) for name, (base, new) in samples.items()}
     tested = {name: exact_p(*samples[name]) for name, reason in lacking.items() if reason is None}

@@ -1,4 +1,4 @@
-"""What the user tells of ranks: `roles.csv` in the lake's folder, columns rank, role, group and, where needed, job."""
+"""What the user tells about ranks: `roles.csv` in the lake's folder, with columns rank, role, group and optionally job."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _STAGED = "_staged_capture_roles"
 
 
 class RolesError(Exception):
-    """A table of roles that cannot be read; the message names file, line and what to do."""
+    """The table of roles cannot be read; the message names file, line and what to do."""
 
 
 def read_roles(path: Path) -> list[Role]:
-    """The rows of a table of roles; none where there is no file. Raises RolesError."""
+    """Returns the rows of a table of roles; none if there is no file. Raises RolesError."""
     try:
         return [_role(path, line, row) for line, row in read_told(path, (*_NEEDED, "job"), _NEEDED)]
     except WrongTable as error:
@@ -27,7 +27,7 @@ def read_roles(path: Path) -> list[Role]:
 
 
 def need_roles(catalog: Catalog, tables: Iterable[str]) -> bool:
-    """Some of the tables cannot be computed without what the user tells of ranks."""
+    """Some of the tables cannot be computed without the table of roles."""
     return any(_STAGED in catalog.models[name].dependencies for name in catalog.closure(tables))
 
 

@@ -1,4 +1,4 @@
-"""Two captures or traces side by side, by name and shape: sql/fleet/_comparison.sql with its sides filled in."""
+"""Compares two captures or traces by name and shape: sql/fleet/_comparison.sql with its two sides filled in."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.sqltext import quoted, row
 
-TABLES = ("traces", "profiler_steps", "ops_by_shape", "capture_ranks")  # what a connection must have
+TABLES = ("traces", "profiler_steps", "ops_by_shape", "capture_ranks")  # tables and views that a connection must have
 FIRST, EVERY = "first", "all"
 
 
 class CompareError(ValueError):
-    """What was asked for is not in the lake; the text says what is."""
+    """What was asked for is not in the lake; the message says what is."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,23 @@ def compare(
     steps: int | str = FIRST,
     by_shape: bool = True,
 ) -> list[Difference]:
-    """Compare two captures or traces, by their id or its beginning; the largest change of time comes first.
+    """Compare two captures or traces, by id or its beginning; the largest change of time comes first.
 
-    `ranks`, `steps`: a number, `first` (the lowest of each side, as HTA does) or `all`; of traces without steps all is
-    compared. `con` has TABLES. Raises CompareError.
+    `ranks`, `steps`: a number, `first` (the lowest of each side, as in HTA) or `all`; traces without steps are compared
+    as a whole. `con` has TABLES. Raises CompareError.
     """
     sides = (side_of(con, name, ranks, steps) for name in (control, test))
     return compare_sides(con, *sides, by_shape=by_shape)
 
 
 Side = dict[str, int | None]
-"""The traces of a side, and the step of each that is compared; None for all of the trace."""
+"""The traces of a side, and the step of each that is compared; None for the whole trace."""
 
 
 def side_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = FIRST, steps: int | str = FIRST) -> Side:
-    """The side that an id or its beginning names; `con` has TABLES but ops_by_shape. Raises CompareError."""
+    """Returns the side with this id or beginning of an id; `con` has TABLES, ops_by_shape not needed. Raises
+    CompareError.
+    """
     return {trace_id: _step(con, trace_id, steps) for trace_id in _traces(con, name, ranks)}
 
 
@@ -85,7 +87,7 @@ def compare_sides(con: duckdb.DuckDBPyConnection, control: Side, test: Side, by_
 
 
 def _traces(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str) -> list[str]:
-    """The traces of a side: of a capture those of the asked ranks."""
+    """Returns the traces of a side: of a capture, those of the requested ranks."""
     members = con.execute(
         "SELECT capture_id, rank, trace_id FROM capture_ranks "
         f"WHERE left_out_reason IS NULL AND starts_with(capture_id, {quoted(name)}) ORDER BY rank, trace_id"
@@ -109,7 +111,7 @@ def _traces(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str) -> list
 
 
 def _step(con: duckdb.DuckDBPyConnection, trace_id: str, steps: int | str) -> int | None:
-    """The step of a trace that is compared; None for all of the trace."""
+    """Returns the step of a trace that is compared; None for the whole trace."""
     query = f"SELECT step FROM profiler_steps WHERE trace_id = {quoted(trace_id)} ORDER BY step"
     known = [number for (number,) in con.execute(query).fetchall()]
     if steps == EVERY or (steps == FIRST and not known):

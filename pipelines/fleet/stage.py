@@ -1,4 +1,4 @@
-"""Captures as given tables in a connection: what sql/fleet/ reads beside the tables of traces."""
+"""Creates the given tables about captures in a connection: what sql/fleet/ reads besides the tables of traces."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _TRACE = "trace_id, batch_id, path, group_id, job, rank, world_size, first_ts_ns
 
 
 def lake_captures(lake: Lake, with_roles: bool = True) -> dict[str, Capture]:
-    """The captures that a lake's traces make, by capture_id. Raises RolesError for a roles.csv that cannot be read.
+    """Returns the captures that a lake's traces form, by capture_id. Raises RolesError for a roles.csv that cannot be
+    read.
 
-    `with_roles`: False if nothing that is asked for tells what the user tells of ranks.
+    `with_roles`: False if no requested table depends on roles.
     """
     roles = read_roles(lake.root / ROLES) if with_roles else ()
     return {capture.capture_id: capture for capture in find_captures(read_traces(lake), roles)}
 
 
 def read_traces(lake: Lake) -> list[RankTrace]:
-    """The committed traces of a lake."""
+    """Returns the committed traces of a lake."""
     con = lake.connect(["traces"])
     try:
         if not lake.batches():
@@ -45,7 +46,7 @@ def read_traces(lake: Lake) -> list[RankTrace]:
 @given_table("_staged_capture_roles", layer="fleet", reads=("traces",))
 @given_table("_staged_capture_quality", layer="fleet", reads=("traces",))
 def stage_captures(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture], gone: Iterable[str] = ()) -> None:
-    """Create the given tables about captures; `gone`: ids of captures that are no more."""
+    """Create the given tables about captures; `gone`: ids of captures that no longer exist."""
     found = list(captures)
     _stage(con, "captures", [*map(_capture, found), *(_gone(capture_id) for capture_id in gone)])
     _stage(con, "capture_ranks", [_rank(capture, member) for capture in found for member in capture.members])
@@ -55,7 +56,7 @@ def stage_captures(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture], 
 
 
 def stage_members(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture]) -> None:
-    """Create `_capture_members` (capture_id, trace_id, batch_id): where the traces of captures lie in the lake."""
+    """Create `_capture_members` (capture_id, trace_id, batch_id): where the lake stores the traces of captures."""
     con.execute("CREATE OR REPLACE TABLE _capture_members (capture_id VARCHAR, trace_id VARCHAR, batch_id VARCHAR)")
     traces = [(capture, member.trace) for capture in captures for member in capture.members]
     insert_values(
@@ -103,5 +104,5 @@ def _gone(capture_id: str) -> dict[str, Any]:
 def _time(ns: int | None) -> datetime | None:
     try:
         return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
-    except OverflowError:  # no time of a calendar
+    except OverflowError:  # not a valid calendar time
         return None

@@ -1,4 +1,4 @@
-"""Who is waited for in a capture: the answer of `tracelake stragglers`, from the tables of captures."""
+"""Which ranks the others wait for in a capture: the answer of `tracelake stragglers`, from the tables of captures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WHOLE = """
 
 @dataclass(frozen=True)
 class Stragglers:
-    """A capture's ranks, worst first, its groups of ranks, and a cell for every step and rank. Times in ns.
+    """A capture's ranks, worst first, its groups of ranks, and one cell per step and rank. Times in ns.
 
     agreement: share of collectives in which durations and clocks name the same culprit; None without aligned clocks.
     """
@@ -55,12 +55,12 @@ class Stragglers:
 
     @property
     def stragglers(self) -> list[int]:
-        """The ranks that the rule calls stragglers."""
+        """Returns the ranks that the rule calls stragglers."""
         return [row["rank"] for row in self.ranks if row["is_straggler"]]
 
 
 def stragglers_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> Stragglers:
-    """The answer for a capture of `con`, which has `TABLES`. Raises LookupError if there is no such capture."""
+    """Returns the answer for a capture of `con`, which has `TABLES`. Raises LookupError if there is no such capture."""
     captures = _rows(con, "SELECT job, n_ranks, world_size FROM captures WHERE capture_id = {capture}", capture_id)
     if not captures:
         raise LookupError(f"no capture {capture_id}")

@@ -1,4 +1,6 @@
-"""What a rank is known to have done in a process group: from its ring, and from counters that outlive the ring."""
+"""What a rank is known to have called in a process group: from its ring buffer, and from counters that outlive the
+ring.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from functools import cached_property
 from pipelines.flight_recorder.dump import Dump, Entry, Group, Status
 from pipelines.flight_recorder.groups import DEFAULT
 
-# They keep no events, so a call stays `scheduled` forever: it is over once it is retired, with or without an error.
+# These backends record no events, so a call stays `scheduled` forever: it is over once retired, with or without an
+# error.
 WITHOUT_STATES = {"gloo"}
 COMPLETED = "completed"
 _COALESCED = "coalesced"
@@ -18,25 +21,27 @@ _NONE = Status(None, None)
 
 
 def is_over(entry: Entry) -> bool:
-    """It completed; of a backend that reports no states, it ended in one way or another."""
+    """Whether it completed; for a backend that reports no states, whether it ended in any way."""
     return entry.state == COMPLETED or (entry.backend in WITHOUT_STATES and bool(entry.retired))
 
 
 def has_timed_out(entry: Entry) -> bool:
-    """The watchdog gave it up."""
+    """Whether the watchdog gave up on it."""
     return bool(entry.retired) and not is_over(entry)
 
 
 def is_end(entry: Entry) -> bool:
-    """The end of calls that were coalesced: it has their state, they have none of their own."""
+    """The end marker of coalesced calls: it has their state, they have none of their own."""
     return entry.op == _COALESCED or entry.op.endswith(f"_{_COALESCED}")
 
 
 @dataclass(frozen=True)
 class Calls:
-    """A rank's calls in a group, in the order of the ring. `is_cut`: the ring lost some; `is_filtered`: finished ones
-    were not dumped at all. `status`: the group's counters on the rank; None if they do not count collectives.
-    `latest`: the last call in the ring, in whatever group.
+    """A rank's calls in a group, in ring order. `is_cut`: the ring lost some; `is_filtered`: finished calls were not
+    dumped.
+
+    `status`: the group's counters on the rank; None if they do not count collectives. `latest`: the last call in the
+    ring, in any group.
     """
 
     entries: Sequence[Entry]
@@ -47,7 +52,7 @@ class Calls:
 
     @cached_property
     def by_seq(self) -> dict[int, list[Entry]]:
-        """The collectives by number; several of a number were coalesced."""
+        """Returns the collectives by number; several with one number were coalesced."""
         found: dict[int, list[Entry]] = defaultdict(list)
         for entry in self.entries:
             if not entry.is_p2p:
@@ -60,28 +65,32 @@ class Calls:
 
     @cached_property
     def last(self) -> int:
-        """The last collective in the ring; -1 for none."""
+        """Returns the last collective in the ring; -1 for none."""
         return max(self.by_seq, default=-1)
 
     @cached_property
     def called(self) -> int:
-        """The last number that the rank is known to have called; -1 for none."""
+        """Returns the last number that the rank is known to have called; -1 for none."""
         return max(self.last, self.status.enqueued or -1)
 
     def has_not_called(self, seq: int) -> bool:
-        """Certainly not. A ring that lost calls and holds none of the group does not tell."""
+        """Whether the rank certainly has not called it. A ring that lost calls and holds none of the group proves
+        nothing.
+        """
         knows = bool(self.by_seq) or not self.is_cut or self.status.enqueued is not None
         return knows and seq > self.called
 
     def is_through(self, seq: int) -> bool:
-        """The call completed; one that is not in the ring did, if the counters say so or only finished ones are left out."""
+        """Whether the call completed. One that is not in the ring did if the counters say so, or if only finished ones
+        are left out.
+        """
         if seq in self.by_seq:
             return self.state(seq) == COMPLETED
         left_out = self.first < seq < self.last or (self.is_filtered and seq <= self.called)
         return left_out or seq <= (self.status.completed or -1)
 
     def state(self, seq: int) -> str:
-        """The least that holds for all coalesced calls of a number in the ring."""
+        """Returns the weakest state that holds for all coalesced calls of a number in the ring."""
         entries = self.by_seq[seq]
         ends = [entry for entry in entries if is_end(entry)]
         states = {COMPLETED if is_over(entry) else entry.state for entry in ends or entries}
@@ -92,27 +101,29 @@ class Calls:
 
     @cached_property
     def transfers(self) -> list[tuple[Entry, Entry]]:
-        """Sends and receives, each with the call that has its state: its own, or the end of what was coalesced."""
+        """Returns sends and receives, each with the call that has its state: its own, or the end of the coalesced
+        calls.
+        """
         of_pairs = [entry for entry in self.entries if entry.is_p2p]
         ends = {entry.p2p_seq: entry for entry in of_pairs if is_end(entry)}
         return [(entry, ends.get(entry.p2p_seq, entry)) for entry in of_pairs if not is_end(entry)]
 
     @property
     def n_unfinished(self) -> int:
-        """Calls in the ring that are not over."""
+        """Returns the calls in the ring that are not over."""
         collectives = sum(self.state(seq) != COMPLETED for seq in self.by_seq)
         return collectives + sum(not is_over(state) for _, state in self.transfers)
 
 
 def calls_of(dumps: Mapping[int, Dump], entries: Mapping[int, Sequence[Entry]], group: Group) -> dict[int, Calls]:
-    """The calls in a group of each rank that has a dump."""
-    # Gloo's counters count all operations, NCCL's mix in transfers: then they do not number the collectives.
+    """Returns, for each rank that has a dump, its calls in a group."""
+    # Gloo's counters count all operations, and NCCL's may include transfers: then they do not number the collectives.
     is_counted = not any(e.is_p2p or e.backend in WITHOUT_STATES for found in entries.values() for e in found)
     found: dict[int, Calls] = {}
     for rank in group.ranks:
         if rank in dumps:
             own, dump = entries.get(rank, ()), dumps[rank]
-            # Nothing but what is unfinished: it was dumped without the rest (TORCH_INCLUDE_ONLY_ACTIVE).
+            # Only unfinished calls: finished ones were left out of the dump (TORCH_INCLUDE_ONLY_ACTIVE).
             is_filtered = dump.is_cut and not any(map(is_over, dump.entries))
             status = _status(dump, own, group) if is_counted else _NONE
             latest = dump.entries[-1] if dump.entries else None
@@ -121,7 +132,7 @@ def calls_of(dumps: Mapping[int, Dump], entries: Mapping[int, Sequence[Entry]], 
 
 
 def _status(dump: Dump, entries: Sequence[Entry], group: Group) -> Status:
-    """The group's counters on a rank; the default group's are the first that a process has."""
+    """Returns the group's counters on a rank; the default group's are the first that a process has."""
     pg_ids = {entry.pg_id for entry in entries} or ({0} if group.desc == DEFAULT else {None})
     pg_id = pg_ids.pop()
     return _NONE if pg_ids or pg_id is None else dump.statuses.get(pg_id, _NONE)

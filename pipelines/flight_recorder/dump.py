@@ -1,7 +1,7 @@
-"""One rank's dump of PyTorch's Flight Recorder: JSON (`dump_json`) or pickle (the default) → plain data.
+"""Reads one rank's dump of PyTorch's Flight Recorder: JSON (`dump_json`) or pickle (the default) → plain data.
 
-Format: `FlightRecorder.hpp`, versions 2.x. The rank stands in the file's name only. A pickle from elsewhere could run
-anything when it is loaded, so only the builtin containers, numbers and texts are accepted.
+Format: `FlightRecorder.hpp`, versions 2.x. The rank is only in the file's name. Loading an untrusted pickle could run
+arbitrary code, so only builtin containers, numbers and texts are accepted.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _TOP_KEYS = {
     b"entries",
 }
 _HEAD, _PICKLE_HEAD = 4096, 1 << 20
-_MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000  # of a dump: a ring holds thousands; references make much of few bytes
+_MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000  # of a dump: a ring holds thousands; few bytes may stand for many
 MAX_DUMP_BYTES = 1 << 30
 
 
 class DumpError(Exception):
-    """A file that is not a readable dump; the message names the file and what to do."""
+    """The file is not a readable dump; the message names the file and what to do."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A process group as a rank knows it. Names may come twice after a split: `ranks` tells them apart.
+    """A process group as a rank knows it. Names may repeat after a split: `ranks` distinguishes them.
 
-    `is_inferred`: no dump tells its ranks; they are those that called something in it.
+    `is_inferred`: no dump lists its ranks; they are those that called something in it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Status:
-    """Counters of a process group on a rank, which outlive the ring; None: none yet."""
+    """Counters of a process group on a rank, which outlive the ring; None: no such call yet."""
 
     enqueued: int | None
     completed: int | None
@@ -67,9 +67,9 @@ class Entry:
     """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
 
     `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `started_ns` and
-    `completed_ns` are when a watchdog found out, late by up to its period: no kernel times. `retired`: the backend is
-    done with it; where it did not complete, it timed out or failed. `pg_id` is the group's number on this rank alone.
-    `frame`: where the user's code called it.
+    `completed_ns` are when a watchdog noticed, late by up to its period: they are not kernel times. `retired`: the
+    backend is done with it; if it did not complete, it timed out or failed. `pg_id` is the group's number on this rank
+    only. `frame`: where the user's code called it.
     """
 
     record_id: int
@@ -99,8 +99,8 @@ class Entry:
 class Dump:
     """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
 
-    `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `comm_state` are JSON texts of
-    what the dump says of its groups and of the communication library; None if it says nothing.
+    `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `comm_state` are JSON
+    texts of what the dump says about its groups and about the communication library; None if it says nothing.
     """
 
     path: Path
@@ -117,7 +117,7 @@ class Dump:
 
     @property
     def is_cut(self) -> bool:
-        """Calls are missing: the ring has overwritten them, or only unfinished ones were dumped."""
+        """Whether calls are missing: the ring has overwritten them, or only unfinished ones were dumped."""
         ids = [entry.record_id for entry in self.entries]
         if not ids:
             return any(status.enqueued for status in self.statuses.values())
@@ -125,9 +125,10 @@ class Dump:
 
 
 def is_dump(path: Path) -> bool:
-    """Whether a file looks like a dump, whatever its name: by its first key (JSON) or the keys near its start (pickle).
+    """Returns whether a file looks like a dump, whatever its name: by its first key (JSON) or the keys near its start
+    (pickle).
 
-    What is not a regular file, or cannot be read, is not one.
+    False for anything that is not a regular file, or cannot be read.
     """
     try:
         if not path.is_file():
@@ -139,7 +140,7 @@ def is_dump(path: Path) -> bool:
                 return b"version" in head and (b"pg_config" in head or b"entries" in head)
             first = _FIRST_KEY.match(head)
             if not first or first[1] not in _TOP_KEYS:
-                return False  # traces begin with other keys, so only what may be a dump is read whole
+                return False  # traces begin with other keys, so only files that may be dumps are read whole
             text = head + file.read()
             return b'"pg_config"' in text or b'"collective_seq_id"' in text
     except OSError:
@@ -179,7 +180,7 @@ def read_dump(path: str | Path) -> Dump:
             json.dumps(top[key], default=str, allow_nan=False) if top.get(key) else None
             for key in ("pg_status", "nccl_comm_state")
         )
-    except Exception as error:  # any field may hold anything, and hold itself
+    except Exception as error:  # any field may contain anything, even itself
         why = f"{type(error).__name__}: {text(str(error))[:300]}"
         raise DumpError(f"{shown}: an entry does not match version {version}: {why}; dump it again") from None
     written_ns = path.stat().st_mtime_ns
@@ -196,7 +197,7 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
         raise DumpError(f"{path_text(path)}: broken pickle: {error}; dump or copy it again") from None
     except _Refused as error:
         raise DumpError(f"{path_text(path)}: {error}") from None
-    except Exception as error:  # a broken pickle raises nearly anything
+    except Exception as error:  # a corrupt pickle may raise nearly any exception
         kind = "JSON" if is_text else "pickle"
         raise DumpError(
             f"{path_text(path)}: broken {kind} ({text(str(error))}): the rank died while writing it, or the copy is incomplete; copy it again"
@@ -207,11 +208,11 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
 
 
 class _Refused(Exception):
-    """The pickle holds more than data."""
+    """The pickle contains more than data."""
 
 
 class _Builtins(pickle.Unpickler):
-    """Loads containers, numbers and texts; whatever names a class or function is refused before it is looked up."""
+    """Loads containers, numbers and texts; anything that names a class or function is refused before it is looked up."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise _Refused(f"the pickle names {module_name}.{global_name}: no dump does, so it is not loaded")
@@ -229,7 +230,7 @@ def _group(name: str, given: Mapping[str, Any]) -> Group:
 
 
 def _status(given: Mapping[str, Any]) -> Status:
-    """JSON has texts where the pickle has numbers; both have -1 for none."""
+    """JSON has texts where the pickle has numbers; both use -1 for none."""
     numbers = (whole("pg_status", given.get(f"last_{what}_collective", -1)) for what in ("enqueued", "completed"))
     return Status(*(None if number < 0 else number for number in numbers))
 
@@ -258,7 +259,7 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         is_p2p=bool(given.get("is_p2p")),
         state=text(str(given["state"])),
         created_ns=optional("time_created_ns") or None,
-        # JSON writes 0 if the pickle has None.
+        # JSON writes 0 where the pickle has None.
         started_ns=optional("time_discovered_started_ns") or None,
         completed_ns=optional("time_discovered_completed_ns") or None,
         duration_ms=number("duration_ms", given.get("duration_ms")),

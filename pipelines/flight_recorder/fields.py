@@ -1,4 +1,4 @@
-"""Fields of a dump as what they must be; what is anything else is refused by its name."""
+"""Checks the types of a dump's fields; an error names the field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_MS = 2**53 / 1e6  # 104 days
 
 
 def whole(key: str, value: Any) -> int:
-    """A whole number that a BIGINT holds; JSON has some as texts. Raises ValueError."""
+    """Returns an integer that a BIGINT holds; JSON has some as texts. Raises ValueError."""
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             found = int(value)
@@ -25,7 +25,7 @@ def whole(key: str, value: Any) -> int:
 
 
 def number(key: str, value: Any) -> float | None:
-    """A duration in ms, None for None. Raises ValueError."""
+    """Returns a duration from ms, None for None. Raises ValueError."""
     if value is None:
         return None
     if (
@@ -39,14 +39,14 @@ def number(key: str, value: Any) -> float | None:
 
 
 def ints(key: str, values: Iterable[Any]) -> tuple[int, ...]:
-    """Whole numbers. Raises ValueError."""
+    """Returns integers. Raises ValueError."""
     if isinstance(values, str | bytes | dict):
         raise ValueError(f"{key} is {_short(values)}, not a list of numbers")
     return tuple(whole(key, value) for value in values)
 
 
 def text(value: str) -> str:
-    """A text that can be stored: lone surrogates as escapes."""
+    """Returns a text that can be stored: lone surrogates are escaped."""
     return value if value.isascii() else as_text(value)
 
 

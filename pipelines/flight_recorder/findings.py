@@ -1,13 +1,13 @@
 """The rules: what is wrong at a sequence number of a process group, and on which ranks.
 
-1. a rank that has not called it: `missing_rank`, that rank (also, ambiguous, where its ring lost what would tell);
-2. other operations: `op_mismatch`, those with the rarer one;
-3. other sizes (where the operation demands equal ones), 4. other dtypes: likewise;
-5. completed on some ranks only: `state_split`, those that are not through;
-6. scheduled on some, started on others: `not_started`, those whose stream is held up by something else;
-7. joined by all and completed by none: `all_joined_not_completed`, nobody: look at the network.
+1. some ranks have not called it: `missing_rank`, those ranks (also, ambiguous, where the ring lost the evidence);
+2. operations differ: `op_mismatch`, the ranks with the rarer one;
+3. sizes differ (if the operation requires equal ones), 4. dtypes differ: likewise;
+5. completed on some ranks only: `state_split`, the ranks that have not finished;
+6. scheduled on some, started on others: `not_started`, the ranks whose stream is held up by something else;
+7. joined by all and completed by none: `all_joined_not_completed`, no rank: look at the network.
 
-No rank is the reference: PyTorch's own analyser takes the first, and blames all others where the first is the odd one.
+No rank is the reference: PyTorch's own analyzer takes the first, and blames all others if the first is the odd one out.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pipelines.flight_recorder.calls import COMPLETED, Calls, has_timed_out, is_
 from pipelines.flight_recorder.dump import Entry
 from pipelines.flight_recorder.transfers import Waiting
 
-# Ranks give and get what they like here; of the out-of-place forms only the root has an output.
+# For these operations ranks may pass any sizes; of the out-of-place forms only the root has an output.
 _UNEVEN = {"scatter", "gather", "broadcast_oop", "reduce_oop"}
 _ALL_TO_ALL = {"all_to_all", "all_to_all_base", "all_to_all_single", "alltoall", "alltoall_base"}
-# A rank that is late looks like this; the others are wrong whenever they are seen.
+# A rank that is merely late looks like this; the other kinds are wrong whenever they are seen.
 _OF_TIME = {"missing_rank", "state_split", "not_started", "all_joined_not_completed", "missing_peer", "transfer_not_completed"}  # fmt: skip
 _Sizes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong at `seq`. `culprits` are ranks; `ambiguous` where no rank is rarer than another, or a ring lost calls.
+    """What is wrong at `seq`. `culprits` are ranks; `ambiguous` if no rank is in the minority, or a ring lost calls.
 
-    `created_ns`: when the first rank that is there called it, ns since the epoch; `waited_ns`: from then to the youngest
+    `created_ns`: when the first rank that joined called it, ns since the epoch; `waited_ns`: from then to the newest
     file, so no rank had waited longer; None if the clocks do not fit. `frames`: where each rank called it;
-    `last_calls`: what a rank that did not call it called last, in whatever group.
+    `last_calls`: what a rank that did not call it called last, in any group.
     """
 
     kind: str
@@ -55,22 +55,26 @@ class Finding:
 
     @property
     def op(self) -> str | None:
-        """The operation, where all ranks that are there call the same."""
+        """The operation, if all ranks that joined call the same."""
         names = set(self.ops.values())
         return names.pop() if len(names) == 1 else None
 
     @property
     def may_be_slow(self) -> bool:
-        """Its timeout had not expired when the dumps were written, so a rank that is merely late looks the same."""
+        """Whether its timeout had not expired when the dumps were written, so that a rank that is merely late looks the
+        same.
+        """
         if self.kind not in _OF_TIME or self.has_timed_out or self.waited_ns is None or self.timeout_ms is None:
             return False
         return self.waited_ns < self.timeout_ms * 1_000_000
 
 
 def find_at(seq: int, calls: Mapping[int, Calls], has_sizes: bool) -> Finding | None:
-    """What is wrong at one sequence number, or None. `calls` by rank; `has_sizes`: those of all-to-all can be trusted."""
+    """Returns what is wrong at one sequence number, or None. `calls` by rank; `has_sizes`: sizes of all-to-all can be
+    trusted.
+    """
     there = _there(seq, calls)
-    if not there:  # Overwritten everywhere, or a number that the backend gave to what it does not record.
+    if not there:  # Overwritten on every rank, or a number that the backend gave to a call it does not record.
         return None
     ops = {rank: "+".join(e.op for e in entries) for rank, entries in there.items()}
     states = {rank: calls[rank].state(seq) for rank in there}
@@ -102,7 +106,7 @@ def find_at(seq: int, calls: Mapping[int, Calls], has_sizes: bool) -> Finding | 
         return None
     if any(of.is_through(seq) for of in calls.values()):
         return finding("state_split", unfinished)
-    if untold := [rank for rank in calls if rank not in there]:  # their rings lost what would tell
+    if untold := [rank for rank in calls if rank not in there]:  # their rings lost the evidence
         return finding("missing_rank", untold, ambiguous=True)
     scheduled = {rank for rank, state in states.items() if state == "scheduled"}
     if scheduled and len(scheduled) < len(there):
@@ -111,7 +115,7 @@ def find_at(seq: int, calls: Mapping[int, Calls], has_sizes: bool) -> Finding | 
 
 
 def finding_of(wait: Waiting, calls: Mapping[int, Calls]) -> Finding:
-    """What a send or receive that waits says. `seq` is the number of the transfer on its rank."""
+    """Returns the finding for a waiting send or receive. `seq` is the number of the transfer on its rank."""
     one = wait.transfer
     culprits = (one.peer,) if wait.kind == "missing_peer" else ()
     said = {rank: last for rank in culprits if (last := _last_call(calls[rank]))}
@@ -127,7 +131,9 @@ def finding_of(wait: Waiting, calls: Mapping[int, Calls]) -> Finding:
 
 
 def _there(seq: int, calls: Mapping[int, Calls]) -> dict[int, list[Entry]]:
-    """The calls by rank, without the end of what was coalesced; none where the ring may have cut that apart."""
+    """Returns the calls by rank, without end markers of coalesced calls; none where the ring may have cut a coalesced
+    group.
+    """
     found = {rank: of.by_seq[seq] for rank, of in calls.items() if seq in of.by_seq}
     most = max(map(len, found.values()), default=0)
     return {
@@ -146,7 +152,7 @@ def _last_call(calls: Calls) -> str | None:
 
 
 def _rarer(there: Mapping[int, Sequence[Entry]], of: Callable[[Entry], Any]) -> tuple[list[int], bool]:
-    """The ranks whose calls differ from the commonest; all of them, and True, where there is no commonest."""
+    """Returns the ranks whose calls differ from the most common; all of them, and True, if there is no most common one."""
     values = {rank: tuple(of(entry) for entry in entries) for rank, entries in there.items()}
     counts = Counter(values.values()).most_common()
     if len(counts) == 1:
@@ -161,20 +167,20 @@ def _plain(op: str) -> str:
 
 
 def _fixed_sizes(entry: Entry) -> Any:
-    """What must be equal on all ranks; nothing for operations that may be uneven."""
+    """Returns what must be equal on all ranks; nothing for operations that may be uneven."""
     op = _plain(entry.op)
     uneven = op in _UNEVEN or op in _ALL_TO_ALL or op.endswith("v")
     return None if uneven else (entry.input_sizes, entry.output_sizes)
 
 
 def _dtypes(entry: Entry) -> Any:
-    """Both sides; together for operations where only the root has one of them."""
+    """Returns both sides; added together for operations where only the root has one of them."""
     both = entry.input_dtypes, entry.output_dtypes
     return frozenset().union(*both) if _plain(entry.op) in _UNEVEN else both
 
 
 def _bytes_lost(there: Mapping[int, Sequence[Entry]]) -> bool:
-    """In an all-to-all, all that is given must be got."""
+    """Checks that in an all-to-all everything sent is also received."""
     entries = [e for found in there.values() for e in found if _plain(e.op) in _ALL_TO_ALL]
     given, got = (sum(map(math.prod, (s for e in entries for s in sizes(e)))) for sizes in _SIDES)
     return given != got

@@ -1,4 +1,4 @@
-"""Where the user's code made a call: the stacks in a dump begin inside of PyTorch."""
+"""Finds where the user's code made a call: the stacks in a dump begin inside PyTorch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# A file that every collective goes through says where this rank's PyTorch lies, be it installed or a checkout.
+# A file that every collective goes through shows where this rank's PyTorch is, whether installed or a checkout.
 _ROOT = re.compile(r"^(.*[/\\]torch[/\\])distributed[/\\](?:distributed_c10d|c10d_logger|_functional_collectives)\.py$")
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 _PYTHON = re.compile(r"\.py$|^<(?!frozen )")  # and not the C++ frames of TORCH_FR_CPP_STACK
@@ -14,9 +14,9 @@ _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3[^/\\]*[/\\](?!(?:site|dist)
 
 
 def user_frame(frames: Sequence[Mapping[str, Any]]) -> str | None:
-    """`file:line function` of the first frame, from the innermost, that is neither PyTorch's nor the standard library's.
+    """Returns `file:line function` of the innermost frame that is neither PyTorch's nor the standard library's.
 
-    The innermost where there is no such frame; None for no frames (JSON dumps have none).
+    If there is no such frame, the innermost one; None for no frames (JSON dumps have none).
     """
     files = [str(frame.get("filename")) for frame in frames]
     roots = tuple({found[1] for file in files if (found := _ROOT.match(file))})

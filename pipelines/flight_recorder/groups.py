@@ -1,8 +1,8 @@
-"""Which process group every call of a set of dumps belongs to, and its ranks.
+"""Assigns every call of a set of dumps to a process group, and finds the group's ranks.
 
-NCCL's dumps name every group with its ranks. Gloo's (torch 2.13) do not: in `pg_config` all groups share the name '', with
-the ranks of the default group if it is the only one and with none otherwise, while calls bear the real names. Such a
-group's ranks are those given under '' where nothing contradicts them, else those that called something in it.
+NCCL's dumps name every group with its ranks. Gloo's (torch 2.13) do not: in `pg_config` all groups share the name '',
+with the ranks of the default group if it is the only one and with none otherwise, while calls carry the real names.
+Such a group's ranks are those listed under '' if nothing contradicts them, else those that called something in it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pipelines.flight_recorder.dump import Dump, Entry, Group
 NAMELESS = ""
 DEFAULT = "default_pg"
 Key = tuple[str, tuple[int, ...]]
-"""What tells groups apart: name and ranks."""
+"""Identity of a group: name and ranks."""
 
 
 @dataclass(frozen=True)
 class Unplaced:
-    """Calls of a rank that fit no group: its dump, or those of the others, say that the rank is not in it."""
+    """Calls of a rank that fit no group: its dump, or the others', say that the rank is not in it."""
 
     rank: int
     name: str
@@ -31,7 +31,7 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class Placed:
-    """The groups, the calls of each by rank (in the order of the ring), and what fits none."""
+    """The groups, the calls of each by rank (in ring order), and what fits none."""
 
     groups: Mapping[Key, Group]
     calls: Mapping[Key, Mapping[int, list[Entry]]]
@@ -79,11 +79,11 @@ def _inferred(
     dumps: Mapping[int, Dump],
     unknown: Mapping[tuple[str, str], Mapping[int, list[Entry]]],
 ) -> Group:
-    """A group that no dump names with its ranks."""
+    """Returns a group whose ranks no dump lists."""
     nameless = {dumps[rank].groups[NAMELESS].ranks for rank in by_rank if NAMELESS in dumps[rank].groups}
     is_only = all(sum(rank in others for others in unknown.values()) == 1 for rank in by_rank)
     if is_only and len(nameless) == 1 and set(by_rank) <= set(ranks := nameless.pop()):
         return Group(name, desc, ranks)
-    if desc == DEFAULT:  # all ranks of the job, from 0 on
+    if desc == DEFAULT:  # all ranks of the job, from 0
         return Group(name, desc, tuple(range(max(dumps) + 1)))
     return Group(name, desc, tuple(sorted(by_rank)), is_inferred=True)

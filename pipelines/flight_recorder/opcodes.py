@@ -1,15 +1,15 @@
-"""A pickle's opcodes are stepped over before it is loaded: 50 bytes can make the loader ask for gigabytes.
+"""Steps over a pickle's opcodes before it is loaded: 50 bytes can make the loader allocate gigabytes.
 
-It keeps what it may need again in a list by number, and makes that list as long as the largest number says. A pickle
-that was really written numbers what it holds one after another, so no number is larger than the pickle is long.
+The loader keeps objects it may need again in a list by number, and makes that list as long as the largest number. A
+genuine pickle numbers its objects consecutively, so no number exceeds the pickle's length.
 """
 
 from __future__ import annotations
 
 import pickletools
 
-_STEP = [-1] * 256  # bytes behind each opcode; -1: _behind counts them
-_COUNTED: dict[int, int] = {}  # opcode → bytes of the length that stands before its argument
+_STEP = [-1] * 256  # bytes after each opcode; -1: counted by _behind
+_COUNTED: dict[int, int] = {}  # opcode → bytes of the length field before its argument
 _TEXT: dict[int, int] = {}  # opcode → lines
 for _op in pickletools.opcodes:
     _argument = _op.arg
@@ -30,11 +30,11 @@ _LONG_BINPUT, _PUT, _STOP = ord("r"), ord("p"), ord(".")
 
 
 class Bomb(ValueError):
-    """The pickle would take far more memory than it is long, or is cut; the message says where."""
+    """The pickle would take far more memory than its length, or is truncated; the message says where."""
 
 
 def check_opcodes(data: bytes) -> None:
-    """Raises Bomb for a pickle that must not be loaded. A tenth of a second for a dump of 2,000 calls with frames."""
+    """Raises Bomb for a pickle that must not be loaded. Takes 0.1 s for a dump of 2,000 calls with frames."""
     at, size = 0, len(data)
     while at < size:
         op = data[at]
@@ -50,7 +50,7 @@ def check_opcodes(data: bytes) -> None:
 
 
 def _behind(data: bytes, at: int, op: int) -> int:
-    """Bytes behind an opcode whose argument has no fixed length."""
+    """Returns the bytes after an opcode whose argument has no fixed length."""
     if op in _COUNTED:
         n = _COUNTED[op]
         length = int.from_bytes(data[at + 1 : at + 1 + n], "little")

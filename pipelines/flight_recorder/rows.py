@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
-    """The rows of `flight_recorder_dumps`, without what ingestion knows of the set."""
+    """Returns the rows of `flight_recorder_dumps`, without the columns that ingestion adds about the set."""
     unplaced: Counter[int] = Counter()
     for one in verdict.unplaced:
         unplaced[one.rank] += one.n_calls
@@ -41,7 +41,7 @@ def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
 
 
 def entry_rows(dumps: Iterable[Dump]) -> list[Row]:
-    """The rows of `flight_recorder_entries`, in the order of the rings."""
+    """Returns the rows of `flight_recorder_entries`, in ring order."""
     dumps = list(dumps)
     placed = place({dump.rank: dump for dump in dumps})
     groups = {
@@ -90,7 +90,7 @@ def _elements(sizes: Sequence[Sequence[int]]) -> int | None:
 
 
 def verdict_rows(verdict: Verdict) -> list[Row]:
-    """The rows of `flight_recorder_verdicts`: one per process group."""
+    """Returns the rows of `flight_recorder_verdicts`: one per process group."""
     return [_verdict_row(group, group is verdict.root) for group in verdict.groups]
 
 

@@ -1,7 +1,7 @@
-"""Sends and receives that wait: for a peer that did not take part, or with it.
+"""Sends and receives that wait: for a peer that did not take part, or together with it.
 
-A transfer has no number that both sides share, so the n-th send from a to b is the n-th receive of b from a, where no ring
-has lost a call; else a peer that has an unfinished counterpart is taken to be there.
+The two sides of a transfer share no number. So the n-th send from a to b is matched with the n-th receive of b from a
+if no ring has lost a call; otherwise a peer with an unfinished counterpart is assumed to have joined.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OP = re.compile(r"^(?:(send) (\d+)->(\d+)|(recv) (\d+)<-(\d+))$")
 
 @dataclass(frozen=True)
 class Transfer:
-    """A send or receive of `rank` with `peer`, by the job's ranks; `ordinal`: which of these between the two, from 0."""
+    """A send or receive of `rank` with `peer` (ranks of the job); `ordinal`: its index between these two, from 0."""
 
     entry: Entry
     rank: int
@@ -32,7 +32,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The transfer that waits longest. `kind`: missing_peer or transfer_not_completed; `is_sure`: rings are whole."""
+    """The transfer that waits longest. `kind`: missing_peer or transfer_not_completed; `is_sure`: rings are complete."""
 
     transfer: Transfer
     kind: str
@@ -40,7 +40,7 @@ class Waiting:
 
 
 def waiting_transfer(group: Group, calls: Mapping[int, Calls]) -> Waiting | None:
-    """The unfinished transfer that was called first, or None; those whose peer is missing go first."""
+    """Returns the unfinished transfer that was called first, or None; transfers with a missing peer take precedence."""
     found = {rank: _transfers(group, rank, of) for rank, of in calls.items()}
     waits = [_judge(one, found, calls) for transfers in found.values() for one in transfers if not one.is_over]
     waits.sort(key=lambda wait: (wait.kind != "missing_peer", wait.transfer.entry.created_ns or 0))
@@ -65,7 +65,7 @@ def _transfers(group: Group, rank: int, calls: Calls) -> list[Transfer]:
     for entry, state in calls.transfers:
         told = _OP.match(entry.op)
         peer = int(told[3] or told[6]) if told else len(group.ranks)
-        if told and peer < len(group.ranks):  # others stay unfinished calls, which no verdict calls healthy
+        if told and peer < len(group.ranks):  # others remain unfinished calls, which no verdict calls healthy
             key = group.ranks[peer], told[1] is not None
             found.append(Transfer(entry, rank, *key, counts[key], is_over(state), has_timed_out(state)))
             counts[key] += 1

@@ -1,7 +1,7 @@
-"""Dumps of a job's ranks → for every process group, the first collective that its ranks do not agree on, and on whom.
+"""Dumps of a job's ranks → for every process group, the first collective on which its ranks diverge, and which ranks.
 
-A verdict calls a job healthy only where nothing speaks against it: every call fits a group, no rank's dump is missing, and
-no call is left that is not over. What does is a doubt, and the set is undecided.
+A verdict calls a job healthy only if nothing speaks against it: every call fits a group, no rank's dump is missing, and
+every call is over. Anything else is a doubt, and the set is undecided.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from pipelines.flight_recorder.findings import Finding, find_at, finding_of
 from pipelines.flight_recorder.groups import Unplaced, place
 from pipelines.flight_recorder.transfers import waiting_transfer
 
-_ALL_TO_ALL_SIZES = 4  # since this minor version of the format they can be trusted
+_ALL_TO_ALL_SIZES = 4  # from this minor version of the format on they can be trusted
 
 
 @dataclass(frozen=True)
 class GroupVerdict:
-    """A process group. `last_seq` by rank, -1 for a rank without entries; `first_seq`: from where rings overlap.
+    """A process group. `last_seq` by rank, -1 for a rank without entries; `first_seq`: where the rings begin to
+    overlap.
 
     `n_unfinished`: calls in the rings that are not over, wherever they were made.
     """
@@ -47,7 +48,7 @@ class GroupVerdict:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why the group cannot be called healthy, although no finding says what is wrong."""
+        """Returns why the group cannot be called healthy, although no finding says what is wrong."""
         if self.finding is not None:
             return ()
         said = []
@@ -63,8 +64,8 @@ class GroupVerdict:
 class Verdict:
     """All groups by name and ranks. `root` is the finding that the others follow from.
 
-    `is_circle`: there is none such, because whoever is waited for waits in another group; `root` is then the first.
-    `unplaced`: calls that fit no group, and are not compared; `doubts`: what forbids to call the job healthy.
+    `is_circle`: there is no single root, because each rank that is waited for waits in another group; `root` is then
+    the first. `unplaced`: calls that fit no group and are not compared; `doubts`: reasons not to call the job healthy.
     """
 
     groups: tuple[GroupVerdict, ...]
@@ -82,8 +83,8 @@ class Verdict:
 def judge(dumps: Sequence[Dump]) -> Verdict:
     """Compare the dumps of one job's ranks. Raises DumpError for two dumps of a rank, or none at all.
 
-    Groups are told apart by name and ranks. A finding that blames a rank which waits in another group follows from that
-    group's. Where this leaves several, the first is the root: a guess where the clocks of hosts differ.
+    Groups are identified by name and ranks. A finding that blames a rank which waits in another group follows from that
+    group's. If several remain, the first is the root: a guess if the clocks of hosts differ.
     """
     if not dumps:
         raise DumpError("no dumps: give the files of all ranks")
@@ -125,7 +126,7 @@ def _judge_group(group: Group, dumps: Mapping[int, Dump], entries: Mapping[int, 
 
 
 def _first(calls: Mapping[int, Calls]) -> int | None:
-    """From where all rings hold the calls; those that leave out finished calls hold them all the same."""
+    """Returns from where all rings hold the calls; rings without finished calls count as holding them."""
     kept = [of for of in calls.values() if of.by_seq]
     whole = [of.first for of in kept if not of.is_filtered]
     return max(whole) if whole else min((of.first for of in kept), default=None)

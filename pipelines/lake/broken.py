@@ -1,6 +1,6 @@
 """Damaged files of a lake, found by names and sizes: cheap enough for every query.
 
-Whatever requires reading them is done by `tracelake check` (pipelines/check.py).
+Checks that require reading the files are in `tracelake check` (pipelines/check.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HINT = (
 
 @dataclass(frozen=True)
 class Broken:
-    """A table's file of a batch that cannot be used, and why."""
+    """A table's file in a batch that cannot be used, and why."""
 
     table: str
     batch: Batch
@@ -45,20 +45,21 @@ class BrokenFiles(Exception):
 
 
 def told(broken: Sequence[Broken]) -> str:
-    """A sentence that names the files (a few, if there are many) and says what to do."""
+    """Returns a sentence that names the files (a few, if there are many) and says what to do."""
     more = f"; and {len(broken) - 3} more files" if len(broken) > 3 else ""
     return f"{'; '.join(str(one) for one in broken[:3])}{more}. {HINT}"
 
 
 def find_broken(root: Path, tables: Set[str] | None = None) -> list[Broken]:
-    """Files of these tables (None: of all) that are missing, have a different size than recorded, or were never recorded.
+    """Returns files of these tables (None: all) that are missing, differ from their recorded size, or were never
+    recorded.
 
     Only committed batches: leftovers of a killed run are not part of the lake. Batches without a log count as intact.
     """
     sizes, known = _listing(root, tables), logs(root)
     found = [one for log in known.values() for one in _of_batch(root, log, tables, sizes)]
     for table, name in sizes:
-        # A batch of an older version has a log of what was computed since; only one with its mark is complete.
+        # A batch of an older version has a log only of later computations; a log is complete only if it has the mark.
         log = known.get(name)
         if log is None or log.damaged or (tables is not None and table not in tables):
             continue
@@ -68,7 +69,7 @@ def find_broken(root: Path, tables: Set[str] | None = None) -> list[Broken]:
 
 
 def logs(root: Path) -> dict[str, manifest.Manifest]:
-    """The logs of batches that retention neither hid nor removed, by batch_id."""
+    """Returns the logs, by batch_id, of batches that retention neither hid nor removed."""
     hidden = _hidden(root)
     names = (batch for batch in manifest.logged_batches(root) if batch.batch_id not in hidden)
     return {batch.batch_id: log for batch in names if (log := _read(root, batch))}
@@ -96,12 +97,12 @@ _Sizes = dict[tuple[str, str], int]
 
 
 def _listing(root: Path, tables: Set[str] | None) -> _Sizes:
-    """The size of every file of these tables and their marks, by table and batch."""
+    """Returns the size of every file of these tables and their marks, by table and batch."""
     folders = {entry.name for entry in _entries(root) if entry.is_dir() and not entry.name.startswith(".")}
     found: _Sizes = {}
     if tables is not None:
         folders &= {name for table in {*tables, *map(mark_of, tables)} for name in names_of(table)}
-    for folder in sorted(folders, key=lambda name: name == table_now(name)):  # a table's old folders first
+    for folder in sorted(folders, key=lambda name: name == table_now(name)):  # old folders of a table first
         for day in _entries(root / folder):
             for entry in _entries(day.path):
                 if entry.name.endswith(".parquet") and (size := _size(entry)) is not None:
@@ -120,12 +121,12 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
 def _size(entry: os.DirEntry[str]) -> int | None:
     try:
         return entry.stat().st_size
-    except FileNotFoundError:  # taken away meanwhile
+    except FileNotFoundError:  # deleted in the meantime
         return None
 
 
 def _hidden(root: Path) -> set[str]:
-    """Batches that retention hid or removed."""
+    """Returns the batches that retention hid or removed."""
     return {path.stem for path in root.joinpath(RETIRED).glob("**/*.json")}
 
 
@@ -133,7 +134,7 @@ _cache: dict[tuple[Path, str], tuple[tuple[int, int], manifest.Manifest]] = {}
 
 
 def _read(root: Path, batch: Batch) -> manifest.Manifest | None:
-    """The log of a batch, cached while it does not change, because a process looks several times."""
+    """Returns the log of a batch, cached while it does not change, because a process reads it several times."""
     try:
         stat = manifest.path_of(root, batch).stat()
     except FileNotFoundError:
@@ -151,7 +152,7 @@ def _read(root: Path, batch: Batch) -> manifest.Manifest | None:
 def unreadable(
     con: duckdb.DuckDBPyConnection, files: Iterable[Path], query: Callable[[Path], str] | None = None
 ) -> list[Broken]:
-    """The files that DuckDB cannot read: to their end, or as far as `query` does."""
+    """Returns the files that DuckDB cannot read: to their end, or as far as `query` reads."""
     found = []
     for path in files:
         try:

@@ -1,4 +1,4 @@
-"""Tables of a connection → a batch of the lake, the mark's file last."""
+"""Writes tables of a connection as a batch of the lake, the mark's file last."""
 
 from __future__ import annotations
 

@@ -22,15 +22,16 @@ from pipelines.models.run import run_models
 from pipelines.renamed import old_tables
 from pipelines.sqltext import quoted
 
-_SMALL = (MARK, "findings", REJECTS)  # and all about runs of schedules
-_LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are small otherwise
+_SMALL = (MARK, "findings", REJECTS)  # and everything about runs of schedules
+_LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are otherwise small
 
 
 @dataclass
 class Contents:
-    """What goes into an analysts' file: the files of each table, and which files are damaged.
+    """The contents of an analysts' file: the files of each table, and which files are damaged.
 
-    Tables that need damaged ones raise an error, or answer without them; then the file is not the lake's own either.
+    Tables that need damaged files raise an error, or answer without them; in the latter case the file is not the lake's
+    own.
     """
 
     root: Path
@@ -38,22 +39,22 @@ class Contents:
     files: dict[str, list[Path]]
     broken: list[Broken]
     leave_out: bool = False
-    counts: dict[str, int] = field(default_factory=dict)  # rows of each mark, as they were read from its files
+    counts: dict[str, int] = field(default_factory=dict)  # rows of each mark, as read from its files
 
     def of(self, table: str) -> list[Broken]:
-        """The broken files that a table needs."""
+        """Returns the broken files that a table needs."""
         return [] if self.leave_out else [one for one in self.broken if one.table in (table, mark_of(table))]
 
     def usable(self, table: str) -> list[Path]:
-        """The files of a table that are not broken."""
+        """Returns the files of a table that are not broken."""
         bad = {one.path for one in self.broken if one.table == table}
         return [path for path in self.files[table] if path not in bad]
 
 
 def build(built: Path, contents: Contents) -> None:
-    """Create the file; files that prove unreadable on the way are added to the damaged ones."""
+    """Create the file; files found to be unreadable on the way are added to the damaged ones."""
     catalog = contents.catalog
-    order = sorted(catalog.public, key=lambda name: name not in KEYS)  # the marks first: others read them
+    order = sorted(catalog.public, key=lambda name: name not in KEYS)  # marks first: other tables read them
     while True:
         begin(built, catalog, column_types(catalog), order)
         with database.connect(built) as con:
@@ -65,8 +66,8 @@ def build(built: Path, contents: Contents) -> None:
 
 
 def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) -> list[Broken]:
-    """Replace what has files, and the views that read it."""
-    con.execute("BEGIN")  # one flush to disk instead of one a statement
+    """Replace tables that have files, and the views that read them."""
+    con.execute("BEGIN")  # one flush to disk instead of one per statement
     con.execute("CREATE SCHEMA tracelake")
     con.execute(f"CREATE TABLE tracelake.published AS SELECT {quoted(contents.root)} AS root, now() AS published_at")
     con.execute(
@@ -100,7 +101,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
 
 
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
-    """The files that a table is made of and that cannot be read."""
+    """Returns the files that a table is made of and that cannot be read."""
     tables = {table, mark_of(table), *(TOLD_BY if table == MARK else ())}
     with database.connect() as con:
         return [one for name in tables if name in contents.files for one in unreadable(con, contents.usable(name))]
@@ -132,7 +133,7 @@ def _count(con: duckdb.DuckDBPyConnection, table: str) -> int:
 
 @lru_cache
 def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-    """The columns and DuckDB types of every public table, found by running all models on nothing."""
+    """Returns the columns and DuckDB types of every public table, found by running all models on empty inputs."""
     digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
     found = remembered("column-types", digest, lambda: _dry_run(catalog))
     return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
@@ -160,7 +161,7 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
         kind = "TABLE" if _is_copied(model, contents) else "VIEW"
         rows = _rows(model.name, contents)
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
-            # Files of an older version lack columns, which views over the table and the report ask for.
+            # Files of an older version lack columns that views over the table and the report need.
             rows = f"({rows}) UNION ALL BY NAME {_nothing(contents.catalog, model.name)} WHERE FALSE"
         if kind == "VIEW" and not contents.leave_out:
             rows = f"SELECT * FROM ({rows}) WHERE {_is_at_home(contents.root)}"
@@ -182,31 +183,33 @@ def _rows(table: str, contents: Contents) -> str:
     if table != MARK:
         return committed_rows(table, contents.usable(table))
     rows = trace_rows({name: contents.usable(name) for name in (MARK, *TOLD_BY)})
-    if untold := _untold(contents):  # all but this column can be told
+    if untold := _untold(contents):  # all but this column is known
         return f"SELECT * REPLACE (CAST(error({quoted(told(untold))}) AS VARCHAR) AS capture_id) FROM ({rows})"
     return rows
 
 
 def _untold(contents: Contents) -> list[Broken]:
-    """The broken files that tell which capture a trace is in."""
+    """Returns the broken files that determine which capture a trace is in."""
     return list(dict.fromkeys(one for table in TOLD_BY for one in contents.of(table)))
 
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
-    """A table that has its columns, and fails when a row is requested."""
+    """Returns the SELECT of a table with the right columns that fails when a row is requested."""
     columns = _nothing(catalog, table)
     return f"{columns} FROM (SELECT error({quoted(f'{table} is damaged: {told(broken)}')}) AS why) WHERE why IS NULL"
 
 
 def _nothing(catalog: Catalog, table: str) -> str:
-    """A SELECT of a table's columns as NULL."""
+    """Returns a SELECT of a table's columns as NULL."""
     return "SELECT " + ", ".join(
         f"CAST(NULL AS {kind}) AS {column_name(c)}" for c, kind in column_types(catalog)[table]
     )
 
 
 def _is_at_home(root: Path) -> str:
-    """The condition that the file is opened where it was made: a copy of it must not answer from the original's files."""
+    """Returns the condition that the file is opened where it was made: a copy must not answer from the original's
+    files.
+    """
     hint = (
         f"this file was made as {root / ANALYST} and would read the files there, but it has been moved: open that one, or "
         "for a copied or moved lake run `tracelake sql --lake FOLDER` once, which rebuilds it for the new place"

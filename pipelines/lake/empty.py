@@ -1,6 +1,6 @@
-"""The analysts' file of a lake without rows, with which every other begins: kept in the user's cache between processes.
+"""The analysts' file of a lake without rows, the starting point of every other: cached per user between processes.
 
-Most of what publishing takes is creating 120 tables and 1,600 comments, and they are the same for every lake.
+Most of the time of publishing goes into creating 120 tables and 1,600 comments, which are the same for every lake.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pipelines.renamed import old_columns
 from pipelines.sqltext import quoted
 
 BATCH_COLUMN = Column("batch_id", "Ingest run that the trace came with.")
-_KEPT = 3  # of as many versions: a checkout or two beside what is installed
+_KEPT = 3  # how many versions are kept: a checkout or two besides what is installed
 _DAY_S = 86_400
 Types = dict[str, list[tuple[str, str]]]
 
 
 class NotPublished(Exception):
-    """The analysts' file that was built is not whole; the message says why. What was published before still stands."""
+    """The newly built analysts' file is not complete; the message says why. The published one is still in place."""
 
 
 def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> None:
-    """Make the file `built`: each public table in this order, without rows but for rules, views, and all comments.
+    """Create the file `built`: each public table in this order, empty except for rules, plus views and all comments.
 
     Raises NotPublished.
     """
@@ -46,7 +46,7 @@ def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> 
     if _from_cache(built, digest):
         return
     with database.connect(built) as con:
-        con.execute("BEGIN")  # one flush to disk instead of one a statement
+        con.execute("BEGIN")  # one flush to disk instead of one per statement
         for model in models:
             if model.kind == "rules":
                 run.create_rules(con, model)
@@ -57,10 +57,10 @@ def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> 
 
 
 def write_out(con: duckdb.DuckDBPyConnection) -> None:
-    """Commit, and have it on the disk. Raises NotPublished."""
+    """Commit and flush to disk. Raises NotPublished."""
     try:
         con.execute("COMMIT")
-        con.execute("CHECKPOINT")  # closing writes, too, but does not tell where that fails
+        con.execute("CHECKPOINT")  # closing also writes, but does not report a failure
     except (duckdb.FatalException, duckdb.TransactionException) as error:
         raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
 
@@ -76,13 +76,13 @@ def _statements(model: Model, types: list[tuple[str, str]]) -> list[str]:
 
 
 def comments(model: Model, kind: str, present: set[str]) -> str:
-    """The statements that comment a table (`kind`: TABLE or VIEW) and those of its columns that are present."""
+    """Returns the statements that comment a table (`kind`: TABLE or VIEW) and those of its columns that are present."""
     docs = {column.name: column.doc for column in (BATCH_COLUMN, *model.columns) if column.name in present}
     return _comments(model.name, kind, model.doc, docs)
 
 
 def comments_of_old(old: str, model: Model) -> str:
-    """The statements that comment the view under a table's old name, with its columns, old ones too."""
+    """Returns the statements that comment the view under a table's old name, with its columns, including old names."""
     docs = {column.name: column.doc for column in (BATCH_COLUMN, *model.columns)}
     docs |= {name: f"Renamed to {new}." for name, new in old_columns(model.name).items()}
     return _comments(old, "VIEW", f"Renamed to {model.name}; this view stays for one release.", docs)
@@ -100,7 +100,7 @@ def column_name(column: str) -> str:
 
 
 def _from_cache(built: Path, digest: str) -> bool:
-    """Copy the file that is kept; a name ends with the checksum of what is in it, so a broken one is not used."""
+    """Copy the cached file; its name ends with a checksum of its content, so a corrupt one is not used."""
     for kept in cache_folder().glob(f"empty-{digest[:16]}-*.duckdb"):
         try:
             content = kept.read_bytes()
@@ -109,7 +109,7 @@ def _from_cache(built: Path, digest: str) -> bool:
                 os.utime(kept)  # used: see _into_cache
                 return True
             kept.unlink()
-        except OSError:  # another process took it away, or ours to read it is not: made anew
+        except OSError:  # another process deleted it, or we may not read it: build it again
             built.unlink(missing_ok=True)
     return False
 
@@ -127,8 +127,8 @@ def _into_cache(built: Path, digest: str) -> None:
             os.replace(copy, folder / _name(digest, copy.read_bytes()))
         for old in sorted(folder.glob("empty-*.duckdb"), key=os.path.getmtime)[:-_KEPT]:
             old.unlink(missing_ok=True)
-        for left in folder.glob(".empty-*"):  # by a process that was killed
+        for left in folder.glob(".empty-*"):  # left by a process that was killed
             if left.stat().st_mtime < time.time() - _DAY_S:
                 shutil.rmtree(left, ignore_errors=True)
     except OSError:
-        return  # a home that cannot be written only costs time
+        return  # a home directory that is not writable only costs time

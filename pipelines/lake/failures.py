@@ -1,4 +1,6 @@
-"""Which traces tables lack because a model failed on them: noted with each file (manifest.py), shown as model_failures."""
+"""Which traces are missing from tables because a model failed on them: recorded with each file (manifest.py), shown as
+model_failures.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _ROWS = 500
 
 
 def add_failures(con: duckdb.DuckDBPyConnection, root: Path, marks: Iterable[Path]) -> None:
-    """Add the rows of a lake's committed batches, named by their marks' files, to the table model_failures."""
+    """Add the rows of a lake's committed batches, identified by their marks' files, to the table model_failures."""
     committed = {path.stem for path in marks}
     rows = [
         row([one.trace_id, table, one.model, one.reason, name])
@@ -33,7 +35,7 @@ def add_failures(con: duckdb.DuckDBPyConnection, root: Path, marks: Iterable[Pat
 
 
 def failures_of(lake: Lake, table: str) -> list[str]:
-    """`caveats` of a table, without an analysts' file."""
+    """Returns `caveats` of a table, without an analysts' file."""
     with database.connect() as con:
         con.execute(f"CREATE TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
         add_failures(con, lake.root, lake.committed_files(MARK))
@@ -41,7 +43,7 @@ def failures_of(lake: Lake, table: str) -> list[str]:
 
 
 def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
-    """A sentence for each of these tables that lacks traces, from the analysts' file."""
+    """Returns a sentence for each of these tables that lacks traces, from the analysts' file."""
     listed = ", ".join(quoted(table) for table in tables) or "''"
     found = con.execute(
         f"SELECT table_name, count(DISTINCT trace_id), min(trace_id), min_by(model, trace_id), min_by(reason, trace_id) "

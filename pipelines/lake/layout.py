@@ -1,8 +1,8 @@
-"""Names in a lake: where a table's batch is, what is not yet visible, what marks a batch as committed.
+"""Names in a lake: where a table's batch is stored, what is not visible yet, what marks a batch as committed.
 
-`<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place; the
-file of `traces` comes last and is the commit mark: rows of other tables count only where their (trace_id, batch_id) is
-in it. `rejects` has no mark: its rows are about files that did not become traces. A batch named in `.retired/` is hidden.
+`<lake>/<table>/day=YYYY-MM-DD/<batch_id>.parquet`. A file is written under `.staging/` and renamed into place. The file
+of `traces` comes last and is the commit mark: rows of other tables count only if their (trace_id, batch_id) is in it.
+`rejects` has no mark: its rows are about files that did not become traces. A batch named in `.retired/` is hidden.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pipelines.models import header
 from pipelines.models.header import stored_tables
 from pipelines.renamed import names_of, table_now
 
-# What is stored, and which table commits which, is said in the headers of sql/: see pipelines/models/header.py.
+# Which tables are stored, and which table commits which, is declared in the headers of sql/: see
+# pipelines/models/header.py.
 _STORED = stored_tables()
 _MARKS = {scope: table for table, (scope, key) in _STORED.items() if key}
 KEYS = {table: key for table, (_, key) in _STORED.items() if key}
@@ -27,17 +28,18 @@ DUMP_MARK, RECORDING_MARK, CAPTURE_MARK = _MARKS[header.DUMP], _MARKS[header.REC
 
 
 def tables_of(scope: str) -> tuple[str, ...]:
-    """The stored tables of a scope, its mark first."""
+    """Returns the stored tables of a scope, its mark first."""
     return tuple(sorted((t for t, (of, _) in _STORED.items() if of == scope), key=lambda t: (t not in KEYS, t)))
 
 
-# Tables of captures are computed after ingestion, for a capture anew when late ranks come: its newest batch counts.
+# Tables of captures are computed after ingestion, and again for a capture when late ranks arrive: its newest batch
+# counts.
 CAPTURE_TABLES = tables_of(header.CAPTURE)
 CAPTURE_RANKS = "capture_ranks"
 REJECTS = "rejects"
 STAGING = ".staging"
-RETIRED = ".retired"  # batches that are hidden, to be removed; in `removed/` those that are gone (retention.py)
-MANIFEST = ".manifest"  # what was written of each batch (manifest.py)
+RETIRED = ".retired"  # batches that are hidden and will be removed; in `removed/`, those already removed (retention.py)
+MANIFEST = ".manifest"  # record of the files written for each batch (manifest.py)
 QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` took out
 OVERLAYS = "overlays"
 ANALYST = "analyst.duckdb"
@@ -56,23 +58,23 @@ class Batch:
 
     @classmethod
     def new(cls) -> Batch:
-        """A batch of now."""
+        """Returns a batch of the current time."""
         return cls(f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
 
     @property
     def next(self) -> Batch:
-        """A batch of a microsecond later."""
+        """Returns a batch one microsecond later."""
         at = datetime.strptime(self.batch_id.partition("-")[0], "%Y%m%dT%H%M%S%f") + timedelta(microseconds=1)
         return Batch(f"{at:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}")
 
     @property
     def is_valid(self) -> bool:
-        """Whether the id has a lake's format."""
+        """Returns whether the id has a lake's format."""
         return _BATCH.match(self.batch_id) is not None
 
     @property
     def day(self) -> str:
-        """The ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an invalid id."""
+        """Returns the ingest day, `YYYY-MM-DD` (UTC). Raises ValueError for an invalid id."""
         match = _BATCH.match(self.batch_id)
         if not match:
             raise ValueError(f"{self.batch_id!r} is not a batch id")
@@ -80,47 +82,47 @@ class Batch:
 
 
 def mark_of(table: str) -> str:
-    """The table whose file commits a batch of this table."""
+    """Returns the table whose file commits a batch of this table."""
     return _MARKS.get(_STORED.get(table, (header.TRACE, None))[0], MARK)
 
 
 def table_file(root: Path, table: str, batch: Batch) -> Path:
-    """Where a table's rows of a batch lie once they are visible: in the folder of an old name where they are there."""
+    """Returns where a table's rows of a batch are once visible: in the folder of an old name if they are there."""
     target, *old = (root / name / f"day={batch.day}" / f"{batch.batch_id}.parquet" for name in names_of(table))
     return target if not old or target.exists() else next((path for path in old if path.exists()), target)
 
 
 def table_of(path: Path) -> str:
-    """The table, by its name of today, that a file in a lake belongs to."""
+    """Returns the table, by its current name, that a file in a lake belongs to."""
     return table_now(path.parts[-3])
 
 
 def table_files(root: Path, table: str) -> list[Path]:
-    """All visible files of a table, oldest batch first. Files that are not named by a batch are left out."""
+    """Returns all visible files of a table, oldest batch first, without files that are not named after a batch."""
     hidden = retired_batches(root)
     found = (path for name in names_of(table) for path in root.joinpath(name).glob("day=*/*.parquet"))
     of_batch: dict[str, Path] = {}
     for path in found:
-        if path.stem not in hidden and _BATCH.match(path.stem):  # others are none of the lake's
+        if path.stem not in hidden and _BATCH.match(path.stem):  # others do not belong to the lake
             of_batch.setdefault(path.name, path)
     return [of_batch[name] for name in sorted(of_batch)]
 
 
 def batch_files(root: Path, name: str = "*") -> list[Path]:
-    """The files of all tables whose name matches, whether a mark commits them or not.
+    """Returns the files of all tables whose name matches, whether or not a mark commits them.
 
-    Folders that begin with a dot are skipped: they belong to other processes and may vanish at any moment.
+    Folders whose name begins with a dot are skipped: they belong to other processes and may vanish at any moment.
     """
-    # pathlib's glob looks into those, too, and raises where one goes meanwhile.
+    # pathlib's glob descends into those too, and raises if one disappears meanwhile.
     found = glob.iglob(f"*/day=*/{name}.parquet", root_dir=root)
     return [root / path for path in found]
 
 
 def retired_batches(root: Path) -> set[str]:
-    """The ids of batches that no new reader sees and whose files are about to be removed."""
+    """Returns the ids of batches that no new reader sees and whose files are about to be removed."""
     return {path.stem for path in root.joinpath(RETIRED).glob("*.json")}
 
 
 def batch_of(path: Path) -> Batch:
-    """The batch that a table's file belongs to."""
+    """Returns the batch that a table's file belongs to."""
     return Batch(path.stem)

@@ -80,21 +80,21 @@ CLOSED: dict[str, Any] = {
 
 
 class QueryRefused(ValueError):
-    """A query that does more than read the lake's tables; the message says what."""
+    """The query does more than read the lake's tables; the message says what."""
 
 
 class LimitReached(RuntimeError):
-    """A query that was stopped because it exceeded a limit; the message says which, and how to raise it."""
+    """The query was stopped because it exceeded a limit; the message says which, and how to raise it."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may use; 0 or "" means that we set no limit."""
+    """Resource limits of one query; 0 or "" means no limit."""
 
     seconds: float = 600.0
     rows: int = 0
-    memory: str = ""  # as DuckDB writes sizes, "4GB"; its own default is 80 % of the machine's
-    spill: str = "10GB"  # of disk, where memory does not suffice
+    memory: str = ""  # in DuckDB's notation, "4GB"; its own default is 80 % of the machine's memory
+    spill: str = "10GB"  # on disk, when memory does not suffice
 
 
 class Answer:
@@ -106,7 +106,7 @@ class Answer:
         self.types: list[str] = [str(kind) for kind in relation.types]
 
     def rows(self, first: int = 0) -> list[tuple[Any, ...]]:
-        """All rows, or the `first` ones."""
+        """Returns all rows, or the `first` ones."""
         if first and (not self._limit or first <= self._limit):
             return self._relation.fetchmany(first)
         found = self._relation.fetchmany(self._limit + 1) if self._limit else self._relation.fetchall()
@@ -114,7 +114,7 @@ class Answer:
         return found
 
     def arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """Returns all rows as an Arrow table."""
         found = (self._relation.limit(self._limit + 1) if self._limit else self._relation).to_arrow_table()
         self._check(found.num_rows)
         return found
@@ -129,7 +129,8 @@ class Answer:
 class LockedLake:
     """A private connection to a lake's analyst.duckdb, which is published first if necessary. Close it, or use `with`.
 
-    `tables`: model tables that were brought up to date and are to be shown so. `allow_files` lifts the locks but not the limits: the file is opened read-only, everything else is up to the query.
+    `tables`: model tables that were brought up to date and must be shown as such. `allow_files` lifts the locks but not
+    the limits: the file is opened read-only, everything else is up to the query.
     """
 
     def __init__(
@@ -140,7 +141,9 @@ class LockedLake:
         allow_files: bool = False,
         tables: Iterable[str] = (),
     ) -> None:
-        """Raises ValueError for sizes in `limits` that DuckDB does not read, duckdb.IOException if the file is none."""
+        """Raises ValueError for sizes in `limits` that DuckDB cannot parse, duckdb.IOException if it is not a DuckDB
+        file.
+        """
         self.limits, self.allow_files = limits or Limits(), allow_files
         self._spill = tempfile.mkdtemp(prefix="tracelake-spill-")
         sizes = {"memory_limit": self.limits.memory, "max_temp_directory_size": self.limits.spill}
@@ -153,9 +156,10 @@ class LockedLake:
 
     @contextmanager
     def asked(self, query: str) -> Iterator[Answer | None]:
-        """The answer to a query, to be read inside the block; None for a statement without one (with allow_files).
+        """Yields the answer to a query, to be read inside the block; None for a statement without one (with
+        allow_files).
 
-        Raises QueryRefused, LimitReached, and duckdb.Error for what is wrong with the query.
+        Raises QueryRefused, LimitReached, and duckdb.Error for errors in the query.
         """
         if not self.allow_files:
             refuse_but_reading(query, self.con)
@@ -164,7 +168,7 @@ class LockedLake:
         def watch() -> None:
             if not done.wait(self.limits.seconds):
                 late.set()
-                while not done.wait(0.1):  # again: the query may just have been between two of its steps
+                while not done.wait(0.1):  # repeated: the query may just have been between two of its steps
                     self.con.interrupt()
 
         if self.limits.seconds:
@@ -205,8 +209,8 @@ class LockedLake:
 def connect_attached(
     file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A connection of its own to an analysts' file, read-only. Raises ValueError for an invalid setting."""
-    # Attached, not connected to: a process that has an older state of the file open would be given that one.
+    """Returns a separate read-only connection to an analysts' file. Raises ValueError for an invalid setting."""
+    # Attached, not connected to: otherwise a process that has an older state of the file open would get that one.
     con = database.connect(config=config or {})
     try:
         for name, value in (settings or {}).items():
@@ -229,7 +233,7 @@ def connect(
     *,
     locked: bool = True,
 ) -> duckdb.DuckDBPyConnection:
-    """`connect_attached` to a lake's file as of now, locked by `lock` if requested."""
+    """Opens a lake's current file with `connect_attached`, locked by `lock` if requested."""
     lake = lake if isinstance(lake, Lake) else Lake(lake)
     config = CLOSED if locked else None
     con = analyst(lake, tables, connect=lambda file: connect_attached(file, settings, config))
@@ -239,9 +243,10 @@ def connect(
 
 
 def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None:
-    """From here on, no files except those of the lake's tables (without a lake: none), and no changes of settings.
+    """From here on, allow no files except those of the lake's tables (without a lake: none), and no changes of
+    settings.
 
-    What DuckDB still allows, and others should not be: writing in the tables' folders. LockedLake refuses it.
+    DuckDB still allows one thing that it should not: writing in the tables' folders. LockedLake refuses it.
     """
     if root is not None:
         con.execute(f"SET allowed_directories = {file_list(_table_folders(Path(root).absolute()))}")
@@ -250,13 +255,14 @@ def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None
 
 
 def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None) -> None:
-    """Raise QueryRefused for what is not exactly one statement that reads tables; duckdb.ParserException for no SQL.
+    """Raise QueryRefused for anything but exactly one statement that reads tables; duckdb.ParserException for invalid
+    SQL.
 
-    `con`: a locked connection to parse it with, else one is made.
+    `con`: a locked connection to parse it with; otherwise one is opened.
     """
     if con is None:
         with database.connect(config=CLOSED) as own:
-            lock(own)  # to parse IMPORT is to read its file
+            lock(own)  # parsing IMPORT reads its file
             return refuse_but_reading(query, own)
     try:
         statements = _statements(con, query)
@@ -287,7 +293,7 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
 
 
 def _table_folders(root: Path) -> list[Path]:
-    """The folders whose files may be read; DuckDB follows links before it compares, so as they are and as they lead."""
+    """Returns the folders whose files may be read. DuckDB resolves links before it compares, so both forms are listed."""
     catalog = load_catalog()
     stored = [name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
     found = [root / folder for name in stored for folder in names_of(name)]
@@ -295,24 +301,26 @@ def _table_folders(root: Path) -> list[Path]:
 
 
 def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
-    """The kinds of the statements, without those that DuckDB makes itself: a PIVOT brings the type of its columns."""
+    """Returns the kinds of the statements, without those that DuckDB adds itself: a PIVOT creates the type of its
+    columns.
+    """
     found = con.extract_statements(query)
     return [s.type.name for s in found if s.query or s.type.name != "CREATE"]
 
 
 def _tokens(query: str) -> list[tuple[int, str]]:
-    """Where each word or sign of a query begins (bytes) and what it is, in lower case; names without their quotes."""
+    """Returns where each token of a query begins (bytes) and what it is, in lower case; names without their quotes."""
     text, tokens = query.encode(), duckdb.tokenize(query)
     ends = [start for start, _ in tokens[1:]] + [len(text)]
     found = []
     for (start, _), end in zip(tokens, ends, strict=True):
-        if word := _WORD.match(text[start:end].decode("utf-8", "replace")):  # what follows it are blanks and comments
+        if word := _WORD.match(text[start:end].decode("utf-8", "replace")):  # what follows are blanks and comments
             found.append((start, word[0].strip('"').replace('""', '"').lower()))
     return found
 
 
 def _explained(query: str) -> str:
-    """The statement that is explained: without EXPLAIN, ANALYZE and (FORMAT …)."""
+    """Returns the statement that is explained: without EXPLAIN, ANALYZE and (FORMAT …)."""
     tokens = _tokens(query)
     at = next((i for i, (_, word) in enumerate(tokens) if word == "explain"), -1) + 1
     if at < len(tokens) and tokens[at][1] in ("analyze", "analyse"):

@@ -1,8 +1,8 @@
 """What was written for each batch: `.manifest/<batch_id>`, a log with one line per step, which stays correct if killed.
 
 A file's size, rows and SHA-256 are recorded before it is put in place, and its arrival afterward. So for each table the
-file that was put last counts, and those that may have been put since by a writer that was killed. Every line begins
-with a checksum of the rest. Batches of older versions have no log: their files are "not recorded".
+valid files are the one put last, and any that a killed writer may have put since. Every line begins with a checksum of
+the rest. Batches of older versions have no log: their files are "not recorded".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.renamed import table_now
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A trace that a table lacks, because a model that the table needs failed on it."""
+    """A trace that is missing from a table, because a model that the table needs failed on it."""
 
     trace_id: str
     model: str
@@ -31,7 +31,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Record:
-    """A table's file of a batch, as it was written; `n_rows` None: not counted."""
+    """A table's file in a batch, as it was written; `n_rows` None: not counted."""
 
     size: int
     n_rows: int | None
@@ -41,7 +41,7 @@ class Record:
 
 @dataclass
 class Manifest:
-    """The log of a batch. `records`: by table what its file may be, the one that is known to be there first.
+    """The log of a batch. `records`: by table, what its file may be; first the one known to be in place.
 
     `done`: tables whose file was put in place; `damaged`: lines that cannot be read.
     """
@@ -53,31 +53,31 @@ class Manifest:
 
 
 def path_of(root: Path, batch: Batch) -> Path:
-    """Where the log of a batch lies."""
+    """Returns where the log of a batch is."""
     return root / MANIFEST / batch.batch_id
 
 
 def describe(path: Path, n_rows: int | None = None, left_out: tuple[LeftOut, ...] = ()) -> Record:
-    """The record of a file as it lies now."""
+    """Returns the record of a file as it is now."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Record(path.stat().st_size, n_rows, digest, left_out)
 
 
 def note_put(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mapping[str, str | None]) -> None:
-    """Note files that are about to be put in place, and the keys in a mark with the paths that they came from."""
+    """Record files that are about to be put in place, and the keys in a mark with the paths that they came from."""
     if keys:
         _append(root, batch, {"keys": dict(keys)})
     _append(root, batch, {"put": {table: _written(record) for table, record in records.items()}})
 
 
 def note_done(root: Path, batch: Batch, records: Mapping[str, Record]) -> None:
-    """Note that these files are in place. Called under the lock under which they were put."""
+    """Record that these files are in place. Called under the lock under which they were put."""
     _append(root, batch, {"done": {table: record.digest for table, record in records.items()}})
 
 
 def rewrite(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mapping[str, str | None]) -> None:
-    """Write a batch's log anew: these files and no others are there. Without files it is removed."""
+    """Rewrite a batch's log: these files and no others are in place. Without files the log is removed."""
     target = path_of(root, batch)
     if not records:
         target.unlink(missing_ok=True)
@@ -91,16 +91,16 @@ def rewrite(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mappi
 
 
 def read(root: Path, batch: Batch) -> Manifest | None:
-    """The log of a batch; None if there is none."""
+    """Returns the log of a batch; None if there is none."""
     try:
         data = path_of(root, batch).read_bytes()
     except FileNotFoundError:
         return None
     found = Manifest(batch)
     lines = data.split(b"\n")
-    found.damaged += lines.pop() != b""  # the last line ends, too
+    found.damaged += lines.pop() != b""  # the last line is also terminated
     for line in lines:
-        if line[9:15] != b'{"keys':  # many, and seldom asked for
+        if line[9:15] != b'{"keys':  # many, and rarely needed
             entry = _entry(line)
             found.damaged += entry is None
             _apply(found, entry or {})
@@ -110,7 +110,7 @@ def read(root: Path, batch: Batch) -> Manifest | None:
 
 
 def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
-    """The keys that the batch's mark holds, with the paths that they came from; None if that was not noted."""
+    """Returns the keys in the batch's mark, with the paths that they came from; None if they were not recorded."""
     try:
         lines = path_of(root, batch).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def read_keys(root: Path, batch: Batch) -> dict[str, str | None] | None:
 
 
 def logged_batches(root: Path) -> list[Batch]:
-    """The batches that have a log, oldest first."""
+    """Returns the batches that have a log, oldest first."""
     try:
         return [Batch(name) for name in sorted(os.listdir(root / MANIFEST)) if not name.startswith(".")]
     except FileNotFoundError:
@@ -161,7 +161,7 @@ def _checksum(text: bytes) -> bytes:
 
 
 def _append(root: Path, batch: Batch, entry: Mapping[str, Any]) -> None:
-    """Add a line, whole or not at all. The caller holds the lock."""
+    """Append a line, whole or not at all. The caller holds the lock."""
     text = json.dumps(entry, separators=(",", ":")).encode()
     path = path_of(root, batch)
     path.parent.mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Arguments and times rarely repeat: trying a dictionary on them costs more than it saves.
+# Arguments and times rarely repeat: attempting dictionary encoding on them costs more than it saves.
 _DIRECT = ("event_id", "ts_ns", "dur_ns", "end_ns", "args", "correlation", "external_id", "flow_id", "extra")
 _STATISTICS = ("trace_id", "batch_id", "event_id", "ph", "cat", "ts_ns", "dur_ns", "end_ns", "correlation", "stream")
 
@@ -23,7 +23,7 @@ def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "z
     try:
         for table in tables:
             if writer is None:
-                names = table.schema.names  # pyarrow takes lists of names below; its stubs say only bool
+                names = table.schema.names  # pyarrow accepts lists of names below; its stubs say only bool
                 writer = parquet.ParquetWriter(
                     target,
                     table.schema,
@@ -40,12 +40,12 @@ def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "z
 
 
 def join_files(parts: Iterable[Path], target: Path) -> None:
-    """Write the row groups of several files into one, in the files' order, one row group in memory at a time."""
+    """Merge the row groups of several files into one, in the files' order, one row group in memory at a time."""
     write_tables(chain.from_iterable(map(row_groups, parts)), target)
 
 
 def row_groups(path: Path) -> Iterator[pa.Table]:
-    """The row groups of a file in their order; an empty table where it has none."""
+    """Yields the row groups of a file in order; an empty table if it has none."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:

@@ -1,4 +1,4 @@
-"""What the user says about costs: `prices.csv` in the lake's folder, columns job, team, price_per_gpu_hour, currency."""
+"""User-supplied costs: `prices.csv` in the lake's folder, with columns job, team, price_per_gpu_hour, currency."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_prices(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def read_prices(path: Path) -> list[tuple[str | None, ...]]:
-    """The rows of a table of prices, values in COLUMNS' order, None where empty; no rows if there is no file.
+    """Returns the rows of a price table, values in COLUMNS' order, None where empty; no rows if there is no file.
 
     Raises CatalogError with file, line and what to do.
     """

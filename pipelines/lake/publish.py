@@ -1,8 +1,8 @@
 """The analysts' DuckDB file: views over the large tables, real tables for the small ones, comments on all of it.
 
 It is built next to the old one, reopened, verified, and renamed into place: an analyst's open shell neither blocks
-ingestion nor sees half a state, and a write that fails leaves the old file. Its views hold absolute paths, and refuse to
-answer from a copy elsewhere; `analyst()` rebuilds such a copy for its lake.
+ingestion nor sees a partial state, and a write that fails leaves the old file. Its views hold absolute paths, and
+refuse to answer from a copy elsewhere; `analyst()` rebuilds such a copy for its lake.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pipelines.lake.told import content_of
 from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog, load_catalog
 
-_ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # what every look is sure to show as of now
-_NEXT = ".published.next.json"  # while the file is replaced, which it tells of
-# What `.published.json` tells beside the tables' files.
+_ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
+_NEXT = ".published.next.json"  # marks that the file is being replaced
+# What `.published.json` records besides the tables' files.
 _REST, _ROOT, _LOGS, _CHECKSUM, _BROKEN, _SUM = "", "root", "logs", "checksum", "broken", "sum"
 Stamps = dict[str, list[str]]
 """By table a text for each committed file, `<batch_id>.parquet:<size>:<time of change>`, oldest first."""
@@ -44,10 +44,10 @@ def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False) -> P
     if the file cannot be written: the old one stays.
     """
     catalog = catalog or load_catalog()
-    lake = Lake(lake.root.resolve())  # DuckDB, too, names the file by where links lead
+    lake = Lake(lake.root.resolve())  # DuckDB also names the file by its resolved path
     if not anew and published_state(lake, catalog):
         return lake.root / ANALYST
-    column_types(catalog)  # refuses models that DuckDB refuses, before anything is made of them
+    column_types(catalog)  # rejects models that DuckDB rejects, before anything is built from them
     with lake.publish_lock():
         if anew or not published_state(lake, catalog):  # another process may have published meanwhile
             _rewrite(lake, catalog)
@@ -70,7 +70,7 @@ def _rewrite(lake: Lake, catalog: Catalog) -> None:
         state_file.write_text(json.dumps({**whole, _SUM: _sum(whole)}))
         with state_file.open("rb+") as file:
             os.fsync(file.fileno())
-        # Killed on the way, the old state stands beside the new file: it is published once more.
+        # If killed in between, the old record stands beside the new file, and it is published once more.
         os.replace(state_file, lake.root / _NEXT)
         os.replace(built, lake.root / ANALYST)
         os.replace(lake.root / _NEXT, lake.root / PUBLISHED)
@@ -86,9 +86,9 @@ def analyst(
     catalog: Catalog | None = None,
     connect: Callable[[Path], duckdb.DuckDBPyConnection] = _read_only,
 ) -> duckdb.DuckDBPyConnection:
-    """The analysts' file, opened by `connect` and as of now; it is published first if necessary (see is_published).
+    """Returns the current analysts' file, opened by `connect`; it is published first if necessary (see is_published).
 
-    What needs damaged files is an error; with a lake `without_broken` it answers without them.
+    Raises an error for what needs damaged files; with a lake `without_broken` it answers without them.
     """
     catalog = catalog or load_catalog()
     if not is_published(lake, tables):
@@ -98,13 +98,13 @@ def analyst(
     path = lake.root / ANALYST
     try:
         return connect(path)
-    except duckdb.Error:  # whole as to its checksum, but not for this version of DuckDB
+    except duckdb.Error:  # intact by its checksum, but not for this version of DuckDB
         publish(lake, catalog, anew=True)
         return connect(path)
 
 
 def published_whole(lake: Lake) -> bool:
-    """The analysts' file and what is told of it are as they were written, be they up to date or not."""
+    """Returns whether the analysts' file and its record are as they were written, up to date or not."""
     return any(_is_as_told(lake, lake.root / name) for name in (PUBLISHED, _NEXT))
 
 
@@ -121,7 +121,7 @@ def _sum(told: dict[str, Any]) -> str:
 
 
 def published_broken(lake: Lake) -> list[Broken]:
-    """The files that were broken when the lake was published."""
+    """Returns the files that were broken when the lake was published."""
     found = json.loads((lake.root / PUBLISHED).read_text()).get(_BROKEN, [])
     return [Broken(table, Batch(name), table_file(lake.root, table, Batch(name)), why) for table, name, why in found]
 
@@ -129,46 +129,45 @@ def published_broken(lake: Lake) -> list[Broken]:
 def _without_broken(
     lake: Lake, catalog: Catalog, connect: Callable[[Path], duckdb.DuckDBPyConnection]
 ) -> duckdb.DuckDBPyConnection:
-    """A file like the analysts', but of the files that can be read; nobody else sees it, and it goes when it is closed."""
+    """A private file like the analysts', built from the readable files only; it is deleted when it is closed."""
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
         contents = Contents(lake.root, catalog, _listed(lake, catalog.public), lake.broken(catalog.public), True)
         build(built, contents)
-        return connect(built)  # open, it stays until it is closed
+        return connect(built)  # while open, it exists until it is closed
 
 
 def is_published(lake: Lake, tables: Iterable[str]) -> bool:
-    """The analysts' file shows what is committed of these tables, and which batches there are, at this moment.
+    """Returns whether the analysts' file shows what is committed of these tables, and which batches exist, right now.
 
-    It does not where something came in since, where a writer was killed before it published, where another version
-    of the models or other prices did, where the file is not the one that was looked through then, and where the lake
-    was moved or copied since.
+    It does not if something was ingested since, if a writer was killed before it published, if another version of the
+    models or other prices wrote it, if the file was changed since, or if the lake was moved or copied.
     """
     try:
         return _told_as(lake, _state(lake, load_catalog(), stamps_of(_listed(lake, {*_ALWAYS, *tables})))) is not None
-    except OSError:  # a file was taken away meanwhile
+    except OSError:  # a file was removed meanwhile
         return False
 
 
 def published_state(lake: Lake, catalog: Catalog, stamps: Stamps | None = None) -> str | None:
-    """What names the state that the analysts' file shows, if that is all that is committed at this moment; else None.
+    """Returns an id of the state that the analysts' file shows, if that is everything committed right now; else None.
 
-    `stamps`: those of all public tables, where they were listed before.
+    `stamps`: those of all public tables, if they were already listed.
     """
     try:
         stamps = stamps_of(_listed(lake, catalog.public)) if stamps is None else stamps
         return _told_as(lake, _whole_state(lake, catalog, stamps))
-    except OSError:  # a file was taken away meanwhile
+    except OSError:  # a file was removed meanwhile
         return None
 
 
 def _told_as(lake: Lake, state: Mapping[str, str]) -> str | None:
-    """The checksum of what is told of the analysts' file, if that agrees with a state; else None."""
+    """Returns the checksum in the record of the analysts' file, if the record agrees with a state; else None."""
     try:
         told = json.loads((lake.root / PUBLISHED).read_text())
         is_it = state.items() <= told.items() and told[_CHECKSUM] == _checksum(lake.root / ANALYST)
         return told[_SUM] if is_it else None
-    except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or cut off
+    except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or truncated
         return None
 
 
@@ -186,13 +185,13 @@ def _listed(lake: Lake, tables: Iterable[str]) -> dict[str, list[Path]]:
 
 
 def committed_stamps(lake: Lake, tables: Iterable[str]) -> Stamps:
-    """The stamps of these tables' committed files. Raises OSError where one is taken away meanwhile."""
+    """Returns the stamps of these tables' committed files. Raises OSError if one is removed meanwhile."""
     return stamps_of(_listed(lake, tables))
 
 
 def stamps_of(files: Mapping[str, list[Path]]) -> Stamps:
     """By table what tells one state of its files from the next. Raises OSError where one is taken away meanwhile."""
-    # A table that is recomputed keeps its file's name: views show it, and tables that were copied do not.
+    # A recomputed table keeps its file's name: views show the new content, tables that were copied do not.
     return {table: [_stamp(path) for path in paths] for table, paths in files.items()}
 
 
@@ -204,7 +203,7 @@ def _whole_state(lake: Lake, catalog: Catalog, stamps: Stamps) -> dict[str, str]
 
 
 def _state(lake: Lake, catalog: Catalog, stamps: Stamps) -> dict[str, str]:
-    """A hash for each table over its files, and one over all else that is in the analysts' file."""
+    """Returns a hash for each table over its files, and one over everything else in the analysts' file."""
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
     rest = digest_of([duckdb.__version__, content_of(lake.root / PRICES), *models])
     hashes = {table: digest_of(texts) for table, texts in stamps.items()}

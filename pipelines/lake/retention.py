@@ -1,4 +1,4 @@
-"""Old batches of traces leave the lake: first hidden, then deleted when no reader can have them open.
+"""Removes old batches of traces from the lake: first hidden, then deleted when no reader can have them open.
 
 A batch is hidden by its file in `.retired/`, in one step for every table; the analysts' file is published without it,
 and only `grace` after that are its files deleted, the commit mark first. Its file then moves to `.retired/removed/`, where
@@ -44,7 +44,7 @@ REMOVED = "removed"
 
 @dataclass(frozen=True)
 class Retirement:
-    """A batch on its way out. `state`: due (a dry run's: it would be hidden now), hidden or removed.
+    """A batch that is being removed. `state`: due (in a dry run: it would be hidden now), hidden or removed.
 
     `n_bytes` and `n_files` are all its files in all tables and the overlays of its traces, of removed ones as they were.
     """
@@ -83,12 +83,12 @@ def retire(
 
 
 def retired_traces(lake: Lake) -> set[str]:
-    """The traces that retention took out of the lake, or is about to."""
+    """Returns the traces that retention removed from the lake, or is about to."""
     return {trace_id for _, notice in notices(lake) if notice for trace_id in notice["traces"]}
 
 
 def notices(lake: Lake) -> list[tuple[Path, dict[str, Any] | None]]:
-    """The notices of batches that left, or are about to, None for one that is not as it was written."""
+    """Returns the notices of batches that were or will be removed, None for a notice that is damaged."""
     return [(path, _read(path)) for path in sorted(lake.root.joinpath(RETIRED).glob("**/*.json"))]
 
 
@@ -125,7 +125,7 @@ def _show_without(lake: Lake, now: datetime) -> None:
 
 
 def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
-    """The hidden batches; those whose grace period is over are removed."""
+    """Yields the hidden batches; those whose grace period is over are removed."""
     found = []
     for path, notice in _notices(lake):
         over = notice["hidden_at"] and datetime.fromisoformat(notice["hidden_at"]) + grace <= now
@@ -134,7 +134,7 @@ def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
 
 
 def _remove(lake: Lake, retirement: Retirement) -> None:
-    """Delete a batch's files, the mark first, so that whoever reads the Parquet itself sees no half batch."""
+    """Delete a batch's files, the mark first, so that direct readers of the Parquet never see half a batch."""
     batch = Batch(retirement.batch_id)
     table_file(lake.root, MARK, batch).unlink(missing_ok=True)
     for path in _files(lake, batch, ()):
@@ -163,7 +163,7 @@ def _trace_ids(lake: Lake, batch: Batch) -> list[str]:
     mark = table_file(lake.root, MARK, batch)
     if (noted := manifest.read_keys(lake.root, batch)) is not None:
         return sorted(noted)
-    if not mark.exists():  # only rejected files came with it
+    if not mark.exists():  # only rejected files were in it
         return []
     with database.connect() as con:
         return [row[0] for row in con.execute(f"SELECT trace_id FROM {quoted(mark)} ORDER BY trace_id").fetchall()]
@@ -175,7 +175,7 @@ def _notice(lake: Lake, batch_id: str) -> Path:
 
 def _notices(lake: Lake) -> list[tuple[Path, dict]]:
     paths = sorted(lake.root.joinpath(RETIRED).glob("*.json"))
-    return [(path, notice) for path in paths if (notice := _read(path))]  # `tracelake check` tells of others
+    return [(path, notice) for path in paths if (notice := _read(path))]  # `tracelake check` reports others
 
 
 def forget_for_good(lake: Lake, trace_id: str) -> None:
@@ -184,9 +184,9 @@ def forget_for_good(lake: Lake, trace_id: str) -> None:
 
 
 def write_again(lake: Lake, path: Path) -> bool:
-    """Write a notice that cannot be read again, from what was noted of its batch; False if nothing was.
+    """Rewrite a damaged notice from the record of its batch; returns False if there was no record.
 
-    Its grace begins again.
+    Its grace period begins again.
     """
     noted = manifest.read_keys(lake.root, Batch(path.stem))
     if noted is None:

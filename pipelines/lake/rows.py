@@ -1,4 +1,4 @@
-"""Tables that are filled from rows of Python: made empty from their models, then added to."""
+"""Tables that are filled with Python rows: created empty from their models, then added to."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def create_empty(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -
 
 
 def create_given(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """Create what is given to tables, with its columns and types and no rows; returns the names."""
+    """Create the given tables, with their columns and types and no rows; returns the names."""
     created = {}
     for table in tables:
         for name in catalog.models[table].dependencies:
@@ -55,7 +55,7 @@ def create_given(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Itera
 
 
 def staged_tables(catalog: Catalog, scope: str) -> list[str]:
-    """The tables of a scope whose rows come in; the others follow from them."""
+    """Returns the tables of a scope whose rows are ingested; the others are derived from them."""
     return [table for table in catalog.ingested(scope) if catalog.models[table].staged]
 
 
@@ -67,7 +67,7 @@ def derive(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Collection[
 
 
 def unforeseen(error: Exception) -> str:
-    """The reason of a reject row for an error that nobody thought of: one file's fault stops no other file."""
+    """Returns the reason of a reject row for an unexpected error: one file's fault must not stop other files."""
     if isinstance(error, UnusablePath):
         return str(error)
     return f"cannot be ingested ({type(error).__name__}: {first_line(error)}); please report it"
@@ -75,7 +75,7 @@ def unforeseen(error: Exception) -> str:
 
 @contextmanager
 def all_or_nothing(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """A transaction: where something is raised in it, none of its rows stay."""
+    """A transaction: if something is raised in it, none of its rows stay."""
     con.begin()
     try:
         yield
@@ -86,7 +86,7 @@ def all_or_nothing(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def insert_values(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows as SQL literals, by the names of their columns, which all have in the same order."""
+    """Add rows as SQL literals, by column names, which all rows have in the same order."""
     columns = ", ".join(f'"{name}"' for name in (rows[0] if rows else ()))
     for first in range(0, len(rows), _ROWS):
         values = (row(list(one.values())) for one in rows[first : first + _ROWS])
@@ -96,13 +96,13 @@ def insert_values(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Map
 def insert_reject(
     con: duckdb.DuckDBPyConnection, path: str, reason: str, batch: Batch, byte_offset: int | None = None
 ) -> None:
-    """Add a file that did not go in to `_staged_rejects`."""
+    """Add a file that was not ingested to `_staged_rejects`."""
     told = {"path": path, "byte_offset": byte_offset, "reason": reason, "seen_at": datetime.now(UTC)}
     insert_values(con, f"{STAGED}{REJECTS}", [{**told, "batch_id": batch.batch_id}])
 
 
 def insert_rows(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Add rows by the names of their columns; the table's types hold, and columns that are not given are NULL."""
+    """Add rows by column names; the table's types apply, and missing columns are NULL."""
     import pyarrow as pa
 
     if rows:

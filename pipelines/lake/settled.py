@@ -1,7 +1,7 @@
 """Which files are settled: read in their present state, and found in `traces`, in `rejects`, or known by content.
 
-`.settled.sqlite` in the lake holds a row for each file that ingestion finished. It is a cache and not the
-truth: without it files are read once more, and known content is skipped. So a damaged one is simply recreated.
+`.settled.sqlite` in the lake has one row per file that ingestion finished. It is only a cache: without it files are
+read once more, and known content is skipped. So a damaged one is simply recreated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _TABLE = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a file in a state: `status` as in ingest's report, `part` for a file of a folder that came in whole."""
+    """The outcome for a file in a state: `status` as in ingest's report, `part` for a file of a folder ingested as a
+    whole.
+    """
 
     state: str
     status: str
@@ -33,24 +35,24 @@ class Outcome:
 
 
 def state_of(path: Path) -> str:
-    """What tells one content of a file from the next: size and time of change. Raises OSError."""
+    """Returns size and modification time, which identify one version of a file's content. Raises OSError."""
     stat = path.stat()
     return f"{stat.st_size}:{stat.st_mtime_ns}"
 
 
 def states_of(paths: Iterable[Path]) -> dict[Path, str]:
-    """The files that are there, each with its state, under their absolute paths."""
+    """Returns the existing files, each with its state, by absolute path."""
     found = {}
     for path in paths:
         try:
             found[path.absolute()] = state_of(path)
-        except (OSError, ValueError):  # gone, unreadable or no path at all: nothing is known of its content
+        except (OSError, ValueError):  # gone, unreadable or not a valid path: nothing is known about its content
             continue
     return found
 
 
 def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
-    """Remember what became of files. Raises OSError if the lake cannot be written."""
+    """Record the outcome of files. Raises OSError if the lake cannot be written."""
     rows = [(os.fsencode(path), o.state, o.status, o.trace_id, time.time()) for path, o in outcomes.items()]
     if rows:
         lake.root.mkdir(parents=True, exist_ok=True)
@@ -59,7 +61,7 @@ def settle(lake: Lake, outcomes: Mapping[Path, Outcome]) -> None:
 
 
 def settled(lake: Lake) -> dict[Path, Outcome]:
-    """Every file that was settled. Raises OSError if the lake cannot be read."""
+    """Returns every file that was settled. Raises OSError if the lake cannot be read."""
     if not (lake.root / SETTLED).exists():
         return {}
     with _opened(lake, read_only=True) as con:
@@ -68,7 +70,7 @@ def settled(lake: Lake) -> dict[Path, Outcome]:
 
 
 def forget_missing(lake: Lake) -> int:
-    """Drop the rows of files that are no more; returns how many. Raises OSError if the lake cannot be written."""
+    """Drop the rows of files that no longer exist; returns how many. Raises OSError if the lake cannot be written."""
     gone = [(os.fsencode(path),) for path in settled(lake) if not os.path.lexists(path)]
     if gone:
         with _opened(lake) as con:
@@ -78,14 +80,14 @@ def forget_missing(lake: Lake) -> int:
 
 @contextmanager
 def _opened(lake: Lake, read_only: bool = False) -> Iterator[sqlite3.Connection]:
-    """The memory, started over where it is broken; committed when the block ends."""
+    """Opens the cache, recreated if it is damaged; committed when the block ends."""
     path = lake.root / SETTLED
     try:
         try:
             con = _connect(path, read_only)
         except sqlite3.OperationalError:
             raise
-        except sqlite3.DatabaseError:  # overwritten or cut: no loss, see above
+        except sqlite3.DatabaseError:  # overwritten or truncated: nothing is lost, see above
             path.unlink(missing_ok=True)
             con = _connect(path, read_only=False)
         with closing(con), con:
@@ -95,11 +97,11 @@ def _opened(lake: Lake, read_only: bool = False) -> Iterator[sqlite3.Connection]
 
 
 def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
-    # A lake that may not be written is read as it lies: SQLite would want to lock and roll back.
+    # Read a lake that is not writable as it is: SQLite would want to lock and roll back.
     name = f"file:{_quoted(path)}?mode=ro" if read_only else f"file:{_quoted(path)}"
     con = sqlite3.connect(name, timeout=60, uri=True)
     try:
-        con.execute("PRAGMA synchronous = OFF")  # a loss of power costs reading the files again
+        con.execute("PRAGMA synchronous = OFF")  # after a power loss, files are read again
         if not read_only:
             con.execute(_TABLE)
         con.execute("SELECT count(state), count(trace_id) FROM settled").fetchone()

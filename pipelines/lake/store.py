@@ -42,7 +42,7 @@ VERSION_KEY = "tracelake_version"
 
 @dataclass(frozen=True)
 class Staged:
-    """A Parquet file to be put in place: its rows, where they are counted, and what the table lacks."""
+    """A Parquet file to be put in place: its row count, if known, and the traces that the table lacks."""
 
     path: Path
     n_rows: int | None = None
@@ -52,8 +52,8 @@ class Staged:
 class Lake:
     """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state.
 
-    An answer that needs a missing or damaged file raises BrokenFiles; `without_broken` (by default
-    whether the variable TRACELAKE_WITHOUT_BROKEN is set) leaves it out instead.
+    An answer that needs a missing or damaged file raises BrokenFiles. `without_broken` (default: whether the
+    environment variable TRACELAKE_WITHOUT_BROKEN is set) leaves the file out instead.
     """
 
     def __init__(self, root: str | Path, without_broken: bool = False) -> None:
@@ -71,9 +71,9 @@ class Lake:
         return any(table_files(self.root, mark) for mark in KEYS)
 
     def new_batch(self) -> Batch:
-        """A new batch, named by the time, or right after the newest one if the clock was set back.
+        """Returns a new batch, named by the time, or right after the newest one if the clock was set back.
 
-        What came later has the greater id, which decides between two states of a capture and names it.
+        A later batch has the greater id, which decides between two states of a capture and names it.
         """
         batch = Batch.new()
         with self.commit_lock():
@@ -81,7 +81,7 @@ class Lake:
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:
-        """A private folder of a batch, created on first use; no view matches what is in it."""
+        """Returns a private folder for a batch, created on first use; no view matches its content."""
         folder = self.root / STAGING / batch.batch_id
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -96,14 +96,14 @@ class Lake:
     ) -> Path:
         """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible.
 
-        `keys`: of a mark its keys, with the paths that they came from. Raises OSError if the lake cannot be written.
+        `keys`: for a mark, its keys with the paths that they came from. Raises OSError if the lake cannot be written.
         """
         return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
 
     def put_all(
         self, batch: Batch, staged: Mapping[str, Staged], keys: Mapping[str, str | None] | None = None
     ) -> list[Path]:
-        """`put` for several tables of a batch, one after another; what they hold is noted once (manifest.py)."""
+        """`put` for several tables of a batch, one after another; their content is recorded once (manifest.py)."""
         for one in staged.values():
             with one.path.open("rb+") as file:
                 os.fsync(file.fileno())
@@ -119,15 +119,15 @@ class Lake:
         is_new_folder = not target.parent.exists()
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(staged, target)
-        # Names are flushed too, so that a commit mark does not outlive a loss of power that its batch's files do not.
+        # Names are flushed too, so that after a power loss no commit mark exists without its batch's files.
         for folder in (target.parent, target.parent.parent, self.root)[: 3 if is_new_folder else 1]:
             _flush_names(folder)
         return target
 
     def take_away(self, batch: Batch, tables: Iterable[str], to: Path | None = None) -> list[Path]:
-        """Remove the files of these tables of a batch, a mark first, or move them to a folder; returns what was there.
+        """Remove the files of these tables of a batch, marks first, or move them to a folder; returns what was there.
 
-        They are noted as gone when they are, so that a kill leaves what `tracelake check` finds.
+        Each is recorded as gone only when it is, so that after a kill `tracelake check` finds the rest.
         """
         gone = sorted(set(tables), key=lambda name: (name not in KEYS, name))
         there = [path for path in (table_file(self.root, table, batch) for table in gone) if path.exists()]
@@ -146,7 +146,7 @@ class Lake:
 
     @contextmanager
     def manifest_lock(self) -> Iterator[None]:
-        """Held by the one process that puts files in place, or takes them away, and notes it."""
+        """Held by the one process that puts files in place, or removes them, and records it."""
         with self._locked(".manifest.lock"):
             yield
 
@@ -158,13 +158,13 @@ class Lake:
 
     @contextmanager
     def publish_lock(self) -> Iterator[None]:
-        """Held by one publisher at a time, so that a slow one does not replace a newer file by an older."""
+        """Held by one publisher at a time, so that a slow one does not replace a newer file with an older one."""
         with self._locked(".publish.lock"):
             yield
 
     @contextmanager
     def retention_lock(self) -> Iterator[None]:
-        """Held by the one process that takes old batches out of the lake."""
+        """Held by the one process that removes old batches from the lake."""
         with self._locked(".retention.lock"):
             yield
 
@@ -176,14 +176,14 @@ class Lake:
             yield
 
     def known_traces(self) -> dict[str, Batch]:
-        """The committed traces and the batch each lies in."""
+        """Returns the committed traces and the batch of each."""
         return self.known(MARK)
 
     def known(self, mark: str) -> dict[str, Batch]:
-        """The committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch each lies in.
+        """Returns the committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch of each.
 
-        Of a file that is missing or cannot be read they are as noted when it was written: ingested again they
-        would be there twice when it is restored. Raises BrokenFiles if they were not noted.
+        For a mark file that is missing or unreadable, the keys come from the log: ingesting them again would duplicate
+        them once the file is restored. Raises BrokenFiles if they were not recorded.
         """
         lost = {one.batch for one in self.broken({mark}) if not one.path.exists()}
         found = {key: batch for batch in lost for key in manifest.read_keys(self.root, batch) or ()}
@@ -209,7 +209,9 @@ class Lake:
             return list(noted)
 
     def broken(self, tables: Iterable[str] | None = None) -> list[Broken]:
-        """Files of these tables (or all) that are missing, of another size than written, or of no batch."""
+        """Returns files of these tables (or all) that are missing, differ in size from what was written, or are in no
+        batch.
+        """
         asked = None if tables is None else set(tables)
         if not find_broken(self.root, asked):
             return []
@@ -220,23 +222,23 @@ class Lake:
             return find_broken(self.root, asked)
 
     def batches(self, mark: str = MARK) -> list[Batch]:
-        """The committed batches of traces (or of another mark), oldest first."""
+        """Returns the committed batches of traces (or of another mark), oldest first."""
         return [batch_of(path) for path in table_files(self.root, mark)]
 
     def all_batches(self) -> set[Batch]:
-        """The committed batches of all marks."""
+        """Returns the committed batches of all marks."""
         return {batch for mark in KEYS for batch in self.batches(mark)}
 
     def committed_files(self, table: str, batches: Set[Batch] | None = None) -> list[Path]:
-        """The table's files of committed batches (of `batches`, where these were listed before), oldest first.
+        """Returns the table's files of committed batches (of `batches`, if already listed), oldest first.
 
-        A file without a mark may be taken away again, so nobody else reads it.
+        A file without a mark may be removed again, so nobody else reads it.
         """
         known = self.all_batches() if batches is None else batches
         return [path for path in table_files(self.root, table) if table == REJECTS or batch_of(path) in known]
 
     def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
-        """The model version that each table of a batch was computed with; a table without a file is not in it."""
+        """Returns the model version that each table of a batch was computed with; tables without a file are missing."""
         return self.versions([batch], tables)[batch]
 
     def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
@@ -259,13 +261,13 @@ class Lake:
         return {files[Path(name)]: value for name, key, value in rows if key == VERSION_KEY}
 
     def sweep(self) -> list[Path]:
-        """Remove what killed runs left behind more than a day ago; returns what is gone.
+        """Remove what killed runs left behind more than a day ago; returns what was removed.
 
         That is: staging folders, files of batches without a commit mark, half-built analysts' files.
         """
-        # The files of retired batches stay as long as readers may have them open: removing them is retention's.
+        # The files of retired batches stay as long as readers may have them open: retention removes them.
         committed = self.all_batches() | {Batch(name) for name in retired_batches(self.root)}
-        committed |= {one.batch for one in self.broken(KEYS)}  # committed once: not what a killed run left
+        committed |= {one.batch for one in self.broken(KEYS)}  # committed once: not left by a killed run
         unmarked = (
             path
             for path in batch_files(self.root)
@@ -275,7 +277,7 @@ class Lake:
         gone = [path for path in found if _is_leftover(path)]
         for path in gone:
             if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)  # another sweep may be at it
+                shutil.rmtree(path, ignore_errors=True)  # another sweep may be running
             else:
                 path.unlink(missing_ok=True)
         return gone
@@ -283,8 +285,8 @@ class Lake:
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
         """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
 
-        The views list the files of this moment, the marks first: what is committed later is in none of them, so no
-        query sees a batch in one table and not in another. A table that is asked for by its old name is there under both.
+        The views list the files that exist now, marks first: what is committed later is in none of them, so no query
+        sees a batch in one table and not in another. A table requested by its old name exists under both names.
         """
         batches = self.all_batches()
         only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
@@ -308,7 +310,7 @@ class Lake:
                 con.execute(f"CREATE OR REPLACE VIEW {name} AS {under_old_name(name)}")
 
     def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
-        """An in-memory connection with views of the tables, as of now. The caller closes it."""
+        """Returns an in-memory connection with views of the tables, as of now. The caller closes it."""
         con = database.connect()
         self.create_views(con, tables)
         return con
@@ -329,5 +331,5 @@ def _flush_names(folder: Path) -> None:
 def _is_leftover(path: Path) -> bool:
     try:
         return path.stat().st_mtime < time.time() - LEFTOVER_SECONDS
-    except FileNotFoundError:  # its run ended meanwhile
+    except FileNotFoundError:  # its run ended in the meantime
         return False

@@ -1,4 +1,4 @@
-"""Tables that the user lays into a lake's folder as CSV: read, or refused with file, line and what to do."""
+"""Tables that the user puts into a lake's folder as CSV: read, or refused with file, line and what to do."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Row = dict[str, str | None]
 
 
 class WrongTable(Exception):
-    """A table that cannot be used; the message names file and line."""
+    """The table cannot be used; the message names file and line."""
 
 
 def read_told(path: Path, columns: Sequence[str], needed: Sequence[str]) -> list[tuple[int, Row]]:
-    """The rows with the lines they stand in, by column, None where empty; no rows if there is no file.
+    """Returns the rows with their line numbers, by column, None where empty; no rows if there is no file.
 
-    Columns beside `needed` may be missing, others than `columns` may not stand there: one that is misspelled would be
-    missing without a word. Raises WrongTable.
+    Columns not in `needed` may be missing. Columns not in `columns` are an error, because a misspelled column would
+    otherwise be silently ignored. Raises WrongTable.
     """
     if not path.exists() and not path.is_symlink():
         return []
@@ -61,7 +61,7 @@ def _check_header(path: Path, header: list[str], columns: Sequence[str], needed:
 
 
 def content_of(path: Path) -> bytes:
-    """What tells one state of a table from the next: its bytes, or why it has none."""
+    """Returns what identifies a state of a table: its bytes, or why it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

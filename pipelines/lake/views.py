@@ -1,4 +1,4 @@
-"""The SELECT of a table's rows that count, over the files of the lake: committed, the newest state, not superseded."""
+"""The SELECT of a table's valid rows over the files of the lake: committed, the newest state, not superseded."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pipelines.sqltext import file_list
 
 
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
-    """The SELECT of a table's committed rows; it reads the table's mark (`traces`), which must be there before.
+    """Returns the SELECT of a table's committed rows; it reads the table's mark (`traces`), which must already exist.
 
-    `mark_rows`: what to read instead of the mark's table. Of `traces` these are the rows as they lie: see trace_rows.
+    `mark_rows`: what to read instead of the mark's table. For `traces` these are the raw rows: see trace_rows.
 
     Files of an older version of a model may lack columns: they read as NULL until they are recomputed.
     """
     rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
     rows = _with_new_columns(table, rows)
     mark = mark_of(table)
-    if table == CAPTURE_MARK:  # a capture that was recomputed has several rows: the newest batch's counts
+    if table == CAPTURE_MARK:  # a recomputed capture has several rows: the newest batch's count
         newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
         return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
-    if table == RECORDING_MARK:  # one that still ran when it came in may have come in again
+    if table == RECORDING_MARK:  # a run that was still running when ingested may have been ingested again
         return f"{rows} QUALIFY row_number() OVER (PARTITION BY recording_id ORDER BY batch_id DESC) = 1"
     if table in (*KEYS, REJECTS):
         return rows
@@ -31,7 +31,7 @@ def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = No
 
 
 def _with_new_columns(table: str, rows: str) -> str:
-    """Rows whose columns have their names of today, also where files have the old ones."""
+    """Returns rows whose columns have their current names, also where files have the old ones."""
     if not (columns := old_columns(table)):
         return rows
     both = ", ".join(f"NULL AS {name}" for pair in columns.items() for name in pair)
@@ -41,28 +41,30 @@ def _with_new_columns(table: str, rows: str) -> str:
 
 
 def under_old_name(old: str) -> str:
-    """The SELECT of a view under a table's old name, over the table as it is called now, with its old columns too."""
+    """Returns the SELECT of a view under a table's old name, over the table under its current name, including old
+    columns.
+    """
     table = table_now(old)
     columns = (f", {new} AS {column}" for column, new in old_columns(table).items())
     return f"SELECT *{''.join(columns)} FROM {table}"
 
 
-TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that tell which capture a trace is in
+TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine which capture a trace is in
 _NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS group_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
 _GROUP = "coalesce(t.group_id, t.capture_id)"  # files of an older version call the group capture_id
 
 
 def trace_rows(files: Mapping[str, list[Path]]) -> str:
-    """The SELECT of the committed traces, each with the capture that it is in; `files` of `traces` and TOLD_BY.
+    """Returns the SELECT of the committed traces, each with the capture that it is in; `files` of `traces` and TOLD_BY.
 
-    The capture is known once tables of captures were computed with the trace. Before, it is what its group is called
-    where no capture has that name yet, for a group's first capture will have it; else NULL. Traces that are superseded
-    are not among them.
+    The capture is known once tables of captures were computed with the trace. Before that it is the group's id,
+    provided that no capture has that id yet (the group's first capture will get it); else NULL. Superseded traces are
+    left out.
     """
     captures, members = (files[table] for table in TOLD_BY)
     named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
     ranks = committed_rows(CAPTURE_RANKS, members, f"({named})") if captures and members else _NO_ROWS
-    # A trace that changed its capture is in the old one, too, until that is recomputed: the newest batch counts.
+    # A trace that changed its capture is also in the old one until that is recomputed: the newest batch counts.
     newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
     captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {_GROUP} END)"
     rows = f"{committed_rows(MARK, files[MARK])} UNION ALL BY NAME {_NO_ROWS}"
@@ -76,14 +78,14 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
 
 
 SUPERSEDED = "superseded by trace"
-"""What the reason of a row of `rejects` says of a trace that gave way to a better one: nothing is wrong there."""
+"""Reason, in `rejects`, of a trace that was superseded by a better one: nothing is wrong there."""
 
 
 def superseded(rows: str) -> str:
-    """The SELECT of traces that were cut off and of which there is a better one: trace_id, superseded_by.
+    """Returns the SELECT of truncated traces for which there is a better one: trace_id, superseded_by.
 
-    `rows`: a SELECT of traces. Better is one with as many events or more that is whole, or longer: of the same file,
-    or of the same rank, job and folder where the time of the cut one lies within the other's.
+    `rows`: a SELECT of traces. Better means at least as many events and either whole or longer: of the same file, or of
+    the same rank, job and folder if the truncated one's time lies within the other's.
     """
     columns = f"trace_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns, {_GROUP} AS group_id"
     better = (

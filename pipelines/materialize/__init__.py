@@ -1,1 +1,1 @@
-"""Bring the lake's tables up to date: per trace, per capture, in that order; each run publishes once, at its end."""
+"""Brings the lake's tables up to date: per trace, then per capture; each run publishes once, at its end."""

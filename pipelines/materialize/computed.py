@@ -1,8 +1,8 @@
-"""Which tables a run found or made complete, so that the next over the same lake need not look at every file.
+"""Records which tables a run found or made complete, so that the next run over the same lake need not check every file.
 
-`.computed.json` in the lake's folder. It counts only while the analysts' file shows all that is committed and that is
-the state in which it was written: whatever came, went or changed since, and every other version of a model or of this
-program, has the run look at everything. It is no part of the truth, and may be removed.
+`.computed.json` in the lake's folder. It is valid only while the analysts' file shows everything that is committed and
+is in the state in which the record was written. Any change since, or another version of a model or of this program,
+makes the run check everything. It is only a cache and may be deleted.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ COMPUTED = ".computed.json"
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run found when it began: the stamps of all public tables' files, and a hash over what else it reads."""
+    """What a run found at its start: the stamps of all public tables' files, and a hash over its other inputs."""
 
     stamps: Stamps
     others: str
 
 
 def look(lake: Lake, catalog: Catalog) -> Seen | None:
-    """What is there at this moment; None if something was taken away while it was looked at."""
+    """Returns the current state; None if a file was removed while it was read."""
     try:
         return Seen(committed_stamps(lake, catalog.public), _others(lake))
     except OSError:
@@ -43,22 +43,23 @@ def look(lake: Lake, catalog: Catalog) -> Seen | None:
 
 
 def is_complete(lake: Lake, catalog: Catalog, tables: Iterable[str]) -> bool:
-    """These tables were complete when the lake was published, and nothing changed since."""
+    """Whether these tables were complete when the lake was published, and nothing changed since."""
     try:
         told = json.loads((lake.root / COMPUTED).read_text())
         if not set(tables) <= set(told["tables"]):
             return False
         return told["state"] == [published_state(lake, catalog), _others(lake)]
-    except (OSError, ValueError, KeyError, TypeError):  # never told, or cut off
+    except (OSError, ValueError, KeyError, TypeError):  # never recorded, or truncated
         return False
 
 
 def note_complete(
     lake: Lake, catalog: Catalog, tables: Iterable[str], before: Seen, made: Iterable[tuple[str, Batch]]
 ) -> None:
-    """Note that a run completed these tables and published, unless something else than what it made changed meanwhile.
+    """Record that a run completed these tables and published, unless something other than its own files changed
+    meanwhile.
 
-    `before`: what it found when it began. `made`: the files that it put in place.
+    `before`: what it found at its start. `made`: the files that it put in place.
     """
     now = look(lake, catalog)
     state = now and published_state(lake, catalog, now.stamps)
@@ -69,7 +70,7 @@ def note_complete(
         return
     text = json.dumps({"tables": sorted(set(tables)), "state": [state, now.others]})
     try:
-        with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:  # a killed run's is swept
+        with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:  # left by a killed run
             file = Path(folder) / COMPUTED
             file.write_text(text)
             os.replace(file, lake.root / COMPUTED)
@@ -78,11 +79,11 @@ def note_complete(
 
 
 def _files(seen: Seen, own: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The files that are not a run's own."""
+    """Returns the files that are not a run's own."""
     found = ((table, stamp) for table, stamps in seen.stamps.items() for stamp in stamps)
     return {(table, stamp) for table, stamp in found if (table, stamp.partition(".")[0]) not in own}
 
 
 def _others(lake: Lake) -> str:
-    """What tables are made of beside the lake's files and what their versions tell: the roles, and this program."""
+    """Returns what tables depend on besides the lake's files and their model versions: the roles, and this program."""
     return digest_of([content_of(lake.root / ROLES), code_digest()])

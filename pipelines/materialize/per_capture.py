@@ -1,8 +1,9 @@
-"""Traces of the lake → tables of captures, brought up to date by capture.
+"""Traces of the lake → tables of captures, updated capture by capture.
 
-A capture whose traces changed (late ranks came) is recomputed into a batch of its own; the file of `captures` comes
-last and is the mark, and of each capture the newest batch counts. A killed run leaves the old state. A table whose model
-changed, or that was not asked for before, is computed for the captures of its batch and its file put in place whole.
+A capture whose traces changed (late ranks arrived) is recomputed into a new batch. The file of `captures` is written
+last and is the commit mark; the newest batch of each capture counts. A killed run leaves the old state. A table whose
+model changed, or that was not requested before, is computed for the captures of its batch, and its file is put in place
+in one step.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ class _Known:
 
 @dataclass(frozen=True)
 class Part:
-    """What of a lake is enough: captures by id (those that are no more, too), and the batches of their traces."""
+    """The part of a lake to work on: captures by id (including deleted ones), and the batches of their traces."""
 
     captures: frozenset[str]
     batches: frozenset[Batch]
 
 
 def part_of(lake: Lake, beginning: str) -> Part:
-    """The captures and traces whose ids begin so."""
+    """Returns the captures and traces whose ids begin with the given texts."""
     captures = lake_captures(lake, with_roles=False)
     names = frozenset(name for name in {*captures, *known_captures(lake)} if name.startswith(beginning))
     members = [(name, member.trace) for name, capture in captures.items() for member in capture.members]
@@ -67,7 +68,7 @@ def materialize_captures(
     on_step: OnStep | None = None,
     part: Part | None = None,
 ) -> list[Materialized]:
-    """Bring tables of captures up to date, of a part or all, with the tables of traces that they read, and publish.
+    """Update tables of captures, for part or all of the lake, with the trace tables that they read, and publish.
 
     Raises what compute_captures raises.
     """
@@ -77,7 +78,7 @@ def materialize_captures(
 
 
 def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """The tables of captures that are computed where these are asked for."""
+    """Returns the tables of captures that are computed when the given ones are requested."""
     wanted = {*TOLD_BY, *tables_now(tables)}
     return [name for name in catalog.of_captures if name in wanted]
 
@@ -89,9 +90,9 @@ def compute_captures(
     on_step: OnStep | None = None,
     part: Part | None = None,
 ) -> Iterator[Materialized]:
-    """Bring tables of captures up to date, of a part or all, first the tables of traces that they read.
+    """Update tables of captures, for part or all of the lake, after the trace tables that they read.
 
-    Captures that share a batch of such tables with one of the part are computed with it: their rows are in one file.
+    Captures that share a batch of such tables with a requested one are computed too: their rows are in the same file.
     Publishes nothing. Raises RolesError if a table needs a roles.csv that cannot be read.
     """
     catalog = load_catalog()
@@ -99,7 +100,7 @@ def compute_captures(
     say = on_step or (lambda _: None)
     captures, known, all_changed = _state(lake, catalog, asked)
     batches = _batches(known, all_changed, part)
-    # One that changed and lies in such a file, too, would lose its old rows there: it is brought up to date with them.
+    # A changed capture in such a file would lose its old rows there, so it is updated along with them.
     beside = {name for name, found in known.items() if found.batch in batches}
     changed = [name for name in all_changed if part is None or name in part.captures | beside]
     same = {name: c for name, c in captures.items() if name not in all_changed and known[name].batch in batches}
@@ -119,7 +120,7 @@ def compute_captures(
 
 
 def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Part | None = None) -> bool:
-    """Some table of captures is missing, of another version, or lacks traces that are in the lake (or its part)."""
+    """Returns whether a capture table is missing, of another version, or lacks traces of the lake (or its part)."""
     if not tables:
         return False
     _, known, changed = _state(lake, catalog, tables)
@@ -129,7 +130,7 @@ def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Pa
 
 
 def _batches(known: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:
-    """The batches of tables that hold captures (of the part) which are as they were."""
+    """Returns the batches of tables with (requested) captures that are unchanged."""
     return sorted(
         {
             found.batch
@@ -140,7 +141,7 @@ def _batches(known: dict[str, _Known], changed: list[str], part: Part | None) ->
 
 
 def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
-    """The stored tables of traces that tables of captures read, themselves or through what is not stored."""
+    """Returns the stored trace tables that capture tables read, directly or through tables that are not stored."""
     found, todo = set(), list(tables)
     while todo:
         name = todo.pop()
@@ -152,7 +153,7 @@ def trace_tables(catalog: Catalog, tables: Iterable[str]) -> list[str]:
 
 
 def known_captures(lake: Lake) -> dict[str, _Known]:
-    """By capture_id what the newest committed batch says of it. Raises BrokenFiles if that is unknown."""
+    """Returns, by capture_id, its row in the newest committed batch. Raises BrokenFiles if that is unknown."""
     broken = lake.broken({CAPTURE_MARK})
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)
@@ -169,9 +170,9 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
 def _state(
     lake: Lake, catalog: Catalog, tables: Iterable[str]
 ) -> tuple[dict[str, Capture], dict[str, _Known], list[str]]:
-    """The captures as they are, as they are known, and which of them changed.
+    """The captures as they are now, as last computed, and which of them changed.
 
-    Tables that tell nothing of roles can be had while roles.csv cannot be read: then roles count as they were.
+    Tables that do not use roles can be computed while roles.csv cannot be read: roles then stay as they were.
     """
     known = known_captures(lake)
     try:
@@ -190,7 +191,7 @@ def _state(
 
 
 def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]]]:
-    """By capture_id its traces and the parts they take, as computed last."""
+    """Returns, by capture_id, its traces and how they were used, as last computed."""
     found: dict[str, set] = {}
     with lake.connect([CAPTURE_RANKS]) as con:
         if con.execute("SELECT 1 FROM duckdb_views() WHERE view_name = ?", [CAPTURE_RANKS]).fetchall():
@@ -203,7 +204,9 @@ def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]
 def _changed(
     captures: dict[str, Capture], known: dict[str, _Known], as_before: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
-    """Captures that are new, have other traces than before, or are no more; `as_before`: the contents of some."""
+    """Returns captures that are new, have other traces than before, or no longer exist; `as_before`: the contents of
+    some.
+    """
     content = {name: capture.content for name, capture in captures.items()} | dict(as_before)
     before = {name: found.content for name, found in known.items() if not found.is_gone}
     return sorted(name for name in {*content, *before} if content.get(name) != before.get(name))
@@ -218,7 +221,7 @@ def _compute(
     gone: list[str],
     on_step: OnStep,
 ) -> list[Materialized]:
-    """Write tables for captures into a batch; the mark last, where it is among them."""
+    """Write tables for captures into a batch; the mark last, if it is among them."""
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     done = []
     try:
@@ -239,17 +242,17 @@ def _compute(
 
 
 def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[str]) -> None:
-    """Views of the tables of traces, cut to the traces of the staged captures. Raises BrokenFiles."""
+    """Creates views of the trace tables, restricted to the traces of the staged captures. Raises BrokenFiles."""
     members = con.execute("SELECT DISTINCT batch_id FROM _capture_members").fetchall()
     batches = [Batch(batch_id) for (batch_id,) in members]
     tables = list(tables)
     if broken := [one for one in lake.broken(tables) if one.batch in batches]:
-        raise BrokenFiles(broken)  # what is stored is computed of all that there was
+        raise BrokenFiles(broken)  # stored tables are computed from everything present at the time
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
         rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
         cut = f"{rows} SEMI JOIN _capture_members USING (trace_id, batch_id)"
-        if table == MARK:  # in the file a trace does not know its capture: these here do
+        if table == MARK:  # rows in a file do not know their trace's capture: the staged ranks do
             cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _capture_members AS r USING (trace_id, batch_id)"
         if files:
             con.execute(f"CREATE VIEW {table} AS {cut}")

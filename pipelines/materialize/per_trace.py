@@ -1,8 +1,10 @@
-"""Batches of the lake → model tables. A file that is missing or of another version than its model is recomputed.
+"""Batches of the lake → model tables. A file that is missing, or computed by another version of its model, is
+recomputed.
 
-A batch is worked through in groups of traces of at most GROUP_EVENTS events, so memory does not grow with the batch;
-each table's file is put in place whole, so a killed run leaves the old or the new one. Where a model fails, the trace
-that it fails on is found by halves and left out of the tables that need the model (table model_failures); the others go on.
+A batch is processed in groups of traces of at most GROUP_EVENTS events, so memory does not grow with the batch. Each
+table's file is put in place in one step, so a killed run leaves the old or the new one. If a model fails, the trace
+that it fails on is found by bisection and left out of the tables that need the model (table model_failures); the others
+continue.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ from pipelines.sqltext import file_list, quoted
 GROUP_EVENTS = 1_500_000
 MEMORY_LIMIT = "2GB"
 SOURCES = ("traces", "events", "findings")
-# The machine, the lake or the code is at fault, and no trace.
+# The machine, the lake or the code is at fault, not a trace.
 _NO_FAULT_OF_A_TRACE = (CatalogError, OSError, MemoryError, duckdb.IOException, duckdb.InterruptException)
 
 
 def stale(lake: Lake, catalog: Catalog, tables: Iterable[str], batch: Batch) -> list[str]:
-    """The tables of a batch whose file is missing or was computed by another version of the model."""
+    """Returns the tables of a batch whose file is missing or was computed by another version of the model."""
     versions = lake.versions_of(batch, tables)
     return [table for table in tables if versions.get(table) != catalog.version(table)]
 
@@ -50,7 +52,7 @@ def materialize(
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
 ) -> list[Materialized]:
-    """Bring tables of traces up to date (all of them by default), of some batches or all, and publish.
+    """Update tables of traces (all by default), of some batches or all, and publish.
 
     Raises what compute_traces raises.
     """
@@ -60,7 +62,7 @@ def materialize(
 
 
 def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
-    """The tables of traces among those named, in the order in which they are computed; None: all.
+    """Returns the tables of traces among those named, in the order in which they are computed; None: all.
 
     Raises CatalogError for a name that is not a table.
     """
@@ -76,20 +78,20 @@ def compute_traces(
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
 ) -> Iterator[Materialized]:
-    """Bring model tables up to date (all of them by default); `on_step(text)` is called before each model.
+    """Update model tables (all by default); `on_step(text)` is called before each model.
 
-    Private models, and public ones that the asked tables read, are computed with them and not stored. Publishes nothing.
-    Raises CatalogError for a name that is not a table, and BrokenFiles, when all other batches are computed, for batches of
-    which `events` or what else is needed is missing or broken.
+    Private models, and public ones that the requested tables read, are computed with them and not stored. Publishes
+    nothing. Raises CatalogError for a name that is not a table and, after all other batches are computed, BrokenFiles
+    for batches in which `events` or another input is missing or broken.
     """
     catalog = load_catalog()
     asked = asked_tables(catalog, tables)
     broken: list[Broken] = []
-    sources: list[Broken] | None = None  # those that are broken; looked for once, and only where something is computed
+    sources: list[Broken] | None = None  # the broken ones; searched once, and only if something is computed
     todo = lake.batches() if batches is None else list(batches)
     for batch in todo if force else stale_batches(lake, catalog, asked, todo):
         wanted = asked if force else stale(lake, catalog, asked, batch)
-        if not wanted:  # another process was at it
+        if not wanted:  # another process computed it
             continue
         sources = lake.broken(SOURCES) if sources is None else sources
         if lost := [one for one in sources if one.batch == batch]:
@@ -104,7 +106,7 @@ def compute_traces(
 
 
 def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:
-    """The batches of which some table's file is missing or was computed by another version of the model."""
+    """Returns the batches in which some table's file is missing or was computed by another version of the model."""
     versions = lake.versions(batches, tables)
     return [b for b in batches if any(versions[b].get(table) != catalog.version(table) for table in tables)]
 
@@ -120,10 +122,10 @@ class _Work:
     seconds: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, list[LeftOut]] = field(default_factory=dict)
     n_parts: int = 0
-    step: str = ""  # the model that runs
+    step: str = ""  # the model that is running
 
     def next_part(self, folder: Path) -> Path:
-        """A new folder, named so that parts sort in the order in which they are made."""
+        """Returns a new folder, named so that parts sort in the order in which they are made."""
         self.n_parts += 1
         part = folder / f"{self.n_parts:06d}"
         part.mkdir()
@@ -131,14 +133,14 @@ class _Work:
 
 
 def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
-    """Raises BrokenFiles if what the tables are computed from cannot be read."""
+    """Raises BrokenFiles if the inputs of the tables cannot be read."""
     folder = Path(tempfile.mkdtemp(dir=lake.staging(work.batch)))
     try:
         groups = _groups(lake, work.batch)
         for number, traces in enumerate(groups):
             label = "" if len(groups) == 1 else f" (group {number + 1} of {len(groups)})"
             _run(lake, work, work.tables, traces, folder, label)
-        with database.connect() as con:  # one for all: opening one costs as much as many of the tables
+        with database.connect() as con:  # one connection for all: opening one costs as much as many of the tables
             staged = {table: _joined(con, work, table, folder) for table in work.tables}
         lake.put_all(work.batch, staged)
         return [Materialized(t, work.batch, s.n_rows or 0, work.seconds.get(t, 0.0)) for t, s in staged.items()]
@@ -156,7 +158,9 @@ def _unreadable_sources(lake: Lake, batch: Batch) -> list[Broken]:
 
 
 def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: Path, label: str) -> None:
-    """Compute tables of traces into parts; where a model fails, by halves, and of the trace itself what can be had."""
+    """Compute tables of traces into parts; if a model fails, bisect, and for the failing trace itself compute what is
+    possible.
+    """
     part = work.next_part(folder)
     try:
         _run_group(lake, work, tables, traces, part, label)
@@ -177,7 +181,7 @@ def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: 
 
 
 def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Exception) -> list[str]:
-    """The tables that do not need the model that failed; the others are noted to lack the trace."""
+    """Returns the tables that do not need the failed model; the others are recorded to lack the trace."""
     said = str(error).strip().splitlines() or [""]
     reason = f"{type(error).__name__}: {said[0]}"[:500]
     lost = [table for table in tables if not work.step or work.step in work.catalog.closure([table])]
@@ -187,7 +191,7 @@ def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Except
 
 
 def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
-    """The batch's traces in order of trace_id, cut where the events of a group would exceed GROUP_EVENTS."""
+    """Yields the batch's traces in order of trace_id, in groups of at most GROUP_EVENTS events."""
     with database.connect() as con:
         path = quoted(table_file(lake.root, "traces", batch))
         rows = con.execute(f"SELECT trace_id, n_events FROM read_parquet({path}) ORDER BY trace_id").fetchall()
@@ -232,13 +236,13 @@ def _batch_views(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, trace
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
     for table in SOURCES:
         path = quoted(table_file(lake.root, table, batch))
-        columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch tells which capture a trace is in
+        columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch records which capture a trace is in
         rows = f"SELECT {columns} FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
         con.execute(f"CREATE VIEW {table} AS {rows}")
 
 
 def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Path) -> Staged:
-    """The parts of a table as one file; where no trace could be computed, one without rows."""
+    """Returns the parts of a table as one file; if no trace could be computed, one without rows."""
     parts = sorted(folder.glob(f"*/{table}.parquet"))
     version = work.catalog.version(table)
     whole = parts[0] if parts else folder / f"{table}.whole"

@@ -1,7 +1,7 @@
-"""What a run makes, and where it ends: everything is published, once.
+"""The end of every run: everything is published, once.
 
-A run that is killed before it publishes leaves the old analysts' file; the next run or the next look at the lake publishes
-(see `is_published` in pipelines/lake/publish.py).
+A run that is killed before it publishes leaves the old analysts' file; the next run, or the next access to the lake,
+publishes (see `is_published` in pipelines/lake/publish.py).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Materialized:
 def run_and_publish(
     lake: Lake, steps: Iterator[Materialized], tables: Sequence[str], of_all: bool, force: bool
 ) -> list[Materialized]:
-    """Take all steps, then publish; where one fails, what was made before it is published all the same.
+    """Take all steps, then publish; if a step fails, what was made before it is still published.
 
-    `tables`: what the steps bring up to date, `of_all`: for all that is in the lake and not a part of it. Where the tables
-    are known to be complete no step is taken, unless by `force`. Raises what the steps and `publish` raise.
+    `tables`: what the steps bring up to date; `of_all`: for the whole lake and not only part of it. If the tables are
+    known to be complete no step is taken, unless `force` is set. Raises what the steps and `publish` raise.
     """
     catalog = load_catalog()
     if not force and is_complete(lake, catalog, tables):

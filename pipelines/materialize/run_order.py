@@ -1,4 +1,4 @@
-"""The order of a run over everything: tables of traces, then those of captures that read them, then publishing."""
+"""The order of a complete run: tables of traces, then those of captures that read them, then publishing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def materialize_all(
     on_step: OnStep | None = None,
     part: Part | None = None,
 ) -> list[Materialized]:
-    """Bring tables of traces and of captures up to date (all of them by default), of a part or all, and publish.
+    """Update tables of traces and of captures (all by default), for part or all of the lake, and publish.
 
     Raises what compute_traces and compute_captures raise.
     """
@@ -31,7 +31,7 @@ def materialize_all(
 
     def steps() -> Iterator[Materialized]:
         if of_traces:
-            # What tables of captures read is computed in the same pass; by force only what was asked for.
+            # Inputs of capture tables are computed in the same pass; `force` applies only to the requested tables.
             sources = [] if force else trace_tables(catalog, of_captures)
             batches = sorted(part.batches) if part else None
             yield from compute_traces(lake, [*of_traces, *sources], batches, force, on_step)

@@ -1,1 +1,1 @@
-"""What the hardware was asked to do: work of operators, peaks of devices, and how much of these was used."""
+"""What the hardware was asked to do: work of operators, peaks of devices, and how much of the peaks was used."""

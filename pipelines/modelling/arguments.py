@@ -1,7 +1,8 @@
 """The arguments of an operator as Kineto records them (`Input Dims`, `Input type`, `Concrete Inputs`) → plain values.
 
-There is always one entry a schema argument. A missing optional tensor has dims `[]` and the type ``; a tensor without
-dimensions has dims `[]`, too, but a type. Concrete inputs are text: "False" is not a false value until it is parsed.
+There is always one entry per schema argument. A missing optional tensor has dims `[]` and an empty type; a
+zero-dimensional tensor also has dims `[]`, but has a type. Concrete inputs are text: "False" is truthy until it is
+parsed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _NO_TENSOR = {"", "Scalar", "ScalarList", "TensorList", "GenericList", "OptionalTensorList"}
-# c10's names; short name, bytes an element.
+# c10's type names; short name, bytes per element.
 DTYPES = {
     "double": ("fp64", 8), "float": ("fp32", 4), "c10::Half": ("fp16", 2), "c10::BFloat16": ("bf16", 2),
     "c10::Float8_e4m3fn": ("fp8", 1), "c10::Float8_e5m2": ("fp8", 1), "c10::Float8_e4m3fnuz": ("fp8", 1),
@@ -24,47 +25,47 @@ DTYPES = {
 
 
 class BadArguments(ValueError):
-    """The arguments are not those of the operator that a formula knows."""
+    """The arguments do not match the operator that a formula knows."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor argument. `size` is bytes an element, None for a type that is not known."""
+    """A tensor argument. `size` is bytes per element, None for an unknown type."""
 
     dims: tuple[int, ...]
     type: str
 
     @property
     def n(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return math.prod(self.dims)
 
     @property
     def dtype(self) -> str | None:
-        """`bf16`, `fp32`, …; None for a type that is not known."""
+        """`bf16`, `fp32`, …; None for an unknown type."""
         return DTYPES.get(self.type, (None, None))[0]
 
     @property
     def size(self) -> int | None:
-        """Bytes an element; None for a type that is not known."""
+        """Bytes per element; None for an unknown type."""
         return DTYPES.get(self.type, (None, None))[1]
 
     @property
     def bytes(self) -> int | None:
-        """Bytes of the whole; None for a type that is not known."""
+        """Total bytes; None for an unknown type."""
         return None if self.size is None else self.n * self.size
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """One call's arguments, by their place in the schema."""
+    """One call's arguments, by their position in the schema."""
 
     dims: Sequence[Any]
     types: Sequence[str]
     concrete: Sequence[str]
 
     def optional(self, place: int) -> Tensor | None:
-        """The tensor at a place, or None if there is none."""
+        """Returns the tensor at a position, or None if there is none."""
         if place >= len(self.types) or place >= len(self.dims) or self.types[place] in _NO_TENSOR:
             return None
         dims = self.dims[place]
@@ -73,7 +74,7 @@ class Arguments:
         return Tensor(tuple(dims), self.types[place])
 
     def tensor(self, place: int, dimensions: int | None = None) -> Tensor:
-        """The tensor at a place. Raises BadArguments where there is none, or not of so many dimensions."""
+        """Returns the tensor at a position. Raises BadArguments if there is none, or its number of dimensions is wrong."""
         found = self.optional(place)
         if found is None or (dimensions is not None and len(found.dims) != dimensions):
             raise BadArguments(
@@ -82,16 +83,16 @@ class Arguments:
         return found
 
     def tensors(self) -> list[Tensor]:
-        """All tensors, in order."""
+        """Returns all tensors, in order."""
         places = range(min(len(self.dims), len(self.types)))
         return [tensor for tensor in map(self.optional, places) if tensor is not None]
 
     def value(self, place: int, default: Any = None) -> Any:
-        """The literal at a place (numbers, booleans, lists); `default` where it is not written down."""
+        """Returns the literal at a position (numbers, booleans, lists); `default` if it was not recorded."""
         text = self.concrete[place].strip() if place < len(self.concrete) else ""
         if not text:
             return default
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):  # the parser's, of text that is nested too deep
+        except (ValueError, SyntaxError, RecursionError, MemoryError):  # raised by the parser for deeply nested text
             raise BadArguments(f"argument {place} is {text!r}, not a literal") from None

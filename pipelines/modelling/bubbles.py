@@ -1,7 +1,7 @@
-"""How long a rank of a pipeline idles by its schedule's formula: what a measured bubble is held against.
+"""The idle time of a pipeline rank by its schedule's formula, to compare measured bubbles with.
 
-Times are in any one unit. Sources: GPipe and 1F1B (Narayanan et al. 2021), ZB-H1 (Qi et al. 2023), DualPipe (the table
-of DeepSeek's README, where B is the whole backward pass).
+All times are in one unit of the caller's choice. Sources: GPipe and 1F1B (Narayanan et al. 2021), ZB-H1 (Qi et al.
+2023), DualPipe (the table of DeepSeek's README, where B is the whole backward pass).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ SCHEDULES = ("GPipe", "1F1B", "interleaved", "ZB-H1", "DualPipe")
 
 @dataclass(frozen=True)
 class Stage:
-    """Times of one microbatch in one rank's stages: forward, the whole backward, its weights' part, and a forward and
-    a backward that overlap (DualPipe; as long as both by default, which is no overlap)."""
+    """Times of one microbatch in one rank's stages: forward, the whole backward, its weight-gradient part, and an
+    overlapped forward and backward (DualPipe; by default their sum, which means no overlap).
+    """
 
     forward: float
     backward: float
@@ -24,8 +25,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Bubble:
-    """Of one rank and step. `idle`: in the unit of the stage's times; `ratio`: over the ideal time m (F + B);
-    `share`: over the whole time, ideal and idle. Both are None for DualPipe, whose ideal time depends on the overlap."""
+    """Idle time of one rank and step. `idle`: in the unit of the stage's times; `ratio`: relative to the ideal time m
+    (F + B); `share`: of the whole time, ideal plus idle. Both are None for DualPipe, whose ideal time depends on the
+    overlap.
+    """
 
     idle: float
     ratio: float | None
@@ -33,10 +36,10 @@ class Bubble:
 
 
 def bubble(schedule: str, ranks: int, microbatches: int, stage: Stage, chunks: int = 1) -> Bubble:
-    """The idle time of each rank; `chunks` are the stages of a rank in an interleaved schedule.
+    """Returns the idle time of each rank; `chunks` are the stages per rank in an interleaved schedule.
 
-    Raises ValueError for a schedule without formula, fewer than one rank, microbatch or chunk, a weights' part longer
-    than the backward pass, or an odd number of ranks with DualPipe.
+    Raises ValueError for a schedule without a formula, fewer than one rank, microbatch or chunk, a weight-gradient part
+    longer than the backward pass, or an odd number of ranks with DualPipe.
     """
     _check(schedule, ranks, microbatches, stage, chunks)
     whole = stage.forward + stage.backward

@@ -1,9 +1,9 @@
-"""Floating-point operations and bytes of an operator's call, from the shapes of its arguments.
+"""Floating-point operations and bytes of an operator call, from the shapes of its arguments.
 
-Matrix and vector operations are told apart: only the former count for MFU. Bytes are the least traffic (each operand
-once), so a kernel whose operands lie in a cache may seem faster than memory. Where PyTorch's own counter
-(`torch.utils.flop_counter`) and this one count the same thing, they agree but for three points: the addition of a bias
-is vector work here and nothing there, a causal mask halves attention here, and the weights' gradient of a grouped
+Matrix and vector operations are counted separately: only the former count for MFU. Bytes are the least traffic (each
+operand once), so a kernel whose operands are in a cache may seem faster than memory. Where PyTorch's own counter
+(`torch.utils.flop_counter`) and this one count the same thing, they agree except for three points: adding a bias is
+vector work here and not counted there, a causal mask halves attention here, and the weight gradient of a grouped
 convolution counts once here and `groups` times there.
 """
 
@@ -21,7 +21,9 @@ from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
 
 @dataclass(frozen=True)
 class Work:
-    """Of one call. `bytes` is None if an element's size is not known; `flops_uncausal`: without a causal mask."""
+    """Work of one call. `bytes` is None if an element's size is unknown; `flops_uncausal`: as if there were no causal
+    mask.
+    """
 
     kind: str
     flops_matrix: int
@@ -41,7 +43,7 @@ class NotModelled:
 def work_of(
     op: str, dims: Sequence[Any] | None, types: Sequence[str] | None, concrete: Sequence[str] | None
 ) -> Work | NotModelled:
-    """The work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as the trace has them."""
+    """Returns the work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as the trace has them."""
     found = _kinds().get(op)
     if found is None:
         return NotModelled("op_not_modelled")
@@ -65,12 +67,12 @@ def work_of(
 
 @lru_cache
 def _kinds() -> dict[str, tuple[str, str]]:
-    """Family and name of the formula, by operator."""
+    """Operator → family and name of the formula."""
     return {row["op"]: (row["family"], row["formula"]) for row in rule_rows("op_kinds")}
 
 
 def _sum(*parts: int | None) -> int | None:
-    """None if a part is not known."""
+    """The sum; None if a part is unknown."""
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
@@ -88,7 +90,9 @@ def _work(
 
 
 def _gemm(kind: str, given: Arguments, *, first: int = 0, out_size: int | None = None) -> Work:
-    """mm, bmm; behind a bias at place 0 (`first` = 1) addmm and baddbmm. Output as wide as the first operand."""
+    """mm, bmm; with a bias at position 0 (`first` = 1), addmm and baddbmm. The output has the first operand's element
+    size.
+    """
     a, b = given.tensor(first), given.tensor(first + 1)
     if (
         len(a.dims) not in (2, 3)
@@ -117,7 +121,7 @@ def _conv(kind: str, given: Arguments) -> Work:
 
 
 def _conv_sizes(given: Arguments, x: Tensor, w: Tensor, transposed: bool) -> list[int]:
-    """The output's sizes behind batch and channels."""
+    """The output's sizes after batch and channels."""
     rank = len(w.dims) - 2
     stride, padding, dilation = (
         _per_dimension(given.value(place), rank, usual) for place, usual in ((3, 1), (4, 0), (5, 1))
@@ -138,7 +142,7 @@ def _per_dimension(given: Any, rank: int, usual: int) -> list[int]:
 
 
 def _conv_backward(kind: str, given: Arguments) -> Work:
-    """The mask says which of the gradients of input, weight and bias are made."""
+    """The mask says which of the gradients of input, weight and bias are computed."""
     grad, x, w = given.tensor(0), given.tensor(1), given.tensor(2)
     mask = given.value(10, [True, True, False])
     each = 2 * math.prod(w.dims[1:]) * (x.n if bool(given.value(7, False)) else grad.n)
@@ -161,7 +165,7 @@ def _attention(kind: str, given: Arguments, *, causal_at: int) -> Work:
 
 
 def _attention_backward(kind: str, given: Arguments, *, causal_at: int) -> Work:
-    """Five products: the scores once more, and one for each of the gradients of scores (two), keys and values."""
+    """Five products: the scores again, and one for each of the gradients of scores (two), keys and values."""
     grad, q, k, v, out = given.tensor(0, 4), given.tensor(1, 4), given.tensor(2, 4), given.tensor(3, 4), _output(given)
     batch, heads, rows, width = q.dims
     columns, value_width = k.dims[2], v.dims[3]
@@ -171,13 +175,15 @@ def _attention_backward(kind: str, given: Arguments, *, causal_at: int) -> Work:
 
 
 def _output(given: Arguments) -> Tensor:
-    """The forward pass's output: behind q, k, v, and behind the bias where there is a place for one."""
+    """The forward pass's output: after q, k, v, and after the bias if there is a position for one."""
     fourth = given.optional(4)
     return fourth if fourth is not None and fourth.dims[-1:] == given.tensor(0).dims[-1:] else given.tensor(5, 4)
 
 
 def _masked(full: int, causal: Any, rows: int, columns: int) -> int:
-    """Top-left causal mask: half where rows and columns are as many (the diagonal split), else the exact share."""
+    """Returns `full` reduced by a top-left causal mask: half if rows equal columns (the diagonal counts half), else the
+    exact share.
+    """
     if not causal:
         return full
     if rows == columns:
@@ -234,7 +240,7 @@ def _embedding(kind: str, given: Arguments) -> Work:
 
 
 def _elementwise(kind: str, given: Arguments, *, reads: int, out_size: int | None = None) -> Work:
-    """The output is the operands' common shape; a tensor without dimensions does not decide its type."""
+    """The output has the operands' common shape; a zero-dimensional tensor does not determine its type."""
     tensors = given.tensors()[:reads]
     if not tensors:
         raise BadArguments("no tensor")
@@ -267,7 +273,7 @@ def _fill(kind: str, given: Arguments) -> Work:
 
 
 def _reduce(kind: str, given: Arguments, *, dims_at: int) -> Work:
-    """Over the dimensions at a place: a list or a number; all without one."""
+    """A reduction over the dimensions at a position: a list or a number; over all if there is none."""
     x = given.tensor(0)
     over = (
         given.value(dims_at)
@@ -287,8 +293,8 @@ def _cumulative(kind: str, given: Arguments) -> Work:
     return _work(kind, x, _times(2 * x.n, x.size), vector=x.n)
 
 
-# A number behind a name is the place of the argument that says "causal", or of the dimensions that go, or a count of
-# tensors (op_kinds.csv).
+# A number after a name is the position of the argument for "causal" or the reduced dimensions, or a count of tensors
+# (op_kinds.csv).
 _FORMULAS: dict[str, Callable[[str, Arguments], Work]] = {
     "gemm": _gemm,
     "gemm_bias": partial(_gemm, first=1),

@@ -1,4 +1,4 @@
-"""The formulas over the distinct calls of a batch: each name with equal arguments is worked out once."""
+"""Applies the formulas to the distinct calls of a batch: each name with equal arguments is computed once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LARGEST = 2**63 - 1
     checks=("unique(shape_id)",),
 )
 def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
-    """Create table `_op_formulas` (a row a shape_id of `_op_calls`): its work, or why there is none."""
+    """Create table `_op_formulas` (one row per shape_id of `_op_calls`): its work, or why there is none."""
     create_table(con, "_op_formulas")
     calls = con.execute("SELECT DISTINCT shape_id, op, dims, types, concrete FROM _op_calls ORDER BY 1").fetchall()
     rows = [row((shape_id, *work_columns(*call))) for shape_id, *call in calls]
@@ -53,7 +53,7 @@ def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
     ),
 )
 def census_work(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_staged_operator_work`: the formulas over the calls of `_staged_span_sample_operators`."""
+    """Create `_staged_operator_work`: the formulas applied to the calls of `_staged_span_sample_operators`."""
     create_table(con, "_staged_operator_work")
     calls = con.execute("SELECT DISTINCT op, dims, types, concrete FROM _staged_span_sample_operators").fetchall()
     if calls:
@@ -62,19 +62,21 @@ def census_work(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def work_columns(op: str, dims: str | None, types: str | None, concrete: str | None) -> tuple[Any, ...]:
-    """family, dtype, flops_matrix, flops_uncausal, flops_vector, bytes, not_modelled of a call; arguments are JSON."""
+    """Returns family, dtype, flops_matrix, flops_uncausal, flops_vector, bytes, not_modelled of a call; arguments are
+    JSON.
+    """
     try:
         work = work_of(op, *map(_parsed, (dims, types, concrete)))
-    except (ValueError, RecursionError):  # a text that begins as a list and is none
+    except (ValueError, RecursionError):  # the text starts like a list but is not one
         work = NotModelled("bad_args")
     if not isinstance(work, NotModelled) and max(work.flops_uncausal, work.flops_vector, work.bytes or 0) > _LARGEST:
-        work = NotModelled("bad_args")  # no tensors are that large: the sizes are broken
+        work = NotModelled("bad_args")  # no tensor is that large: the sizes are corrupt
     if isinstance(work, NotModelled):
         return (*(None,) * 6, work.reason)
     return work.kind, work.dtype, work.flops_matrix, work.flops_uncausal, work.flops_vector, work.bytes, None
 
 
 def _parsed(text: str | None) -> list[Any] | None:
-    """The list in a JSON text; None if there is none."""
+    """Returns the list in a JSON text; None if there is none."""
     value = None if text is None else json.loads(text)
     return value if isinstance(value, list) else None

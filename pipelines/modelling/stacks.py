@@ -1,8 +1,9 @@
-"""What host events ran inside of, by the start: the event that began last on the thread and had not ended yet.
+"""The enclosing host event of each host event: the one that began last on the thread and had not ended yet.
 
-Unlike `call_stacks`, which closes whatever is on top as HTA does, an event that ends after the one around it stays its
-child here, and so does what starts in it: crossing pairs are kept and marked. SQL without recursion cannot say this, so
-the stack is walked in Python, and the way up from the few events that are asked for is taken with numpy, all at once.
+Unlike in `call_stacks`, which closes whatever is on top as HTA does, an event that ends after its enclosing event stays
+its child, and so does everything that starts in it: crossing pairs are kept and marked. SQL without recursion cannot
+express this, so the stacks are walked in Python; the ancestors of the few requested events are found with numpy, all at
+once.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from pipelines.models.python_tables import create_table, python_model
 from pipelines.sqltext import quoted
 
 Ints = npt.NDArray[np.int64]
-_BLOCK = 65_536  # events turned into Python numbers at a time
+_BLOCK = 65_536  # events converted to Python numbers at a time
 
 
 def parents(thread: Ints, start: Ints, end: Ints) -> Ints:
-    """The place of each event's parent, -1 at the top of a thread.
+    """Returns the index of each event's parent, -1 at the top of a thread.
 
-    `thread`, `start`, `end` (n,): events ordered by thread, start, end descending and place in the file; ns. What ended
-    before an event starts is over, and so is what ended at that instant, unless it also began there.
+    `thread`, `start`, `end` (n,): events ordered by thread, start, end descending and position in the file; ns. An
+    event that ended before another starts is not its parent, nor is one that ended at that instant unless it also began
+    there.
     """
     parent = np.empty(len(thread), dtype=np.int64)
     starts: list[int] = []
@@ -51,10 +53,10 @@ def parents(thread: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def ancestors(parent: Ints, inner: Ints, is_outer: npt.NDArray[np.bool_]) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """All pairs of an inner event and an outer one around it, a level of the stacks at a time.
+    """Yields all pairs of an inner event and an enclosing outer one, one level of the stacks at a time.
 
-    `parent` (n,) as from `parents`; `inner` (m,) places; `is_outer` (n,). Yields (inner, outer, height), each (k,):
-    places, and how many outer events lie between them, counted from 1.
+    `parent` (n,) as from `parents`; `inner` (m,) indices; `is_outer` (n,). Yields (inner, outer, height), each (k,):
+    indices, and how many outer events lie between them, counted from 1.
     """
     height = np.zeros(len(inner), dtype=np.int64)
     above = parent[inner]

@@ -1,1 +1,1 @@
-"""The SQL models: catalog, run, the tables that Python makes."""
+"""The models: the catalog of SQL files, running them, and the tables computed in Python."""

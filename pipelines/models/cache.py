@@ -1,4 +1,4 @@
-"""What is slow to find out and follows from texts alone, kept in the user's cache folder between processes."""
+"""Caches results that are slow to compute and depend only on texts, in the user's cache folder between processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def digest_of(parts: Iterable[str | bytes]) -> str:
-    """A hash over texts, each told apart from the next."""
+    """Returns a hash over texts that also separates each text from the next."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else part.encode()
@@ -21,12 +21,12 @@ def digest_of(parts: Iterable[str | bytes]) -> str:
 
 
 def cache_folder() -> Path:
-    """Where the user's programs keep what can be computed again; it need not be there."""
+    """Returns the folder where the user's programs keep data that can be recomputed; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracelake"
 
 
 def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
-    """What `compute` returned (any JSON value) for the same digest before, in whatever process; else compute it.
+    """Returns what `compute` returned (any JSON value) for the same digest before, in any process; else computes it.
 
     One file per name, with the last digest only, so the folder does not grow.
     """
@@ -35,7 +35,7 @@ def remembered(name: str, digest: str, compute: Callable[[], Any]) -> Any:
         known = json.loads(path.read_text(encoding="utf-8"))
         if known["digest"] == digest:
             return known["value"]
-    except (OSError, ValueError, KeyError, TypeError):  # absent, cut off or another format: computed again
+    except (OSError, ValueError, KeyError, TypeError):  # absent, truncated or another format: computed again
         pass
     value = compute()
     _write(path, json.dumps({"digest": digest, "value": value}))
@@ -49,4 +49,4 @@ def _write(path: Path, text: str) -> None:
             file.write(text)
         os.replace(file.name, path)
     except OSError:
-        return  # a home that cannot be written only costs time
+        return  # a home directory that is not writable only costs time

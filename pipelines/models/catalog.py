@@ -1,7 +1,7 @@
 """The models under sql/: names, dependencies, documentation and checks, read from the files themselves.
 
 A file is one SELECT; its name is the table's name, its folder the layer. The header says what a row is; every output
-column has a comment. What does not follow is refused at load, with file and line and what to write.
+column has a comment. A file that breaks these rules is rejected at load, with file, line and what to write.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LAYERS = (
 
 @dataclass(frozen=True)
 class Model:
-    """A table. `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, asked anew each time),
-    rules (a CSV) or python (made by `function`, `module:name`; see python_tables.py). `scope`: see header.py.
+    """A table. `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, evaluated on every
+    query), rules (a CSV) or python (made by `function`, `module:name`; see python_tables.py). `scope`: see header.py.
 
     `staged`: columns and SQL types of `_staged_<name>`, where it reads that. `runs`: models that the function runs.
     `part_of`: the table that is made of this one and others.
@@ -59,14 +59,16 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """All models by name, each after the models it reads."""
+    """Returns all models by name, each after the models it reads."""
 
     models: dict[str, Model]
     given: dict[str, DeclaredTable]  # tables that the caller of a model makes: what ingestion staged, what is asked for
     _versions: dict[str, str] = field(default_factory=dict, repr=False)
 
     def closure(self, names: Iterable[str]) -> list[str]:
-        """The names and all they depend on, in order. Raises CatalogError for a name that is no table."""
+        """Returns the names and everything they depend on, in order. Raises CatalogError for a name that is not a
+        table.
+        """
         wanted, todo = set(), list(names)
         while todo:
             name = todo.pop()
@@ -80,17 +82,19 @@ class Catalog:
 
     @cached_property
     def public(self) -> list[str]:
-        """The names that analysts see."""
+        """Returns the names that analysts see."""
         return [name for name, model in self.models.items() if not model.private]
 
     @cached_property
     def materialized(self) -> list[str]:
-        """The tables of traces that are computed after ingestion and written to the lake."""
+        """Returns the tables of traces that are computed after ingestion and written to the lake."""
         return self._computed(TRACE)
 
     @cached_property
     def of_captures(self) -> list[str]:
-        """The tables of captures: computed when a capture's traces are in the lake, by pipelines/materialize/per_capture.py."""
+        """Returns the tables of captures: computed once a capture's traces are in the lake, by
+        pipelines/materialize/per_capture.py.
+        """
         return self._computed(CAPTURE)
 
     def _computed(self, scope: str) -> list[str]:
@@ -98,22 +102,22 @@ class Catalog:
         return [model.name for model in models if model.kind in ("sql", "python") and model.scope == scope]
 
     def ingested(self, scope: str) -> list[str]:
-        """The tables of a scope that ingestion writes, each after those it reads."""
+        """Returns the tables of a scope that ingestion writes, each after those it reads."""
         models = (self.models[name] for name in self.public)
         return [model.name for model in models if model.kind == "lake" and model.scope == scope]
 
     def sources_of(self, name: str) -> tuple[str, ...]:
-        """What a table reads, given tables replaced by what they are made from."""
+        """Returns what a table reads, with given tables replaced by their inputs."""
         reads = self.models[name].dependencies
         return (*reads, *(source for given in reads if given in self.given for source in self.given[given].reads))
 
     @cached_property
     def rules(self) -> dict[str, Path]:
-        """The rule tables and their files."""
+        """Returns the rule tables and their files."""
         return {name: model.path for name, model in self.models.items() if model.kind == "rules"}
 
     def version(self, name: str) -> str:
-        """A hash over a model's text and all it reads: it changes when the table's content may change.
+        """Returns a hash over a model's text and everything it reads: it changes when the table's content may change.
 
         What ingestion wrote counts as given: no model recomputes it, so its SQL is not part of the hash.
         """
@@ -167,7 +171,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
 
 
 def _keys(folder: Path) -> dict[str, str]:
-    """Scope → the column that says to whom a row belongs. Raises CatalogError where two tables mark a scope."""
+    """Returns scope → the column that says to whom a row belongs. Raises CatalogError if two tables mark a scope."""
     found: dict[str, tuple[str, str]] = {}
     for table, (scope, key) in stored_tables(folder).items():
         if key and scope in found:
@@ -190,7 +194,7 @@ def _staged(models: dict[str, Model]) -> dict[str, DeclaredTable]:
 
 
 def _python_models(folder: Path, declared: dict[str, DeclaredTable]) -> list[Model]:
-    """The tables made by Python; a folder of SQL files without what they read (a test's) has none of them."""
+    """Returns the tables computed in Python; a folder of SQL files without their inputs (a test's) has none."""
     names = {path.stem for path in folder.glob("*/*.*")} | declared.keys()
     return [_python_model(t) for t in declared.values() if not t.is_given and names.issuperset(t.reads)]
 
@@ -213,7 +217,7 @@ def _python_model(table: DeclaredTable) -> Model:
 
 
 def _sql_models(folder: Path) -> list[Model]:
-    """A model for every file, and for every table that is made of parts."""
+    """Returns a model for every file, and for every table that is made of parts."""
     files = sorted(folder.glob("*/*.sql"))
     seen: dict[str, Path] = {}
     for path in files:
@@ -228,7 +232,7 @@ def _sql_models(folder: Path) -> list[Model]:
 
 
 def _whole(name: str, parts: list[Model]) -> Model:
-    """The table that has the rows of all its parts. Raises CatalogError where they do not fit together."""
+    """Returns the table that has the rows of all its parts. Raises CatalogError if they do not fit together."""
     first = parts[0]
     columns = [column.name for column in first.columns]
     for part in parts:
@@ -347,7 +351,7 @@ def _check_dependencies(model: Model, models: dict[str, Model], given: Mapping[s
 
 
 def _place(model: Model, table: str) -> str:
-    """File and line where a model names a table."""
+    """Returns file and line where a model names a table."""
     named = re.compile(rf"\b{re.escape(table)}\b")
     lines = enumerate(model.sql.splitlines(), 1)
     return f"{model.path}:{next((i for i, line in lines if named.search(line.split('--')[0])), 1)}"

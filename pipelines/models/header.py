@@ -1,13 +1,13 @@
-"""The header of a SQL file: what a row is, what the rows belong to (scope), what must hold of them (checks).
+"""The header of a SQL file: what a row is, what the rows belong to (scope), what must hold for them (checks).
 
 The scope decides where a table is written, when it is computed and what commits its rows:
 
 - trace: a row belongs to a trace; computed after ingestion, a batch of traces at a time.
-- capture: to the ranks of a job that were profiled together; computed anew when late ranks come.
+- capture: to the ranks of a job that were profiled together; recomputed when late ranks arrive.
 - run, job, dump, recording: to a run of a schedule, an op-level trace of a job, a set of Flight Recorder dumps, a
-  recording; written when that comes in.
+  recording; written when it is ingested.
 - file: to a file that was given; no other table commits its rows.
-- lake: a view over the whole lake, asked anew each time.
+- lake: a view over the whole lake, evaluated on every query.
 - any other name: to what an input of its own brings (pipelines/inputs); a table of the scope says that it is the mark.
 
 One table of a scope is its commit mark: its header has the line `-- key: COLUMN`. The key is in every table of the
@@ -48,7 +48,7 @@ class Header:
 
 
 def read_header(path: Path, text: str) -> Header:
-    """The header of a file with this text. Raises CatalogError with file, line and what to write."""
+    """Returns the header of a file with this text. Raises CatalogError with file, line and what to write."""
     lines = _lines(text)
     if not lines or not lines[0].startswith(_ONE_ROW):
         raise CatalogError(f"{path}:1: start the file with `-- {_ONE_ROW}…`, which says what a row is")

@@ -9,7 +9,7 @@ from pipelines.models.errors import CatalogError
 
 
 def refuse_unportable(path: Path, query: Any) -> None:
-    """Hold a parsed model against the portable subset. Raises CatalogError with file, line and a way out."""
+    """Check a parsed model against the portable subset. Raises CatalogError with file, line and an alternative."""
     for node in query.walk():
         reason = _reason(node)
         if reason:
@@ -17,7 +17,7 @@ def refuse_unportable(path: Path, query: Any) -> None:
 
 
 def line_of(node: Any) -> int:
-    """The line of a node: of the first name in it, else in what is around it; 1 where nothing carries a place."""
+    """Returns the line of a node: of the first name in it, else of its enclosing nodes; 1 if none has a position."""
     from sqlglot import exp
 
     while node is not None:

@@ -1,4 +1,4 @@
-"""Tables that Python makes are declared at the function that makes them, and nowhere else.
+"""Decorators that declare a table at the Python function that computes it, and nowhere else.
 
 The catalog reads the declarations from the source files without importing them (sources.py), so their arguments are
 literals, or names of literals in the same module.
@@ -25,10 +25,10 @@ def python_model(
     runs: Sequence[str] = (),
     checks: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
-    """The function makes this table in a connection, `function(con)`; the catalog calls it when the table is needed.
+    """The function creates this table in a connection, `function(con)`; the catalog calls it when the table is needed.
 
-    `columns`: (name, SQL type, meaning). `reads`: tables that must be there before. `runs`: models that the function
-    runs itself. `doc`: what a row is. A function with several of these makes all of them in one call.
+    `columns`: (name, SQL type, meaning). `reads`: tables that must exist before. `runs`: models that the function runs
+    itself. `doc`: what a row is. A function with several of these decorators creates all their tables in one call.
     """
     return _declared(name, columns)
 
@@ -36,9 +36,9 @@ def python_model(
 def given_table(
     name: str, *, layer: str, doc: str = "", columns: Sequence[tuple[str, str, str]] = (), reads: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
-    """The function makes this table, and whoever asks for models calls it before.
+    """The function creates this table; code that runs models calls it first.
 
-    `columns` are left out where they follow from the SQL that reads the table (`_staged_…`).
+    `columns` are omitted where they follow from the SQL that reads the table (`_staged_…`).
     """
     return _declared(name, columns)
 
@@ -49,17 +49,17 @@ def _declared(name: str, columns: Sequence[tuple[str, str, str]]) -> Callable[[F
 
 
 def types_of(name: str) -> dict[str, str]:
-    """The columns of a declared table and their SQL types; the module that declares it is imported."""
+    """Returns the columns of a declared table and their SQL types; imports the module that declares it."""
     return _TYPES[name]
 
 
 def create_table(con: duckdb.DuckDBPyConnection, name: str, how: str = "OR REPLACE TABLE") -> None:
-    """Create a declared table in `con` without rows; `how`: what stands between CREATE and its name."""
+    """Create a declared table in `con` without rows; `how`: what comes between CREATE and its name."""
     con.execute(f"CREATE {how} {name} ({', '.join(f'{column} {kind}' for column, kind in _TYPES[name].items())})")
 
 
 def insert_columns(con: duckdb.DuckDBPyConnection, name: str, values: Mapping[str, Sequence[Any]]) -> None:
-    """Add rows to a declared table, given as columns of one length; those that are not given are NULL."""
+    """Add rows to a declared table, given as columns of equal length; missing columns are NULL."""
     import pyarrow as pa
 
     types = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}

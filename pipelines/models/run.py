@@ -1,4 +1,4 @@
-"""Run models in a DuckDB connection: the closure of what is asked for, each model once, in order."""
+"""Runs models in a DuckDB connection: the requested ones and everything they read, each once, in order."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def run_models(
 ) -> list[ModelRun]:
     """Create the targets, and what they read, as tables in `con`.
 
-    `have` are tables or views that are there already, beside the lake tables (`events`, `traces`, `findings`) and what
+    `have` are tables or views that already exist, besides the lake tables (`events`, `traces`, `findings`) and what
     `request_windows` makes. An intermediate table is dropped after its last reader. `on_model(name)` is called before
-    each model. Raises CatalogError for a model whose SQL DuckDB refuses.
+    each model. Raises CatalogError for a model whose SQL DuckDB rejects.
     """
     wanted = set(targets)
     present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
@@ -65,7 +65,7 @@ def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
 
 
 def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
-    """`called`: functions that ran for another of their tables; the one that makes this is added."""
+    """`called`: functions that already ran for another of their tables; this table's function is added."""
     if model.kind == "rules":
         create_rules(con, model)
     elif model.kind == "python":
@@ -80,7 +80,7 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> i
             duckdb.BinderException,
             duckdb.CatalogException,
             duckdb.ParserException,
-        ) as error:  # no fault of the data
+        ) as error:  # not a fault of the data
             raise CatalogError(f"{model.path}: DuckDB rejects it: {str(error).strip()}") from None
     return con.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]
 

@@ -1,7 +1,7 @@
 """The project's own Python files, read and not run: what each imports, and which tables its functions declare.
 
-So the version of a table that Python makes follows from all the code that it is made by. What was read is kept in the
-user's cache folder and used where all files are the same to the byte.
+So the version of a table computed in Python depends on all the code that computes it. Results are kept in the user's
+cache folder and used if all files are identical.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Code:
 
 
 def declared_tables() -> dict[str, DeclaredTable]:
-    """All tables that functions of the project declare, by name. Raises CatalogError where two have a name."""
+    """Returns all tables that functions of the project declare, by name. Raises CatalogError if two have the same name."""
     found: dict[str, DeclaredTable] = {}
     for table in read_code().tables:
         if table.name in found:
@@ -80,7 +80,9 @@ def declared_tables() -> dict[str, DeclaredTable]:
 
 
 def code_version(module: str) -> str:
-    """A hash over a module that declares tables and all modules of the project that it imports, also through others."""
+    """Returns a hash over a module that declares tables and all project modules that it imports, directly or through
+    others.
+    """
     return read_code().versions[module]
 
 
@@ -91,7 +93,7 @@ def code_digest() -> str:
 
 @lru_cache
 def read_code(package: Path = PACKAGE) -> Code:
-    """What the files of a package declare. Raises CatalogError for a declaration that cannot be read."""
+    """Returns what the files of a package declare. Raises CatalogError for a declaration that cannot be read."""
     names = module_names(package)
     texts = {path: path.read_bytes() for path in names}
     digest = digest_of(part for path, text in texts.items() for part in (str(path), text))
@@ -123,13 +125,13 @@ def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:
 
 
 def module_names(package: Path) -> dict[Path, str]:
-    """The Python files of a package and what they are imported as."""
+    """Returns the Python files of a package and the names they are imported as."""
     found = {path: path.relative_to(package.parent).with_suffix("").parts for path in sorted(package.rglob("*.py"))}
     return {path: ".".join(parts[:-1] if parts[-1] == "__init__" else parts) for path, parts in found.items()}
 
 
 def imported(tree: ast.AST, name: str, is_package: bool, known: set[str]) -> Iterator[str]:
-    """The known modules that a module imports, be it in a function or for types only."""
+    """Returns the known modules that a module imports, including in functions and for types only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
@@ -182,7 +184,7 @@ def _input(tree: ast.Module, module: str, path: Path) -> DeclaredInput:
 
 
 def _said(call: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
-    """The arguments of a decorator. Raises ValueError or KeyError for what is no literal."""
+    """Returns the arguments of a decorator. Raises ValueError or KeyError for anything but literals."""
     (name,) = call.args
     said = {keyword.arg or "**": _value(keyword.value, constants) for keyword in call.keywords}
     is_given = isinstance(call.func, ast.Name) and call.func.id == "given_table"
@@ -190,7 +192,9 @@ def _said(call: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
 
 
 def _value(node: ast.expr, constants: dict[str, ast.expr]) -> Any:
-    """The value of an expression of literals and names of the module's literals; tuples become lists, as in JSON."""
+    """Returns the value of an expression of literals and names of the module's literals; tuples become lists, as in
+    JSON.
+    """
     if isinstance(node, ast.Name):
         return _value(constants[node.id], constants)
     if isinstance(node, ast.List | ast.Tuple):

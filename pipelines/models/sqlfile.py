@@ -1,7 +1,7 @@
 """One SQL file of the catalog, read with sqlglot: its header, columns, dependencies and what it may not contain.
 
-Parsing all files costs half a second, so what was read is kept, by folder, in the user's cache folder; it is used only
-where the texts and this module are the same to the byte.
+Parsing all files takes half a second, so results are kept, by folder, in the user's cache folder; they are used only if
+the texts and this module are identical.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.models.cache import digest_of, remembered
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import Header, read_header
 
-STAGED = "_staged_"  # what ingestion read, before the SQL of the table of that name gives it types
+STAGED = "_staged_"  # what ingestion read, before the SQL of the table of that name assigns types
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """What a file says of its table; `sql` is its text, run as it stands.
+    """What a file says about its table; `sql` is its text, run unchanged.
 
     `staged`: the columns that it reads from `_staged_<its name>`, with the types that it casts them to.
     """
@@ -55,7 +55,7 @@ def parse_files(folder: Path, paths: list[Path]) -> dict[Path, ParsedFile]:
 
 
 def parse_file(path: Path, text: str) -> ParsedFile:
-    """Parse one file and hold it against the rules. Raises CatalogError with file, line and what to write."""
+    """Parse one file and check it against the rules. Raises CatalogError with file, line and what to write."""
     header = read_header(path, text)
     query = _query(path, text)
     tables = _tables(query)
@@ -111,7 +111,7 @@ def _column(path: Path, projection: Any) -> Column:
 
 
 def _comments_above(projection: Any) -> list[str]:
-    """What stands in lines of its own before a projection, which sqlglot keeps with the first part of an expression."""
+    """Returns the comment lines before a projection, which sqlglot attaches to the first part of an expression."""
     part = projection
     while not part.comments:
         part = next(part.iter_expressions(), None)
@@ -129,7 +129,7 @@ def _tables(query: Any) -> tuple[str, ...]:
 
 
 def _staged(path: Path, query: Any) -> dict[str, str]:
-    """The columns that a query reads from the staged table, and their types."""
+    """Returns the columns that a query reads from the staged table, and their types."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 

@@ -1,7 +1,7 @@
-"""Traces in a notebook, in HTA's words where it has them: `from pipelines.notebook import TraceAnalysis`.
+"""Traces in a notebook, with HTA's names where HTA has them: `from pipelines.notebook import TraceAnalysis`.
 
-Tables are Ibis expressions or Arrow tables; `.to_pandas()` on either is the reader's own choice and needs pandas, which
-nothing here does: `summary()` is a Series where it is installed. docs/migrating-from-hta.md has each call of HTA beside ours.
+Tables are Ibis expressions or Arrow tables. `.to_pandas()` on either needs pandas, which nothing here does: `summary()`
+is a pandas Series only where pandas is installed. docs/migrating-from-hta.md lists each call of HTA beside ours.
 """
 
 from pipelines.critical_path.saved import NotASavedPath

@@ -1,4 +1,4 @@
-"""`TraceAnalysis`: the traces of a folder, of files or of a lake, and every question to them as a method."""
+"""`TraceAnalysis`: the traces of a folder, of files or of a lake; every analysis is a method."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 
 class TraceAnalysis:
-    """Traces to ask about. The methods that HTA has, too, are named as there; tables come as Ibis expressions.
+    """Traces to analyze. Methods that HTA also has keep HTA's names; tables are returned as Ibis expressions.
 
-    `TraceAnalysis("rank0.json.gz")`, `TraceAnalysis({0: "a.json.gz", 1: "b.json.gz"})`, `TraceAnalysis(trace_dir="run/")`
-    read files: into `lake` where one is given, which keeps them for the next session, else into a temporary lake that
-    `close()`, the end of a `with` block, or the end of the process removes. `TraceAnalysis(lake="/data/lake")` reads
-    none; `job` is one job of it (of files: what to call theirs).
+    `TraceAnalysis("rank0.json.gz")`, `TraceAnalysis({0: "a.json.gz", 1: "b.json.gz"})`,
+    `TraceAnalysis(trace_dir="run/")` read files into `lake`, if given, which keeps them for the next session, else into
+    a temporary lake that is removed by `close()`, at the end of a `with` block, or when the process ends.
+    `TraceAnalysis(lake="/data/lake")` reads no files. `job` selects one job of the lake (with files: names their job).
 
-    `include_last_profiler_step` and `profile` are about critical paths: None leaves the last step to the profile (`hta`
-    leaves it out, `default` takes it in); `hta` gives HTA's numbers (`pipelines.notebook.hta` has it as its default).
+    `include_last_profiler_step` and `profile` apply to critical paths. With None the profile decides about the last
+    step (`hta` leaves it out, `default` includes it). Profile `hta` gives HTA's numbers (it is the default of
+    `pipelines.notebook.hta`).
 
-    Raises ValueError if nothing is given, FileNotFoundError for a folder or a lake that is none, TraceRejected for a
-    file that is not a trace (in a folder: a warning).
+    Raises ValueError if nothing is given, FileNotFoundError for a folder or lake that does not exist, TraceRejected for
+    a file that is not a trace (in a folder: a warning).
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class TraceAnalysis:
 
     @classmethod
     def of(cls, t: Trace) -> TraceAnalysis:
-        """Ask about traces that were loaded."""
+        """Returns an analysis of traces that are already loaded."""
         analysis = cls.__new__(cls)
         analysis.t = t
         return analysis
@@ -67,7 +68,7 @@ class TraceAnalysis:
         self.close()
 
     def close(self) -> None:
-        """Remove the temporary files; a lake that was given stays."""
+        """Remove the temporary files; a lake passed by the caller stays."""
         self.t.close()
 
     @property
@@ -86,7 +87,9 @@ class TraceAnalysis:
         return self.t.scratch
 
     def find(self, rank: int | str | None) -> RankTrace:
-        """The trace of a rank or of the beginning of a trace id; None if there is one only. Raises TraceNotFound."""
+        """Returns the trace of a rank, or with this beginning of a trace id; None if there is only one. Raises
+        TraceNotFound.
+        """
         return self.t.find(rank)
 
     def critical_path_analysis(
@@ -100,16 +103,18 @@ class TraceAnalysis:
         dependencies: str = "serial",
         execution_trace: str | Path | None = None,
     ) -> Found:
-        """The critical path of a rank (or trace id), of the whole trace or under an annotation: HTA's pair
-        `cp_graph, success = …`, which can be asked as the graph, too.
+        """Returns the critical path of a rank (or trace id), of the whole trace or under an annotation: HTA's pair
+        `cp_graph, success = …`, which also has the graph's methods.
 
         `instance_id`: None is the first instance, 3 the fourth, (3, 5) or "3:5" the fourth to the sixth; without an
-        annotation it says nothing, as in HTA. `profile` is the analysis's where none is given: `hta` gives HTA 0.6.1's graph; `switches` sets single ones
-        (docs/differences-from-hta.md). With `dependencies="data"` operators follow their tensors (docs/data-dependencies.md)
-        as `execution_trace` tells, or the one that lies beside the trace.
+        annotation it is ignored, as in HTA. `profile` defaults to the analysis's: `hta` gives HTA 0.6.1's graph;
+        `switches` overrides single switches (docs/differences-from-hta.md). With `dependencies="data"` operators follow
+        their tensors (docs/data-dependencies.md) as recorded in `execution_trace`, by default the one next to the
+        trace.
 
-        Raises TraceNotFound, WindowNotFound (the message lists the annotations there are), NoExecutionTrace, NothingJoined,
-        TraceRejected for what is not an execution trace, and ValueError for an invalid instance, profile or switch.
+        Raises TraceNotFound, WindowNotFound (the message lists the annotations), NoExecutionTrace, NothingJoined,
+        TraceRejected for a file that is not an execution trace, and ValueError for an invalid instance, profile or
+        switch.
         """
         profile = self.t.profile if profile is None else profile
         for what, given, known in (("profile", profile, PROFILES), ("dependencies", dependencies, MODES)):
@@ -142,9 +147,9 @@ class TraceAnalysis:
     ) -> str:
         """Write the rank's trace with the path marked, for Perfetto or chrome://tracing, and return the file's path.
 
-        The folder is made. As in HTA, `show_all_edges` shows where all events are. Of an edited graph the new path is drawn,
-        at the times of the trace; steps of nodes that were added have no place there, and a warning counts them. Raises
-        ValueError for the path of another trace.
+        The folder is created. As in HTA, `show_all_edges` applies only where all events are shown. For an edited graph the
+        new path is drawn, at the times of the trace; steps of added nodes have no place there and are counted in a
+        warning. Raises ValueError for the path of another trace.
         """
         path: CriticalPath = critical_path_graph[0] if isinstance(critical_path_graph, Found) else critical_path_graph
         trace = self.find(rank)
@@ -165,13 +170,15 @@ class TraceAnalysis:
         return str(written)
 
     def tables(self, *names: str) -> list[ir.Table]:
-        """Tables of the lake (`tracelake tables` lists them), computed first where that is due, with the rows of these
-        traces. Tables that are to be joined have to be asked for together. Raises CatalogError for an unknown name.
+        """Returns tables of the lake (`tracelake tables` lists them) with the rows of these traces, computing them
+        first if necessary.
+
+        Request tables that are to be joined in one call. Raises CatalogError for an unknown name.
         """
         return tables.of_traces(self.lake, names, self.traces)
 
     def table(self, name: str) -> ir.Table:
-        """One of `tables`."""
+        """Returns one of `tables`."""
         return self.tables(name)[0]
 
     def _ranked(self, name: str, ranks: Iterable[int] | None = None) -> ir.Table:
@@ -179,24 +186,27 @@ class TraceAnalysis:
         return tables.with_rank(self.lake, name, traces)
 
     def get_profiler_steps(self) -> list[int]:
-        """The numbers of the profiler steps, ascending."""
+        """Returns the numbers of the profiler steps, ascending."""
         return tables.profiler_steps(self._ranked("events"))
 
     def get_temporal_breakdown(self) -> ir.Table:
-        """Table `temporal_breakdown` with the rank: one row per rank and device, times in ns."""
+        """Returns table `temporal_breakdown` with the rank: one row per rank and device, times in ns."""
         return self._ranked("temporal_breakdown").order_by("rank", "device")
 
     def get_comm_comp_overlap(self) -> ir.Table:
-        """One row per rank and device: the percentage of communication time that computation hides; NULL without any."""
+        """Returns one row per rank and device: the percentage of communication time hidden by computation; NULL without
+        communication.
+        """
         return tables.overlap(self.get_temporal_breakdown())
 
     def get_gpu_kernel_breakdown(
         self, num_kernels: int | None = 10, include_memory_kernels: bool = True
     ) -> tuple[ir.Table, ir.Table]:
-        """Time by class of kernel, and by kernel: for each rank and class the `num_kernels` with most time (None: all).
+        """Returns time by kernel class and by kernel: for each rank and class the `num_kernels` kernels with the most
+        time (None: all).
 
-        The first: rank, device, class, busy_ns (overlapping kernels of a class count once), n_kernels. The second: rank,
-        class, name, n, sum_ns, max_ns, min_ns, mean_ns, std_ns (NULL for a single kernel).
+        First table: rank, device, class, busy_ns (overlapping kernels of a class count once), n_kernels. Second table:
+        rank, class, name, n, sum_ns, max_ns, min_ns, mean_ns, std_ns (NULL for a single kernel).
         """
         intervals, kernels = self._ranked("merged_intervals"), self._ranked("kernels")
         return tables.kernel_classes(intervals, include_memory_kernels), tables.kernel_names(
@@ -204,24 +214,29 @@ class TraceAnalysis:
         )
 
     def get_queue_length_time_series(self, ranks: Iterable[int] | None = None) -> ir.Table:
-        """Table `queue_length` with the rank: how many launches wait on each stream, after each change of it."""
+        """Returns table `queue_length` with the rank: how many launches are waiting on each stream, after each change."""
         return self._ranked("queue_length", ranks)
 
     def get_queue_length_summary(self, ranks: Iterable[int] | None = None) -> ir.Table:
-        """Count, mean, deviation and quartiles of the queue's length over its changes, one row per rank, device and stream."""
+        """Returns count, mean, deviation and quartiles of the queue length over its changes, one row per rank, device
+        and stream.
+        """
         return tables.queue_summary(self._ranked("queue_length", ranks))
 
     def get_time_spent_blocked_on_full_queue(
         self, queue_length: ir.Table | None = None, max_queue_length: int = 1024
     ) -> ir.Table:
-        """Time with at least that many launches waiting, ns, one row per rank, device and stream that had any.
+        """Returns the time with at least `max_queue_length` launches waiting, ns, one row per rank, device and stream that
+        had any.
 
-        `queue_length` is what `get_queue_length_time_series` gave (None: of all ranks).
+        `queue_length` is the result of `get_queue_length_time_series` (None: all ranks).
         """
         return tables.full_queue(
             self.get_queue_length_time_series() if queue_length is None else queue_length, max_queue_length
         )
 
     def get_cuda_kernel_launch_stats(self, ranks: Iterable[int] | None = None) -> ir.Table:
-        """Table `launches` with the rank: each call that launched GPU work, its duration, the work's, and the delay."""
+        """Returns table `launches` with the rank: each call that launched GPU work, its duration, the work's, and the
+        delay.
+        """
         return self._ranked("launches", ranks)

@@ -1,6 +1,6 @@
 """A critical path's graph as HTA shows it: a `networkx.DiGraph` with HTA's nodes, edges and attributes.
 
-The dictionaries of networkx are made when something first asks for them: a path that is only summed up costs none.
+networkx's dictionaries are built on first use: a path that is only summed up never pays for them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CPNode:
 
 
 class NodeList:
-    """HTA's `node_list`: a CPNode by its number; their length is their number, and they come in order of the events."""
+    """HTA's `node_list`: a CPNode by its number; `len` is the number of nodes; iteration is in event order."""
 
     def __init__(self, nodes: pa.Table, blocking: frozenset[int]) -> None:
         self._ids, self._ts = int_column(nodes, "node_id"), nodes["ts_ns"].to_pylist()
@@ -77,12 +77,12 @@ class NodeList:
 
 
 def us(ns: int) -> float:
-    """Microseconds, whole where they are: HTA's unit."""
+    """Returns microseconds, HTA's unit; an int if it is whole."""
     return ns // 1000 if ns % 1000 == 0 else ns / 1000
 
 
 def _lazy(name: str) -> Any:
-    """One of networkx's dictionaries, made with the others when it is first asked for."""
+    """Returns a property for one of networkx's dictionaries, which are built together on first use."""
 
     def get(graph: LazyGraph) -> Any:
         if name not in graph.__dict__:
@@ -105,7 +105,7 @@ class LazyGraph(nx.DiGraph):
     _node, _adj, _succ, _pred = _lazy("_node"), _lazy("_adj"), _lazy("_succ"), _lazy("_pred")
 
     def hold(self, saved: SavedPath) -> None:
-        """Be the graph of a path; what was made of another one is forgotten."""
+        """Become the graph of a path; caches of the previous one are dropped."""
         if "graph" not in self.__dict__:
             super().__init__()
             for name in ("_node", "_adj", "_succ", "_pred"):
@@ -119,7 +119,7 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def is_filled(self) -> bool:
-        """networkx's dictionaries were made, so the graph may have been edited."""
+        """Whether networkx's dictionaries were built, so that the graph may have been edited."""
         return "_node" in self.__dict__
 
     @property
@@ -128,7 +128,9 @@ class LazyGraph(nx.DiGraph):
         return self.saved.graph()
 
     def to_networkx(self) -> nx.DiGraph:
-        """An ordinary `networkx.DiGraph` as `critical_path()` last saw it, with weights in whole ns and no objects."""
+        """Returns an ordinary `networkx.DiGraph` as of the last `critical_path()`, with weights in integer ns and no
+        objects.
+        """
         graph = self._plain()
         kinds, owners = (self.saved.edges[name].to_pylist() for name in ("edge_type", "attributed_event_id"))
         for (src, dst), kind, event in zip(self._ends(), kinds, owners, strict=True):
@@ -154,13 +156,13 @@ class LazyGraph(nx.DiGraph):
         self._take(made)
 
     def _take(self, made: nx.DiGraph) -> None:
-        """Have the dictionaries of another graph."""
+        """Take over the dictionaries of another graph."""
         for name in ("_node", "_adj", "_succ", "_pred"):
             self.__dict__[name] = made.__dict__[name]
 
     @property
     def is_edited(self) -> bool:
-        """The graph has other nodes, edges or weights than it was made with."""
+        """Returns whether the graph's nodes, edges or weights differ from those it was built with."""
         if not self.is_filled:
             return False
         weights = dict(zip(self._ends(), map(us, self.saved.edges["path_weight_ns"].to_pylist()), strict=True))
@@ -169,7 +171,7 @@ class LazyGraph(nx.DiGraph):
 
     @property
     def rank(self) -> int | None:
-        """The trace's rank; None if it does not know it."""
+        """The trace's rank; None if unknown."""
         return self.saved.meta["trace"]["rank"]
 
     @cached_property
@@ -215,16 +217,16 @@ class LazyGraph(nx.DiGraph):
 
     @cached_property
     def edge_to_event_map(self) -> dict[tuple[int, int], int]:
-        """The event whose time each edge is, of the edges that are an event's time."""
+        """Edge → the event whose time it is, for the edges that are an event's time."""
         owners = self.saved.edges["attributed_event_id"].to_pylist()
         return {ends: event for ends, event in zip(self._ends(), owners, strict=True) if event is not None}
 
     def get_nodes_for_event(self, event_id: int) -> tuple[CPNode, CPNode]:
-        """Start and end of an event. Raises IndexError for one that is not in the graph."""
+        """Returns start and end node of an event. Raises IndexError for one that is not in the graph."""
         return self.node_list[2 * event_id], self.node_list[2 * event_id + 1]
 
     def get_events_for_edge(self, edge: CPEdge) -> tuple[int, int]:
-        """The events at both ends of an edge."""
+        """Returns the events at both ends of an edge."""
         return edge.begin // 2, edge.end // 2
 
     def get_edges_attributed_to_event(self, event_id: int) -> list[CPEdge]:
@@ -243,7 +245,7 @@ _OF_STEP = ("src_event_id", "src_is_start", "dst_event_id", "dst_is_start")
 
 
 def of_path(saved: SavedPath) -> dict[str, Any]:
-    """What a graph's attributes say of the path it is of, so that it can be given back: plain JSON."""
+    """Returns graph attributes that identify the path it belongs to, so that `with_graph` accepts it back: plain JSON."""
     window = saved.meta["window"]
     named = {name: window[name] for name in ("window_id", "annotation", "first_instance", "last_instance")}
     return {

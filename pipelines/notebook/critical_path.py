@@ -1,5 +1,6 @@
-"""`CriticalPath`: what HTA calls CPGraph. Computed, restored or edited, it is a saved path (`critical_path/saved.py`), whose
-tables it shows and whose graph it is and asks further."""
+"""`CriticalPath`, which HTA calls CPGraph: a saved path (`critical_path/saved.py`), computed, restored or edited, with
+its tables, its graph and further questions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Found(tuple):
-    """What HTA returns, `cp_graph, success = …`. Who keeps it whole asks it as the graph: `….summary()`."""
+    """HTA's return value, `cp_graph, success = …`. Not unpacked, it has the graph's methods: `….summary()`."""
 
     __slots__ = ()
 
@@ -40,7 +41,7 @@ class Found(tuple):
         return super().__new__(cls, (path, path.success))
 
     def __getattr__(self, name: str) -> Any:
-        # Before the path was a graph of networkx itself, `graph` was its arrays.
+        # Before the path was itself a networkx graph, `graph` was its arrays.
         return getattr(self[0], "arrays" if name == "graph" else name)
 
     def __repr__(self) -> str:
@@ -50,14 +51,15 @@ class Found(tuple):
 class CriticalPath(AskedGraph):
     """The critical path of one window: a `networkx.DiGraph` (`cpgraph.py`) that knows its longest path.
 
-    `saved` has nodes, edges and path as Arrow tables, `t_full` the trace, for what needs more of it than the graph (None
-    after a restore without it). Edit the graph and call `critical_path()`: path, summary, tables and pictures are then
-    those of the edited graph. `CriticalPath(t, t_full, rank)` is the path of a whole trace, and with `G` (a graph made from
-    a path's, edited) that graph given back, as in HTA. Raises what `with_graph` and `critical_path_analysis` raise.
+    `saved` has nodes, edges and path as Arrow tables. `t_full` is the trace, for what the graph does not hold (None
+    after a restore without it). After editing the graph call `critical_path()`: path, summary, tables and pictures are
+    then those of the edited graph. As in HTA, `CriticalPath(t, t_full, rank)` is the path of a whole trace, and with
+    `G` (an edited graph made from a path's graph) the path of that graph. Raises what `with_graph` and
+    `critical_path_analysis` raise.
     """
 
     def __new__(cls, t: Any = None, t_full: Any = None, rank: Any = None, G: Any = None, **attributes: Any) -> Any:
-        if t_full is None:  # networkx makes copies and subgraphs so, of nothing or of a graph: ordinary graphs
+        if t_full is None:  # networkx's call for copies and subgraphs, which are ordinary graphs
             return nx.DiGraph(t, **attributes)
         return object.__new__(cls)
 
@@ -73,7 +75,7 @@ class CriticalPath(AskedGraph):
 
     @classmethod
     def of(cls, saved: SavedPath, t_full: Trace | None = None) -> CriticalPath:
-        """A saved path as an object."""
+        """Returns a saved path as an object."""
         path = object.__new__(cls)
         path._start(saved, t_full)
         return path
@@ -83,7 +85,7 @@ class CriticalPath(AskedGraph):
         self.hold(saved)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CriticalPath:
-        """Another path of the same trace, edits included, to be edited by itself."""
+        """Returns a copy of the path, with edits, that can be edited independently."""
         twin = CriticalPath.of(self._made_of, self.t_full)
         twin.hold(self.saved)
         if self.is_filled:
@@ -91,13 +93,13 @@ class CriticalPath(AskedGraph):
         return twin
 
     def critical_path(self) -> bool:
-        """Find the longest path of the graph as it is now, after edits; whether there is one.
+        """Find the longest path of the graph as it is now, after edits. Returns whether there is one.
 
-        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit it; what an
-        edge that was added can say is in `edited.give_back`. A graph with a cycle has no path, and a warning says where.
-        Raises ValueError with the edge or node that cannot be taken; the path is then what it was.
+        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit it; for
+        the attributes of added edges see `edited.give_back`. A graph with a cycle has no path; a warning says where.
+        Raises ValueError naming the edge or node that is invalid; the path is then unchanged.
         """
-        # Without networkx's dictionaries nothing can have been edited.
+        # Until networkx's dictionaries are built, nothing can have been edited.
         if self.is_filled and (self.saved.events is not None or self.is_edited):
             self.hold(give_back(self._made_of, self, self.unit))
             if cycle := self.saved.meta["cycle"]:
@@ -105,9 +107,10 @@ class CriticalPath(AskedGraph):
         return self.success
 
     def with_graph(self, graph: nx.DiGraph) -> CriticalPath:
-        """The path of a graph that was made from this one's (`to_networkx()`, a copy) and edited; this one stays.
+        """Returns the path of an edited graph that was made from this one's (`to_networkx()`, a copy); this path is
+        unchanged.
 
-        Raises ValueError as `critical_path`.
+        Raises ValueError as `critical_path` does.
         """
         base = self._made_of if graph is self else self.saved
         unit = graph.unit if isinstance(graph, CriticalPath) else None
@@ -117,14 +120,15 @@ class CriticalPath(AskedGraph):
         return path
 
     def summary(self) -> pd.Series | Summary:
-        """Percent of the path's time by what bounds it, as HTA gives it: its header is printed, and the result is a pandas
-        Series, or where pandas is not installed a dict that prints alike. `answer.summary` is the plain dict, greatest first.
+        """Returns the percentage of the path's time by what bounds it, in HTA's form: prints its header and returns a
+        pandas Series or, without pandas, a dict that prints the same. `answer.summary` is the plain dict, largest
+        first.
 
-        Caveats, warnings and errors of them, are printed to stderr; `caveats` has all.
+        Caveats of severity warning or error are printed to stderr; `caveats` has all of them.
         """
         for caveat in self.caveats:
             if caveat["severity"] != "info":
-                print(f"{caveat['severity']}: {caveat['detail']}", file=sys.stderr)  # stdout is as HTA's
+                print(f"{caveat['severity']}: {caveat['detail']}", file=sys.stderr)  # stdout has exactly HTA's output
         print(HEADER)
         return series(self.answer.summary)
 
@@ -136,8 +140,9 @@ class CriticalPath(AskedGraph):
             )
 
     def get_critical_path_breakdown(self) -> pa.Table:
-        """HTA's table, one row per edge of the path, in order: event_idx, duration (us), type (as HTA writes it), s_name
-        (the whole name), cat, pid, tid (text), stream (-1 on the CPU), index (event_idx again) and bound_by.
+        """Returns HTA's table, one row per edge of the path, in order: event_idx, duration (us), type (as HTA writes
+        it), s_name (the whole name), cat, pid, tid (text), stream (-1 on the CPU), index (event_idx again) and
+        bound_by.
 
         Edges that are not an event's time only have bound_by. Table `critical_path` has more.
         """
@@ -159,9 +164,10 @@ class CriticalPath(AskedGraph):
         return path.select(**columns).to_pyarrow()
 
     def save(self, out_dir: str | Path) -> str:
-        """Write the path and its graph, edits included, into `<out_dir>.zip` (Parquet and JSON) and return that name.
+        """Write the path and its graph, including edits, into `<out_dir>.zip` (Parquet and JSON) and return that name.
 
-        Folders are made. Raises OSError as `saving.check_target`: a file there that is not a saved path.
+        Folders are created. Raises OSError as `saving.check_target` does, for an existing file that is not a saved
+        path.
         """
         self.critical_path()
         target = Path(out_dir).expanduser()
@@ -178,7 +184,7 @@ def compute(
     overrides: dict[tuple[str, str], str],
     execution_trace: Path | None = None,
 ) -> CriticalPath:
-    """The path of a window of a trace. Raises WindowNotFound and what `trace.connect` raises."""
+    """Returns the path of a window of a trace. Raises WindowNotFound and what `trace.connect` raises."""
     file = trace.scratch / f"{uuid4().hex}.zip"
     try:
         with trace.connect(request.trace_id, execution_trace) as con:
@@ -189,7 +195,7 @@ def compute(
 
 
 def _given_back(trace: Trace, of: RankTrace, graph: nx.DiGraph) -> CriticalPath:
-    """The path of an edited graph; the path that it was made from is computed, where the graph does not hold it."""
+    """Returns the path of an edited graph. The path it was made from is computed if the graph does not hold it."""
     if isinstance(graph, CriticalPath):
         graph.check_is_of(of)
         return graph.with_graph(graph)
@@ -208,7 +214,7 @@ def _given_back(trace: Trace, of: RankTrace, graph: nx.DiGraph) -> CriticalPath:
 
 
 def restore_cpgraph(zip_filename: str | Path, t_full: Any = None, rank: int | str | None = None) -> CriticalPath:
-    """A path that was saved, by `save` or by `tracelake critical-path --save`; it needs neither trace nor lake.
+    """Returns a path saved by `save` or by `tracelake critical-path --save`; needs neither trace nor lake.
 
     `t_full` is its trace (`analyzer.t`, or the analysis), for overlays and drawings. Raises NotASavedPath, OSError,
     TraceNotFound if there is no such trace, and ValueError if `rank` is another one.

@@ -1,6 +1,7 @@
 """For programs written for HTA: change the imports to `from pipelines.notebook.hta import …`, and nothing else.
 
-Critical paths are HTA 0.6.1's, to the edge and to the digit (profile `hta`); `pipelines.notebook` has ours as the default.
+Critical paths equal HTA 0.6.1's to the edge and the digit (profile `hta`); `pipelines.notebook` uses our profile by
+default.
 """
 
 from __future__ import annotations

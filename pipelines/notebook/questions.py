@@ -1,4 +1,4 @@
-"""What a path can be asked beyond HTA: tables, slack, other paths, scenarios, drawings."""
+"""Questions to a path beyond HTA's: tables, slack, other paths, scenarios, drawings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class AskedGraph(LazyGraph):
     """A path's graph and the questions to it; `t_full` is its trace (None after a restore without it).
 
-    They are answered of the graph as `critical_path()` last saw it.
+    Answers are for the graph as of the last `critical_path()`.
     """
 
     t_full: Trace | None
@@ -47,12 +47,14 @@ class AskedGraph(LazyGraph):
 
     @property
     def caveats(self) -> list[dict[str, Any]]:
-        """What to know before reading the numbers: caveat, severity, n, time_us and detail, a sentence; the most severe first."""
+        """What to know before reading the numbers: caveat, severity, n, time_us and detail (a sentence); most severe
+        first.
+        """
         return self.answer.caveats
 
     @property
     def success(self) -> bool:
-        """There is a path."""
+        """Whether there is a path."""
         return self.answer.success
 
     @property
@@ -73,17 +75,22 @@ class AskedGraph(LazyGraph):
         return ibis.duckdb.from_connection(path_tables(self.saved))
 
     def table(self, name: str) -> ir.Table:
-        """`critical_path`, `critical_path_edges`, `critical_path_nodes` or `critical_path_summary` of this window in
-        Ibis, with the lake's columns; edges with `seq` (their place on the path), nodes with their event's name."""
+        """Returns `critical_path`, `critical_path_edges`, `critical_path_nodes` or `critical_path_summary` of this
+        window in Ibis, with the lake's columns; edges also have `seq` (their position on the path), nodes their event's
+        name.
+        """
         return self._backend.table(name)
 
     def arrow(self, name: str) -> pa.Table:
-        """The same as an Arrow table."""
+        """Returns the same as an Arrow table."""
         return self.table(name).to_pyarrow()
 
     def slack(self) -> pa.Table:
-        """Table `event_slack` of this window with the events' names, greatest drag first: how much longer each may get
-        before the path's length changes (slack_ns), and how much shorter the path is where it takes no time (drag_ns)."""
+        """Returns table `event_slack` of this window with the events' names, greatest drag first.
+
+        slack_ns: how much longer the event may get before the path's length changes. drag_ns: how much shorter the path
+        is if the event takes no time.
+        """
         from pipelines.critical_path.slack import event_slacks
 
         with path_tables(self.saved) as con:
@@ -94,7 +101,7 @@ class AskedGraph(LazyGraph):
             ).to_arrow_table()
 
     def alternatives(self, k: int = 5) -> list[dict[str, Any]]:
-        """The k longest other paths, each with another kernel or operator, as `--alternatives` gives them."""
+        """Returns the k longest other paths, each through another kernel or operator, as `--alternatives` does."""
         from pipelines.critical_path.alternative_rows import alternative_rows
 
         with path_tables(self.saved) as con:
@@ -102,7 +109,9 @@ class AskedGraph(LazyGraph):
 
     @property
     def trace_df(self) -> ir.Table:
-        """The events of the graph, in Ibis, with their class, thread and stream; HTA's frame has numbers for names."""
+        """The events of the graph, in Ibis, with their class, thread and stream; HTA's frame has numbers instead of
+        names.
+        """
         need("notebook", "a table in Ibis")
         import ibis
 
@@ -115,7 +124,7 @@ class AskedGraph(LazyGraph):
 
     @property
     def t(self) -> Trace | None:
-        """`t_full`: a window's events are not kept apart."""
+        """HTA's name for `t_full`: a window's events are not kept separately."""
         return self.t_full
 
     @property
@@ -130,7 +139,7 @@ class AskedGraph(LazyGraph):
 
     @cached_property
     def _window(self) -> Window:
-        """The graph with what scenarios ask of it, made once."""
+        """The graph with the lookups that scenarios need, built once."""
         from pipelines.critical_path.whatif.window import load, of_saved
 
         if self.saved.events is not None:
@@ -147,11 +156,12 @@ class AskedGraph(LazyGraph):
     def what_if(
         self, scale: Mapping[str, float] | None = None, *, remove: Iterable[str] = (), perfect_overlap: bool = False
     ) -> Comparison:
-        """This path beside the path under a scenario: `before`, `after`, and the events that `entered` and `left` it.
+        """Returns this path and the path under a scenario: `before`, `after`, and the events that `entered` and `left`
+        it.
 
-        Targets are those of `tracelake what-if`: `what_if({"ampere_gemm*": 0.5}, remove=["launch_overhead"])`. The graph
-        is made once, whatever the number of scenarios, and a restored path needs no trace for it. Raises ScenarioError,
-        NothingMatches (the message lists what there is) and NoGraph.
+        Targets are those of `tracelake what-if`: `what_if({"ampere_gemm*": 0.5}, remove=["launch_overhead"])`. The
+        graph is built once for any number of scenarios, and a restored path needs no trace for it. Raises
+        ScenarioError, NothingMatches (the message lists what there is) and NoGraph.
         """
         from pipelines.critical_path.whatif.before_after import what_if
         from pipelines.critical_path.whatif.scenario import of_options
@@ -161,7 +171,9 @@ class AskedGraph(LazyGraph):
         return next(what_if(self._window, [scenario]))
 
     def sensitivity(self) -> pa.Table:
-        """Kernels and operators by name: the change of the path's length, us, where they take 10, 50 or 100 % less."""
+        """Returns kernels and operators by name, with the change of the path's length, us, if they take 10, 50 or 100 %
+        less.
+        """
         import pyarrow as pa
 
         from pipelines.critical_path.whatif.sensitivity import rank_families
@@ -175,7 +187,7 @@ class AskedGraph(LazyGraph):
     def redraw(self, comparison: Comparison, output_dir: str | Path) -> str:
         """Write the trace with every event at its time under a scenario of `what_if`, and return the file's path.
 
-        Raises ValueError without the trace, and where nodes were added, which have no place in it.
+        Raises ValueError without the trace, and if nodes were added, which have no place in it.
         """
         from pipelines.critical_path.whatif.redraw import write_redrawn
 
@@ -185,7 +197,7 @@ class AskedGraph(LazyGraph):
             return str(write_redrawn(con, comparison.after, None, Path(output_dir).expanduser()))
 
     def warn_of_added_nodes(self) -> None:
-        """Warn how many edges of the path a drawing leaves out, because nodes at their ends were added."""
+        """Warn how many edges of the path a drawing leaves out because they touch added nodes."""
         n_events = self.saved.meta["trace"].get("n_events")
         ends = zip(*(self.saved.path[name].to_pylist() for name in ("src_event_id", "dst_event_id")), strict=True)
         if n_events and (n := sum(max(pair) >= n_events for pair in ends)):

@@ -1,4 +1,4 @@
-"""Which traces an analysis looks at: files that go into its lake, or what a lake holds; and which of them is meant."""
+"""Chooses the traces of an analysis: files that go into its lake, or what a lake holds; and finds one by rank or id."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Files = Mapping[int, str | Path] | Iterable[str | Path] | str | Path
 
 
 class TraceNotFound(LookupError):
-    """No trace is meant, or several are; the message lists those there are."""
+    """No trace matches, or several do; the message lists the traces."""
 
 
 class TraceFilesInvalid(TraceRejected, ValueError):
-    """A file that was given is not there; a ValueError, too, as in HTA."""
+    """A given file does not exist. Also a ValueError, as in HTA."""
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A trace of the lake. `rank` is the one it was given with, else what the file says, else None."""
+    """A trace of the lake. `rank` is the one it was given with, else the one in the file, else None."""
 
     trace_id: str
     rank: int | None
@@ -39,11 +39,11 @@ class RankTrace:
 
 
 def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str | None) -> list[RankTrace]:
-    """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it holds already stays.
+    """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it already holds stays.
 
     Raises TraceRejected for a given file that is not a trace, FileNotFoundError for a missing folder. In a folder,
-    files that are not traces get a warning (except execution traces); if there are no others, the first one is raised.
-    Overlays that were written next to their traces are skipped: they are the same traces again.
+    files that are not traces get a warning (except execution traces); if there are only such files, the first error is
+    raised. Overlays written next to their traces are skipped: they are the same traces again.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
@@ -61,7 +61,7 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     if rejections and (files is not None or not found):
         raise rejections[0]
     for rejection in rejections:
-        # Execution traces lie beside profiler traces: they are read where they are asked for.
+        # Execution traces lie next to profiler traces and are read when requested.
         if not looks_like_execution_trace(text_path(rejection.path)):
             warnings.warn(f"left out: {visible(rejection)}", stacklevel=5)
     if not found:
@@ -73,7 +73,7 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
 
 
 def of_lake(lake: Lake, job: str | None = None) -> list[RankTrace]:
-    """The traces of a lake, of one job or of all, by rank. Raises FileNotFoundError if the lake has none."""
+    """Returns the traces of a lake, of one job or of all, by rank. Raises FileNotFoundError if the lake has none."""
     if not lake.exists:
         raise FileNotFoundError(f"no traces in the lake {lake.root}")
     with lake.connect(["traces"]) as con:
@@ -90,9 +90,9 @@ def _order(trace: RankTrace) -> tuple:
 
 
 def find(traces: list[RankTrace], rank: int | str | None) -> RankTrace:
-    """The trace of a rank, or whose id begins with a text; None is the only trace there is. Raises TraceNotFound.
+    """Returns the trace of a rank, or with this beginning of its id; None means the only trace. Raises TraceNotFound.
 
-    A trace that does not know its rank is rank 0 if it is the only one (as in HTA).
+    A trace without a rank is rank 0 if it is the only one (as in HTA).
     """
     if rank is None:
         matching, what = traces, "rank None"

@@ -1,4 +1,4 @@
-"""`summary()` as HTA gives it: a pandas Series where pandas is installed, else a dict that prints as one."""
+"""The result of `summary()` in HTA's form: a pandas Series where pandas is installed, else a dict that prints like one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDEX, _NAME = "bound_by", "duration"
 
 
 class Summary(dict[str, float]):
-    """Percent by label. `dict(…)`, `[label]`, `items()`, `get()` and `print()` are as of the Series."""
+    """Percent by label. `dict(…)`, `[label]`, `items()`, `get()` and `print()` behave as with the Series."""
 
     def __str__(self) -> str:
         width = max((len(label) for label in (*self, _INDEX)), default=0)
@@ -24,7 +24,7 @@ class Summary(dict[str, float]):
 
 
 def series(percent: Mapping[str, float | None]) -> pd.Series | Summary:
-    """The percentages by label, in order of the labels, as HTA has them; NaN where a path of no length has none."""
+    """Returns the percentages sorted by label, as in HTA; NaN if the path has no length."""
     values = {label: float("nan") if value is None else value for label, value in sorted(percent.items())}
     try:
         import pandas as pd

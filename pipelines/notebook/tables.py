@@ -1,4 +1,4 @@
-"""Tables of a lake as Ibis expressions with the rows of some traces, and what HTA's methods sum up of them."""
+"""Tables of a lake as Ibis expressions with the rows of some traces, and the aggregates that HTA's methods return."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pipelines.notebook.sources import RankTrace
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-# Tables that are computed with are Any: what a column can do depends on its type in the lake, which no checker knows.
+# Tables used in expressions are typed Any: what a column supports depends on its type in the lake, unknown to a
+# checker.
 
 
 def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> list[ir.Table]:
-    """Tables of one backend. Those that know traces have only the rows of `traces`."""
+    """Returns tables of one backend. Tables with a trace_id have only the rows of `traces`."""
     from pipelines.ibis_tables import open_tables
 
     listed = list(names)
@@ -25,7 +26,7 @@ def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> 
 
 
 def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:
-    """A table's rows of `traces`, the rank as its first column."""
+    """Returns a table's rows of `traces`, with the rank as the first column."""
     from pipelines.ibis_tables import open_tables
 
     joined = open_tables(lake, name).table(name).join(_ranks(traces), "trace_id")
@@ -45,21 +46,21 @@ def _ranks(traces: Iterable[RankTrace]) -> ir.Table:
 
 
 def profiler_steps(events: Any) -> list[int]:
-    """The numbers in the names of the annotations `ProfilerStep#…`."""
+    """Returns the numbers in the names of the annotations `ProfilerStep#…`."""
     steps = events.filter(events.cat == "user_annotation", events.name.startswith("ProfilerStep#"))
     names: list[str] = steps.select("name").distinct().to_pyarrow()["name"].to_pylist()
     return sorted({int(number) for name in names if (number := name.partition("#")[2]).isdecimal()})
 
 
 def overlap(breakdown: Any) -> ir.Table:
-    """The hidden part of communication in percent, from table `temporal_breakdown`."""
+    """Returns the hidden part of communication in percent, from table `temporal_breakdown`."""
     hidden = breakdown.communication_ns - breakdown.exposed_communication_ns
     percent = 100.0 * hidden / breakdown.communication_ns.nullif(0)
     return breakdown.select("rank", "trace_id", "device", "communication_ns", comp_comm_overlap_percent=percent)
 
 
 def kernel_classes(intervals: Any, with_memory: bool) -> ir.Table:
-    """Busy time of each class, from table `merged_intervals`."""
+    """Returns the busy time of each class, from table `merged_intervals`."""
     left_out = ["all"] if with_memory else ["all", "MEMORY"]
     kept = intervals.filter(intervals.scope.notin(left_out))
     summed = kept.group_by(kept.rank, kept.trace_id, kept.device, **{"class": kept.scope}).agg(
@@ -69,7 +70,7 @@ def kernel_classes(intervals: Any, with_memory: bool) -> ir.Table:
 
 
 def kernel_names(kernels: Any, most: int | None, with_memory: bool) -> ir.Table:
-    """Times of each kernel name, from table `kernels`."""
+    """Returns the times of each kernel name, from table `kernels`."""
     import ibis
 
     kept = kernels if with_memory else kernels.filter(kernels["class"] != "MEMORY")
@@ -87,7 +88,7 @@ def kernel_names(kernels: Any, most: int | None, with_memory: bool) -> ir.Table:
 
 
 def queue_summary(queue: Any) -> ir.Table:
-    """What `describe` of a data frame says, from table `queue_length`."""
+    """Returns the statistics of a data frame's `describe`, from table `queue_length`."""
     length = queue.queue_length
     summed = queue.group_by("rank", "trace_id", "device", "stream").agg(
         count=length.count(),
@@ -103,7 +104,7 @@ def queue_summary(queue: Any) -> ir.Table:
 
 
 def full_queue(queue: Any, at_least: int) -> ir.Table:
-    """Time until the next change after each change that leaves a full queue, from table `queue_length`."""
+    """Returns the time with a full queue: from each change that leaves it full to the next change; from `queue_length`."""
     import ibis
 
     of_stream = ibis.window(

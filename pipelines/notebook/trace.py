@@ -30,9 +30,9 @@ class Trace:
     """Files by rank (a dict), files (a list, or one), the files of a folder, or what a lake holds; `load_traces` reads
     them into `lake`, which keeps them, or into a temporary one that `close` or the end of the process removes.
 
-    `profile` is that of critical paths where none is asked for. Raises ValueError if nothing is given, for
-    `trace_files` of another type, and for a `parser_config` (every argument is read); TraceFilesInvalid, which is one, for
-    a file that is not there.
+    `profile`: the default for critical paths. Raises ValueError if nothing is given, for `trace_files` of another type,
+    and for a `parser_config` (every event argument is read anyway); TraceFilesInvalid, a ValueError, for a missing
+    file.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Trace:
         self.is_parsed = False
         self.traces: list[RankTrace] = []
         self.scratch = Path(tempfile.mkdtemp(prefix="tracelake-"))
-        # Not with the object: tables that were asked of it still read the temporary lake.
+        # Not when the object dies: tables that it returned still read the temporary lake.
         atexit.register(self.close)
         given = self.scratch / "lake" if lake is None else lake
         self.lake = given if isinstance(given, Lake) else Lake(Path(given).expanduser())
@@ -69,11 +69,12 @@ class Trace:
         use_multiprocessing: bool = True,
         use_memory_profiling: bool = True,
     ) -> None:
-        """Read the traces; a second time is a warning.
+        """Read the traces; a second call only warns.
 
-        `include_last_profiler_step`: whether critical paths take the last profiler step in (None: as their profile says;
-        the other analyses always do). The other two are HTA's, and change nothing. Raises TraceRejected for a file that
-        is not a trace (in a folder: a warning), TraceNotFound and FileNotFoundError if there are none.
+        `include_last_profiler_step`: whether critical paths include the last profiler step (None: as their profile
+        says; the other analyses always do). The other two are accepted for HTA's sake and have no effect. Raises
+        TraceRejected for a file that is not a trace (in a folder: a warning), TraceNotFound and FileNotFoundError if
+        there are none.
         """
         if self.is_parsed:
             warnings.warn("Traces are already parsed and loaded!", stacklevel=2)
@@ -86,7 +87,7 @@ class Trace:
         self.is_parsed = True
 
     def switches(self) -> dict[str, bool]:
-        """The switches of a profile that `include_last_profiler_step` sets."""
+        """The profile switches that `include_last_profiler_step` sets."""
         included = self.include_last_profiler_step
         return {} if included is None else {"drop_last_step": not included}
 
@@ -96,21 +97,26 @@ class Trace:
         return {trace.rank: trace.path for trace in self.traces}
 
     def close(self) -> None:
-        """Remove the temporary files; a lake that was given stays."""
+        """Remove the temporary files; a lake passed by the caller stays."""
         atexit.unregister(self.close)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def find(self, rank: int | str | None) -> RankTrace:
-        """The trace of a rank or of the beginning of a trace id; None if there is one only. Raises TraceNotFound."""
+        """Returns the trace of a rank, or with this beginning of a trace id; None if there is only one. Raises
+        TraceNotFound.
+        """
         return find(self.traces, rank)
 
     def get_trace(self, rank: int | str | None = None) -> ir.Table:
-        """Table `events` of a rank, in Ibis."""
+        """Returns table `events` of a rank, in Ibis."""
         return tables.of_traces(self.lake, ["events"], [self.find(rank)])[0]
 
     def connect(self, trace_id: str, execution_trace: Path | None = None) -> duckdb.DuckDBPyConnection:
-        """A private connection with views `events`, `traces` and `findings` of one trace, joined to its execution trace
-        if one is given. The caller closes it. Raises TraceRejected for what is not an execution trace."""
+        """Returns a private connection with views `events`, `traces` and `findings` of one trace, joined to its
+        execution trace if one is given.
+
+        The caller closes it. Raises TraceRejected for a file that is not an execution trace.
+        """
         con = database.connect()
         con.execute(f"SET temp_directory = {quoted(self.scratch)}")
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
@@ -122,7 +128,7 @@ class Trace:
 
 
 def trace_of(given: Any) -> Trace:
-    """`analyzer.t`, or the analysis itself. Raises TypeError for anything else."""
+    """Returns the Trace of `analyzer.t` or of the analysis itself. Raises TypeError for anything else."""
     trace = getattr(given, "t", given)
     if not isinstance(trace, Trace):
         raise TypeError(f"t_full must be analyzer.t or the analysis, not {type(given).__name__}")
@@ -130,7 +136,9 @@ def trace_of(given: Any) -> Trace:
 
 
 def _expanded(files: Any) -> Files | None:
-    """The paths that were given, `~` resolved. Raises ValueError for another type, TraceFilesInvalid for missing files."""
+    """Returns the given paths with `~` expanded. Raises ValueError for another type, TraceFilesInvalid for missing
+    files.
+    """
     if files is None:
         return None
     if isinstance(files, Mapping):

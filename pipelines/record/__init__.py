@@ -1,4 +1,4 @@
-"""Recorders that run beside training: host and GPU counters, sampled times of modules; Parquet that the lake takes in.
+"""Recorders that run beside training: host and GPU counters, sampled times of modules; they write Parquet for the lake.
 
-Needs torch (spans alone), pyarrow and the standard library; nothing else of this project.
+Needs torch (spans only), pyarrow and the standard library; nothing else of this project.
 """

@@ -1,9 +1,9 @@
-"""`python -m pipelines.record.bench`: what a recorder costs a training loop, measured against the plain loop.
+"""`python -m pipelines.record.bench`: measures what a recorder costs a training loop, compared with the plain loop.
 
-Method: one small transformer on random data; blocks of plain steps and blocks of recorded steps take turns, in random
-order within each pair, so that drift and neighbours hit both alike; the overhead is that of the summed times. Sampled
-and other steps of the recorded blocks are also told apart. On a GPU, a block's time ends when the GPU is through.
-`--stacks HZ` measures the sampling of stacks in the same way; it runs during the recorded blocks only.
+Method: one small transformer on random data. Blocks of plain steps and blocks of recorded steps alternate, in random
+order within each pair, so that drift and other load affect both equally. The overhead is computed from the summed
+times. Sampled and other steps of the recorded blocks are also reported separately. On a GPU, a block's time ends when
+the GPU has finished. `--stacks HZ` measures stack sampling in the same way; it runs during the recorded blocks only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipelines.record.spans import record_spans
 from pipelines.record.stacks import StackSampler
 
 _KINDS = ("other", "sampled", "census")
-"""Steps of a recorded loop: not sampled; sampled; sampled, and their operators counted."""
+"""Steps of a recorded loop: not sampled; sampled; sampled with their operators counted."""
 
 
 def main(given: list[str] | None = None) -> None:
@@ -71,7 +71,7 @@ def main(given: list[str] | None = None) -> None:
 
 
 def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[list, list, dict[str, list[float]]]:
-    """Seconds of each plain and each recorded block, and of the recorded steps by whether they were sampled."""
+    """Returns seconds of each plain and each recorded block, and of the recorded steps by whether they were sampled."""
     dice = random.Random(1)
     times: dict[bool, list[float]] = {False: [], True: []}
     by_kind: dict[str, list[float]] = {kind: [] for kind in _KINDS}
@@ -93,7 +93,7 @@ def measure(train: Callable[[], None], spans, pairs: int, steps: int) -> tuple[l
 def measure_stacks(
     train: Callable[[], None], folder: str, hz: float, pairs: int, steps: int
 ) -> tuple[list[float], list[float], dict[bool, list[float]]]:
-    """Seconds of each plain block, of each whose stacks were sampled, and the process' CPU time of both."""
+    """Returns seconds of each plain block and of each block with stack sampling, and the process's CPU time of both."""
     dice = random.Random(1)
     times: dict[bool, list[float]] = {False: [], True: []}
     cpu: dict[bool, list[float]] = {False: [], True: []}
@@ -133,5 +133,5 @@ def _finish() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: end as other tools do
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: exit as others do
     main()

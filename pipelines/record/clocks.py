@@ -1,4 +1,4 @@
-"""The two clocks of spans: the host's, and events on a CUDA stream that nobody waits for."""
+"""The two clocks of spans: the host's, and events on a CUDA stream, which never block."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, Protocol
 import torch
 
 HOST, CUDA = "host", "cuda"
-HOST_CALLS = "host_calls"  # the host's calls only: the work went on elsewhere
+HOST_CALLS = "host_calls"  # only the host's calls were timed: the work continued elsewhere
 
 
 class Clock(Protocol):
-    """`mark` makes a mark now; `between` is the ns from one to another, once `is_done` says that both were passed.
+    """Interface: `mark` makes a mark now; `between` is the ns from one mark to another, once `is_done` says both were
+    passed.
 
-    `device`: whose work it times. `can_mark`: a mark now would disturb nothing.
+    `device`: whose work it times. `can_mark`: whether a mark now would disturb nothing.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """The host's monotonic clock: right where work is done when the call returns (CPU)."""
+    """The host's monotonic clock: correct where work is done when the call returns (CPU)."""
 
     name = HOST
     device = torch.device("cpu")
@@ -50,7 +51,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Events on the current stream: the time between two is the GPU's, from when the stream reaches them."""
+    """Events on the current stream: the time between two is GPU time, from when the stream reaches them."""
 
     name = CUDA
 
@@ -58,7 +59,7 @@ class CudaClock:
         self.device = device
 
     def can_mark(self) -> bool:
-        return not torch.cuda.is_current_stream_capturing()  # an event would become a part of the graph, or break it
+        return not torch.cuda.is_current_stream_capturing()  # an event would join the capture, or break it
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

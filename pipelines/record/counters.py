@@ -3,7 +3,7 @@
     python -m pipelines.record.counters --hz 10 --out recordings/ -- torchrun train.py
     python -m pipelines.record.counters --pid 4711 --seconds 60 --out recordings/
 
-`tracelake ingest recordings/` takes the folder in.
+`tracelake ingest recordings/` reads the folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(given: list[str] | None = None) -> int:
 
 
 def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: float | None) -> int:
-    """Until the command ended, the process is gone, the time is over, or somebody says stop (SIGTERM, Ctrl-C)."""
+    """Wait until the command ended, the process is gone, the time is over, or SIGTERM or Ctrl-C came."""
     told = threading.Event()
     before = [(number, signal.signal(number, lambda *_: told.set())) for number in (signal.SIGTERM, signal.SIGINT)]
     until = None if seconds is None else time.monotonic() + seconds
@@ -73,5 +73,5 @@ def _wait(child: subprocess.Popen | None, sampler: CounterSampler, seconds: floa
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: end as other tools do
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: exit as others do
     sys.exit(main())

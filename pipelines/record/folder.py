@@ -1,4 +1,4 @@
-"""The folder of a recording: Parquet parts of its tables, and `recordings.parquet`, which says what it is and its state."""
+"""The folder of a recording: Parquet parts of its tables, and `recordings.parquet`, which describes it and its state."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ SCHEMAS = {
 PART_ROWS = 20_000
 FLUSH_SECONDS = 5.0
 _SLOWEST = 60.0  # seconds between two parts of a long recording
-_MOST_PENDING = 10 * PART_ROWS  # rows of a table that are kept where the disk takes none
+_MOST_PENDING = 10 * PART_ROWS  # rows of a table that are kept while the disk accepts none
 OPEN, COMPLETE = "open", "complete"
 
 
 class Recording:
-    """An open recording: any thread may add rows, its own thread writes them to disk; `close` makes it complete.
+    """An open recording: any thread may add rows, its own thread writes them to disk; `close` completes it.
 
-    A kill loses the last `flush_seconds`, in a long recording 2 % of it or a minute, whichever is less. `told` is asked for
-    what the recorder knows of itself, `pending` for rows by table that it holds back until they are written. `add` raises nothing: rows that cannot be written are kept for a while, then
-    dropped and counted (`n_lost`). A process that is forked off writes nothing.
-    Raises ValueError for a URL.
+    A kill loses the last `flush_seconds`, in a long recording 2 % of it or a minute, whichever is less. `told` is
+    called for what the recorder knows about itself, `pending` for rows by table that it buffers until they are written.
+    `add` never raises: rows that cannot be written are kept for a while, then dropped and counted (`n_lost`). A forked
+    process writes nothing. Raises ValueError for a URL.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class Recording:
         flush_seconds: float | None = None,
         pending: Callable[[], dict[str, list[Row]]] = dict,
     ) -> None:
-        if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a folder of that name would be made
+        if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a folder of that name would be created
             raise ValueError(f"{out} is not a folder on this machine; record locally and copy it")
         host = socket.gethostname()
         now = datetime.now(UTC)
         name = re.sub(r"[^\w.-]", "_", f"{now:%Y%m%dT%H%M%S%f}-{kind}-{host}-{pid}")
         self.folder = Path(out) / name
         self.folder.mkdir(parents=True)
-        # Who asks for no name gets one of their own: rows of several recordings must not look like one run.
+        # Without a given name each recording gets its own: rows of several recordings must not look like one run.
         self.row: Row = {"recording_id": name, "kind": kind, "run_id": run_id or name, "host": host, "pid": pid}
         self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0}
         self.row |= {
@@ -127,13 +127,13 @@ class Recording:
             self._flush([table])
 
     def flush(self) -> None:
-        """Put on disk what there is now, and the recording's state."""
+        """Write what there is now, and the recording's state, to disk."""
         self._take_pending()
         self._flush(list(self._rows))
         self._write_state(OPEN)
 
     def close(self, **told: Any) -> Path:
-        """Write what is left and the recording's own row with what is `told` of it; returns the folder.
+        """Write the remaining rows and the recording's own row with what `told` returns; returns the folder.
 
         Raises OSError if it cannot be written.
         """
@@ -149,7 +149,7 @@ class Recording:
 
     @property
     def thread_ident(self) -> int | None:
-        """Its own thread."""
+        """Main loop of its own thread."""
         return self._flusher.ident
 
     def _take_pending(self) -> None:
@@ -157,7 +157,7 @@ class Recording:
             self.add(table, rows)
 
     def _stop(self) -> None:
-        """End the thread: it must not write while the interpreter is taken down."""
+        """End the thread: it must not write during interpreter shutdown."""
         atexit.unregister(self._stop)
         self._closing.set()
         if os.getpid() == self.row["recorder_pid"] and self._flusher.is_alive():
@@ -168,7 +168,7 @@ class Recording:
         while not self._closing.wait(min(_SLOWEST, max(self._flush_seconds, (time.monotonic() - began) / 50))):
             try:
                 self.flush()
-            except Exception as error:  # the disk is full, or gone: the next time may do better
+            except Exception as error:  # the disk is full, or gone: the next attempt may succeed
                 self.error = error
 
     def _flush(self, tables: list[str]) -> None:
@@ -187,7 +187,7 @@ class Recording:
             ValueError,
             TypeError,
             OverflowError,
-        ) as error:  # a value that its column does not take: no later try will do better
+        ) as error:  # a value that does not fit its column: no later attempt will succeed
             self.error = error
             self.row["n_lost"] += len(rows)
         except OSError as error:
@@ -213,13 +213,13 @@ def _put(rows: list[Row], schema: pa.Schema, path: Path) -> None:
 
 
 def _rank() -> int | None:
-    """The rank that torchrun gave the process."""
+    """Returns the rank that torchrun gave the process."""
     given = os.environ.get("RANK", "")
     return int(given) if given.isdigit() else None
 
 
 def _start_of(pid: int) -> int | None:
-    """When a process began, in the system's unit: with its number, it is that process and no later one."""
+    """Returns when a process began, in the system's unit: together with its pid, this identifies the process."""
     try:
         return read_proc(pid)["start_ticks"]
     except (ProcessGone, OSError):
@@ -227,7 +227,7 @@ def _start_of(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start: int | None) -> bool:
-    """Whether the process of this host that had this number, and began then, still runs."""
+    """Returns whether the process of this host with this pid and start still runs."""
     try:
         if not PROC.exists():
             os.kill(pid, 0)

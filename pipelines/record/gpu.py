@@ -1,4 +1,4 @@
-"""What NVML counts of the GPUs; an empty row if there is no NVML, driver or GPU."""
+"""Reads GPU counters through NVML; an empty row if there is no NVML, driver or GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Row = dict[str, Any]
 
 
 class Gpus:
-    """The GPUs that NVML shows. `source` says how they are read, or why they are not. `close` when done."""
+    """The GPUs that NVML shows. `source` says how they are read, or why they are not. Call `close` when done."""
 
     def __init__(self) -> None:
         self._handles: list[tuple[int, Any, str | None, str | None]] = []
@@ -33,7 +33,7 @@ class Gpus:
             self._handles.append((index, handle, uuid, name))
 
     def sample(self) -> list[Row]:
-        """A row a GPU; what a GPU does not tell is left out (None)."""
+        """Returns one row per GPU; what a GPU does not report is None."""
         rows = [
             {"gpu_index": index, "gpu_uuid": uuid, "gpu_name": name, **self._counters(handle)}
             for index, handle, uuid, name in self._handles
@@ -41,7 +41,7 @@ class Gpus:
         return rows or [{}]
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Release NVML."""
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
 
@@ -63,7 +63,8 @@ class Gpus:
             "throttle_mask": self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
             "nvlink_tx_kb": sent,
             "nvlink_rx_kb": got,
-            # Each of these two blocks for 20 ms while NVML counts; they come last so that the others are of one moment.
+            # Each of these two calls blocks for 20 ms while NVML counts; they come last so that the others are of one
+            # moment.
             "pcie_rx_kbs": self._ask(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES)),
             "pcie_tx_kbs": self._ask(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES)),
         }
@@ -79,7 +80,7 @@ class Gpus:
     def _ask(self, question: Callable[[], Any]) -> Any:
         try:
             return question()
-        except self._nvml.NVMLError:  # this GPU does not tell
+        except self._nvml.NVMLError:  # this GPU does not report it
             return None
 
 

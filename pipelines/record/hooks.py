@@ -1,4 +1,4 @@
-"""Hooks that measure and never stop training: what they raise is caught and counted, by module."""
+"""Hooks that measure and never stop training: their exceptions are caught and counted, by module."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 Noted = Callable[[str, str, str], None]
-"""Told of what is not measured: the module's name, its class, and why."""
+"""Called with what is not measured: the module's name, its class, and why."""
 
 
 class Hook:
-    """A hook of a module. A copy of the module (deepcopy, pickle) gets one that does nothing and needs nothing of ours.
+    """A hook of a module. A copy of the module (deepcopy, pickle) gets one that does nothing and needs nothing from
+    this package.
 
-    Code that is compiled or traced while it is there has no part of it.
+    Code that is compiled or traced while the hook is installed does not contain it.
     """
 
     def __init__(self, call: Callable[..., None]) -> None:
@@ -26,11 +27,11 @@ class Hook:
             self._call(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (nullcontext(), "__exit__")  # takes anything, returns None
+        return getattr, (nullcontext(), "__exit__")  # accepts anything, returns None
 
 
 class Hooks:
-    """The hooks of a sampled step, on modules and on the graph; `remove` takes all of them off."""
+    """The hooks of a sampled step, on modules and on the graph; `remove` removes all of them."""
 
     def __init__(self, noted: Noted) -> None:
         self._noted = noted
@@ -39,14 +40,14 @@ class Hooks:
     def on_module(
         self, module: torch.nn.Module, name: str, kind: str, before: Callable[..., None], after: Callable[..., None]
     ) -> None:
-        """`before(module, args, kwargs)` and `after(module, args, output)` of its forward."""
+        """Install `before(module, args, kwargs)` and `after(module, args, output)` around its forward."""
         handles: list[Any] = []
         try:
             hook = Hook(self.guarded(before, name, kind))
             handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
             hook = Hook(self.guarded(after, name, kind))
             handles.append(module.register_forward_hook(hook, always_call=True))
-        except Exception as error:  # a class of module may refuse hooks by whatever it raises; ScriptModules do
+        except Exception as error:  # a module class may refuse hooks with any exception; ScriptModules do
             for handle in handles:
                 handle.remove()
             self._noted(name, kind, why(error))
@@ -54,15 +55,15 @@ class Hooks:
             self._handles += handles
 
     def before_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
-        """Before a node of the graph runs."""
+        """Call it before a node of the graph runs."""
         self._handles.append(node.register_prehook(_ignoring(self.guarded(call, name, kind))))
 
     def after_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
-        """After it ran."""
+        """Call it after the node ran."""
         self._handles.append(node.register_hook(_ignoring(self.guarded(call, name, kind))))
 
     def guarded(self, call: Callable[..., None], name: str, kind: str) -> Callable[..., None]:
-        """The call, which raises nothing: what it would have raised is noted."""
+        """Returns the call wrapped so that it never raises: an exception is noted."""
 
         def guard(*args: Any) -> None:
             try:
@@ -86,6 +87,6 @@ def _ignoring(call: Callable[[], None]) -> Callable[..., None]:
 
 
 def why(error: Exception) -> str:
-    """An error in one line."""
+    """Formats an error in one line."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

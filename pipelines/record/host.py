@@ -1,6 +1,6 @@
-"""What the system counts of a process: /proc on Linux, psutil where there is none.
+"""Reads the system's counters of a process: from /proc on Linux, through psutil elsewhere.
 
-Counters are those since the process began; rates are differences. What the system does not tell is None.
+Counters are totals since the process began; rates are differences. What the system does not report is None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ProcessGone(Exception):
 
 
 def reader(pid: int, proc: Path = PROC) -> Callable[[], Counters]:
-    """A function that reads a process's counters. Raises ProcessGone, ImportError without /proc and psutil."""
+    """Returns a function that reads a process's counters. Raises ProcessGone, and ImportError without /proc and psutil."""
     if proc.joinpath("self", "stat").exists():
         return lambda: read_proc(pid, proc)
     try:
@@ -37,7 +37,7 @@ def reader(pid: int, proc: Path = PROC) -> Callable[[], Counters]:
 
 
 def read_proc(pid: int, proc: Path = PROC) -> Counters:
-    """A process's counters from /proc. Raises ProcessGone."""
+    """Reads a process's counters from /proc. Raises ProcessGone."""
     folder = f"{proc}/{pid}"
     try:
         stat = parse_stat(_text(f"{folder}/stat"))
@@ -58,7 +58,9 @@ def _text(path: str) -> str:
 
 
 def parse_stat(text: str) -> Counters:
-    """/proc/PID/stat: the name in brackets may itself hold blanks and brackets, so fields count from the last one."""
+    """Reads /proc/PID/stat. The name in parentheses may itself contain blanks and parentheses, so fields count from the
+    last one.
+    """
     fields = text[text.rindex(")") + 2 :].split()  # fields[0] is field 3 of proc(5)
     return {
         "state": fields[0],
@@ -73,13 +75,13 @@ def parse_stat(text: str) -> Counters:
 
 
 def parse_statm(text: str) -> Counters:
-    """/proc/PID/statm: pages."""
+    """Reads /proc/PID/statm: pages."""
     _, resident, shared, _, _, data, _ = map(int, text.split())
     return {"rss_bytes": resident * _PAGE, "shared_bytes": shared * _PAGE, "data_bytes": data * _PAGE}
 
 
 def parse_status(text: str) -> Counters:
-    """/proc/PID/status: context switches, of the main thread."""
+    """Reads /proc/PID/status: context switches, of the main thread."""
     return {
         "vol_ctx": _number(text, "\nvoluntary_ctxt_switches:"),
         "invol_ctx": _number(text, "\nnonvoluntary_ctxt_switches:"),
@@ -87,7 +89,7 @@ def parse_status(text: str) -> Counters:
 
 
 def parse_io(text: str) -> Counters:
-    """/proc/PID/io: bytes that went to and from storage."""
+    """Reads /proc/PID/io: bytes that went to and from storage."""
     return {"io_read_bytes": _number(text, "\nread_bytes:"), "io_write_bytes": _number(text, "\nwrite_bytes:")}
 
 

@@ -1,6 +1,6 @@
-"""What network devices count: RDMA ports in /sys/class/infiniband, network interfaces in /sys/class/net.
+"""Reads counters of network devices: RDMA ports in /sys/class/infiniband, network interfaces in /sys/class/net.
 
-Counters count since the device was set up or reset; rates are differences. What a device does not tell is None.
+Counters are totals since the device was set up or reset; rates are differences. What a device does not report is None.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 SYS = Path("/sys")
 _WORD = 4  # bytes: the unit of an InfiniBand port's data counters
-_STUCK = (1 << 32) - 1  # a port that counts in 32 bits stops there
+_STUCK = (1 << 32) - 1  # a port with 32-bit counters saturates there
 # Column: the counter's file in the port's folder, and its unit.
 _PORT = {
     "rx_bytes": ("counters/port_rcv_data", _WORD),
@@ -43,9 +43,9 @@ _INTERFACE = {
 
 
 class Networks:
-    """The ports and interfaces that there are. `source` says what is read, or why nothing is.
+    """The ports and interfaces of the host. `source` says what is read, or why nothing is.
 
-    `root`: the folder that is /sys. Devices that come later are not seen; those that go tell nothing any more.
+    `root`: the folder to use as /sys. Devices added later are not seen; removed ones report nothing any more.
     """
 
     def __init__(self, root: Path = SYS) -> None:
@@ -59,7 +59,7 @@ class Networks:
         self.source = ", ".join(found) or f"none: {root} has neither class/infiniband nor class/net"
 
     def sample(self) -> list[Row]:
-        """A row a port or interface."""
+        """Returns one row per port or interface."""
         return [
             {
                 "kind": kind,
@@ -75,6 +75,6 @@ def _read(path: Path, unit: int) -> int | None:
     try:
         with open(path, "rb", buffering=0) as file:
             number = int(file.read())
-    except (OSError, ValueError):  # there is no such counter, it may not be read, or it says N/A
+    except (OSError, ValueError):  # the counter does not exist, may not be read, or says N/A
         return None
     return None if path.parent.name == "counters" and number == _STUCK else number * unit

@@ -1,5 +1,5 @@
-"""The operators that run inside of spans, with their arguments as Kineto writes them, so that the formulas for traces
-(`pipelines/modelling`) say what work a sampled span asked for.
+"""Records the operators that run inside spans, with their arguments as Kineto writes them, so that the formulas for
+traces (`pipelines/modelling`) give the work of a sampled span.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipelines.record.hooks import Noted
 
 Call = tuple[str, str | None, str | None, str | None]
-"""Name; shapes, types and literals of the arguments, one per place of the schema, as JSON. None: cannot be described."""
+"""Name; shapes, types and literals of the arguments, one per schema position, as JSON. None: cannot be described."""
 
 _TYPES = {
     torch.float64: "double", torch.float32: "float", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16",
     torch.int64: "long int", torch.int32: "int", torch.int16: "short int", torch.int8: "signed char",
     torch.uint8: "unsigned char", torch.bool: "bool",
 }  # fmt: skip
-# What these run is another operator's kernel, which is what a trace has: (that operator, whether it reads the input).
+# These run the kernel of another operator, which is the one a trace shows: (that operator, whether it reads the input).
 _INSIDE = {
     "aten::clone": ("aten::copy_", True),
     "aten::_to_copy": ("aten::copy_", True),
@@ -40,12 +40,13 @@ _FREE = {
 
 
 class OperatorCalls(TorchDispatchMode):
-    """Counts the calls that run while it is on, by `owner()` and name and arguments. Slows them: time without it.
+    """Counts the calls that run while it is active, by `owner()`, name and arguments. It slows them down: measure time
+    without it.
 
-    Sees what autograd runs, too, on its own threads. A compiled model runs uncompiled meanwhile.
+    Also sees what autograd runs on its own threads. A compiled model runs uncompiled meanwhile.
     """
 
-    supports_higher_order_operators = True  # else flex_attention and its like raise an error
+    supports_higher_order_operators = True  # else flex_attention and the like raise an error
 
     def __init__(self, owner: Callable[[], int], noted: Noted) -> None:
         super().__init__()
@@ -54,14 +55,13 @@ class OperatorCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # A tensor that is made of others (DTensor, quantized ones) is taken apart first: its parts are what this rank
-        # computes on.
+        # A tensor made of others (DTensor, quantized) is unwrapped first: its parts are what this rank computes on.
         if any(kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl for kind in types):
             return NotImplemented
-        if not isinstance(func, torch._ops.OpOverload):  # an operator of higher order: no schema says what it takes
+        if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator: no schema describes its arguments
             self._count(lambda: (func.name(), None, None, None))
             return func(*args, **kwargs)
-        with self:  # below inference_mode operators are not taken apart yet
+        with self:  # below inference_mode operators are not decomposed yet
             inner = func.decompose(*args, **kwargs)
         if inner is not NotImplemented:
             return inner
@@ -74,12 +74,14 @@ class OperatorCalls(TorchDispatchMode):
     def _count(self, call: Callable[[], Call]) -> None:
         try:
             self.counts[self._owner(), call()] += 1
-        except Exception as error:  # no loop breaks because an operator cannot be counted
+        except Exception as error:  # a training loop must not break because an operator cannot be counted
             self._noted("step", "step", f"an operator is not counted: {type(error).__name__}: {error}")
 
 
 def described(func: Any, args: Any, kwargs: Any, out: Any) -> Call:
-    """A call as Kineto writes it: `Input Dims`, `Input type` and `Concrete Inputs`; left-out arguments are defaults."""
+    """Describes a call as Kineto does: `Input Dims`, `Input type` and `Concrete Inputs`; omitted arguments have their
+    defaults.
+    """
     name = func._schema.name
     try:
         if name in _INSIDE:
@@ -92,7 +94,7 @@ def described(func: Any, args: Any, kwargs: Any, out: Any) -> Call:
             ]
         parts = [_part(value) for value in values]
         dims, types, concrete = (json.dumps([part[at] for part in parts]) for at in range(3))
-    except (RuntimeError, TypeError, ValueError, IndexError):  # sizes that are not numbers
+    except (RuntimeError, TypeError, ValueError, IndexError):  # symbolic sizes
         return name, None, None, None
     return name, dims, types, concrete
 

@@ -1,7 +1,7 @@
-"""Peaks measured on the machine at hand: `python -m pipelines.record.peaks`: matrix products and a copy.
+"""Measures the peaks of this machine with matrix products and a copy: `python -m pipelines.record.peaks`.
 
-Prints lines for `sql/rules/device_peaks.csv` (`peak_kind` measured), to stand beside those of data sheets. Needs torch and the standard library. A processor's numbers say cpu in their key, so
-they never stand for a GPU.
+Prints lines for `sql/rules/device_peaks.csv` (`peak_kind` measured), to go with those from data sheets. Needs torch and
+the standard library. A CPU's numbers have cpu in their key, so they are never used for a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 _GPU, _CPU = (8192, 1 << 30), (1024, 1 << 27)
-"""Rows of the square matrices, and bytes of the copy: large enough for the peak, small enough for a second on each."""
+"""Rows of the square matrices, and bytes of the copy: large enough to reach the peak, small enough for about a second
+each.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Measured:
 
 
 def measure(device: str, size: int, copy_bytes: int, seconds: float = 1.0) -> Iterator[Measured]:
-    """Matrix products of two square matrices of `size` rows in each type that the device has, then a copy.
+    """Times products of two square matrices of `size` rows in each type that the device has, then a copy.
 
     `seconds`: how long each is repeated. A type that the device or torch cannot multiply is left out.
     """
@@ -54,7 +56,7 @@ def _types(torch: Any, device: str) -> list[tuple[str, Any, bool]]:
 
 
 def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> float:
-    """The shortest time of a run, s."""
+    """Returns the shortest time of a run, s."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else (lambda: None)
     run()
     wait()
@@ -68,7 +70,7 @@ def _best(run: Callable[[], Any], torch: Any, device: str, seconds: float) -> fl
 
 
 def device_name(device: str) -> str:
-    """The GPU's name, or `cpu:` and the processor's; of another kind of device what PyTorch calls it."""
+    """Returns the GPU's name, or `cpu:` and the processor's; for other kinds of device, PyTorch's name for it."""
     if device.startswith("cuda"):
         import torch
 
@@ -104,5 +106,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: end as other tools do
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader may stop early, as `| head -1` does: exit as others do
     main()

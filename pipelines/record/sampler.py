@@ -1,4 +1,6 @@
-"""A thread that reads counters of a process, of GPUs and of networks at a fixed rate into a recording, and what it costs."""
+"""A thread that reads counters of a process, of GPUs and of networks at a fixed rate into a recording, and measures its
+own cost.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from pipelines.record.gpu import Gpus
 from pipelines.record.host import ProcessGone, reader
 from pipelines.record.net import SYS, Networks
 
-_NET_INTERVAL_NS = 999_000_000  # a second, with room for a sample that comes early
+_NET_INTERVAL_NS = 999_000_000  # a second, with slack for a sample that comes early
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What sampling took. `cpu_ns`: CPU time of the sampling thread; `write_ns`: of writing what was left at the end;
+    """The cost of sampling. `cpu_ns`: CPU time of the sampling thread; `write_ns`: of writing the rest at the end;
     `mean_ns`, `worst_ns`: wall time of a sample.
     """
 
@@ -47,10 +49,10 @@ class Cost:
 
 
 class CounterSampler:
-    """Samples process `pid` at `hz` until `stop`, or until it is gone. Raises ProcessGone where it is not there.
+    """Samples process `pid` at `hz` until `stop`, or until it is gone. Raises ProcessGone if it does not exist.
 
-    Networks are sampled at `hz` too, but at most once a second: a driver may ask its card for every counter. `sys`: the
-    folder that is /sys.
+    Networks are sampled at `hz` too, but at most once per second: a driver may query its card for every counter. `sys`:
+    the folder to use as /sys.
     """
 
     def __init__(
@@ -81,11 +83,11 @@ class CounterSampler:
 
     @property
     def is_alive(self) -> bool:
-        """It samples; False when the process is gone."""
+        """Returns whether it is sampling; False when the process is gone."""
         return self._thread.is_alive()
 
     def stop(self) -> Cost:
-        """Stop, write, and say what it cost. Raises what the thread died of."""
+        """Stop, write, and return the cost. Raises the error that ended the thread."""
         self._stop.set()
         self._thread.join()
         self._gpus.close()
@@ -101,7 +103,7 @@ class CounterSampler:
         return Cost(n, self._late, self._cpu, write, mean, worst, elapsed, *sources, folder)
 
     def _told(self) -> dict[str, Any]:
-        """Of the recording, as it stands."""
+        """Returns the recording's facts as they are now."""
         return {
             "command": self._command,
             "source": self._gpus.source,

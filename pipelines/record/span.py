@@ -1,4 +1,4 @@
-"""A span that is being measured, and what is told of its inputs."""
+"""A span that is being measured, and the description of its inputs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from pipelines.record.clocks import HOST, HOST_CALLS, Clock
 
 Inputs = tuple[str, str, str | None, str | None]
-"""What decides the work in a span: name, phase, shapes and types of its inputs."""
+"""What determines the work in a span: name, phase, shapes and types of its inputs."""
 
 
 @dataclass(eq=False)
 class Span:
-    """Marks are (of the clock, host's ns). `clock`: whose time it has, or None for the step's."""
+    """Marks are (the clock's, host ns). `clock`: the clock that times it, or None for the step's."""
 
     span_id: int
     parent: Span | None
@@ -42,15 +42,15 @@ class Span:
         return self.name, self.phase, self.shapes, self.dtypes
 
     def describe(self, tensors: list[torch.Tensor]) -> None:
-        """Shapes and types of the inputs; null for a shape that is unknown (nested tensors)."""
+        """Describes shapes and types of the inputs; null for an unknown shape (nested tensors)."""
         self.shapes = json.dumps([_shape(tensor) for tensor in tensors])
         self.dtypes = json.dumps([str(tensor.dtype).removeprefix("torch.") for tensor in tensors])
 
     def look_at(self, tensors: list[torch.Tensor], clock: Clock) -> None:
-        """Whether the clock has the time of what the tensors are of.
+        """Returns whether the clock times the device that holds the tensors.
 
-        Work on a device that the clock does not follow goes on after the call: of the span, and of those around it, it
-        is the host's calls that are timed. A span on the CPU alone has the host's time.
+        Work on a device that the clock does not follow continues after the call; for such a span, and those around it,
+        only the host's calls are timed. A span on the CPU alone has host time.
         """
         devices = {tensor.device for tensor in tensors}
         others = {device for device in devices if device.type != "cpu" and device != clock.device}
@@ -64,7 +64,7 @@ class Span:
             self.clock = None
 
     def row(self, step: int, root: Span, clock: Clock, offset: int) -> dict[str, Any]:
-        """The row of `span_samples`. `offset`: from the host's monotonic clock to the Unix epoch, ns."""
+        """Returns the row of `span_samples`. `offset`: from the host's monotonic clock to the Unix epoch, ns."""
         assert self.begin and self.end and root.begin
         host_ns = self.end[1] - self.begin[1]
         if self.clock in (HOST, HOST_CALLS):
@@ -94,5 +94,5 @@ class Span:
 def _shape(tensor: torch.Tensor) -> list[Any] | None:
     try:
         return [n if isinstance(n, int) else str(n) for n in tensor.shape]
-    except Exception:  # whatever a kind of tensor raises that has no shape
+    except Exception:  # whatever a tensor type without a shape raises
         return None

@@ -1,16 +1,16 @@
-"""Times of a model's modules, on some of a training loop's steps:
+"""Times a model's modules on some of a training loop's steps:
 
     spans = record_spans(model, "recordings/", rate=0.05)
     for batch in loader:
         with spans.step():
             ...  # forward, backward, optimizer, as before
 
-Steps that are not sampled run the plain model: hooks are there only during a sampled step. The first sampled step, and
-rarer and rarer ones after it while inputs are new, is a census: its operators are counted, so that the lake knows the
-work of all steps with such inputs; its own times are marked. On CUDA, times are those of events on the stream, read when
-they are done, so no step waits for the GPU; elsewhere those of the clock. `close()`, or the interpreter's end, writes
-the rest; a kill loses the last seconds. What cannot be measured (a ScriptModule takes no hooks) is left out, and the
-recording names it: nothing of this raises an error in the loop.
+Steps that are not sampled run the plain model: hooks are installed only during a sampled step. The first sampled step
+is a census, and so are later ones, less and less often, while new inputs appear: its operators are counted, so that the
+lake knows the work of all steps with such inputs; its own times are marked. On CUDA, times come from events on the
+stream, read when they are done, so no step waits for the GPU; elsewhere from the host's clock. `close()`, or
+interpreter exit, writes the rest; a kill loses the last seconds. What cannot be measured (a ScriptModule takes no
+hooks) is left out and named in the recording; none of this raises an error in the loop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pipelines.record.peaks import device_name
 from pipelines.record.span import Inputs
 from pipelines.record.step import SampledStep
 
-_NAMED = 100  # modules that the recording names as not measured; the others are counted
+_NAMED = 100  # modules that the recording names as not measured; the rest are only counted
 
 
 def record_spans(
@@ -50,12 +50,13 @@ def record_spans(
     count_operators: bool = True,
     flush_seconds: float | None = None,
 ) -> SpanRecorder:
-    """A recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
+    """Returns a recorder for a training loop. `rate` is the share of steps that are sampled, 0 to 1.
 
-    Ranks with one seed sample the same steps. `count_operators`: make censuses; without them times have no work beside
-    them. A census runs a compiled model uncompiled, which may take more memory. A module that is compiled is one span, without those
-    inside; one that is compiled in place (`module.compile()`) is none. `flush_seconds`: how long rows stay in memory only.
-    Raises ValueError for a rate outside of 0 to 1, OSError for a folder that cannot be written.
+    Ranks with the same seed sample the same steps. `count_operators`: make censuses; without them the lake has times
+    but no work to compare them with. A census runs a compiled model uncompiled, which may take more memory. A compiled
+    module is one span, without the modules inside; one compiled in place (`module.compile()`) has no span.
+    `flush_seconds`: how long rows stay in memory only. Raises ValueError for a rate outside 0 to 1, OSError for a
+    folder that cannot be written.
     """
     if not 0 <= rate <= 1:
         raise ValueError(f"rate {rate}: give the fraction of steps to sample, 0 to 1")
@@ -63,9 +64,9 @@ def record_spans(
 
 
 class SpanRecorder:
-    """See `record_spans`. Not for several threads at once; the backward pass may use threads of its own.
+    """See `record_spans`. Not thread-safe; the backward pass may use threads of its own.
 
-    `unhooked`: the modules that are not measured, or whose measuring failed, and why.
+    `unhooked`: the modules that are not measured, or whose measurement failed, and why.
     """
 
     def __init__(
@@ -86,12 +87,12 @@ class SpanRecorder:
         self._device: torch.device | None = None
         self._described: dict[str, Any] = {}
         self._dice = random.Random(seed)
-        self._open: list[SampledStep] = []  # measured, but the GPU is not through with them
-        self._counted: set[Inputs] = set()  # inputs whose work a census saw
-        self._is_new = True  # a span had others
+        self._open: list[SampledStep] = []  # measured, but not finished on the GPU yet
+        self._counted: set[Inputs] = set()  # inputs whose work a census has counted
+        self._is_new = True  # whether a span had inputs not yet counted
         self._count_operators = count_operators
         self._safely(self._follow_model)
-        # A rate of 0 leaves nothing behind, not even a folder.
+        # A rate of 0 creates nothing, not even a folder.
         self._recording = (
             Recording(out, "spans", run_id, os.getpid(), rank, self._told, flush_seconds) if rate else None
         )
@@ -117,16 +118,17 @@ class SpanRecorder:
             self._safely(self._keep, sampled)
 
     def close(self) -> Path | None:
-        """Write what is left and make the recording complete; returns its folder, None at rate 0. Once is enough.
+        """Write the rest and complete the recording; returns its folder, None at rate 0. Calling it again has no
+        effect.
 
-        Warns where it cannot be written: nothing here fails a run that went well.
+        Warns if it cannot be written: nothing here fails a run that went well.
         """
         atexit.unregister(self.close)
         if self._recording is None:
             return None
         recording = self._recording
         if self._open:
-            self._safely(self._clock.wait)  # after the loop: the only wait there is
+            self._safely(self._clock.wait)  # after the loop: the only blocking wait
             for sampled in self._open:
                 self._safely(self._write, sampled)
             self._open.clear()
@@ -140,13 +142,14 @@ class SpanRecorder:
     def _sample(self, number: int) -> SampledStep:
         self.n_sampled += 1
         self._safely(self._follow_model)
-        # Where inputs never repeat, a census at every chance would cost all the times: the 1st, 2nd, 4th, 8th … is enough.
+        # If inputs never repeat, a census at every opportunity would leave no usable times: the 1st, 2nd, 4th, 8th … is
+        # enough.
         is_census = self._count_operators and self._is_new and self.n_sampled & (self.n_sampled - 1) == 0
         self.n_censuses += is_census
         return SampledStep(number, modules_of(self._model), self._clock, self._note, is_census=is_census)
 
     def _follow_model(self) -> None:
-        """The clock of the device that the model is on now: it may be moved after the recorder was made."""
+        """Returns the clock of the device that the model is on now: it may have been moved since the recorder was made."""
         device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
         if device == self._device:
             return
@@ -162,7 +165,7 @@ class SpanRecorder:
         self._write_finished()
 
     def _write_finished(self) -> None:
-        """Rows of the sampled steps that the GPU is through with; asking does not wait."""
+        """Returns rows of the sampled steps that the GPU has finished; does not block."""
         while self._open and self._safely(lambda: self._open[0].is_done) is not False:
             self._safely(self._write, self._open.pop(0))
 
@@ -172,7 +175,7 @@ class SpanRecorder:
             self._recording.add("span_sample_operators", sampled.operator_rows())
 
     def _safely(self, call: Callable[..., Any], *args: Any) -> Any:
-        """What the call returns; None if it raises an error, which is noted and does not reach the loop."""
+        """Returns the call's result; None if it raises, which is noted and does not reach the loop."""
         try:
             return call(*args)
         except Exception as error:
@@ -183,7 +186,7 @@ class SpanRecorder:
         self.unhooked.setdefault(name, {"module": name, "class": kind, "why": reason})
 
     def _told(self) -> dict[str, Any]:
-        """Of the recording, as it stands."""
+        """Returns the recording's facts as they are now."""
         return {
             **self._described,
             "rate": self.rate,
@@ -201,7 +204,7 @@ class SpanRecorder:
 
 
 def _described(device: torch.device) -> dict[str, Any]:
-    """What the lake recognises a device by."""
+    """Returns the name by which the lake recognizes a device."""
     told: dict[str, Any] = {"device_name": device_name(str(device))}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)

@@ -1,14 +1,14 @@
-"""`python -m pipelines.record.stacks`: where a Python program is, sampled; of all its threads, by a thread of its own.
+"""`python -m pipelines.record.stacks`: samples the stacks of all threads of a Python program, from a thread of its own.
 
     python -m pipelines.record.stacks --hz 100 --out recordings/ -- train.py --epochs 3
     torchrun --nproc-per-node 8 -m pipelines.record.stacks --out recordings/ -- -m mypackage.train
 
-or for a part of a program: `with StackSampler("recordings/", hz=100): …`. `tracelake ingest recordings/` takes the folder
-in, `tracelake flame` draws it.
+or for a part of a program: `with StackSampler("recordings/", hz=100): …`. `tracelake ingest recordings/` reads the
+folder, `tracelake flame` draws it.
 
-The thread asks for the interpreter's lock, so it sees threads where they let go of it: never inside of C code that holds it.
-A timer (`--timer`) sees the main thread only, and after the C code that it interrupted: `real` counts time (SIGALRM),
-`virtual` the program's own CPU time (SIGVTALRM), `prof` also the system's for it (SIGPROF).
+The sampling thread needs the GIL, so it sees other threads only where they release it: never inside C code that holds
+it. A timer (`--timer`) sees the main thread only, and only after the C code that it interrupted: `real` counts time
+(SIGALRM), `virtual` the program's own CPU time (SIGVTALRM), `prof` also the system's for it (SIGPROF).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIMERS = {
     "prof": (signal.ITIMER_PROF, signal.SIGPROF),
 }
 THREAD = "thread"
-_LONG = 0.05  # seconds that stop() does not wait
+_LONG = 0.05  # seconds; stop() does not interrupt shorter waits
 _DEEPEST = 300  # frames of a stack, from the innermost
 _RUNNERS = {__file__, "<frozen runpy>", runpy.__file__}
 
@@ -47,7 +47,7 @@ Stack = tuple[tuple[CodeType, int], ...]
 
 @dataclass(frozen=True)
 class StackCost:
-    """What sampling took: `cost_ns` of CPU time in `elapsed_ns`."""
+    """The cost of sampling: `cost_ns` of CPU time in `elapsed_ns`."""
 
     n_samples: int
     n_late: int
@@ -64,10 +64,10 @@ class StackCost:
 
 
 class StackSampler:
-    """Samples this process's Python stacks at `hz` from its making to `stop`. `timer`: thread, or one of TIMERS.
+    """Samples this process's Python stacks at `hz`, from construction to `stop`. `timer`: thread, or one of TIMERS.
 
-    Raises ValueError for a rate that is none, and for a timer that cannot be had: outside the main thread, or where
-    the program handles its signal; OSError for a folder that cannot be written.
+    Raises ValueError for an invalid rate, and for a timer that is not available: outside the main thread, or where the
+    program handles its signal; OSError for a folder that cannot be written.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class StackSampler:
         self._timer, self._interval = timer, round(1e9 / hz)
         self._taken: deque[tuple[int, int | None, str | None, Stack, int | None]] = (
             deque()
-        )  # appended to in a signal, too
+        )  # also appended to in a signal handler
         self._cpu: dict[int, int] = {}
         self._n = self._late = self._cost = 0
         self._is_busy = False
@@ -119,7 +119,7 @@ class StackSampler:
         self.stop()
 
     def stop(self) -> StackCost:
-        """Stop, write, and say what it cost. Raises OSError if it cannot be written."""
+        """Stop, write, and return the cost. Raises OSError if it cannot be written."""
         self._stop.set()
         if self._thread:
             self._thread.join()
@@ -152,16 +152,16 @@ class StackSampler:
             self._cost = time.thread_time_ns() - began
 
     def _is_over(self, due: int) -> bool:
-        """Wait until then, or until it is to stop."""
+        """Wait until the given time, or until it is to stop."""
         rest = max(0, due - time.monotonic_ns()) / 1e9
         if rest > _LONG:
             return self._stop.wait(rest)
-        time.sleep(rest)  # a fifth of what waiting for an event costs
+        time.sleep(rest)  # a fifth of the cost of waiting for an event
         return self._stop.is_set()
 
     def _on_signal(self, _: int, frame: FrameType | None) -> None:
         began = time.thread_time_ns()
-        if frame is not None and not self._is_busy:  # not where the timer goes off in here
+        if frame is not None and not self._is_busy:  # not when the timer fires inside this handler
             self._is_busy = True
             tid = threading.get_native_id()
             self._taken.append((time.time_ns(), tid, threading.current_thread().name, _stack(frame), self._used(tid)))
@@ -170,18 +170,20 @@ class StackSampler:
         self._cost += time.thread_time_ns() - began
 
     def _used(self, tid: int | None) -> int | None:
-        """CPU time that a thread used since its last sample, ns; None at its first, and where the system does not tell."""
+        """Returns the CPU time that a thread used since its last sample, ns; None at its first, and where the system
+        does not report it.
+        """
         if tid is None or sys.platform != "linux":
             return None
         try:
             now = time.clock_gettime_ns((~tid << 3) | 6)  # the clock of a thread's CPU time, as the kernel numbers it
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             return None
         before, self._cpu[tid] = self._cpu.get(tid), now
         return None if before is None else now - before
 
     def _rows(self) -> dict[str, list[Row]]:
-        """What was sampled since the last call: one row per thread and stack."""
+        """Returns what was sampled since the last call: one row per thread and stack."""
         rows: dict[Any, Row] = {}
         while self._taken:
             at, tid, thread, stack, used = self._taken.popleft()
@@ -220,7 +222,7 @@ def _stack(frame: FrameType | None) -> Stack:
     while frame is not None and len(found) < _DEEPEST:
         found.append((frame.f_code, frame.f_lineno or 0))
         frame = frame.f_back
-    while len(found) > 1 and found[-1][0].co_filename in _RUNNERS:  # what runs the program is not part of it
+    while len(found) > 1 and found[-1][0].co_filename in _RUNNERS:  # the frames that run the program are not part of it
         found.pop()
     return tuple(found[::-1])
 
@@ -231,7 +233,7 @@ def _frames(stack: Stack) -> str:
 
 @contextmanager
 def _readers_may_leave() -> Iterator[None]:
-    """`--help | head -1` ends as with other tools. The program that is sampled has Python's way again: an exception."""
+    """Make `--help | head -1` end as with other tools. The sampled program gets Python's behavior again: an exception."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         yield
@@ -241,7 +243,7 @@ def _readers_may_leave() -> Iterator[None]:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Run a program as `python` does, and sample it until it ends; its exit status is passed on."""
+    """Run a program as `python` does and sample it until it ends; its exit status is passed on."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.record.stacks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--hz", type=float, default=100, help="samples per second (default 100)")
     parser.add_argument("--out", required=True, help="where to create the recording's folder")

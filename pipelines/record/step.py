@@ -1,9 +1,9 @@
-"""One sampled step: hooks on all modules, and on the nodes of the autograd graph where a module's backward begins and
-ends; afterwards one row per span.
+"""One sampled step: hooks on all modules, and on the autograd nodes where a module's backward begins and ends;
+afterward one row per span.
 
-A module's backward runs from when the gradient of one of its outputs arrives to the last of its nodes that hands a
-gradient on, to an input or a parameter. Hooks on nodes, and not PyTorch's module hooks for the backward pass, because
-those change the graph: a module after them may not work in place.
+A module's backward runs from the arrival of the gradient of one of its outputs to the last of its nodes that passes a
+gradient on to an input or a parameter. Node hooks are used instead of PyTorch's backward hooks of modules, because
+those change the graph: a following module may then not work in place.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pipelines.record.span import Inputs, Span
 
 
 class SampledStep:
-    """A step whose spans are measured: `recorded()` around it, `rows()` once `is_done`.
+    """A step whose spans are measured: run it inside `recorded()`, read `rows()` once `is_done`.
 
-    A census counts the operators in the spans, too, which makes them slower. What cannot be measured is left out, and
-    `noted` is told.
+    A census also counts the operators in the spans, which makes them slower. What cannot be measured is left out and
+    reported to `noted`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SampledStep:
         self._names = {id(module): name for module, name in self._modules}
         self._hooks = Hooks(noted)
         self._calls = OperatorCalls(self._owner, noted) if is_census else None
-        self._nodes: dict[Any, Span] = {}  # of a census: the innermost span that made a node of the graph
+        self._nodes: dict[Any, Span] = {}  # in a census: the innermost span that created a node of the graph
         self._spans: list[Span] = []
         self._stacks: dict[int, list[Span]] = {}
         self._lock = threading.Lock()  # the backward pass has threads of its own
@@ -58,7 +58,7 @@ class SampledStep:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Measure what runs inside; afterwards no hook is left on the model or the graph. Raises what runs inside does."""
+        """Measure what runs inside; afterward no hook is left on the model or the graph. Exceptions pass through."""
         root = self._new(None, "step", "step", "step")
         self._stacks[root.tid] = [root]
         self._hooks.guarded(self._begin, "step", "step")(root)
@@ -80,7 +80,7 @@ class SampledStep:
         with ExitStack() as stack:
             if self._calls is not None:
                 try:
-                    # Compiled code would refuse to run beside a mode that sees its operators.
+                    # Compiled code would refuse to run under a dispatch mode that sees its operators.
                     stack.enter_context(torch.compiler.set_stance("force_eager"))
                     stack.enter_context(self._calls)
                 except Exception as error:
@@ -90,7 +90,7 @@ class SampledStep:
             yield
 
     def _finish(self, root: Span) -> None:
-        self._nodes.clear()  # they hold the graph
+        self._nodes.clear()  # they keep the graph alive
         self._modules.clear()
         if root.begin:
             self._end(root)
@@ -99,9 +99,9 @@ class SampledStep:
 
     def _settle(self, span: Span, root: Span) -> None:
         span.before = set()
-        if span.begin and not span.end:  # the step raised inside it
+        if span.begin and not span.end:  # the step raised inside the span
             span.end, span.is_failed = root.end, True
-        if span.parent is root and root.shapes is None:  # what went into a step went into its first module
+        if span.parent is root and root.shapes is None:  # the step's inputs are those of its first module
             root.shapes, root.dtypes = span.shapes, span.dtypes
         if span.backward:
             span.backward.shapes, span.backward.dtypes = span.shapes, span.dtypes
@@ -113,17 +113,17 @@ class SampledStep:
 
     @property
     def is_done(self) -> bool:
-        """All its marks were passed: the step's own end is the last."""
+        """Returns whether all its marks were passed: the step's own end is the last."""
         root = self._spans[0]
         return root.end is None or self._clock.is_done(root.end[0])
 
     @property
     def inputs(self) -> set[Inputs]:
-        """The inputs of its spans, after it."""
+        """Returns the inputs of its spans, after it."""
         return {span.inputs for span in self._spans if span.begin and not span.is_failed}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per span that began, outer ones first; times are ns, starts since the Unix epoch."""
+        """Returns one row per span that began, outer ones first; times are ns, starts since the Unix epoch."""
         root = self._spans[0]
         return [
             {**span.row(self.number, root, self._clock, self._offset), "is_census": self.is_census}
@@ -132,7 +132,9 @@ class SampledStep:
         ]
 
     def operator_rows(self) -> list[dict[str, Any]]:
-        """One row per span, operator and arguments, with its calls in the span and those inside; none without a census."""
+        """Returns one row per span, operator and arguments, with its calls in the span and nested ones; none without a
+        census.
+        """
         rows: dict[Any, dict[str, Any]] = {}
         for (span_id, call), n in self._calls.counts.items() if self._calls else ():
             inner = outer = self._spans[span_id]
@@ -149,7 +151,7 @@ class SampledStep:
         return list(rows.values())
 
     def _owner(self) -> int:
-        """The span that an operator belongs to that is called now on this thread."""
+        """Returns the span that an operator called now on this thread belongs to."""
         thread = threading.get_native_id()
         innermost = self._stacks.get(thread, self._spans[:1])[-1]
         node = torch._C._current_autograd_node()
@@ -171,7 +173,7 @@ class SampledStep:
         span.end = self._clock.mark(), time.perf_counter_ns()
 
     def _measures(self, module: torch.nn.Module) -> bool:
-        """Not a copy of a module, not while it is traced into a graph, or captured into one."""
+        """Skip copies of a module, and modules being traced into a graph or captured into one."""
         is_ours = self._is_open and id(module) in self._names
         return is_ours and not torch._C._is_tracing() and self._clock.can_mark()
 
@@ -191,7 +193,7 @@ class SampledStep:
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         stack = self._stacks.get(threading.get_native_id(), [])
         name = self._names.get(id(module))
-        if not self._measures(module) or all(span.name != name for span in stack[1:]):  # it began unmeasured
+        if not self._measures(module) or all(span.name != name for span in stack[1:]):  # it began while not measured
             return
         while True:
             span = stack.pop()
@@ -199,7 +201,7 @@ class SampledStep:
             if span.name == name:
                 break
             span.is_failed = span.phase != "recompute"  # its own hook did not run
-        # It raised; a recomputation is ended so when it has enough.
+        # It raised; activation recomputation also ends this way once it has what it needs.
         if output is None and sys.exc_info()[0] is not None:
             span.is_failed = span.phase != "recompute"
             return
@@ -208,12 +210,12 @@ class SampledStep:
         self._watch_backward(span, outputs)
 
     def _watch_backward(self, span: Span, outputs: list[torch.Tensor]) -> None:
-        """Hooks where gradients enter the module's part of the graph, and where they leave it."""
+        """Put hooks where gradients enter the module's part of the graph, and where they leave it."""
         entries, exits, nodes = boundary(outputs, span.before)
         span.before = set()
         if self._calls:
             for node in nodes:
-                self._nodes.setdefault(node, span)  # modules inside ended before
+                self._nodes.setdefault(node, span)  # modules inside it ended before
         if not exits:
             return
         backward = span.backward = self._new(None, span.name, span.kind, "backward")
@@ -231,7 +233,7 @@ class SampledStep:
             self._hooks.after_node(node, leave, span.name, span.kind)
 
     def _begin_backward(self, span: Span) -> None:
-        """The modules around it begin with it: at one node, the hooks of the inner module come first."""
+        """The enclosing modules begin with it: at a shared node, the inner module's hooks come first."""
         if span.parent:
             self._begin_backward(span.parent)
         if span.backward and span.backward.begin is None:

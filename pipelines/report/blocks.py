@@ -1,4 +1,4 @@
-"""What sections are made of: blocks that templates/page.html writes."""
+"""Building blocks of sections, which templates/page.html renders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pipelines.report.values import name, shapes, words
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: the row's key, the heading, how a value is written, and its tooltip (else the lake's)."""
+    """A column of a table: the row's key, the heading, the value's format, and a tooltip (default: the lake's
+    documentation).
+    """
 
     key: str
     heading: str
@@ -36,7 +38,7 @@ def _docs(table: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a section: `kind` is the macro of templates/page.html that writes it, `of` what it writes."""
+    """A piece of a section: `kind` is the macro of templates/page.html that renders it, `of` its argument."""
 
     kind: str
     of: Any
@@ -53,7 +55,7 @@ class Section:
 
 
 def section(ident: str, title: str, *body: Block | Sequence[Block], note: str = "") -> Section:
-    """A section of blocks and of lists of blocks, which may be empty."""
+    """Returns a section of blocks and of lists of blocks, which may be empty."""
     blocks = [block for part in body for block in ((part,) if isinstance(part, Block) else part)]
     return Section(ident, title, blocks, note)
 
@@ -69,38 +71,38 @@ def paragraph(said: str) -> Block:
 
 
 def missing(why: str) -> Block:
-    """What stands where there is nothing to show."""
+    """A text in place of something that is not there."""
     return Block("missing", why)
 
 
 def more(rows: Sequence[Any], shown: int, where: str) -> list[Block]:
-    """How many rows are not shown, if any, and where they are."""
+    """Says how many rows are not shown, if any, and where they are."""
     return [paragraph(f"{len(rows) - shown} more {where}")] if len(rows) > shown else []
 
 
 def verdict(said: str, strong: str = "") -> Block:
-    """What the section comes to; `strong` stands before it."""
+    """The conclusion of a section; `strong` comes before it."""
     return Block("verdict", {"said": said, "strong": strong})
 
 
 def figure(svg: str | None, why: str = "there is nothing to draw") -> Block:
-    """A picture of ours, whose texts are escaped already; `why` it is missing."""
+    """One of our pictures, whose texts are already escaped; `why`: the reason if it is missing."""
     return missing(why) if svg is None else Block("figure", Markup(svg))
 
 
 def table(of: str, columns: Sequence[Column], rows: Sequence[Row]) -> Block:
-    """Rows of the lake's table `of`, whose documentation is each heading's tooltip. A row with `suspect` is marked."""
+    """Rows of the lake's table `of`, whose documentation gives each heading's tooltip. Rows with `suspect` are marked."""
     return Block("table", {"name": of, "columns": columns, "rows": rows, "docs": _docs(of)})
 
 
 def titled(said: str, of: str, columns: Sequence[Column], rows: Sequence[Row], why: str) -> list[Block]:
-    """A table under a heading, or `why` it is missing."""
+    """A table under a heading; `why`: the reason if it is missing."""
     return [heading(said), table(of, columns, rows) if rows else missing(why)]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a bar: what it is (a colour and an entry of the legend), and how long."""
+    """A piece of a bar: what it is (a color and a legend entry), and how long."""
 
     kind: str
     value: float
@@ -108,7 +110,7 @@ class Part:
 
 
 def bars(rows: Sequence[tuple[str, Sequence[Part]]], colours: dict[str, str]) -> Block:
-    """Stacked bars with labels, all to the scale of the longest. `colours`: CSS class by kind, in the legend's order."""
+    """Labeled stacked bars, all to the scale of the longest. `colours`: CSS class by kind, in the legend's order."""
     longest = max((sum(part.value for part in parts) for _, parts in rows), default=0) or 1
     used = {part.kind for _, parts in rows for part in parts if part.value > 0}
     return Block("bars", {"rows": rows, "colours": colours, "longest": longest, "used": used})

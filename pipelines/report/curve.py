@@ -1,4 +1,4 @@
-"""Numbers over time as filled steps, as SVG without scripts."""
+"""Draws numbers over time as filled steps, as SVG without scripts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ Values = Sequence[float | None]
 
 
 def curve(title: str, first: Values, second: Values, show: Callable[[float], str], length: str) -> str:
-    """SVG of `first` (filled) and `second` (dashed), each with one value per stretch of equal length; None is not drawn.
+    """Returns SVG of `first` (filled) and `second` (dashed), each with one value per stretch of equal length; None is
+    not drawn.
 
-    `show` writes a value at the axis, `length` is what the whole time takes. ValueError: `first` has no values.
+    `show` formats a value at the axis; `length` is the duration of the whole, as text. Raises ValueError if `first` has
+    no values.
     """
     known = [value for value in (*first, *second) if value is not None]
     if not any(value is not None for value in first):
@@ -41,7 +43,7 @@ def curve(title: str, first: Values, second: Values, show: Callable[[float], str
 
 
 def _line(values: Values, style: str, low: float, pixels: float, ground: float | None) -> str:
-    """One step per value; closed along `ground` if that is given."""
+    """Returns one step per value; closed along `ground` if that is given."""
     width = (_WIDTH - _LEFT) / len(values)
     points = [
         (_LEFT + at * width, _HEIGHT - _BOTTOM - (value - low) * pixels)

@@ -1,4 +1,4 @@
-"""Sampled stacks as a flame graph, the root on top: how often each function was seen, inside of what called it."""
+"""Draws sampled stacks as a flame graph, the root on top: how often each function was seen, nested in its callers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _Node:
 
 
 def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
-    """SVG of the stacks; a thread is a box around its own. `unit` of the weights, for people.
+    """Returns SVG of the stacks, with one box per thread around its stacks. `unit`: of the weights, for people.
 
-    Lines of a function are drawn together, and its box is the darker the more of it is its own, not in what it calls.
-    ValueError: no stack weighs anything.
+    Lines of one function are merged; its box is darker the more of its weight is its own and not its callees'. Raises
+    ValueError if no stack has a weight.
     """
     root = _Node()
     for seen in stacks:
@@ -69,7 +69,7 @@ def flame(title: str, stacks: Iterable[Seen], unit: str) -> str:
 
 
 def folded(stacks: Iterable[Seen]) -> str:
-    """The stacks as `thread;outer;inner weight`, a line each: what other flame graph programs read."""
+    """Returns the stacks as lines `thread;outer;inner weight`, the folded format that other flame graph tools read."""
     lines: dict[str, int] = {}
     for seen in stacks:
         names = (seen.thread or "(of C code)", *seen.frames)
@@ -79,5 +79,5 @@ def folded(stacks: Iterable[Seen]) -> str:
 
 
 def frames_of(text: str) -> list[str]:
-    """The frames of a row of `stack_samples`."""
+    """Returns the frames of a row of `stack_samples`."""
     return json.loads(text)

@@ -1,4 +1,4 @@
-"""What the ranks did not agree on when the job hung: verdicts over Flight Recorder dumps of the same job."""
+"""Where the ranks diverged when the job hung: verdicts over Flight Recorder dumps of the same job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = [
 
 
 def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
-    """The verdicts of the subject's sets of dumps; nothing at all where it has none."""
+    """Returns the verdicts of the subject's sets of dumps; nothing if it has none."""
     sets = rows_of(con, f"{_SETS} WHERE m.trace_id IN {subject.trace_ids} GROUP BY ALL ORDER BY d.folder, m.set_id")
     if not sets:
         return None
@@ -61,7 +61,7 @@ def _verdict(rows: list[Row], of: Row) -> list[Block]:
     if root is None:
         healthy = "no mismatch: every collective that all ring buffers still hold completed on every rank"
         undecided = "undecided: no mismatch was found, but the job cannot be shown to be healthy"
-        # An older version did not look for what speaks against it.
+        # An older version did not look for counter-evidence.
         said = healthy if of["verdict"] == "no_mismatch" else undecided
         return [verdict(said), *doubts]
     op = root["op"] or "a collective"

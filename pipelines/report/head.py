@@ -1,4 +1,4 @@
-"""What the page is about: job, ranks, devices, span, and how well it was read."""
+"""The head of the page: job, ranks, devices, span, and how completely the traces were read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEVERITIES = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 EN
 
 
 def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
-    """`title`, the `kind` of page, and the `facts` under it."""
+    """Returns `title`, the `kind` of page, and the `facts` under it."""
     traces = subject.traces
     devices = rows_of(
         con,
@@ -40,7 +40,7 @@ def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
 
 
 def _title(subject: Subject) -> str:
-    """The job's name, else the file's or folder's."""
+    """Returns the job's name, else the file's or folder's."""
     first = subject.traces[0]
     path = Path(first["path"])
     return first["job"] or (path.parent.name if len(subject.traces) > 1 else path.name)
@@ -62,7 +62,7 @@ def _device(row: Row) -> str:
 
 
 def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """What was repaired, dropped or is missing: by trace, and of the capture."""
+    """What was repaired or dropped, or is missing: by trace, and for the capture."""
     found = rows_of(
         con,
         'SELECT t.rank, q."check", q.severity, q.n, q.detail FROM quality AS q JOIN traces AS t USING (trace_id) '

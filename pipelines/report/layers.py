@@ -1,4 +1,4 @@
-"""The layers of a thread: spans inside of spans over time, each box coloured by a number of its GPU work, as SVG."""
+"""Draws the layers of a thread as SVG: nested spans over time, each box colored by a number about its GPU work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines import svg
 
 Row = dict[str, Any]
 _WIDTH, _LEFT, _TOP, _LANE, _LEGEND = 1200, 8, 46, 24, 160
-_LEAST = 0.6  # of a pixel: narrower boxes are left out and counted
+_LEAST = 0.6  # of a pixel: narrower boxes are dropped and counted
 COLOURS = {
     "share": svg.ramp((247, 247, 247), (239, 138, 72)),
     "utilization": svg.ramp((247, 247, 247), (44, 185, 142)),
@@ -30,11 +30,12 @@ def layers(
     length: str | None = None,
     unknown: str | None = "no GPU work, or not measured",
 ) -> str:
-    """SVG with a lane a depth, from `start_ns` to `end_ns`; a box's colour is its `key` from 0 to 1, hatched where None.
+    """Returns SVG with one lane per depth, from `start_ns` to `end_ns`; a box's color is its `key` from 0 to 1, hatched
+    if None.
 
-    `spans` have span_id, parent_id, name, ts_ns, end_ns, says (the tooltip) and `key`; `what` explains the colour,
-    `scale` is one of COLOURS. `box` is what a box is, `length` what the whole width is, `unknown` what hatched is (None:
-    nothing is). ValueError: the stretch is empty or has no spans.
+    `spans` have span_id, parent_id, name, ts_ns, end_ns, says (the tooltip) and `key`; `what` explains the color,
+    `scale` is one of COLOURS. `box`: what a box is; `length`: what the whole width is; `unknown`: what hatching means
+    (None: nothing is hatched). Raises ValueError if the stretch is empty or has no spans.
     """
     if end_ns <= start_ns or not spans:
         raise ValueError("no spans to draw")
@@ -57,7 +58,7 @@ def layers(
 
 
 def _depths(spans: Sequence[Row]) -> dict[int, int]:
-    """How many of the others each span lies in."""
+    """Returns how many of the others each span is nested in."""
     parents = {s["span_id"]: s["parent_id"] for s in spans}
     found: dict[int, int] = {}
     for ident in parents:

@@ -29,7 +29,7 @@ _COLUMNS = [
 
 
 def memory(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """Peaks by rank and device, the largest first, and the picture of the shown rank."""
+    """Peaks by rank and device, the largest first, and the plot of the shown rank."""
     rows = rows_of(
         con,
         "SELECT t.rank, p.* FROM memory_peaks AS p JOIN traces AS t USING (trace_id) "
@@ -56,12 +56,12 @@ def _without(subject: Subject, have: set[str]) -> list[Block]:
 
 
 def _picture(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) -> list[Block]:
-    """The device of the shown rank with the highest peak, a GPU before the CPU."""
+    """Returns the device of the shown rank with the highest peak, preferring a GPU over the CPU."""
     own = next((row for row in rows if row["trace_id"] == subject.shown["trace_id"]), None)
     if own is None:
         return []
     used, held, span_ns = stretches(con, own)
-    # The allocator's totals where there are any; the sum of the trace's own bytes has no reserved ones beside it.
+    # The allocator's totals if there are any; the sum of the trace's own bytes has no reserved bytes to go with it.
     what = "allocated (dashed: reserved)" if own["peak_allocated_bytes"] is not None else "in use above start"
     kind = "a device" if own["device_type"] is None else _kind(own["device_type"])
     where = kind if own["device"] in (None, -1) else f"{kind} {own['device']}"
@@ -70,9 +70,11 @@ def _picture(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) 
 
 
 def stretches(con: duckdb.DuckDBPyConnection, peaks: Row) -> tuple[list[float | None], list[float | None], int]:
-    """Most bytes in use and most reserved in each of STRETCHES equal times from the first event to the last; its length, ns.
+    """Returns the most bytes in use and reserved in each of STRETCHES equal stretches from first to last event; and
+    their length, ns.
 
-    `peaks` is a row of memory_peaks. Between events a value stays, so a stretch begins with what the one before ended with.
+    `peaks` is a row of memory_peaks. Between events a value stays, so a stretch begins with the last value of the one
+    before.
     """
     used = "allocated_bytes" if peaks["peak_allocated_bytes"] is not None else "net_bytes"
     found = con.execute(
@@ -89,7 +91,7 @@ def stretches(con: duckdb.DuckDBPyConnection, peaks: Row) -> tuple[list[float | 
 
 
 def _carried(found: dict[int, tuple[float | None, float | None]]) -> list[float | None]:
-    """`found`: the most in a stretch and its last value."""
+    """`found`: the maximum in a stretch and its last value."""
     highest: list[float | None] = []
     last = None
     for place in range(STRETCHES):

@@ -1,4 +1,4 @@
-"""The sections of a page put together; templates/ has its HTML and its style."""
+"""Assembles the sections of a page; its HTML and style are in templates/."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECTIONS = (hangs, breakdown, critical_path, spans, utilization, memory, collec
 
 
 def _shown(value: Any) -> Any:
-    """Control characters are written out before Jinja escapes a text."""
+    """Control characters are replaced before Jinja escapes a text."""
     return visible(value) if type(value) is str else value
 
 
@@ -32,6 +32,6 @@ _TEMPLATES = Environment(
 
 
 def page(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
-    """The page of a subject from the tables in `con` (see subject.TABLES and CAPTURE_TABLES)."""
+    """Returns the page of a subject from the tables in `con` (see subject.TABLES and CAPTURE_TABLES)."""
     sections = [found for section in _SECTIONS if (found := section(con, subject))]
     return _TEMPLATES.get_template("page.html").render(head=head(con, subject), sections=sections)

@@ -1,4 +1,4 @@
-"""Who is waited for: the ranks of a capture against each other."""
+"""Which ranks the others wait for: the ranks of a capture compared with each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 64
 
 
 def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The verdict, the ranks, their groups and the map of ranks by steps."""
+    """The verdict, the ranks, their groups and the heat map of ranks by steps."""
     title = "Stragglers"
     if subject.capture_id is None or len(subject.traces) < 2:
         return section("stragglers", title, missing("there is only one rank, so nobody waits for another"))
@@ -49,7 +49,9 @@ _GROUPS = [
 
 
 def rank_map_svg(found: Stragglers, title: str) -> str | None:
-    """Ranks by steps as SVG: waiting that a rank causes, else how long its steps take; None if no cell has a number."""
+    """Returns SVG of ranks by steps: the waiting a rank causes, else how long its steps take; None if no cell has a
+    number.
+    """
     for metric in METRICS:
         if any(cell[metric] is not None for cell in found.cells):
             return rank_step_heat_map(title, found.cells, metric, frozenset(found.stragglers))

@@ -16,7 +16,7 @@ _NAMES, _BOXES = 12, 800
 _KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
 _PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct")
 
-# Work of a module is what it launched; of all else what was launched in its time, backward threads included.
+# A module's work is what it launched; for all else, what was launched during it, including backward threads.
 _SPANS = """
     SELECT s.span_id, s.parent_id, s.kind, s.name, s.ts_ns, s.end_ns, s.dur_ns, u.phase, u.n_kernels, u.busy_ns,
         u.coverage, u.mfu_busy, u.roofline_utilization
@@ -29,7 +29,7 @@ _SPANS = """
 
 
 def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The picture of the longest step, and the names with most GPU work of each kind."""
+    """The picture of the longest step, and the names with the most GPU work of each kind."""
     rows = _names(con, subject)
     if not rows:
         why = f"{label(subject.shown)} has no profiler steps, annotations, modules or tasks"
@@ -49,7 +49,7 @@ def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 
 
 def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
-    """One row per name, its busy time by phase in columns; most GPU work first."""
+    """One row per name, with its busy time by phase in columns; most GPU work first."""
     found: dict[tuple[str, str], Row] = {}
     query = (
         "SELECT kind, name, phase, n_spans, host_ns, busy_ns FROM span_names "
@@ -75,7 +75,8 @@ def _table(rows: list[Row]) -> Block:
 
 
 def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | None:
-    """The layers of a trace's longest step (without steps: of its busiest thread) as SVG; None if it has no spans.
+    """Returns the layers of a trace's longest step (without steps: of its busiest thread) as SVG; None if it has no
+    spans.
 
     `trace` is SQL text. `scale`: share (of the stretch's GPU time) or utilization (against the roofline).
     """

@@ -1,4 +1,4 @@
-"""What a page is about: a capture or one trace, its traces, and the one whose layers are shown."""
+"""The subject of a page: a capture or one trace, its traces, and the trace whose layers are shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.sqltext import quoted
 
 Row = dict[str, Any]
 
-# What is computed for a page that is not yet in the lake.
+# Computed for a page if the lake does not have it yet.
 TABLES = (
     *("traces", "quality", "trace_devices", "temporal_breakdown", "critical_path_summary", "critical_path_by_name"),
     "critical_path_caveats",
@@ -35,12 +35,14 @@ _TRACES = """
 
 
 class NothingFound(LookupError):
-    """No capture and no trace is meant, or several are; the message lists what there is."""
+    """No capture or trace matches, or several do; the message lists what there is."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A capture's traces by rank, or one trace (`capture_id` None). `shown`: whose spans and path are taken apart."""
+    """A capture's traces by rank, or one trace (`capture_id` None). `shown`: the trace whose spans and path are broken
+    down.
+    """
 
     capture_id: str | None
     traces: list[Row]
@@ -49,27 +51,27 @@ class Subject:
 
     @property
     def trace_ids(self) -> str:
-        """The ids of the traces as a SQL list."""
+        """Returns the ids of the traces as a SQL list."""
         return f"({', '.join(quoted(trace['trace_id']) for trace in self.traces)})"
 
     @property
     def shown_id(self) -> str:
-        """The id of the shown trace as SQL text."""
+        """Returns the id of the shown trace as SQL text."""
         return quoted(self.shown["trace_id"])
 
 
 def label(trace: Row) -> str:
-    """`rank 3`, or the file's name where the rank is not known."""
+    """Returns `rank 3`, or the file's name if the rank is unknown."""
     return Path(trace["path"]).name if trace["rank"] is None else f"rank {trace['rank']}"
 
 
 def of_shown(subject: Subject) -> str:
-    """Which trace a section of one trace is about, and why that one; nothing where there is no other."""
+    """Returns which trace a single-trace section is about, and why that one; nothing if there is no other."""
     return f"Of {label(subject.shown)}, {subject.why_shown}. " if subject.why_shown else ""
 
 
 def find_subject(con: duckdb.DuckDBPyConnection, beginning: str, rank: int | None = None) -> Subject:
-    """The capture or trace whose id begins so; where it is empty, the only one there is.
+    """Returns the capture or trace whose id has this beginning; if it is empty, the only one there is.
 
     `rank`: the rank to show; else the straggler, else the first. Raises NothingFound.
     """

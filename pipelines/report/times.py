@@ -58,7 +58,7 @@ _CAUSES = {
 
 
 def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """How the GPU's time of every rank divides."""
+    """How the GPU time of every rank divides."""
     rows = rows_of(
         con,
         "SELECT t.rank, t.path, b.* FROM temporal_breakdown AS b JOIN traces AS t USING (trace_id) "
@@ -89,7 +89,7 @@ def _divided(row: Row) -> list[Part]:
 
 
 def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    """What took the GPU time of all ranks of a capture; the causes add up to its span times its GPUs."""
+    """What the GPU time of all ranks of a capture was spent on; the causes add up to its span times its GPUs."""
     if subject.capture_id is None:
         return []
     rows = rows_of(
@@ -112,7 +112,7 @@ def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 
 
 def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """What bounds the longest path of every rank; the names on it of one; the path through the ranks."""
+    """What bounds the longest path of every rank, the names on the path of one rank, and the path through the ranks."""
     rows = rows_of(
         con,
         "SELECT t.rank, t.path, s.trace_id, s.bound_by, s.n_edges, s.duration_ns, s.percent, s.percent_of_window "
@@ -136,7 +136,7 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 
 
 def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
-    """What limits the paths, before their numbers: each caveat once, with the ranks that it holds for."""
+    """The caveats of the paths, before their numbers: each once, with the ranks it applies to."""
     rows = rows_of(
         con,
         "SELECT t.rank, t.path, c.caveat, c.detail FROM critical_path_caveats AS c JOIN traces AS t USING (trace_id) "

@@ -1,4 +1,4 @@
-"""How much of what the hardware could do was done: steps, families of operators, modules, single operators."""
+"""How much of the hardware's peak was used: by steps, families of operators, modules, single operators."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _COVERAGE = Column("coverage", "covered", share)
 
 
 def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
-    """The section; where nothing is modelled or the device has no peaks it says why."""
+    """The section; where nothing is modeled or the device has no known peaks, it says why."""
     covered = rows_of(con, f"SELECT * FROM op_work_coverage WHERE trace_id = {subject.shown_id}")
     if not covered:
-        return section("utilization", "Utilisation", missing(f"{label(subject.shown)} has no GPU work"))
+        return section("utilization", "Utilization", missing(f"{label(subject.shown)} has no GPU work"))
     body = _coverage(covered[0])
     peaks = rows_of(
         con, f"SELECT name, device_key FROM trace_devices WHERE trace_id = {subject.shown_id} ORDER BY device"
@@ -45,7 +45,7 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         f"{of_shown(subject)}Operations and bytes that operators require, relative to data-sheet peaks. fp32 is compared with the fp32 peak; "
         "if TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
     )
-    return section("utilization", "Utilisation", body, *tables, note=note)
+    return section("utilization", "Utilization", body, *tables, note=note)
 
 
 def _coverage(row: Row) -> list[Block]:
@@ -87,7 +87,7 @@ def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 
 def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     waits = "SELECT NULL AS step, NULL AS exposure_ratio, NULL AS exposed_transfer_share, NULL AS exposed_wait_ns"
-    if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks tell of this one's waiting
+    if subject.capture_id and subject.shown["rank"] is not None:  # what the other ranks show about this rank's waiting
         waits = (
             "SELECT step, exposure_ratio, exposed_transfer_share, exposed_wait_ns FROM step_exposure "
             f"WHERE capture_id = {quoted(subject.capture_id)} AND rank = {subject.shown['rank']}"

@@ -1,4 +1,4 @@
-"""How values are shown on the page. Texts are escaped where they are written; numbers keep their exact value beside them."""
+"""Formats values for the page. Texts are escaped when rendered; numbers keep their exact value beside them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONG = 90
 
 
 def name(value: Any) -> Markup:
-    """A name, cut where it is long; the whole of it is its tooltip."""
+    """A name, truncated if long; its tooltip is the whole name."""
     whole = str(value)
     if len(whole) <= _LONG:
         return Markup("<code>{}</code>").format(visible(whole))
@@ -26,7 +26,7 @@ def words(value: Any) -> str:
 
 
 def time(ns: float) -> str:
-    """Nanoseconds for people: `12.3 µs`, `4.56 ms`, `1.23 s`."""
+    """Formats nanoseconds for people: `12.3 µs`, `4.56 ms`, `1.23 s`."""
     for unit, size, digits in (("s", 1e9, 3), ("ms", 1e6, 2)):
         if abs(ns) >= size:
             return f"{ns / size:,.{digits}f} {unit}"
@@ -39,12 +39,12 @@ def percent(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A ratio (1 is all of it) as a percentage."""
+    """Formats a ratio (1 is all of it) as a percentage."""
     return f"{100 * value:.1f} %"
 
 
 def count(value: float) -> str:
-    """A whole number with separators; large ones (operations, bytes) with a prefix."""
+    """Formats an integer with separators; large ones (operations, bytes) with a prefix."""
     for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if abs(value) >= size:
             return f"{value / size:,.2f} {prefix}"
@@ -52,7 +52,7 @@ def count(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes for people: `512 B`, `1.50 MiB`, `79.1 GiB`."""
+    """Formats bytes for people: `512 B`, `1.50 MiB`, `79.1 GiB`."""
     for unit, whole in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if abs(value) >= whole:
             return f"{value / whole:,.2f} {unit}"
@@ -65,7 +65,7 @@ def ratio(value: float) -> str:
 
 
 def shapes(value: Any) -> Markup:
-    """Shapes of arguments, JSON, as `8944x1024, 1024x2816`; scalars are left out, the whole is the tooltip."""
+    """Formats argument shapes (JSON) as `8944x1024, 1024x2816`; scalars are left out, the tooltip has everything."""
     try:
         told = ", ".join(shape for argument in json.loads(value) if (shape := _shape(argument)))
     except (ValueError, TypeError):

@@ -1,9 +1,9 @@
-"""Software pipelines for PyTorch: declare tasks and a plan, run it clocked or by data flow.
+"""Software pipelining for PyTorch: declare tasks and a plan, then run it clocked or by data flow.
 
     from pipelines.schedule import PipelinePlan, PipelineTask, SWPipeline, TaskSchedule
 
-Imports torch and the standard library only. Plans can be written and checked without torch: what needs it is imported
-when it is first asked for.
+Imports torch and the standard library only. Plans can be written and checked without torch: names that need it are
+imported on first use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.schedule.errors import PipelineError, PipelineTimeout, PlanError, PlanWarning
 
-# Functions that are called like their module are imported now: whoever imported the module later would put it in the
-# function's place. None of them needs torch.
+# Functions that share their module's name are imported now: importing the module later would replace the function with
+# the module. None of them needs torch.
 from pipelines.schedule.gantt import gantt, write_gantt
 from pipelines.schedule.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
 from pipelines.schedule.predict import predict

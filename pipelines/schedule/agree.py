@@ -1,9 +1,9 @@
-"""What all ranks must be of one mind about: whether there is a next iteration, and which.
+"""Agreement between ranks: whether there is a next iteration, and which one it is.
 
-A globally ordered task is a collective: a rank that runs one more iteration than another waits for it forever, and one
-that is an iteration behind gets sums of two iterations, which nobody notices. So before each iteration the ranks agree
-that all of them have a batch for it (the first that has none ends all of them), and once that may no longer be so, as
-when a rank was stopped inside a run, none of them begins another.
+A globally ordered task is a collective. A rank that runs one more iteration than the others hangs in it, and a rank
+that is one iteration behind silently reduces data of two different iterations. So before each iteration the ranks agree
+that all of them have a batch for it; the first rank that runs out ends the run on all. Once the ranks may be out of
+step, for example because one was stopped in mid-run, none of them starts another run.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 from zlib import crc32
 
-HAS_BATCH, AT_END, FAILED = 2, 1, 0  # the least of all ranks decides
+HAS_BATCH, AT_END, FAILED = 2, 1, 0  # the lowest status of any rank decides
 
 _LOST: WeakKeyDictionary[Any, BaseException] = WeakKeyDictionary()
-"""Process groups whose collectives may be out of step, and since which error: of this process, whichever engine it was."""
+"""Process groups whose collectives may be out of step, with the first such error; shared by all engines of the process.
+"""
 
 
 class OutOfStepError(RuntimeError):
@@ -24,46 +25,48 @@ class OutOfStepError(RuntimeError):
 
 
 class Agreement:
-    """A minimum over all ranks, in a process group of its own, so that it never mixes with the tasks' collectives.
+    """Takes the minimum of a status over all ranks, in its own process group so it never mixes with the tasks'
+    collectives.
 
-    `group`: the group to ask; None makes one of all ranks, anew when torch.distributed was.
+    `group`: the process group to use. None creates one over all ranks, and creates it again after torch.distributed was
+    re-initialized.
     """
 
     def __init__(self, group: Any = None, timeout_s: float = 60.0) -> None:
         self._given, self._timeout_s = group, timeout_s
         self._group: Any = group
-        self._world: ReferenceType[Any] | None = None  # in which the group was made
+        self._world: ReferenceType[Any] | None = None  # the default process group that it was made in
         self._runs = 0
         self._plan = 0
 
     @property
     def ranks(self) -> int:
-        """How many there are; 1 where torch.distributed is not used."""
+        """Returns the number of ranks; 1 where torch.distributed is not used."""
         import torch.distributed as dist
 
         return dist.get_world_size(self._given) if dist.is_available() and dist.is_initialized() else 1
 
     @property
     def lost(self) -> BaseException | None:
-        """Since which error the ranks' collectives may be out of step; None if they are not."""
+        """Returns the error after which the ranks' collectives may be out of step; None if they are in step."""
         return _LOST.get(self._key()) if self.ranks > 1 else None
 
     def give_up(self, error: BaseException) -> None:
-        """A run was stopped inside: how far each rank's collectives are is not known any more."""
+        """Record that a run stopped part way: from here on, nobody knows how far each rank's collectives got."""
         if self.ranks > 1:
             _LOST.setdefault(self._key(), error)
 
     def begin(self, plan: object) -> None:
-        """A run begins. `plan`: what must be equal on all ranks; its repr is compared."""
+        """Start a run. `plan` is what must be equal on all ranks; its repr is compared."""
         self._renew()
         self._runs += 1
         self._plan = crc32(repr(plan).encode())
 
     def least(self, status: int, iteration: int) -> int:
-        """The least `status` of all ranks. Every rank must call it.
+        """Returns the lowest `status` of all ranks. Every rank must call it.
 
-        Raises OutOfStepError if the ranks do not ask for the same iteration of the same run of the same plan, and
-        what torch.distributed raises.
+        Raises OutOfStepError if the ranks do not ask for the same iteration of the same run of the same plan; errors of
+        torch.distributed pass through.
         """
         if self.ranks == 1:
             return status
@@ -81,7 +84,7 @@ class Agreement:
         return int(found)
 
     def _renew(self) -> None:
-        """A group for the ranks that there are now."""
+        """Create the group again if torch.distributed was re-initialized."""
         if self.ranks == 1 or self._given is not None:
             return
         import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Every legal way to put tasks into stages and onto streams, each once."""
+"""Enumerates every legal assignment of tasks to stages and streams, each once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Deps = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Stage and number of the stream of every task."""
+    """The stage and the stream number of every task."""
 
     stages: tuple[int, ...]
     streams: tuple[int, ...]
@@ -18,7 +18,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Space:
-    """Which assignments there are. Names are in a topological order of `intra`; tuples above go by it."""
+    """The space of legal assignments. Names are in a topological order of `intra`; the tuples above use that order."""
 
     names: Sequence[str]
     intra: Deps
@@ -29,24 +29,28 @@ class Space:
     max_streams: int
 
     def assignments(self) -> Iterator[Assignment]:
-        """All of them, one by one: fifteen tasks have more ways to share streams than anybody can wait for."""
+        """Yields all assignments lazily: fifteen tasks already have far too many stream partitions to enumerate."""
         for stages in self.stage_choices():
             for choice in self.stream_choices():
                 yield Assignment(stages, choice)
 
     def stage_choices(self) -> Iterator[tuple[int, ...]]:
-        """Stages that keep corollaries 1 and 3 (SWP-17, SWP-19) and leave no stage empty."""
+        """Yields stage vectors that satisfy corollaries 1 and 3 (SWP-17, SWP-19) and leave no stage empty."""
         for stages in self._stages(()):
             if set(stages) == set(range(max(stages) + 1)):
                 yield stages
 
     def stream_choices(self) -> Iterator[tuple[int, ...]]:
-        """Partitions of the units into streams, the first unit on stream 0, a new stream always the next number."""
+        """Yields partitions of the units into streams: the first unit is on stream 0, a new stream gets the next
+        number.
+        """
         for streams in _partitions((), max(self.units) + 1, self.max_streams):
             yield tuple(streams[unit] for unit in self.units)
 
     def is_legal(self, assignment: Assignment) -> bool:
-        """Whether `assignments` has it, up to the numbers of streams."""
+        """Returns whether the assignment is legal, that is, whether `assignments` yields it up to a renumbering of
+        streams.
+        """
         stages = dict(zip(self.names, assignment.stages, strict=True))
         return (
             set(assignment.stages) == set(range(max(assignment.stages) + 1))
@@ -67,7 +71,7 @@ class Space:
             yield from self._stages((*chosen, stage))
 
     def _range(self, task: str, known: Mapping[str, int]) -> tuple[int, int]:
-        """Lowest and highest stage of the task, given those before it."""
+        """Returns the lowest and highest stage the task may have, given the stages of the tasks before it."""
         low = max([0, *(known[dep] for dep in self.intra[task])])
         low = max([low, *(known[dep] - 1 for dep in self.inter[task] if dep in known)])
         users = [known[user] + 1 for user in known if task in self.inter[user]]
@@ -83,13 +87,13 @@ def _partitions(chosen: tuple[int, ...], length: int, most: int) -> Iterator[tup
 
 
 def numbered(streams: Sequence[int]) -> tuple[int, ...]:
-    """The same partition with its streams numbered by first use."""
+    """Returns the same partition with streams renumbered in order of first use."""
     numbers: dict[int, int] = {}
     return tuple(numbers.setdefault(stream, len(numbers)) for stream in streams)
 
 
 def neighbours(space: Space, at: Assignment) -> Iterator[Assignment]:
-    """Legal assignments one step away: one task a stage up or down, or one unit on another stream."""
+    """Yields legal assignments one step away: one task moved by one stage, or one unit moved to another stream."""
     for place, stage in enumerate(at.stages):
         for other in (stage - 1, stage + 1):
             moved = Assignment((*at.stages[:place], other, *at.stages[place + 1 :]), at.streams)

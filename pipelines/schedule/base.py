@@ -1,7 +1,7 @@
-"""What both engines share and show: filling, progressing, draining, serial runs, shortcuts (SWP-35).
+"""The base class of both engines: fill, progress, drain, serial runs, shortcuts (SWP-35).
 
-The subclasses decide when a task is submitted: `_do_fill`, `_prepare`, `_do_retire`, `_after_task_complete`. What goes
-on behind the public methods is in engine/.
+Subclasses decide when a task is submitted: `_do_fill`, `_prepare`, `_do_retire`, `_after_task_complete`. The
+implementation behind the public methods is in engine/.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ OnRetire = Callable[[IterContext], None]
 
 
 class _PipelineBase(_Submitting):
-    """An engine for one plan. Not for use by several threads at once.
+    """An engine for one plan. Not thread-safe: call it from one thread at a time.
 
     `device`: a CUDA index or "cuda:N", "cpu", "simulated", or a device object. `process_group`: a gloo group over the
-    ranks that run the same plan; by default one is made when a task is globally ordered and torch.distributed runs.
+    ranks that run the same plan; by default one is created when a task is globally ordered and torch.distributed is
+    initialized.
 
-    A failure (in a task, in the data, a time-out) is raised by the call that notices it, as PipelineError with `task`
-    and `iteration`; the threads have ended then, and after `drain()` the engine can be used again. An error of the data is
-    raised when the iterations before it are through, on every rank. After any other failure on several ranks, which may
-    leave a collective that only some of them began, no run begins any more in these process groups: PipelineError.
+    A failure (in a task, in the data, a timeout) is raised as PipelineError, with `task` and `iteration`, by the call
+    that notices it. By then the threads have ended, and after `drain()` the engine can be used again. An error from the
+    data iterator is raised on every rank, after the iterations before it have finished. Any other failure on several
+    ranks may leave a collective that only some of them started, so no further run can start in these process groups:
+    that raises PipelineError too.
 
-    `with pipe:` ends with drain(), after an exception with abort(). An engine that nobody holds any more ends its threads
-    when the tasks in flight are done.
+    `with pipe:` ends with drain(), or with abort() after an exception. When an engine is garbage-collected, its threads
+    end as soon as the tasks in flight are done.
 
-    Tasks run in the modes of the caller of fill_pipeline or run (no_grad, inference_mode, autocast, the default device);
-    what cannot be carried to another thread is a RuntimeWarning, once an engine.
+    Tasks run in the modes of the caller of fill_pipeline or run (no_grad, inference_mode, autocast, the default
+    device); modes that cannot be carried to another thread give a RuntimeWarning, once per engine.
     """
 
     # --- running
@@ -52,9 +54,10 @@ class _PipelineBase(_Submitting):
         """Start the threads and the first iterations; returns the iterator to give to progress() (SWP-38).
 
         `on_retire` gets the context of each iteration that progress() or drain() finishes, in order and in the caller's
-        thread; on CUDA the caller's current stream is behind the iteration's work. What it raises stops the engine.
+        thread; on CUDA the caller's current stream already waits for the iteration's work. An exception in it stops the
+        engine.
 
-        Raises RuntimeError when the pipeline is filled already: drain() first.
+        Raises RuntimeError if the pipeline is already filled: call drain() first.
         """
         if self._state in ("running", "failed"):
             raise RuntimeError("fill_pipeline was called on a pipeline that is already filled: call drain() first")
@@ -74,8 +77,9 @@ class _PipelineBase(_Submitting):
     def progress(self, data_iter: Iterator[Any] | None = None) -> int:
         """Wait for the oldest iteration, submit what follows, return the oldest's index (SWP-39).
 
-        None as `data_iter` takes no new batch, but what is in flight goes on. Raises StopIteration when nothing is left
-        (the threads have ended then), PipelineError for a failure, RuntimeError when fill_pipeline was not called.
+        Pass None as `data_iter` to take no new batch and only finish what is in flight. Raises StopIteration when
+        nothing is left (the threads have ended by then), PipelineError for a failure, RuntimeError if fill_pipeline was
+        not called.
         """
         self._check_started()
         if data_iter is not None and not hasattr(data_iter, "__next__"):
@@ -105,7 +109,7 @@ class _PipelineBase(_Submitting):
             raise RuntimeError("on_retire raised StopIteration, which would look like the end of the data") from error
 
     def _await_iteration(self, iter_idx: int) -> None:
-        """Return when the iteration is submitted, and the caller is behind its work."""
+        """Wait until the iteration is submitted, and make the caller wait for its device work."""
         slot = self._slots.of(iter_idx)
         end = time.monotonic() + self.progress_timeout_s
         if not slot.complete.wait(self.progress_timeout_s):
@@ -124,10 +128,10 @@ class _PipelineBase(_Submitting):
         emit_nvtx: bool = False,
         on_retire: OnRetire | None = None,
     ) -> float:
-        """Run all of `data_iter`; returns seconds, the device's last work included (SWP-40).
+        """Run all of `data_iter` and return the seconds it took, including the last work on the device (SWP-40).
 
-        `emit_nvtx` wraps every submitting thread in torch.autograd.profiler.emit_nvtx(); it does nothing off CUDA.
-        `on_retire` as for fill_pipeline.
+        `emit_nvtx` wraps every submitting thread in torch.autograd.profiler.emit_nvtx(); it has no effect off CUDA.
+        `on_retire`: as for fill_pipeline.
         """
         self._emit_nvtx = emit_nvtx
         try:
@@ -154,7 +158,9 @@ class _PipelineBase(_Submitting):
         emit_nvtx: bool = False,
         on_retire: OnRetire | None = None,
     ) -> float:
-        """The same without pipeline and threads, task after task on the default stream: the baseline (SWP-41)."""
+        """Run all of `data_iter` without pipelining or threads, task after task on the default stream: the baseline
+        (SWP-41).
+        """
         self._check_not_running("run_serial")
         self._check_in_step()
         data, done = iter(data_iter), 0
@@ -184,7 +190,8 @@ class _PipelineBase(_Submitting):
             raise
 
     def run_one_serial_iter(self, batch: Any, iter_idx: int = 0) -> None:
-        """One iteration on the default stream, in topological order (SWP-42). Shortcuts count; nothing is in flight after.
+        """Run one iteration on the default stream, in topological order (SWP-42). Shortcuts apply. Afterward nothing
+        is in flight.
 
         Does not synchronize the device.
         """
@@ -207,10 +214,10 @@ class _PipelineBase(_Submitting):
                 raise failure from error
 
     def drain(self) -> None:
-        """Finish what is in flight, end the threads, make the engine ready for fill_pipeline (SWP-45).
+        """Finish what is in flight, end the threads, and make the engine ready for fill_pipeline (SWP-45).
 
-        Shortcuts and what they recorded stay. After a failure it only cleans up. A failure while draining is raised,
-        and the engine is ready all the same.
+        Shortcuts and their recordings are kept. After a failure it only cleans up. A failure while draining is raised,
+        but the engine is ready for reuse.
         """
         try:
             while self._state == "running":
@@ -225,10 +232,11 @@ class _PipelineBase(_Submitting):
             self._reset_state()
 
     def abort(self) -> None:
-        """Stop at once: what has not begun is not run, iterations in flight are dropped. Then the engine is as new.
+        """Stop at once: tasks that have not started do not run, iterations in flight are dropped. Then the engine is as
+        new.
 
-        Tasks that are running are waited for, `join_timeout_s` at most; RuntimeWarning: some did not end, and can not be
-        ended from outside. On several ranks, with iterations in flight, no other run can follow (see the class).
+        Waits at most `join_timeout_s` for running tasks; a RuntimeWarning says which did not end (a thread cannot be
+        killed from outside). With iterations in flight on several ranks, no other run can follow (see the class).
         """
         try:
             if self._state == "running":
@@ -253,17 +261,19 @@ class _PipelineBase(_Submitting):
     # --- shortcuts
 
     def enable_shortcut(self, *task_names: TaskRef) -> None:
-        """Let tasks record their next run and replay it from then on (SWP-43).
+        """Let tasks record their next run, and replay it from then on (SWP-43).
 
-        Every rank must switch the same tasks. Raises ValueError for an unknown task (then nothing is switched), and
-        RuntimeError while iterations are in flight: drain() first.
+        Every rank must switch the same tasks. Raises ValueError for an unknown task (no task is switched then), and
+        RuntimeError while iterations are in flight: call drain() first.
         """
         names = self._known(task_names)
         self._check_not_running("enable_shortcut")
         self._shortcuts.enable(names)
 
     def disable_shortcut(self, *task_names: TaskRef) -> None:
-        """Let tasks run again, and forget what they recorded (SWP-44). Raises as enable_shortcut does."""
+        """Let tasks run normally again, and discard what they recorded (SWP-44). Raises the same errors as
+        enable_shortcut.
+        """
         names = self._known(task_names)
         self._check_not_running("disable_shortcut")
         self._shortcuts.disable(names)
@@ -284,11 +294,11 @@ class _PipelineBase(_Submitting):
 
     @abstractmethod
     def _prepare(self, data_iter: Iterator[Any] | None) -> None:
-        """Before waiting for the oldest iteration: submit what it still lacks."""
+        """Called before waiting for the oldest iteration: submit what is still missing from it."""
 
     @abstractmethod
     def _do_retire(self, retired: int, data_iter: Iterator[Any] | None) -> None:
-        """An iteration is done: forget it and submit what may follow."""
+        """Called when an iteration is done: discard it and submit what may follow."""
 
 
 def _print_speed(what: str, iterations: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""A plan that was checked: what engines and simulator work from."""
+"""A validated plan: the input of the engines and the simulator."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipelines.schedule.plan import PipelineTask, TaskSchedule, stream_key
 
 @dataclass
 class CheckedPlan:
-    """A legal plan with every reference resolved to a name. Order of `schedule` is the order of declaration."""
+    """A legal plan with every reference resolved to a name. `schedule` keeps the order of declaration."""
 
     schedule: dict[str, TaskSchedule]
     tasks: dict[str, PipelineTask]  # may lack names that the plan gives without a PipelineTask
-    intra: dict[str, tuple[str, ...]]  # task -> what it waits for in its own iteration
-    inter: dict[str, tuple[str, ...]]  # task -> what it waits for in the iteration before
+    intra: dict[str, tuple[str, ...]]  # task -> tasks of the same iteration it depends on
+    inter: dict[str, tuple[str, ...]]  # task -> tasks of the previous iteration it depends on
     depth: int  # max(stage) + 1
     warnings: list[str] = field(default_factory=list)
 
@@ -26,16 +26,16 @@ class CheckedPlan:
         return list(self.schedule)
 
     def stage(self, name: str) -> int:
-        """The task's stage."""
+        """Returns the task's stage."""
         return self.schedule[name].stage
 
     def stream(self, name: str) -> Any:
-        """What tells the task's stream from others."""
+        """Returns the identity of the task's stream."""
         return stream_key(self.schedule[name].stream)
 
 
 def ancestors(intra: dict[str, tuple[str, ...]]) -> dict[str, set[str]]:
-    """For each task everything it waits for in its own iteration, directly or through others. Needs acyclic input."""
+    """For each task, everything it depends on in its own iteration, directly or indirectly. Needs acyclic input."""
     known: dict[str, set[str]] = {}
     for name in TopologicalSorter(intra).static_order():
         known[name] = set(intra[name]).union(*(known[d] for d in intra[name]))

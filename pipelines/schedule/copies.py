@@ -1,7 +1,9 @@
-"""Copies of what a task left in its context, that own their tensors: taken once, given back any number of times.
+"""Copies of what a task left in its context. A copy owns its tensors; it is taken once and restored any number of
+times.
 
-Containers keep their types: a subclass is made without calling its constructor, filled as its base is, and gets its
-attributes. So a ModelOutput is one again, a defaultdict keeps its factory, and one tensor in two places stays one.
+Containers keep their types: a subclass instance is created without calling its constructor, filled like its base type,
+and given its attributes. So a ModelOutput is restored as a ModelOutput, a defaultdict keeps its factory, and a tensor
+that appears twice is still one tensor.
 """
 
 from __future__ import annotations
@@ -14,24 +16,24 @@ import torch
 
 from pipelines.schedule.devices.tensors import OPAQUE, attributes, walk_tensors
 
-_CACHE_TAG = object()  # what begins a cached value; no user value can hold it
+_CACHE_TAG = object()  # marks the start of a cached value; no user value can be this object
 
 _MUTABLE = (dict, list, deque, set)
 _CONTAINERS = (*_MUTABLE, tuple, frozenset)
 
 
 def _cache_val(value: Any) -> Any:
-    """A copy of `value` that owns its tensors: each is detached and cloned, and whether it required grad is kept.
+    """Returns a copy of `value` that owns its tensors: each is detached and cloned, and requires_grad is remembered.
 
-    Looks into dicts, lists, tuples (named ones too), deques, sets and their subclasses, and objects whose attributes hold
-    tensors. Everything else is kept as it is. Tags: t tensor, d dict, l list, deque and set, u tuple and frozenset, o
-    object.
+    Descends into dicts, lists, tuples (also named tuples), deques, sets and their subclasses, and objects whose
+    attributes hold tensors. Everything else is kept by reference. Tags: t tensor, d dict, l list, deque and set, u
+    tuple and frozenset, o object.
     """
     return _cache(value, set(), {})
 
 
 def _cache(value: Any, above: set[int], known: dict[int, Any]) -> Any:
-    if id(value) in above:  # an object inside itself is kept as it is
+    if id(value) in above:  # an object that contains itself is kept as it is
         return value
     if id(value) not in known:
         known[id(value)] = _copied(value, above | {id(value)}, known)
@@ -55,21 +57,24 @@ def _copied(value: Any, above: set[int], known: dict[int, Any]) -> Any:
 
 
 def _holds_tensors(value: Any) -> bool:
-    """Containers always count, so that a later change of the original does not reach the copy."""
+    """Containers are always copied, so that a later change of the original does not reach the copy."""
     if isinstance(value, _CONTAINERS):
         return True
     return not isinstance(value, OPAQUE) and any(True for _ in walk_tensors(attributes(value)))
 
 
 def _own(value: Any) -> dict[str, Any]:
-    """What the object has beside its elements."""
+    """Returns what the object holds besides its elements."""
     factory = {"default_factory": value.default_factory} if isinstance(value, defaultdict) else {}
     return {**factory, **attributes(value)}
 
 
 def _restore_val(cached: Any) -> Any:
-    """The value again, with fresh leaf tensors each time, so no graph is walked twice. Tensor memory is shared with the
-    cache (no copy): a task that writes into a replayed tensor in place changes every later replay."""
+    """Returns the value, with fresh leaf tensors each time, so that no graph is traversed twice.
+
+    Tensor memory is shared with the cache, not copied: a task that writes in place into a replayed tensor changes every
+    later replay.
+    """
     return _restore(cached, {})
 
 
@@ -101,10 +106,10 @@ def _made(cached: tuple, known: dict[int, Any]) -> Any:
 
 
 def _bare(kind: type) -> Any:
-    """An object of the type, whose constructor was not asked."""
+    """Returns a new instance of the type, made without calling the type's own constructor."""
     try:
         return object.__new__(kind)
-    except TypeError:  # a builtin type below it has one of its own
+    except TypeError:  # a builtin base type below it has its own `__new__`
         base: Any = next(b for b in (OrderedDict, defaultdict, *_MUTABLE, kind) if issubclass(kind, b))
         return base.__new__(kind)
 
@@ -126,21 +131,22 @@ def _filled(kind: type, parts: list[Any], maxlen: int | None) -> Any:
 
 
 def _frozen(kind: Any, parts: list[Any]) -> Any:
-    if hasattr(kind, "_make"):  # a named tuple, whose constructor may take something else
+    if hasattr(kind, "_make"):  # a named tuple, whose constructor may take other arguments
         return tuple.__new__(kind, parts)
     return kind(parts)
 
 
 def with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A restored value with each tensor changed, once where it is in several places. Changes dicts, lists and objects in
-    place."""
+    """Returns a restored value with `change` applied to each tensor, once per tensor. Modifies dicts, lists and objects
+    in place.
+    """
     return _with_tensors(value, change, {})
 
 
 def _with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], known: dict[int, Any]) -> Any:
     if id(value) in known:
         return known[id(value)][1]
-    known[id(value)] = (value, value)  # also keeps its id from being given to another
+    known[id(value)] = (value, value)  # the reference also keeps its id from being reused
     if isinstance(value, torch.Tensor):
         found = change(value)
     elif not _holds_tensors(value):

@@ -1,4 +1,4 @@
-"""What stages a clock can run: the document's corollaries 1 and 3 (SWP-17, SWP-19)."""
+"""Which stages a clocked engine can run: the document's corollaries 1 and 3 (SWP-17, SWP-19)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pipelines.schedule.plan import TaskSchedule
 
 
 def clock_problems(checked: CheckedPlan) -> list[Problem]:
-    """Why no clock could run the stages, which are whole numbers or, for data flow, what was written: one sentence each."""
+    """Returns why a clocked engine could not run these stages, one sentence per fault.
+
+    Stages are whole numbers or, for a data-flow engine, whatever the user wrote.
+    """
     return stage_problems(checked) or _corollary_1(checked) + _corollary_3(checked)
 
 
 def stage_problems(checked: CheckedPlan) -> list[Problem]:
-    """Stages that are not whole numbers from 0."""
+    """Faults for stages that are not whole numbers from 0."""
     settings = {name: s for name, s in checked.schedule.items() if isinstance(s, TaskSchedule)}
     return [
         Problem(f"task {name!r} has stage {s.stage!r}: a stage must be a whole number from 0", "stage", name)
@@ -23,10 +26,10 @@ def stage_problems(checked: CheckedPlan) -> list[Problem]:
 
 
 def _corollary_1(checked: CheckedPlan) -> list[Problem]:
-    """SWP-17: what a task waits for in its own iteration must not be in a later stage.
+    """SWP-17: a dependency within an iteration must not be in a later stage than the task that needs it.
 
     The document's own P/Q/R examples of ready-first break this rule (R of stage 0 depends on Q of stage 1), so they are
-    refused (trap T4); with (R, Q) in inter_iter_deps they are legal.
+    rejected (trap T4); with (R, Q) in inter_iter_deps they are legal.
     """
     problems = []
     for task, deps in checked.intra.items():
@@ -44,7 +47,7 @@ def _corollary_1(checked: CheckedPlan) -> list[Problem]:
 
 
 def _corollary_3(checked: CheckedPlan) -> list[Problem]:
-    """SWP-19: what a task waits for in the iteration before may be at most one stage later."""
+    """SWP-19: a dependency on the previous iteration may be at most one stage later than the task that needs it."""
     problems = []
     for task, deps in checked.inter.items():
         for dep in deps:

@@ -1,4 +1,4 @@
-"""The data-flow engine: a task is submitted as soon as what it needs is (SWP-54 to SWP-58)."""
+"""The data-flow engine: submits a task as soon as its dependencies are submitted (SWP-54 to SWP-58)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from pipelines.schedule.validate import validate_plan
 
 
 class DataFlowPipeline(_PipelineBase):
-    """Runs a plan without clock: a task begins when what it needs is there, in at most `max_depth` iterations at a time.
+    """Runs a plan without a clock: a task starts when its inputs are ready, with at most `max_depth` iterations in
+    flight.
 
-    A task is "done" when it is submitted (event recorded), not when the device has run it. `max_depth` limits memory and
-    is the back-pressure: an iteration leaves only when progress() returns it, and only then a new one begins. So a task
-    is in flight (`pending`) from its submission to that return, however early it was done (trap T10).
-    `max_depth=1` runs one iteration after the other, with overlap only inside it; the document's "degenerates to
-    synchronous" (trap T8) is not so for plans of more than one stage.
+    A task is "done" when it is submitted (its event is recorded), not when the device has run it. `max_depth` limits
+    memory and provides the back-pressure: an iteration leaves only when progress() returns it, and only then a new one
+    starts. So a task counts as in flight (`pending`) from its submission until that return, however early it was done
+    (trap T10). `max_depth=1` runs one iteration after the other, with overlap only inside an iteration; the document's
+    claim that this "degenerates to synchronous" (trap T8) does not hold for plans of more than one stage.
 
-    `order`: what is kept beside the dependencies.
+    `order`: which order is kept besides the dependencies.
 
-    - "stages": the order of tasks on each stream, which is SWPipeline's (lanes.py). Stages say nothing else here: a
-      stream waits for no other one but by a dependency. So what tasks of one stream share, as the weights, is used in
-      the order in which the clock would; the document's FusedSparseDist plan trains as it does there.
-    - "dependencies": nothing. A task overtakes another of its stream where no dependency forbids it; that plan then
-      trains on wrong gradients with max_depth > 1, for ZeroGrad(i+1) is submitted before OptimizerStep(i). Tasks that
-      declare the state they share (`shared_reads`, `shared_writes`) get a PlanWarning that names what is missing.
+    - "stages": the order of tasks on each stream is SWPipeline's (lanes.py). Stages mean nothing else here: a stream
+      waits for another one only for a dependency. So state that tasks of one stream share, such as the weights, is used
+      in the clock's order, and the document's FusedSparseDist plan trains the same as under SWPipeline.
+    - "dependencies": none. A task overtakes another on its stream unless a dependency forbids it. With max_depth > 1
+      that plan then trains on wrong gradients, because ZeroGrad(i+1) is submitted before OptimizerStep(i). Tasks that
+      declare the state they share (`shared_reads`, `shared_writes`) get a PlanWarning that names the missing
+      dependency.
 
-    Why it cannot hang: a task that a thread has taken waits for nothing but its turn among the globally ordered tasks,
-    and those are given to the threads in that very order. So the first of them that is not submitted is always at work,
-    and of the oldest iteration there is always a task that can be given to a thread: the plan has no cycle, and the
-    order of the lanes agrees with it (`lanes.lane_order`).
+    Why it cannot hang: a task that a thread has taken waits only for its turn among the globally ordered tasks, and the
+    threads get those in that same order. So the first of them that is not submitted is always running, and the oldest
+    iteration always has a task that can be given to a thread: the plan has no cycle, and the order of the lanes is
+    compatible with it (`lanes.lane_order`).
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class DataFlowPipeline(_PipelineBase):
     def _reset_state(self) -> None:
         super()._reset_state()
         self._firing.reset()
-        self._numbers: dict[Item, int] = {}  # of ordered tasks
+        self._numbers: dict[Item, int] = {}  # of globally ordered tasks
         self._next_number = 0
 
     def _do_fill(self, data_iter: Iterator[Any]) -> None:
@@ -80,11 +82,13 @@ class DataFlowPipeline(_PipelineBase):
             self._firing.retire(retired)
         if data_iter is not None:
             self._try_advance(data_iter)
-        if self._firing.held_back:  # what anything else held back is tried again when that is done
+        if self._firing.held_back:  # by the limit; what a dependency or lane held back is retried later
             self._sweep_fire()
 
     def _try_advance(self, data_iter: Iterator[Any]) -> None:
-        """Begin iterations until `max_depth` are in flight; of each, fire at once what can be (the burst)."""
+        """Start iterations until `max_depth` are in flight, and at once fire every task of each that can run (the
+        burst).
+        """
         while not self._exhausted and len(self._contexts) < self.max_depth:
             batch = self._fetch(data_iter)
             if batch is _END:
@@ -108,7 +112,7 @@ class DataFlowPipeline(_PipelineBase):
             self._give_to_threads(self._firing.submitted(name, iter_idx))
 
     def _give_to_threads(self, fired: Iterable[Item]) -> None:
-        """Needs `_fire_lock`."""
+        """Requires `_fire_lock`."""
         for item in fired:
             name, iter_idx = item
             if self._steps[name].ordered:

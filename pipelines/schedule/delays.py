@@ -1,4 +1,4 @@
-"""Delays put into a task on purpose: the occasional slow copy that a pipeline should absorb."""
+"""Delays injected into a task on purpose: the occasional slow copy that a pipeline should absorb."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.schedule.plan import IterContext, PipelineTask
 
 @dataclass(frozen=True)
 class Late:
-    """A fixed time and an exponentially distributed delay, ns: mostly little, now and then several times the mean."""
+    """A fixed time plus an exponentially distributed delay, ns: usually short, occasionally several times the mean."""
 
     base_ns: int
     mean_delay_ns: float
@@ -25,12 +25,12 @@ class Late:
 
 
 def delays(task: str, mean_us: float, iterations: int, seed: int) -> list[int]:
-    """The delay of every iteration, ns: the same on every device, the simulated one included."""
+    """The delay of every iteration, ns: the same on every device, including the simulated one."""
     return drawn([task], {task: Late(0, mean_us * 1e3)}, iterations, seed)[task]
 
 
 def delayed(task: PipelineTask, delays_ns: Sequence[int], pause: Callable[[int], None]) -> PipelineTask:
-    """The task, which pauses first."""
+    """Returns the task with a pause in front of it."""
 
     def late(ctx: IterContext) -> None:
         pause(delays_ns[ctx.iter_idx % len(delays_ns)])
@@ -40,8 +40,9 @@ def delayed(task: PipelineTask, delays_ns: Sequence[int], pause: Callable[[int],
 
 
 def pause_on(device: Any) -> Callable[[int], None]:
-    """What holds up the current stream for so many ns: on a GPU a kernel that spins, on a CPU (whose streams are
-    threads) sleep."""
+    """Returns a function that blocks the current stream for the given ns: a spinning kernel on a GPU, sleep on a CPU
+    (where a stream is a thread).
+    """
     if device.type != "cuda":
         return lambda ns: time.sleep(ns / 1e9)
     return partial(_spin, _cycles_per_ns())
@@ -55,11 +56,11 @@ def _spin(cycles_per_ns: float, ns: int) -> None:
 
 
 def _cycles_per_ns() -> float:
-    """Measured: the clock that `_sleep` counts is not the one that the driver reports."""
+    """Measured, because the clock that `_sleep` counts is not the one the driver reports."""
     import torch
 
     cycles, shortest_ms = 10_000_000, float("inf")
-    for _ in range(3):  # the first finds the GPU asleep
+    for _ in range(3):  # the first call finds the GPU idle and clocked down
         before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         before.record()
         torch.cuda._sleep(cycles)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Duration = int | Callable[[random.Random], float]
-"""Nanoseconds, or what draws them from a generator (the classes below, or a lambda); rounded to whole ones."""
+"""Nanoseconds, or something that draws them from a generator (the classes below, or a lambda); rounded to integers."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Spikes:
-    """Nearly always `base_ns`, with `probability` `spike_ns`: the occasional slow PCIe copy or all-to-all."""
+    """Nearly always `base_ns`; with `probability`, `spike_ns`: the occasional slow PCIe copy or all-to-all."""
 
     base_ns: int
     spike_ns: int
@@ -36,10 +36,11 @@ class Spikes:
 
 
 def drawn(tasks: Iterable[str], declared: Mapping[Any, Duration], iterations: int, seed: int) -> dict[str, list[int]]:
-    """Durations of every task and iteration, ns.
+    """Returns the durations of every task and iteration, ns.
 
-    Each task has a generator of its own, seeded with its name, so that two plans or engines with the same tasks meet
-    the same durations. Keys of `declared` are names or tasks. ValueError: a task without duration, a negative one.
+    Each task has its own generator, seeded with its name, so that two plans or engines with the same tasks get the same
+    durations. Keys of `declared` are names or tasks. Raises ValueError for a task without a duration and for a negative
+    one.
     """
     by_name = {getattr(key, "name", key): value for key, value in declared.items()}
     if missing := [task for task in tasks if task not in by_name]:

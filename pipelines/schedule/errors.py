@@ -1,4 +1,4 @@
-"""What can go wrong, by kind."""
+"""The exceptions and warnings of plans and runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 
 class Problem(str):
-    """One fault of a plan: a sentence, and where it stands."""
+    """One fault of a plan: a sentence, and where it is."""
 
     key: str
-    """The setting or the list of dependencies that is wrong; empty where it is neither."""
+    """The setting or list of dependencies that is wrong; empty if it is neither."""
     task: str
     deps: tuple[tuple[str, str], ...]
-    """The dependencies at fault, each a task and what it waits for."""
+    """The dependencies at fault, each (task, depends_on)."""
 
     def __new__(cls, says: str, key: str = "", task: str = "", deps: Iterable[tuple[str, str]] = ()) -> Problem:
         self = super().__new__(cls, says)
@@ -22,7 +22,7 @@ class Problem(str):
 
 
 class PlanError(ValueError):
-    """A plan that cannot run. `problems` holds one sentence a fault, with its place; the message has them all."""
+    """A plan that cannot run. `problems` holds one sentence per fault, with its place; the message lists all of them."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("this plan cannot run:\n" + "\n".join(f"- {p}" for p in problems))
@@ -37,7 +37,7 @@ class PlanWarning(UserWarning):
 
 
 class PipelineError(RuntimeError):
-    """A run that stopped. `task` and `iteration` say where; None if no task (or no iteration) is to blame."""
+    """A run that stopped. `task` and `iteration` say where; None if the failure belongs to no task (or iteration)."""
 
     def __init__(self, message: str, task: str | None = None, iteration: int | None = None) -> None:
         super().__init__(message)

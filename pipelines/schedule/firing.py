@@ -1,8 +1,9 @@
-"""Which tasks data flow gives to its threads, and when (SWP-55 to SWP-58): rules without threads, clock or data.
+"""Which tasks the data-flow engine gives to its threads, and when (SWP-55 to SWP-58): rules without threads, clock or
+data.
 
-The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both go by this. A task fires when its
-iteration is in flight, it has not fired yet, what it waits for was submitted, fewer than `max_depth` of its submissions
-are in flight, and it comes next in its lanes. For globally ordered tasks the last is what keeps two of one thread from
+The engine (dataflow_pipeline.py) and its simulation (simulated_engines.py) both use this. A task fires when its
+iteration is in flight, it has not fired yet, its dependencies are submitted, fewer than `max_depth` of its submissions
+are in flight, and it is next in its lanes. For globally ordered tasks the last rule keeps two tasks of one thread from
 waiting for each other's turn.
 """
 
@@ -16,7 +17,7 @@ from pipelines.schedule.order import serial_order
 
 
 class Firing:
-    """The state of the rules. Not for several threads at a time. Methods return what fires, in order of submission."""
+    """The state of the rules. Not thread-safe. Methods return what fires, in order of submission."""
 
     def __init__(self, checked: CheckedPlan, max_depth: int, order: str) -> None:
         self.stages = lane_order(checked, max_depth, order)
@@ -26,33 +27,33 @@ class Firing:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing has begun."""
+        """Reset: nothing has started."""
         self.fired: set[Item] = set()
         self.done: set[Item] = set()
         self.pending = dict.fromkeys(self._checked.schedule, 0)  # fired, and not retired
-        self.held_back = False  # a full buffer held a task back since the last sweep
+        self.held_back = False  # whether the in-flight limit held a task back since the last sweep
         self._in_flight: dict[int, None] = {}
         self._periods = Periods()
         self._lanes = lanes_of(self._checked, self.stages, self._order)
 
     def begin(self, iteration: int) -> list[Item]:
-        """An iteration begins; it fires at once what it can (the burst)."""
+        """Start an iteration; it fires at once every task that can run (the burst)."""
         self._periods.begin(iteration)
         self._in_flight[iteration] = None
         return self._fire((name, iteration) for name in self._serial_order)
 
     def let_pass(self, iteration: int) -> list[Item]:
-        """No iteration begins while a clock would be at work on this one: nothing in a lane waits for such any more."""
+        """Say that no iteration starts while a clock would still work on this one, so that no lane waits for one."""
         self._periods.let_pass(iteration, self._max_depth)
         return self.sweep()
 
     def sweep(self) -> list[Item]:
-        """Try again what a full buffer, or a lane, held back."""
+        """Try again what the in-flight limit, or a lane, held back."""
         self.held_back = False
         return self._fire((name, i) for i in sorted(self._in_flight) for name in self._serial_order)
 
     def submitted(self, name: str, iteration: int) -> list[Item]:
-        """A task was submitted: what waited for it, and what comes after it in its lanes."""
+        """Record that a task was submitted, and fire what waited for it and what comes after it in its lanes."""
         self.done.add((name, iteration))
         ready = [(follower, iteration) for follower in self._then_same[name]]
         ready += [(follower, iteration + 1) for follower in self._then_next[name]]
@@ -64,18 +65,18 @@ class Firing:
         return self._fire(ready)
 
     def retire(self, iteration: int) -> None:
-        """An iteration is no longer in flight."""
+        """Record that an iteration is no longer in flight."""
         del self._in_flight[iteration]
         self._periods.end(iteration)
         for name in self.pending:
             self.pending[name] -= 1
             self.fired.discard((name, iteration))
-            self.done.discard((name, iteration - 1))  # the next iteration may still ask for this one
+            self.done.discard((name, iteration - 1))  # the next iteration may still depend on this one
 
     def _fire(self, candidates: Iterable[Item]) -> list[Item]:
-        """Fire what can be of these, and of what comes next in their lanes."""
+        """Fire those of the candidates that can run, and what comes next in their lanes."""
         todo, found = list(candidates), []
-        for item in todo:  # which grows
+        for item in todo:  # grows while it is iterated
             if not self.can_fire(*item):
                 continue
             self.fired.add(item)
@@ -89,7 +90,7 @@ class Firing:
         return found
 
     def can_fire(self, name: str, iteration: int) -> bool:
-        """Whether the task may be given to its thread now."""
+        """Returns whether the task may be given to its thread now."""
         item = (name, iteration)
         if iteration not in self._in_flight or item in self.fired:
             return False

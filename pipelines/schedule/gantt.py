@@ -1,7 +1,7 @@
-"""A timeline as a picture: lanes are streams, boxes are tasks, hatched is where a stream stood still.
+"""Draws a timeline as SVG: lanes are streams, boxes are tasks, hatching is where a stream was stalled.
 
-The SVG stands alone (no script, no font, no server): a browser shows it, and a pointer over a box or a hatched stretch
-shows its times and its cause.
+The SVG is self-contained (no script, font or server). In a browser, hovering over a box or a hatched stretch shows its
+times and its cause.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipelines.schedule.timeline import Span, Stall, Timeline
 
 _LEFT, _TOP, _LANE, _GAP, _AXIS = 120, 52, 30, 12, 34
 _TICKS = 8
-# The first eight are Okabe and Ito's, lightened, which the colour-blind can tell apart; all bear black text.
+# The first eight are Okabe and Ito's color-blind-safe palette, lightened; black text is readable on all of them.
 _COLOURS = (
     "#e69f00", "#56b4e9", "#2cb98e", "#f0e442", "#6c9ee8", "#e8874e", "#d69abf", "#b3b3b3",
     "#c5e384", "#a58ad6", "#d8b98a", "#8fd9d6",
@@ -29,7 +29,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class _Scale:
-    """From ns to pixels."""
+    """Maps ns to pixels."""
 
     start_ns: int
     end_ns: int
@@ -48,9 +48,9 @@ class _Scale:
 def gantt(
     timeline: Timeline, *, title: str = "", start_ns: int = 0, end_ns: int | None = None, width: int = 1200
 ) -> str:
-    """The timeline as SVG text. `start_ns`, `end_ns`: the part to draw; `width`: of the lanes, in pixels.
+    """Returns the timeline as SVG text. `start_ns`, `end_ns`: the part to draw; `width`: of the lanes, in pixels.
 
-    ValueError: the part is empty, or the lanes are.
+    Raises ValueError if the part or the lanes are empty.
     """
     end = max(timeline.end_ns, start_ns + 1) if end_ns is None else end_ns
     if end <= start_ns or width < 1:
@@ -68,7 +68,7 @@ def gantt(
 
 
 def write_gantt(timeline: Timeline, path: str | os.PathLike[str], **options: object) -> Path:
-    """`gantt` into a file; `options` are its keywords. Returns the file's path."""
+    """Write `gantt` to a file; `options` are its keywords. Returns the file's path."""
     target = Path(path)
     target.write_text(gantt(timeline, **options), encoding="utf-8")  # pyright: ignore[reportArgumentType]
     return target
@@ -88,7 +88,7 @@ def _lanes(timeline: Timeline, scale: _Scale) -> Iterator[str]:
 
 
 def _stalls(span: Span, scale: _Scale, y: float) -> Iterator[str]:
-    """What stood still before the span, each stretch with its own cause."""
+    """Draws the stalls before the span, each stretch with its own cause."""
     start = span.start_ns - span.stall_ns
     for stall in span.stalls:
         if scale.shows(start, start + stall.ns):
@@ -99,7 +99,7 @@ def _stalls(span: Span, scale: _Scale, y: float) -> Iterator[str]:
 
 
 def _caption(stall: Stall, scale: _Scale, at: tuple[int, int], y: float) -> str:
-    """The cause on the hatched stretch, where there is room."""
+    """Writes the cause on the hatched stretch, where there is room."""
     left, right = (scale.x(scale.cut(ns)) for ns in at)
     label = _label(stall.short, stall.kind, right - left)
     return svg.text((left + right) / 2, y + 19, label, "cause", at="middle") if label else ""
@@ -122,7 +122,7 @@ def _rect(kind: str, scale: _Scale, at: tuple[int, int], y: float, height: float
 
 
 def _label(long: str, short: str, room: float) -> str:
-    """The longer of the two that has room, or nothing."""
+    """Returns the longer of the two texts that fits, or nothing."""
     return next((label for label in (long, short) if svg.length(label) <= room - 4), "")
 
 
@@ -144,7 +144,7 @@ def _axis(scale: _Scale, bottom: float) -> Iterator[str]:
 
 
 def tick_step(span_ns: int) -> int:
-    """A step of 1, 2 or 5 times a power of ten ns that gives at most 8 ticks and the one at zero."""
+    """Returns a step of 1, 2 or 5 times a power of ten ns that gives at most 8 ticks besides the one at zero."""
     step = 1
     while True:
         for factor in (1, 2, 5):
@@ -159,5 +159,5 @@ def _colours(timeline: Timeline) -> dict[str, str]:
 
 
 def _us(ns: int) -> str:
-    """Microseconds without an unneeded fraction."""
+    """Formats microseconds without trailing zeros."""
     return f"{ns / 1000:.3f}".rstrip("0").rstrip(".")

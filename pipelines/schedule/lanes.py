@@ -1,7 +1,8 @@
-"""The order that a clock would give a stream, kept by an engine that has no clock.
+"""Keeps a stream's submission order as a clock would give it, in an engine that has no clock.
 
-A clock submits period after period, and in each period every task once, so on a stream it has one order for all
-iterations. Data flow keeps that order and nothing else of the clock: a lane is the sequence, and says what comes next.
+A clocked engine submits every task once per period, so on each stream it has one fixed order over all iterations. The
+data-flow engine keeps that order and nothing else of the clock. A lane is such a sequence; it says which submission
+comes next.
 """
 
 from __future__ import annotations
@@ -18,53 +19,54 @@ Item = tuple[str, int]
 
 
 def lane_order(plan: CheckedPlan, max_depth: int, order: str = "stages") -> dict[str, int]:
-    """Every task in the order of one period, with the stage at which it takes part in the clock's order.
+    """Returns every task in its order within one period, with the stage it counts as in the clock's order.
 
-    "stages": SWPipeline's. With fewer iterations in flight than the plan has stages the last ones become one stage, in
-    their order: a clock of `max_depth` periods. Stages that no clock could run, and "dependencies", count as one stage
-    in the order of a serial run: one iteration after the other.
+    "stages": SWPipeline's order. With fewer iterations in flight than the plan has stages, the last stages are merged
+    into one, in their order: a clock of `max_depth` periods. Stages that no clock could run, and "dependencies", count
+    as one stage in the order of a serial run: one iteration after the other.
 
-    Why nobody waits forever: (period, place in it) counts all submissions. What a task waits for comes earlier in that
-    count (corollaries 1 and 3, and cutting off stages keeps both), and so does every task of an iteration that must be
-    retired before the task's own may begin (no stage is above max_depth - 1). So the first that is not submitted can be.
+    Why nobody waits forever: (period, position in it) numbers all submissions. A task's dependencies have lower numbers
+    (by corollaries 1 and 3, which merging stages keeps), and so has every task of an iteration that must be retired
+    before the task's own may start (no stage is above max_depth - 1). So the lowest number not yet submitted can always
+    be submitted.
     """
     if order == "dependencies" or clock_problems(plan):
         return dict.fromkeys(serial_order(plan), 0)
     last, names = max_depth - 1, ready_first(plan)
-    names.sort(key=lambda name: max(0, plan.stage(name) - last))  # a stable sort: within a stage the order stays
+    names.sort(key=lambda name: max(0, plan.stage(name) - last))  # a stable sort: the order within a stage is kept
     return {name: min(plan.stage(name), last) for name in names}
 
 
 class Periods:
-    """The periods in which a clock would have begun the iterations: one per period, none if there was no batch."""
+    """The periods in which a clock would have started the iterations: one per period, none if there was no batch."""
 
     def __init__(self) -> None:
         self.known = 0
-        """For the periods before this one, it is known which iteration began."""
+        """For periods before this one, it is known which iteration started."""
         self.iterations: dict[int, int] = {}
-        """Period → iteration; those in flight."""
+        """Period → iteration, of those in flight."""
         self._of: dict[int, int] = {}
 
     def begin(self, iteration: int) -> None:
-        """The iteration begins in the next period."""
+        """Start the iteration in the next period."""
         self.iterations[self.known] = iteration
         self._of[iteration] = self.known
         self.known += 1
 
     def end(self, iteration: int) -> None:
-        """The iteration is retired."""
+        """Retire the iteration."""
         del self.iterations[self._of.pop(iteration)]
 
     def let_pass(self, iteration: int, depth: int) -> None:
-        """No later iteration begins in the `depth` periods from the iteration's beginning."""
+        """Say that no later iteration starts in the `depth` periods from this iteration's start."""
         self.known = max(self.known, self._of[iteration] + depth)
 
 
 class Lane:
-    """Tasks that are submitted in one order: a stream's, or the globally ordered ones.
+    """Tasks that are submitted in one order: those of a stream, or the globally ordered ones.
 
-    `one_thread`: one thread submits them all, first-in-first-out, so that giving them to it in order is enough; else the
-    next waits until the one before is submitted.
+    `one_thread`: one thread submits them all first-in-first-out, so giving them to it in order is enough. Otherwise the
+    next one waits until the one before is submitted.
     """
 
     def __init__(self, stages: Mapping[str, int], one_thread: bool) -> None:
@@ -72,10 +74,12 @@ class Lane:
         self._steps = list(stages.items())
         self._period = 0
         self._place = 0
-        self._next: Item | None = None  # once it is known: asked for often
+        self._next: Item | None = None  # cached, because it is asked for often
 
     def next(self, periods: Periods) -> Item | None:
-        """What comes next; None while that is not known, for an iteration may still begin that comes before."""
+        """Returns the next submission; None while it is not known, because an iteration that comes before may still
+        start.
+        """
         while self._next is None:
             name, stage = self._steps[self._place]
             begun_in = self._period - stage
@@ -89,7 +93,7 @@ class Lane:
         return self._next
 
     def advance(self) -> None:
-        """What came next is through."""
+        """Move past the submission that was next."""
         self._next = None
         self._place += 1
         if self._place == len(self._steps):
@@ -97,7 +101,7 @@ class Lane:
 
 
 def lanes_of(plan: CheckedPlan, stages: Mapping[str, int], order: str) -> dict[str, list[Lane]]:
-    """Task → the lanes that it is in: its stream's (order "stages"), and that of the globally ordered tasks."""
+    """Returns task → its lanes: that of its stream (order "stages"), and that of the globally ordered tasks."""
     found: dict[str, list[Lane]] = {name: [] for name in stages}
 
     def add(names: Iterable[str], one_thread: bool) -> None:

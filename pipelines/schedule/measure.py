@@ -1,4 +1,4 @@
-"""One run of a plan: by an engine on a device, or simulated. What `run.py` is told comes in, measurements go out."""
+"""One run of a plan, on a device or simulated: takes the options of `run.py`, returns measurements."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pipelines.schedule.recording import Launch, RecordingDevice
 
 ENGINES = {"serial": "serial", "sw": "SWPipeline", "dataflow": "DataFlowPipeline"}
-"""From the names of the command line to those of timelines."""
+"""Command line names → timeline names."""
 TRACE_FILE = "trace.json.gz"
 TRACE_KEY = "schedule_run_id"
-"""The key in the trace's metadata that names the run."""
+"""The metadata key of the trace that names the run."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Settings:
 
     @property
     def depth(self) -> int:
-        """Iterations that may be in flight."""
+        """Returns how many iterations may be in flight."""
         if self.engine == "dataflow":
             return self.max_depth or self.plan.checked.depth + 2
         return 1 if self.engine == "serial" else self.plan.checked.depth
@@ -58,31 +58,31 @@ class Settings:
 
 @dataclass
 class Measured:
-    """What came of it. `launches`: one a span, in the same order; None for a simulation."""
+    """The result of a run. `launches`: one per span, in the same order; None for a simulation."""
 
     timeline: Timeline
     launches: list[Launch] | None
     wall_ns: int
     started_at: datetime
-    """UTC, without zone."""
+    """UTC, without a time zone."""
     device_name: str | None
     profile: ProfileResult | None
 
     @property
     def by_events(self) -> bool:
-        """Whether a GPU's clock was read."""
+        """Whether the times are a GPU's."""
         return any(launch.device_start_ns is not None for launch in self.launches or ())
 
 
 def measure(run: Settings, run_id: str, trace: Path | None = None) -> Measured:
-    """Run it. `trace`: where to put torch.profiler's trace of the measured iterations. Raises what the engines raise."""
+    """Run it. `trace`: where to write torch.profiler's trace of the measured iterations. Raises what the engines raise."""
     if run.device == "simulated":
         return _on_paper(run)
     return _on_device(run, run_id, trace)
 
 
 def torch_version() -> str | None:
-    """The torch that ran, or is installed; None if there is none."""
+    """Returns the version of the torch that ran or is installed; None if there is none."""
     if torch := sys.modules.get("torch"):
         return torch.__version__
     try:
@@ -130,9 +130,9 @@ def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
 
     device = torch.device(run.device)
     if device.type == "cuda":
-        resolve_device(device)  # says in plain words that there is none
+        resolve_device(device)  # raises a clear error if there is none
         torch.cuda.set_device(device)
-        torch.set_float32_matmul_precision("high")  # TF32, as one trains
+        torch.set_float32_matmul_precision("high")  # TF32, as is usual in training
     else:
         torch.set_num_threads(1)  # a stream is a thread: streams beside each other need the cores that one would take
     work = build(run.plan.workload, run.size, device, run.seed)
@@ -165,7 +165,7 @@ def _engine(run: Settings, tasks: dict[str, PipelineTask], device: Any) -> _Pipe
 
 
 def _go(run: Settings, pipe: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> list[int]:
-    """All batches; returns when progress() gave back each iteration, ns since the recorder's start."""
+    """Run all batches. Returns when progress() returned each iteration, ns since the recorder's start."""
     retired: list[int] = []
     if run.engine == "serial":
         pipe.run_serial(batches)
@@ -190,7 +190,7 @@ def _profiler(trace: Path | None, run_id: str, device: str) -> AbstractContextMa
 
 
 class _Trace:
-    """torch.profiler around the run, exported when it went well."""
+    """Profile the run with torch.profiler; the trace is exported if the run succeeded."""
 
     def __init__(self, path: Path, run_id: str, device: str) -> None:
         from torch._C._profiler import _ExperimentalConfig

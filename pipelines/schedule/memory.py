@@ -1,4 +1,4 @@
-"""How much a run holds in flight: every task's result lives from the task's start to the end of its iteration."""
+"""How much a run holds in flight: every task's result is held from the task's start to the end of its iteration."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pipelines.schedule.timeline import Timeline
 
 
 def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None) -> float:
-    """The most that is held at one time.
+    """Returns the most that is held at any one time.
 
-    `memory`: task or name → what its result takes (any unit; tasks that it leaves out take nothing), an upper bound
-    where tasks free results early. None: the number of iterations that have begun and are not retired.
+    `memory`: task or name → size of its result, in any unit; tasks it leaves out count as zero. The result is an upper
+    bound where tasks free results early. None: returns the number of iterations that have started and are not retired.
     """
     changes: list[tuple[int, int, float]] = []
     sizes = {"": 1.0} if memory is None else _sizes(memory)
     done = timeline.completions()
-    # Where progress() only waits for the submission it gives an iteration back before the device is through with it.
+    # Where progress() only waits for the submission, it returns an iteration before the device has finished it.
     ends = [max(pair) for pair in zip(done, timeline.retired_ns or done, strict=True)]
     for task, iteration, start in _taken(timeline, memory is None):
         size = sizes.get(task, 0.0)
-        # A retired iteration is gone before the work that takes its place begins.
+        # At equal times frees count first: a retired iteration is gone before the work that takes its place starts.
         changes += [(start, 1, size), (ends[iteration], 0, -size)]
     held = peak = 0.0
     for _, _, change in sorted(changes):
@@ -31,7 +31,7 @@ def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None
 
 
 def _taken(timeline: Timeline, whole: bool) -> list[tuple[str, int, int]]:
-    """(task, iteration, start); with `whole` once an iteration, at its first start."""
+    """Yields (task, iteration, start); with `whole`, once per iteration, at its first start."""
     if not whole:
         return [(span.task, span.iteration, span.start_ns) for span in timeline.spans]
     first: dict[int, int] = {}

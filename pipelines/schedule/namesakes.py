@@ -1,9 +1,9 @@
-"""Was a task dropped because another of its name was in the dict already?
+"""Detects tasks that a dict silently dropped because another task had the same name.
 
-A dict with two keys of one name keeps the first key and the second value, and says nothing: a plan never sees the second
-task. A list of pairs would keep both, but `schedule` is documented as a dict. The only trace is the comparison that the
-dict makes, so what the comparing code was doing is read from its bytecode. Looking a task up, or putting it into a set,
-compares tasks as well, and drops nothing.
+A dict literal with two keys of one name keeps the first key and the second value, without an error: a plan never sees
+the second task. A list of pairs would keep both, but `schedule` is documented as a dict. The only evidence is the
+comparison that the dict makes when it is built, so the bytecode of the comparing code is read to see what it was doing.
+Looking up a task, or putting it into a set, compares tasks as well but drops nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNIONS = {
 
 
 def builds_a_dict(caller: types.FrameType, key: object) -> bool:
-    """Whether the code that compares `key` with another of its name is about to put that one into a dict."""
+    """Returns whether the code that compares `key` with another task of its name is about to put it into a dict."""
     code, at = caller.f_code.co_code, caller.f_lasti
     if code[at] in _BUILDS:
         return True
@@ -40,7 +40,7 @@ def builds_a_dict(caller: types.FrameType, key: object) -> bool:
 
 
 def _called(caller: types.FrameType) -> str | None:
-    """The name of what is called now: that of the last name or attribute loaded that begins where the call does."""
+    """Returns the name of what is being called: the last name or attribute loaded where the call begins."""
     name, call = None, None
     instructions = list(dis.get_instructions(caller.f_code))
     for instruction in instructions:
@@ -57,5 +57,7 @@ def _called(caller: types.FrameType) -> str | None:
 
 
 def _in_a_set(key: object) -> bool:
-    """Sets are united as dicts are; the one that comes of it holds the key when the other is compared with it."""
+    """Sets are united with the same bytecode as dicts; the resulting set holds the key when the other is compared with
+    it.
+    """
     return any(isinstance(holder, set | frozenset) for holder in gc.get_referrers(key))

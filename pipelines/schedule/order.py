@@ -1,7 +1,7 @@
-"""In which order a clocked engine submits the tasks of one period (SWP-18, SWP-26 to SWP-32).
+"""The order in which a clocked engine submits the tasks of one period (SWP-18, SWP-26 to SWP-32).
 
-The functions take a CheckedPlan and trust it: given a plan the validator refuses, `ready_first` leaves out what a cycle
-holds up, and orders the rest.
+The functions take a CheckedPlan and trust it: for a plan with a cycle, which the validator rejects, `ready_first`
+leaves out what the cycle blocks and orders the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ORDERS = ("ready_first", "stage_descending")
 
 
 def enqueue_order(plan: CheckedPlan, order: str) -> list[str]:
-    """The submission order by its name. Raises ValueError for an unknown one."""
+    """Returns the submission order with that name. Raises ValueError for an unknown one."""
     if order == "ready_first":
         return ready_first(plan)
     if order == "stage_descending":
@@ -27,9 +27,9 @@ def enqueue_order(plan: CheckedPlan, order: str) -> list[str]:
 
 
 def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
-    """Task -> what it waits for within one period (SWP-26).
+    """Returns task -> its dependencies within one period (SWP-26).
 
-    Of the same iteration: tasks of the same stage. Of the iteration before: tasks one stage later (k = 1). Everything
+    Of the same iteration: tasks of the same stage. Of the previous iteration: tasks one stage later (k = 1). Everything
     else was submitted in an earlier period.
     """
     return {
@@ -40,17 +40,17 @@ def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
 
 
 def stall_costs(plan: CheckedPlan) -> dict[str, int]:
-    """How many of the task's waits within a period are for another stream (SWP-27).
+    """Returns how many of the task's dependencies within a period are on another stream (SWP-27).
 
-    A wait for an earlier stage counts nothing although the stream may stall on it (trap T5): its work was submitted a
-    period earlier and is taken to be done.
+    A dependency on an earlier stage does not count although the stream may stall on it (trap T5): its work was
+    submitted a period earlier and is assumed done.
     """
     edges = period_edges(plan)
     return {name: sum(plan.stream(d) != plan.stream(name) for d in deps) for name, deps in edges.items()}
 
 
 def ready_first(plan: CheckedPlan) -> list[str]:
-    """Of the tasks whose waits are submitted, always the one with the least (stall cost, name) (SWP-28).
+    """Of the tasks whose dependencies are submitted, always takes the one with the lowest (stall cost, name) (SWP-28).
 
     The document's worked SparseDist example (SWP-29) prints ZeroGrad before InputDistWait; its own pseudocode, which
     this follows, sorts again after every step and gives the reverse (trap T2). Likewise its last example prints a
@@ -61,7 +61,7 @@ def ready_first(plan: CheckedPlan) -> list[str]:
 
 
 def stage_descending(plan: CheckedPlan) -> list[str]:
-    """Older iterations first; within a stage by dependency, then as declared (SWP-18, SWP-30)."""
+    """Older iterations first; within a stage by dependency, then in order of declaration (SWP-18, SWP-30)."""
     declared = {name: i for i, name in enumerate(plan.schedule)}
     return topological(period_edges(plan), lambda name: (-plan.stage(name), declared[name]))
 
@@ -72,9 +72,9 @@ def serial_order(plan: CheckedPlan) -> list[str]:
 
 
 def topological(waits_for: Mapping[str, Sequence[str]], key: Callable[[str], Any]) -> list[str]:
-    """Of the ready tasks always the one with the least `key`; what a cycle holds up is left out."""
+    """Of the ready tasks, always takes the one with the lowest `key`; what a cycle blocks is left out."""
     sorter = TopologicalSorter(waits_for)
-    with suppress(CycleError):  # the sorter still gives what no cycle holds up
+    with suppress(CycleError):  # the sorter still yields what no cycle blocks
         sorter.prepare()
     ready: list[tuple[Any, str]] = []
     order = []

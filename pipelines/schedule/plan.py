@@ -1,6 +1,6 @@
 """What a pipeline does (tasks) and how it is scheduled (plan): plain data, no torch.
 
-Rules and names: SWPipeline API Reference, data classes (SWP-1 to SWP-8).
+Rules and names follow the SWPipeline API Reference, data classes (SWP-1 to SWP-8).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ DEFAULT_STREAM = "default"
 class IterContext:
     """What the tasks of one iteration share (SWP-1).
 
-    Tasks hang results on it (`ctx.x = ...`) and free them early (`del ctx.x`). Every iteration in flight has its own,
-    so two iterations never see each other's values.
+    Tasks store results on it (`ctx.x = ...`) and free them early (`del ctx.x`). Every iteration in flight has its own
+    context, so two iterations never see each other's values.
     """
 
-    batch: Any  # what next(data_iter) gave
-    iter_idx: int  # from 0
+    batch: Any  # the batch that next(data_iter) returned
+    iter_idx: int  # counts from 0
 
     def __init__(self, batch: Any, iter_idx: int) -> None:
         self.batch = batch
         self.iter_idx = iter_idx
 
-    if TYPE_CHECKING:  # any name may be set
+    if TYPE_CHECKING:  # any attribute may be set
 
         def __setattr__(self, name: str, value: Any) -> None: ...
 
@@ -42,10 +42,10 @@ class IterContext:
 
 @dataclass
 class DeclaredIO:
-    """A task's effect outside its context, so that a shortcut can replay it (SWP-2).
+    """A task's effect outside its context, declared so that a shortcut can replay it (SWP-2).
 
     `capture` is called after the task ran and returns a snapshot, which is copied like a context value; `restore` gets
-    a fresh restored copy each time the task is replayed.
+    a fresh copy of it each time the task is replayed.
     """
 
     capture: Callable[[], Any]
@@ -54,12 +54,12 @@ class DeclaredIO:
 
 @dataclass(eq=False)
 class PipelineTask:
-    """One unit of work: who it is and what it computes, not when or where (SWP-3).
+    """One unit of work: its name and what it computes, not when or where (SWP-3).
 
-    Equal and hashed by `name`, which is also its tag in profiler traces. The rest is optional and never changes a
-    schedule; with it the validator finds missing dependencies. `reads`, `writes`: the context attributes it uses.
-    `shared_reads`, `shared_writes`: your names for state that all iterations share ("weights", "gradients"), as far as
-    an old value of it would be wrong.
+    Equal and hashed by `name`, which is also its tag in profiler traces. The other fields are optional and never change
+    a schedule; they let the validator find missing dependencies. `reads`, `writes`: the context attributes it uses.
+    `shared_reads`, `shared_writes`: your names for state that all iterations share ("weights", "gradients"), where
+    reading a stale value would be wrong.
     """
 
     name: str
@@ -80,7 +80,7 @@ class PipelineTask:
         if not isinstance(other, PipelineTask):
             return NotImplemented
         if self.name == other.name and self.fn != other.fn and builds_a_dict(sys._getframe(1), self):
-            self._dropped_a_namesake = True  # a dict compares the key that it has, `self`, with the one to be put in
+            self._dropped_a_namesake = True  # a dict compares the key that it holds, `self`, with the one being added
         return self.name == other.name
 
 
@@ -89,9 +89,9 @@ TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias used at run time by
 
 @dataclass
 class TaskSchedule:
-    """Where and when one task runs (SWP-4)."""
+    """When and where one task runs (SWP-4)."""
 
-    stage: int = 0  # stage k works on iteration period - k
+    stage: int = 0  # in period p, stage k works on iteration p - k
     stream: Any = None  # None = the device's default stream; a name; or a stream object of the device
     thread_group: str = "default"  # tasks of one group are submitted by one thread, one after the other
     globally_ordered: bool = False  # submitted in the same order on every rank (collectives)
@@ -101,13 +101,13 @@ class TaskSchedule:
 class PipelinePlan:
     """A complete schedule: the keys of `schedule` are the tasks (SWP-5, SWP-6).
 
-    Dependencies are (task, depends_on): of the same iteration in `intra_iter_deps`, of the iteration before in
+    Dependencies are (task, depends_on): on the same iteration in `intra_iter_deps`, on the previous iteration in
     `inter_iter_deps`. Tasks are named by object or by name; a key of `schedule` that is only a name must appear as an
     object elsewhere in the plan before an engine can run it (a simulator needs no functions).
 
     `pipeline_depth` is always max(stage) + 1. Leave it out (None) and it is inferred; a number that disagrees with the
-    stages is refused, 2 included. The document's signature has the default 2, and its own depth-3 example leaves it out
-    (trap T6): as a default, 2 could not be told from a 2 that was written.
+    stages is an error, even 2. The document's signature has the default 2, and its own depth-3 example leaves it out
+    (trap T6): with that default, an explicit 2 could not be told from an omitted one.
     """
 
     schedule: dict[TaskRef, TaskSchedule]
@@ -117,7 +117,7 @@ class PipelinePlan:
 
 
 def name_of(ref: TaskRef) -> str:
-    """The name behind a reference. Raises TypeError for anything that is neither a task nor a name."""
+    """Returns the task's name. Raises TypeError for anything that is neither a task nor a name."""
     if isinstance(ref, PipelineTask):
         return ref.name
     if isinstance(ref, str):
@@ -126,6 +126,7 @@ def name_of(ref: TaskRef) -> str:
 
 
 def stream_key(stream: Any) -> Any:
-    """What tells two streams of a plan apart: a name or the object itself. None is the default stream, and so is
-    torch.cuda.default_stream(), whose handle is 0."""
+    """Returns a stream's identity within a plan: its name or the object itself. None is the default stream, and so is
+    torch.cuda.default_stream(), whose handle is 0.
+    """
     return DEFAULT_STREAM if stream is None or getattr(stream, "cuda_stream", None) == 0 else stream

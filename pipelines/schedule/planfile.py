@@ -1,4 +1,4 @@
-"""Plans as files: which tasks a workload has is code, when and where they run is data.
+"""Plans as files: code says which tasks a workload has, the file says when and where they run.
 
     workload = "mlp"                      # workloads/
 
@@ -11,7 +11,7 @@
     intra_iter_deps = ["CopyBatch"]       # of the same iteration; default none
     inter_iter_deps = ["OptimizerStep"]   # of the iteration before; default none
 
-A file must be legal for the clocked engine; then it is for the others. Needs no torch.
+A file must be legal for the clocked engine; then it is legal for the others too. Needs no torch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipelines.schedule.validate import CheckedPlan, validate_plan
 from pipelines.schedule.workloads import WORKLOADS
 
 FOLDER = Path(__file__).with_name("plans")
-_NAME = re.compile(r"[\w.-]+", re.ASCII)  # goes into range names (SWP/{task}/iter{N}) and lists joined by commas
+_NAME = re.compile(r"[\w.-]+", re.ASCII)  # names go into range names (SWP/{task}/iter{N}) and comma-separated lists
 _DEPS = ("intra_iter_deps", "inter_iter_deps")
 
 
@@ -64,14 +64,14 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 @dataclass(frozen=True)
 class PlanFile:
-    """A legal plan. `name` is the file's, without ending."""
+    """A legal plan. `name` is the file name without its extension."""
 
     name: str
     workload: str
     tasks: tuple[TaskEntry, ...]
 
     def plan(self, tasks: Mapping[str, PipelineTask] | None = None) -> PipelinePlan:
-        """For an engine, with what to run by task name; for a simulation without."""
+        """Returns the plan for an engine, with functions by task name; without them, for a simulation."""
         schedule = {
             (tasks[t.name] if tasks else t.name): TaskSchedule(t.stage, t.stream, t.thread_group, t.globally_ordered)
             for t in self.tasks
@@ -84,25 +84,28 @@ class PlanFile:
 
     @cached_property
     def checked(self) -> CheckedPlan:
-        """As the clocked engine sees it."""
+        """Returns the plan as the clocked engine checks it."""
         return validate_plan(self.plan())
 
     @property
     def plan_hash(self) -> str:
-        """16 hexadecimal digits over what decides what a run does. Not: comments, the order of keys and of a task's
-        dependencies, values that are the default, the file's name."""
+        """Returns 16 hexadecimal digits over everything that decides what a run does.
+
+        Not included: comments, the order of keys and of a task's dependencies, whether a default is written out, the
+        file's name.
+        """
         tasks = [{**asdict(t), **{kind: sorted(set(getattr(t, kind))) for kind in _DEPS}} for t in self.tasks]
         text = json.dumps({"workload": self.workload, "tasks": tasks}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def plan_names() -> list[str]:
-    """The plans that come with the package."""
+    """Returns the plans that come with the package."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def load_plan(plan: str | Path) -> PlanFile:
-    """A plan by its name, or by the path of its file (which ends in .toml).
+    """Returns a plan by its name, or by the path of its file (which ends in .toml).
 
     Raises PlanError with `file:line: what is wrong and what to change` for each fault, LookupError for an unknown name.
     """
@@ -207,7 +210,7 @@ class _Reader:
                 )
 
     def _lines_of(self, problem: Problem) -> list[int]:
-        """Where the dependencies at fault stand, or else the task's setting."""
+        """Returns the lines of the faulty dependencies, or else of the task's setting."""
         found = [self.lines.entry(self.place[t], problem.key, dep) for t, dep in problem.deps if t in self.place]
         if not any(found) and problem.task in self.place:
             found = [self.lines.key(self.place[problem.task], problem.key)]

@@ -1,4 +1,4 @@
-"""What a plan will reach before it runs: period, bubbles and efficiency, from a simulation of it."""
+"""Predicts period, bubbles and efficiency of a plan before it runs, from a simulation."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ _ITERATIONS = 200
 
 @dataclass(frozen=True)
 class Prediction:
-    """Steady state of a plan. Times are ns an iteration."""
+    """Steady state of a plan. Times are ns per iteration."""
 
     engine: str
     period_ns: float
     """T_actual: from one iteration's end to the next's."""
     ideal_ns: float
-    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream, which nothing can go below."""
+    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream, a lower bound of the
+    period.
+    """
     bottleneck: str
-    """That stream."""
+    """The busiest stream."""
     busy_ns: dict[str, float]
     """Work by stream it ran on (a serial run has one)."""
     bubbles: dict[str, dict[str, float]]
-    """What each stream stands still, by kind of stall (`timeline.KINDS`)."""
+    """How long each stream is idle, by kind of stall (`timeline.KINDS`)."""
     fill_ns: int
     """When the first iteration was finished, ns since the start."""
 
@@ -43,7 +45,7 @@ class Prediction:
         return self.ideal_ns / self.period_ns if self.period_ns else 1.0
 
     def bubble_ns(self, stream: str) -> float:
-        """What the stream stands still."""
+        """Returns how long the stream is idle."""
         return sum(self.bubbles[stream].values())
 
     def __str__(self) -> str:
@@ -64,11 +66,11 @@ def predict(
     iterations: int = _ITERATIONS,
     **simulation: Any,
 ) -> Prediction:
-    """Simulate the plan and read its steady state. `simulation`: engine, max_depth, order … as for `simulate`.
+    """Simulate the plan and return its steady state. `simulation`: engine, max_depth, order … as for `simulate`.
 
-    With fixed durations the period is exact where the run repeats itself, at latest every 24 iterations; otherwise
-    (distributions) it is the mean of the middle of the run, as are busy times and bubbles. ValueError: fewer than 8
-    iterations, which have no middle; else what `simulate` raises.
+    With fixed durations the period is exact if the run settles into a cycle of at most 24 iterations; otherwise
+    (distributions) it is the mean over the middle of the run, as are busy times and bubbles. Raises ValueError for
+    fewer than 8 iterations, which have no middle, and what `simulate` raises.
     """
     if iterations < 8:
         raise ValueError(f"iterations={iterations}: a steady state needs at least 8")
@@ -78,10 +80,10 @@ def predict(
 
 
 def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) -> Prediction:
-    """The same of a timeline that is there already, simulated or recorded, of 8 iterations or more.
+    """Returns the steady state of an existing timeline, simulated or recorded, of at least 8 iterations.
 
-    `streams`: task → the stream that it would have to itself and its like; from this comes the ideal. None: the streams
-    that it ran on, which for a serial run is one, so that a serial run would be its own ideal.
+    `streams`: task → the stream it would have if only its own kind shared it; the ideal is computed from this. None:
+    the streams it ran on. For a serial run that is a single stream, so a serial run would be its own ideal.
     """
     ends = timeline.completions()
     if len(ends) < 8:
@@ -103,13 +105,14 @@ def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) 
 
 
 def _always_the_same(timeline: Timeline) -> bool:
-    """Every task takes the same time in every iteration; only then is what looks like a repeat one."""
+    """Returns whether every task takes the same time in every iteration; only then is an apparent repeat a real one."""
     first: dict[str, int] = {}
     return all(first.setdefault(span.task, span.duration_ns) == span.duration_ns for span in timeline.spans)
 
 
 def steady(ends: Sequence[int], *, repeats: bool = True) -> tuple[int, int]:
-    """Iterations (first, past) between which to measure: the last whole repeat (`repeats`), else the middle of the run.
+    """Returns the iterations (first, past) between which to measure: the last whole repeat (`repeats`), else the middle
+    of the run.
 
     The last quarter is left out: with no new iterations coming in, the last ones find the streams emptier.
     """
@@ -122,7 +125,7 @@ def steady(ends: Sequence[int], *, repeats: bool = True) -> tuple[int, int]:
 
 
 def _loads(timeline: Timeline, first: int, past: int, streams: Mapping[str, str] | None) -> Counter[str]:
-    """Work by the stream that it belongs to."""
+    """Returns work by the stream that it belongs to."""
     loads: Counter[str] = Counter()
     for span in timeline.spans:
         if first < span.iteration <= past:
@@ -131,7 +134,7 @@ def _loads(timeline: Timeline, first: int, past: int, streams: Mapping[str, str]
 
 
 def _shares(timeline: Timeline, first: int, past: int) -> tuple[dict[str, int], dict[str, Counter[str]]]:
-    """Work and stalls of the iterations first + 1 … past, by stream."""
+    """Returns work and stalls of iterations first + 1 … past, by stream."""
     busy: dict[str, int] = dict.fromkeys(timeline.streams, 0)
     bubbles: dict[str, Counter[str]] = {stream: Counter() for stream in busy}
     for span in timeline.spans:

@@ -1,4 +1,4 @@
-"""How much of an iteration each task costs: run it serially without that task (SWP-49 to SWP-52)."""
+"""Measures how much of an iteration each task costs, by running it serially without that task (SWP-49 to SWP-52)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class ProfileResult:
-    """Seconds of one serial iteration, and of that, what disappears with each task (SWP-7)."""
+    """Seconds of one serial iteration, and how many of them disappear without each task (SWP-7)."""
 
     baseline_s: float
     exposed_s: dict[str, float]
 
     def format_report(self) -> str:
-        """The report as text. SUM above 100 % means that tasks overlap on the critical path."""
+        """Returns the report as text. SUM above 100 % means that tasks overlap on the critical path."""
         width = max([24, *(len(name) for name in self.exposed_s)])
         rule = f"{'-' * width} {'-' * 10} {'-' * 12}"
         lines = [f"Baseline serial iteration: {self.baseline_s * 1e3:.3f} ms", ""]
@@ -43,8 +43,8 @@ class ProfileResult:
 class TaskProfiler:
     """Measures exposed(T) = serial iteration - serial iteration with T short-cut, never below 0 (SWP-52).
 
-    Uses the engine's shortcuts while it measures: the engine must not be in flight, and its own shortcuts are set aside
-    and put back.
+    Uses the engine's shortcuts to measure: the engine must not be in flight, and its own shortcuts are saved and
+    restored.
     """
 
     def __init__(self, pipeline: _PipelineBase) -> None:
@@ -58,10 +58,10 @@ class TaskProfiler:
         num_rounds: int = 3,
         skip_tasks: Iterable[TaskRef] | None = None,
     ) -> ProfileResult:
-        """Warm up, measure the baseline, then each task without it; medians over `num_rounds`.
+        """Warm up, measure the baseline, then each task without it; returns medians over `num_rounds`.
 
         A round is `num_measure` iterations between two synchronizations of the device. `skip_tasks` are not measured:
-        those whose effect a replay cannot stand in for, like a backward. Raises ValueError for an unknown task or
+        tasks whose effect a replay cannot stand in for, such as a backward. Raises ValueError for an unknown task or
         counts below 1, RuntimeError when the engine is in flight, PipelineError when a task fails.
         """
         if num_measure < 1 or num_rounds < 1:
@@ -86,11 +86,11 @@ class TaskProfiler:
     def profile_many(
         self, batches: Iterable[Any], num_warmup: int = 3, num_measure: int = 10, num_rounds: int = 3
     ) -> list[ProfileResult]:
-        """profile() of each batch (SWP-50)."""
+        """Calls profile() for each batch (SWP-50)."""
         return [self.profile(batch, num_warmup, num_measure, num_rounds) for batch in batches]
 
     def _measure(self, batch: Any, num_warmup: int, num_measure: int, num_rounds: int) -> float:
-        """Median seconds of one iteration."""
+        """Returns the median seconds of one iteration."""
         for i in range(num_warmup):
             self.pipeline.run_one_serial_iter(batch, i)
         return median(self._round(batch, num_measure) for _ in range(num_rounds)) / num_measure

@@ -1,6 +1,7 @@
-"""What a run did: a device that writes down every launch, and the timeline that comes of it.
+"""Records what a run did: a device that logs every launch, and the timeline built from that log.
 
-`RecordingDevice` stands between an engine and its device, so the engines need no hooks and cost nothing without it.
+`RecordingDevice` sits between an engine and its device, so the engines need no hooks and pay nothing when it is not
+used.
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ from pipelines.schedule.simulator import Wait, stalls_between
 from pipelines.schedule.timeline import EVENT, HOST, RETIRE, SIGNAL, SUBMIT, Span, Timeline
 from pipelines.schedule.validate import CheckedPlan
 
-_REANCHOR_MS = 1000.0  # CUDA gives times between events as 32-bit floats: up to here they are exact to 0.06 us
+_REANCHOR_MS = 1000.0  # CUDA returns times between events as 32-bit floats: up to this length they are exact to 0.06 us
 
 
 @dataclass(slots=True)
 class Launch:
-    """One task of one iteration. Host times are ns since `RecordingDevice.start`; device times likewise, by events."""
+    """One task of one iteration. Host times are ns since `RecordingDevice.start`; so are device times, measured by
+    events.
+    """
 
     task: str
     iteration: int
     stream: str
     submit_ns: int
-    """The host began to launch it."""
+    """The host started to launch it."""
     submitted_ns: int = 0
     """The host had launched it."""
     start_ns: int = 0
-    """Its function began."""
+    """Its function started."""
     end_ns: int = 0
     """Its function returned."""
     device_start_ns: int | None = None
@@ -42,21 +45,21 @@ class Launch:
 
     @property
     def began_ns(self) -> int:
-        """On the clock that the work ran by: the device's where there is one."""
+        """Start on the clock of the work: the device's where there is one."""
         return self.start_ns if self.device_start_ns is None else self.device_start_ns
 
     @property
     def ended_ns(self) -> int:
-        """Likewise."""
+        """End on the same clock."""
         return self.end_ns if self.device_end_ns is None else self.device_end_ns
 
 
 @Device.register
 class RecordingDevice:
-    """Hands everything to `inner`; between `start` and `stop` it keeps a Launch of each task.
+    """Forwards everything to `inner`; between `start` and `stop` it keeps a Launch of each task.
 
-    `events`: whether the device takes CUDA events. They tell when a stream reached and left a task; a gap inside a task,
-    where the host was late with its next kernel, counts as the task's time.
+    `events`: whether the device uses CUDA events. They give the times at which a stream reached and left a task; a gap
+    inside a task, where the host was late with its next kernel, counts as the task's time.
     """
 
     def __init__(self, inner: Device, *, events: bool) -> None:
@@ -67,7 +70,7 @@ class RecordingDevice:
         self._zero_mark: Any = None
 
     def start(self) -> None:
-        """Begin to record: from now on times count."""
+        """Start recording: times count from now."""
         self.inner.synchronize()
         self._launches = []
         self._zero_ns = time.perf_counter_ns()
@@ -75,11 +78,11 @@ class RecordingDevice:
             self._zero_mark = self._mark()
 
     def now_ns(self) -> int:
-        """Host time since `start`."""
+        """Returns host time since `start`."""
         return time.perf_counter_ns() - self._zero_ns
 
     def stop(self) -> list[Launch]:
-        """Stop recording; returns what was launched, in that order, when the device is done with all of it."""
+        """Stop recording. Returns the launches in order, once the device has finished all of them."""
         self.inner.synchronize()
         launches, self._launches = self._launches or [], None
         launches.sort(key=lambda launch: launch.submit_ns)
@@ -124,12 +127,12 @@ class RecordingDevice:
         launch.submitted_ns = self.now_ns()
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the inner device's."""
+        """Everything else is forwarded to the inner device."""
         return getattr(self.inner, name)
 
 
 def _read_marks(zero: Any, launches: Iterable[Launch]) -> None:
-    """From events to ns since `zero`. A new anchor now and then keeps the floats short."""
+    """Converts events to ns since `zero`. A new anchor now and then keeps the float intervals short."""
     anchor, anchor_ms = zero, 0.0
     for launch in launches:
         if launch.marks is None:  # it never ran: the engine had failed
@@ -146,11 +149,11 @@ def _read_marks(zero: Any, launches: Iterable[Launch]) -> None:
 def recorded_timeline(
     launches: Sequence[Launch], plan: CheckedPlan, engine: str, retired_ns: Sequence[int] = (), in_flight: int = 0
 ) -> Timeline:
-    """The launches as spans, in their order, with what each stream waited for before each (the kinds of timeline.py).
+    """Returns the launches as spans, in order, with what each stream waited for before each (the kinds of timeline.py).
 
-    `engine`: one of simulated.ENGINES. `retired_ns`: when progress() gave back each iteration; `in_flight`: how many
-    there may be. A stall's causes follow from the plan: what the task depends on, when that was submitted and done, and
-    when the iteration whose place it takes was retired. What no cause explains is `submit`: the launch itself.
+    `engine`: one of simulated.ENGINES. `retired_ns`: when progress() returned each iteration; `in_flight`: how many
+    there may be. The causes of a stall follow from the plan: the task's dependencies, when they were submitted and
+    done, and when the iteration whose place it takes was retired. The rest is `submit`: the launch itself.
     """
     by_key = {(launch.task, launch.iteration): launch for launch in launches}
     spans: dict[int, Span] = {}
@@ -166,7 +169,7 @@ def recorded_timeline(
         else:
             waits.append((launch.submit_ns, HOST, "", None))
         waits.append((launch.began_ns, SUBMIT, launch.task, launch.iteration))
-        # The two clocks of a GPU run agree to some microseconds only: nothing was waited for past the beginning.
+        # The host's and the GPU's clock agree only to some microseconds: a wait must not end after the span begins.
         clipped = [(min(until, launch.began_ns), kind, task, it) for until, kind, task, it in waits]
         stalls, _ = stalls_between(free.get(launch.stream, 0), clipped)
         spans[id(launch)] = Span(
@@ -185,7 +188,7 @@ def _dependencies(launch: Launch, plan: CheckedPlan, launches: Mapping[tuple[str
 def _retirement(
     launch: Launch, plan: CheckedPlan, engine: str, retired_ns: Sequence[int], in_flight: int
 ) -> list[Wait]:
-    """By a clock, stage s of iteration i is submitted when iteration i + s - depth is retired; else all of i at once."""
+    """Clocked: stage s of iteration i is submitted when iteration i + s - depth is retired. Otherwise all of i at once."""
     stage = plan.stage(launch.task) if engine == "SWPipeline" else 0
     before = launch.iteration + stage - in_flight
     return [(retired_ns[before], RETIRE, "", before)] if 0 <= before < len(retired_ns) else []

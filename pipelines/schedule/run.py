@@ -1,7 +1,8 @@
-"""Run a plan and write down what happened: `python -m pipelines.schedule.run --plan mlp --engine sw --out runs`.
+"""Run a plan and record what happened: `python -m pipelines.schedule.run --plan mlp --engine sw --out runs`.
 
-Stands alone: needs torch and pyarrow (a simulation no torch), so it runs where the lake's packages are not installed.
-Writes one folder, <out>/<run_id>/, with the tables of run_tables.py; `tracelake ingest <out>` takes them in.
+Self-contained: needs only torch and pyarrow (for a simulation only pyarrow), so it runs where the lake's packages are
+not installed. Writes one folder, <out>/<run_id>/, with the tables of run_tables.py; `tracelake ingest <out>` reads
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pipelines.schedule.workloads import SIZES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 when the run failed; 2 when it was asked for wrongly or the plan is illegal."""
+    """Returns the exit status: 0; 1 when the run failed; 2 when the arguments are wrong or the plan is illegal."""
     parser = _parser()
     given = parser.parse_args(argv)
     if given.list:
@@ -72,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--warmup", type=_count(0), default=5, help="iterations before them, with the same engine (default 5)")
     add("--out", type=_folder, help="where to create the run's folder")
     add("--trace", action="store_true", help=f"torch.profiler's trace of the measured iterations, as {TRACE_FILE}")
-    add("--profile", action="store_true", help="measure each task's exposed time afterwards (TaskProfiler)")
+    add("--profile", action="store_true", help="measure each task's exposed time afterward (TaskProfiler)")
     add("--seed", type=int, default=0, help="seed of weights, data and jitter (default 0)")
     add("--size", choices=SIZES, default="small", help="size of the workload (default small)")
     add("--max-depth", type=_count(1), help="dataflow: iterations in flight (default: the plan's depth + 2)")
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _folder(text: str) -> Path:
-    if re.match(r"[A-Za-z][\w+.-]+:/", text):  # a folder of that name would be made
+    if re.match(r"[A-Za-z][\w+.-]+:/", text):  # a folder of that name would be created
         raise argparse.ArgumentTypeError(f"{text} is not a folder on this machine; write locally and copy it")
     return Path(text)
 
@@ -160,7 +161,7 @@ def _list() -> None:
 
 
 def _until_nobody_reads(run: Callable[[], int]) -> int:
-    """Run; where the reader of stdout stops early, as `| head -1` does, end as other Unix tools do."""
+    """Run. If the reader of stdout stops early, as `| head -1` does, exit as other Unix tools do."""
     try:
         try:
             return run()
@@ -170,7 +171,7 @@ def _until_nobody_reads(run: Callable[[], int]) -> int:
         poll = select.poll()
         poll.register(sys.stdout, 0)
         if not poll.poll(0):
-            raise  # another pipe's
+            raise  # it was another pipe
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGPIPE)
         raise

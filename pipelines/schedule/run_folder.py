@@ -1,4 +1,4 @@
-"""A run's measurements → the rows of its tables → its folder, which appears whole or not at all."""
+"""Writes a run's measurements as table rows into a folder, which appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREDICTED_ITERATIONS = 200
 
 
 def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | None = None) -> dict[str, Rows]:
-    """The rows of every table of run_tables.py."""
+    """Returns the rows of every table of run_tables.py."""
     return {
         "schedule_runs": [_run(run, run_id, measured, trace_file)],
         "schedule_plans": _plan(run, run_id),
@@ -31,7 +31,7 @@ def tables_of(run: Settings, run_id: str, measured: Measured, trace_file: str | 
 
 
 def open_folder(out: Path, run_id: str) -> Path:
-    """A folder to write into; nobody looks for runs under its name."""
+    """Create a folder to write into, under a name that no reader takes for a run."""
     folder = out / f".{run_id}.partial"
     folder.mkdir(parents=True)
     return folder
@@ -41,14 +41,14 @@ def close_folder(folder: Path, out: Path, run_id: str, tables: dict[str, Rows]) 
     """Write the tables and rename the folder into place."""
     from pyarrow import parquet
 
-    for name in sorted(TABLES, key=lambda name: name == "schedule_runs"):  # the one that names the run comes last
+    for name in sorted(TABLES, key=lambda name: name == "schedule_runs"):  # the one that identifies the run comes last
         parquet.write_table(arrow_table(name, tables[name]), folder / f"{name}.parquet", compression="zstd")
     os.rename(folder, out / run_id)
     return out / run_id
 
 
 def discard_folder(folder: Path) -> None:
-    """After a failure."""
+    """Remove the folder after a failure."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -130,7 +130,7 @@ def _exposed(run_id: str, measured: Measured) -> Rows:
 
 
 def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
-    """Simulated with the medians of this run. A GPU's host submits ahead and takes its time for it."""
+    """Simulated with the medians of this run. A GPU's host submits ahead, and submitting takes time."""
     names = run.plan.checked.names
     durations = {name: round(median(span.duration_ns for span in measured.timeline.of(name))) for name in names}
     launching = {

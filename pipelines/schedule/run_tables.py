@@ -1,11 +1,12 @@
 """The tables that a run of a schedule leaves as Parquet files, column by column.
 
-A run is one folder, `<run_id>/`, with one file per table (`schedule_runs.parquet`, …; those without rows are there too).
-It is renamed into place when all of it is written. Times are whole nanoseconds, NULL where they were not measured.
+A run is one folder, `<run_id>/`, with one file per table (`schedule_runs.parquet`, …; those without rows are there
+too). It is renamed into place once it is completely written. Times are integer nanoseconds, NULL where they were not
+measured.
 
 Clocks: "run time" is ns since the run's start: on `cpu` and `cuda` the host's monotonic clock, on `simulated` virtual
 time. "Device time" is the GPU's clock by CUDA events, with its zero at the run's start (to within the time that an
-event takes to reach an idle GPU, some 10 us); only `cuda` has one, so a CPU's number never stands in such a column.
+event takes to reach an idle GPU, about 10 us). Only `cuda` has one, so these columns never hold a CPU's time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Column:
 _RUN = Column("run_id", "VARCHAR", "The run.")
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    # One row: the run.
+    # One row per run.
     "schedule_runs": (
         _RUN,
         Column("plan_hash", "VARCHAR", "The plan, in schedule_plans."),
@@ -54,7 +55,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "trace_file", "VARCHAR", "torch.profiler's trace of these iterations, beside the tables.", nullable=True
         ),
     ),
-    # One row: a task of the run's plan.
+    # One row per task of the run's plan.
     "schedule_plans": (
         Column("plan_hash", "VARCHAR", "Of all that decides what the plan does: these columns less run_id and plan."),
         _RUN,
@@ -71,7 +72,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ),
         Column("depends_on_last", "VARCHAR", "Likewise, of the iteration before."),
     ),
-    # One row: a task of a measured iteration.
+    # One row per task and measured iteration.
     "schedule_task_timings": (
         _RUN,
         Column("task", "VARCHAR", "The task."),
@@ -89,14 +90,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
             nullable=True,
         ),
     ),
-    # One row: a task that TaskProfiler measured (--profile).
+    # One row per task that TaskProfiler measured (--profile).
     "schedule_exposed_times": (
         _RUN,
         Column("task", "VARCHAR", "The task."),
         Column("exposed_ns", "BIGINT", "Serial iteration less the serial iteration without the task; at least 0."),
         Column("baseline_ns", "BIGINT", "The serial iteration."),
     ),
-    # One row: a task, or with task NULL the whole, in a simulation fed with this run's median durations.
+    # One row per task, and one with task NULL for the whole, in a simulation that uses this run's median durations.
     "schedule_predictions": (
         _RUN,
         Column("task", "VARCHAR", "The task; NULL for the whole.", nullable=True),
@@ -109,7 +110,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
 
 
 def schema(table: str) -> pa.Schema:
-    """The Arrow schema of a table, with every column's documentation as its metadata."""
+    """Returns the Arrow schema of a table, with every column's documentation as its metadata."""
     import pyarrow as pa
 
     types = {
@@ -123,7 +124,9 @@ def schema(table: str) -> pa.Schema:
 
 
 def arrow_table(table: str, rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows as an Arrow table. Raises ValueError where a column is missing, unknown, or NULL and must not be."""
+    """Returns rows as an Arrow table. Raises ValueError for a missing or unknown column, and for NULL where not
+    allowed.
+    """
     import pyarrow as pa
 
     wanted = {column.name: column for column in TABLES[table]}

@@ -1,4 +1,4 @@
-"""Which stages and streams? Legal assignments, ranked by what the simulator says of them.
+"""Searches for the best stages and streams: legal assignments, ranked by simulation.
 
 found = search([copy, forward, backward], [(forward, copy), (backward, forward)], durations, memory_limit=3)
 engine = SWPipeline(found.best.plan)
@@ -29,12 +29,12 @@ _ENUMERATED = 20_000
 _SIMULATED = 600
 _PATIENCE = 25
 _POLISHED = 100
-"""How many more are looked at for less memory and fewer streams when the period cannot get shorter."""
+"""How many more plans are examined for less memory and fewer streams once the period cannot get shorter."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A legal plan and what it is predicted to do."""
+    """A legal plan and its prediction."""
 
     plan: PipelinePlan
     prediction: Prediction
@@ -43,7 +43,7 @@ class Candidate:
 
     @property
     def rank(self) -> tuple:
-        """Smaller is better: period, memory, depth, streams, then stages and streams by name."""
+        """Sort key; smaller is better: period, memory, depth, streams, then stages and streams by name."""
         settings = {name_of(ref): (s.stage, s.stream) for ref, s in self.plan.schedule.items()}
         streams = {stream for _, stream in settings.values()}
         depth = max(stage for stage, _ in settings.values()) + 1
@@ -55,18 +55,19 @@ class Found:
     """The outcome of a search."""
 
     candidates: list[Candidate]
-    """The best, best first; empty if nothing fits into the memory."""
+    """The best candidates, best first; empty if nothing fits into the memory."""
     exhaustive: bool
-    """Every legal assignment was considered: there is no better one than the first. False: a local search."""
+    """Every legal assignment was considered: none is better than the first. False: a local search."""
     simulated: int
-    """How many plans were simulated; the others cannot be better, by a bound on their period, or were not looked at."""
+    """How many plans were simulated. The others were ruled out by a bound on their period, or not reached."""
     least_period_ns: float = 0.0
-    """No legal assignment has a shorter period, whatever it takes of memory: a first candidate that reaches it cannot be
-    beaten, found exhaustively or not."""
+    """No legal assignment has a shorter period, whatever memory it takes: a first candidate that reaches it is optimal,
+    whether or not the search was exhaustive.
+    """
 
     @property
     def best(self) -> Candidate:
-        """ValueError: nothing fits into the memory."""
+        """Returns the best candidate. Raises ValueError if nothing fits into the memory."""
         if not self.candidates:
             raise ValueError("no legal assignment fits within memory_limit: raise it, or make results smaller")
         return self.candidates[0]
@@ -88,18 +89,18 @@ def search(
     submit_ns: int | Mapping[Any, int] = 0,
     retire: str = "finished",
 ) -> Found:
-    """The best `keep` assignments of stages and streams for SWPipeline.
+    """Returns the `keep` best assignments of stages and streams for SWPipeline.
 
     `deps` and `inter_deps`: (task, depends_on), as in a plan. `durations`: fixed, ns. `memory_limit`: the most that may
-    be in flight, in iterations, or in the units of `memory` (task → size of its result). `resources`: task → what it
-    runs on; tasks of one resource stay on one stream. Without it streams are taken to be independent hardware, and
-    tasks that share a GPU's compute units get streams of their own that gain nothing. `order`, `submit_ns`, `retire`:
-    as for `simulate`.
+    be in flight, in iterations, or in the units of `memory` (task → size of its result). `resources`: task → the
+    hardware it runs on; tasks of one resource stay on one stream. Without it, streams are assumed to be independent
+    hardware, so tasks that share a GPU's compute units get streams of their own that gain nothing in reality. `order`,
+    `submit_ns`, `retire`: as for `simulate`.
 
-    Up to 20000 assignments are considered all. Where there are more, `exhaustive` is False: a local search takes its
-    steps from greedy plans (starts.py), the most promising first, so that it is never worse than these, and then from
-    places near the best; it looks only at plans whose bound lets them be better, and simulates 600 at most. PlanError: the dependencies are wrong (a cycle, an
-    unknown name).
+    Up to 20000 assignments are all considered. If there are more, `exhaustive` is False: a local search starts from
+    greedy plans (starts.py), the most promising first, so its result is never worse than theirs, and then from points
+    near the best. It considers only plans whose lower bound allows them to be better, and simulates at most 600. Raises
+    PlanError for wrong dependencies (a cycle, an unknown name).
     """
     names = list(tasks)
     base = PipelinePlan({ref: TaskSchedule() for ref in names}, list(deps), list(inter_deps), None)
@@ -156,7 +157,7 @@ class _Judge:
         return [candidate for candidate in self.seen.values() if self.fits(candidate)]
 
     def all_of(self, choices: Iterable[Assignment], keep: int) -> None:
-        """Simulate by rising bound until no bound is below the period of the worst that is kept."""
+        """Simulate by rising lower bound until no bound is below the worst period that is kept."""
         periods: list[float] = []
         for bound, choice in sorted(((self.bound(c), c) for c in choices), key=lambda pair: pair[0]):
             if len(periods) >= keep and bound > periods[keep - 1]:
@@ -166,8 +167,9 @@ class _Judge:
                 periods = sorted([*periods, candidate.prediction.period_ns])[:keep]
 
     def climb(self, starts: Iterable[Assignment]) -> None:
-        """Look at all starts that can be the best; then from each, the best first, to a better neighbour as long as there
-        is one."""
+        """Try all starts that can be the best; then climb from each, the best first, to a better neighbor while there
+        is one.
+        """
         begun, shortest = [], inf
         for bound, start in sorted(((self.bound(start), start) for start in starts), key=lambda pair: pair[0]):
             if bound > shortest:
@@ -177,12 +179,12 @@ class _Judge:
             if self.fits(candidate):
                 shortest = min(shortest, candidate.prediction.period_ns)
         for start in sorted(begun, key=self._key):
-            if self._climb(start) and self.most < _SIMULATED:  # as good as can be
+            if self._climb(start) and self.most < _SIMULATED:  # cannot get better
                 return
         self._kick(random.Random(0))
 
     def _climb(self, at: Assignment) -> bool:
-        """To the top. False: there was no room for it."""
+        """Climb to a local optimum. Returns False when the limit on simulations was reached."""
         while len(self.seen) < self.most:
             above = self._step(at)
             if above is None:
@@ -191,7 +193,7 @@ class _Judge:
         return False
 
     def _kick(self, rng: random.Random) -> None:
-        """A few steps at random away from the best, and up again, until that has helped nobody for a while."""
+        """Take a few random steps away from the best and climb again, until that has not helped for a while."""
         idle = 0
         while idle < _PATIENCE and len(self.seen) < self.most:
             best = at = min(self.seen, key=self._key)
@@ -201,13 +203,13 @@ class _Judge:
             idle = 0 if min(self.seen, key=self._key) != best else idle + 1
 
     def _key(self, choice: Assignment) -> tuple:
-        """Smaller is better; of equal ones it does not matter which."""
+        """Sort key; smaller is better. Which of two equal ones is taken does not matter."""
         candidate = self.candidate(choice)
         worth = candidate.rank[:4]
         return (False, *worth) if self.fits(candidate) else (True, candidate.peak_memory, *worth)
 
     def _step(self, at: Assignment) -> Assignment | None:
-        """The first better neighbour, in the order of what their bounds promise."""
+        """Returns the first better neighbor, tried in order of their lower bounds."""
         here = self._key(at)
         period = None if here[0] else self.candidate(at).prediction.period_ns
         near = [(self.bound(choice), choice) for choice in neighbours(self.space, at)]
@@ -226,7 +228,7 @@ class _Judge:
             timeline = simulate(plan, self.durations, iterations=_ITERATIONS, **self.simulation)
             prediction = prediction_of(timeline, stream_labels(validate_plan(plan)))
             self.seen[choice] = found = Candidate(plan, prediction, peak_in_flight(timeline, self.memory))
-            if self.fits(found) and prediction.period_ns <= self.least():  # what is left is memory and streams
+            if self.fits(found) and prediction.period_ns <= self.least():  # only memory and streams can still differ
                 self.most = min(self.most, len(self.seen) + _POLISHED)
         return self.seen[choice]
 
@@ -239,12 +241,14 @@ class _Judge:
         return replace(self.base, schedule=schedule)
 
     def bound(self, choice: Assignment) -> float:
-        """No period can be shorter: the busiest stream, the longest way round by a dependency on the iteration before, and
-        for each stage what follows the wait for a place.
+        """Returns a lower bound of the period.
+
+        The maximum of: the busiest stream, the longest cycle through a dependency on the previous iteration, and for
+        each stage the work that follows the wait for a free place.
 
         A task of stage s of iteration i is submitted when iteration i + s - depth is retired, so a chain from it to the
-        iteration's end takes at most depth - s periods. Where progress() does not wait for the device that does not
-        hold.
+        iteration's end takes at most depth - s periods. That does not hold where progress() does not wait for the
+        device.
         """
         loads: dict[int, int] = {}
         for name, stream in zip(self.space.names, choice.streams, strict=True):
@@ -257,7 +261,7 @@ class _Judge:
         return max(bounds)
 
     def _rest(self) -> dict[str, int]:
-        """Longest chain of dependencies from each task to the iteration's end, ns."""
+        """Returns the longest chain of dependencies from each task to the iteration's end, ns."""
         rest = dict.fromkeys(self.space.names, 0)
         for name in reversed(self.space.names):
             rest[name] += self.durations[name]
@@ -266,7 +270,7 @@ class _Judge:
         return rest
 
     def _turn(self) -> int:
-        """Longest chain from a task to one of the iteration before that it waits for, both included, ns."""
+        """Returns the longest chain from a task to one of the previous iteration that depends on it, both included, ns."""
         longest = 0
         for task in self.space.names:
             ends = {task: self.durations[task]}
@@ -278,7 +282,7 @@ class _Judge:
         return longest
 
     def least(self) -> float:
-        """What no assignment's period can be below."""
+        """Returns a lower bound of the period over all assignments."""
         loads: dict[int, int] = {}
         for name, unit in zip(self.space.names, self.space.units, strict=True):
             loads[unit] = loads.get(unit, 0) + self.durations[name]

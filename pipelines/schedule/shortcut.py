@@ -1,4 +1,4 @@
-"""Shortcuts: run a task once, then replay what it did (SWP-43, SWP-44, SWP-62 to SWP-66)."""
+"""Shortcuts: run a task once, then replay its effects (SWP-43, SWP-44, SWP-62 to SWP-66)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Path = tuple[Any, ...]
 
 
 class _GraftGrad(torch.autograd.Function):
-    """The bridge over a replayed task: a restored tensor, tied to the tensors its task had used.
+    """The autograd bridge over a replayed task: ties a restored tensor to the tensors its task had used.
 
-    Forward is the identity. Backward gives the gradient to the restored tensor, and zeros to the used tensors: their
+    Forward is the identity. Backward passes the gradient to the restored tensor, and zeros to the used tensors: their
     graphs run (with hooks, fused updates, reductions) and add nothing to any parameter's gradient.
     """
 
@@ -36,41 +36,41 @@ class _GraftGrad(torch.autograd.Function):
 
 @dataclass
 class _Recorded:
-    """What one run of a task did: to its context, and outside it."""
+    """What one run of a task did to its context and outside it."""
 
-    values: dict[str, Any]  # attributes it set or changed, cached
+    values: dict[str, Any]  # attributes that it set or changed, cached
     deleted: list[str]
-    used: list[Path]  # where in the context the tensors with gradients were that its results came from
+    used: list[Path]  # where in the context the tensors with gradients were that its results derive from
     zeros: dict[Path, torch.Tensor]
     io: list[Any]  # captured, cached, in the order of task.io
 
 
 class Shortcuts:
-    """Which tasks are short-cut, and what they did when they ran. One for each engine."""
+    """Which tasks are short-cut, and what they recorded. One object per engine."""
 
     def __init__(self) -> None:
         self.enabled: set[str] = set()
         self._recorded: dict[str, _Recorded] = {}
-        self._promised: set[str] = set()  # a run that records is under way
+        self._promised: set[str] = set()  # a recording run is under way
 
     @property
     def recorded(self) -> set[str]:
-        """Tasks whose next run is a replay."""
+        """Returns the tasks whose next run is a replay."""
         return set(self._recorded)
 
     def enable(self, names: Iterable[str]) -> None:
-        """The next run of each records, later ones replay."""
+        """Enable: the next run of each task is recorded, later ones are replayed."""
         self.enabled |= set(names)
 
     def disable(self, names: Iterable[str]) -> None:
-        """Run normally again, and forget what was recorded."""
+        """Disable: tasks run normally again, and their recordings are discarded."""
         for name in names:
             self.enabled.discard(name)
             self._promised.discard(name)
             self._recorded.pop(name, None)
 
     def will_replay(self, name: str) -> bool:
-        """Whether the launch made now replays. Ask once a launch: the first one that is told False records."""
+        """Returns whether the current launch replays. Ask once per launch: the first that gets False records."""
         if name not in self.enabled:
             return False
         if name in self._recorded or name in self._promised:
@@ -79,11 +79,11 @@ class Shortcuts:
         return False
 
     def forget_promises(self) -> None:
-        """After a run that was cut off: what was not recorded will be recorded by the next run."""
+        """Reset after a run that was cut off: what was not recorded will be recorded by the next run."""
         self._promised.clear()
 
     def record(self, task: PipelineTask, ctx: IterContext) -> None:
-        """Run the task and remember what it did."""
+        """Run the task and record what it did."""
         before = dict(vars(ctx))
         graded = {path: t for path, t in walk_tensors(before) if t.requires_grad}
         origins = {path: _origin(t) for path, t in graded.items()}
@@ -101,7 +101,7 @@ class Shortcuts:
         )
 
     def replay(self, task: PipelineTask, ctx: IterContext) -> None:
-        """Do to the context, and outside it, what the recorded run did."""
+        """Replay what the recorded run did to the context and outside it."""
         known = self._recorded[task.name]
         present = dict(walk_tensors(vars(ctx))) if known.used else {}
         used = [(p, present[p]) for p in known.used if p in present and present[p].requires_grad]
@@ -115,7 +115,7 @@ class Shortcuts:
 
 
 def _zeros(known: _Recorded, path: Path, tensor: torch.Tensor) -> torch.Tensor:
-    """Zeros of the tensor's shape, made again only when another batch has another shape."""
+    """Returns zeros of the tensor's shape; allocated again only when a batch has another shape."""
     zeros = known.zeros.get(path)
     if zeros is None or zeros.shape != tensor.shape or zeros.dtype != tensor.dtype:
         zeros = known.zeros[path] = torch.zeros_like(tensor)
@@ -123,14 +123,14 @@ def _zeros(known: _Recorded, path: Path, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _grafted(value: Any, zeros: list[torch.Tensor], used: list[torch.Tensor]) -> Any:
-    """`value` with every tensor that requires grad tied to what its task had used."""
+    """Returns `value` with every tensor that requires grad tied to the tensors its task had used."""
     if not used:
         return value
     return with_tensors(value, lambda t: _GraftGrad.apply(t, zeros, *used) if t.requires_grad else t)  # type: ignore[no-any-return]
 
 
 def _origin(tensor: torch.Tensor) -> Any:
-    """The graph node that stands for the tensor: what made it, or for a leaf what collects its gradient."""
+    """Returns the tensor's graph node: the function that made it, or for a leaf its gradient accumulator."""
     if tensor.grad_fn is not None:
         return tensor.grad_fn
     with torch.enable_grad():
@@ -139,7 +139,7 @@ def _origin(tensor: torch.Tensor) -> Any:
 
 
 def _origins_of(results: list[torch.Tensor], wanted: set[Any]) -> set[Any]:
-    """Which of the wanted nodes the results' graphs lead back to."""
+    """Returns which of the wanted nodes are reachable in the results' graphs."""
     found: set[Any] = set()
     todo = [t.grad_fn for t in results if t.grad_fn is not None]
     seen = set(todo)

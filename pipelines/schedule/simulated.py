@@ -1,10 +1,11 @@
-"""Run a plan on a virtual clock: thousands of iterations in seconds, the same every time, and a timeline of all of it.
+"""Run a plan on a virtual clock: thousands of iterations in seconds, reproducibly, with a complete timeline.
 
     from pipelines.schedule.simulated import simulate
     timeline = simulate(plan, {"copy": 1_000_000, "forward": Jitter(5_000_000, 300_000)}, iterations=1000)
 
-`simulate` follows the engines' rules (simulator.py, simulated_engines.py) and needs no functions in the plan. `SimulatedDevice` is the other
-way round: an engine's own code, with its threads, on virtual streams (simulated_device.py).
+`simulate` re-implements the engines' rules (simulator.py, simulated_engines.py) and needs no functions in the plan.
+`SimulatedDevice` does the reverse: it runs an engine's own code, with its threads, on virtual streams
+(simulated_device.py).
 """
 
 from __future__ import annotations
@@ -41,19 +42,20 @@ def simulate(
     retire: str = "finished",
     seed: int = 0,
 ) -> Timeline:
-    """The timeline of `iterations` iterations; all times ns.
+    """Returns the timeline of `iterations` iterations; all times in ns.
 
-    `durations`: task or name → ns, or a distribution, drawn with `seed`. `submit_ns`: what one submission takes of its
-    host thread, for all tasks or by task. `max_depth`: iterations in flight, for DataFlowPipeline only (default: the
-    plan's depth). `order`: that of the engine by its name (None: the engine's default), or for SWPipeline the names
-    themselves in their order of submission, unchecked.
+    `durations`: task or name → ns, or a distribution, drawn with `seed`. `submit_ns`: host time of one submission, for
+    all tasks or by task. `max_depth`: iterations in flight, for DataFlowPipeline only (default: the plan's depth).
+    `order`: the name of an order of the engine (None: its default), or for SWPipeline the task names in submission
+    order, unchecked.
 
-    `retire` says what progress() waits for: that the iteration is "finished" (as on `cpu`, in the document's drawings,
-    and on CUDA where the training loop reads its loss every step), or only "submitted" (as on CUDA otherwise: the host
-    runs ahead, and the in-flight limit bounds submissions, not memory on the device).
+    `retire`: what progress() waits for. "finished": until the iteration is finished (as on `cpu`, in the document's
+    drawings, and on CUDA where the training loop reads its loss every step). "submitted": only until it is submitted
+    (as on CUDA otherwise: the host runs ahead, and the in-flight limit bounds submissions, not memory on the device).
 
     A PipelinePlan is validated as its engine would; a CheckedPlan is taken as it is, so that forbidden plans can be
-    shown to hang. PlanError, ValueError; DeadlockError: the caller's own order, or the unchecked plan, hangs.
+    shown to hang. Raises PlanError, ValueError, and DeadlockError if the caller's own order, or the unchecked plan,
+    hangs.
     """
     _one_of("engine", engine, ENGINES)
     _one_of("retire", retire, RETIRE)
@@ -93,7 +95,7 @@ def _simulation(work: Work, engine: str, order: str | Sequence[str] | None, max_
 
 
 def _submission(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[str, int]:
-    """Host time of one submission by task; tasks that a mapping leaves out take none."""
+    """Returns the host time of one submission by task; tasks that a mapping leaves out take none."""
     if isinstance(submit_ns, Mapping):
         by_name = {getattr(key, "name", key): ns for key, ns in submit_ns.items()}
         return {name: by_name.get(name, 0) for name in plan.names}

@@ -1,10 +1,10 @@
-"""`device="simulated"`: an engine's own code and threads, on streams that only keep time.
+"""`device="simulated"`: runs an engine's own code and threads on streams that only keep time.
 
 Functions run (at once, in the submitting thread) but take no time: a task takes its declared duration on its stream.
 Everything is as on CUDA: launching returns at once, an event marks a point of a stream, and joining one holds the
-caller's stream, not the caller. So progress() returns when an iteration is submitted, and the timeline is that of
-`simulate(…, retire="submitted")`; in plans with several thread groups on one stream it depends, as on CUDA, on which
-thread comes first.
+caller's stream, not the caller. So progress() returns when an iteration is submitted, and the timeline equals that of
+`simulate(…, retire="submitted")`. With several thread groups on one stream it depends, as on CUDA, on which thread
+submits first.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pipelines.schedule.simulator import Wait, stalls_between
 from pipelines.schedule.timeline import EVENT, HOST, Span, Timeline
 
 UNDECLARED_NS = 1_000
-"""What every task takes on a device that was made without durations."""
+"""Duration of every task on a device that was made without durations."""
 
 
 @dataclass(eq=False)
 class SimulatedStream:
-    """A stream is the time at which its work so far ends, and what its next work must wait for."""
+    """A stream: the time at which its work so far ends, and what its next work must wait for."""
 
     name: str | None = None
     free_ns: int = 0
@@ -37,7 +37,7 @@ class SimulatedStream:
 
 @dataclass(eq=False)
 class SimulatedEvent:
-    """A point of a stream, the work it comes after, and the host's time when it was recorded; None = never recorded."""
+    """An event: a point of a stream, the work before it, and the host time of its record; None = never recorded."""
 
     at_ns: int | None = None
     after: tuple[str, int] = ("", 0)
@@ -60,7 +60,7 @@ class SimulatedDevice(Device):
         self._synchronized_ns = 0
 
     def timeline(self) -> Timeline:
-        """All work so far, in the order of submission."""
+        """Returns all work so far, in the order of submission."""
         with self._lock:
             return Timeline("simulated", tuple(self._spans))
 
@@ -88,7 +88,7 @@ class SimulatedDevice(Device):
             if event.at_ns is None:
                 return
             stream.waits.append((event.at_ns, EVENT, *event.after))
-            # Before an engine waits for an event it has seen, in phase 1, that it was recorded.
+            # By the time an engine waits for an event, it has seen in phase 1 that it was recorded.
             self._thread.now_ns = max(self._now(), event.host_ns)
 
     def launch(self, stream: SimulatedStream, body: Callable[[], None], work: Work) -> None:
@@ -111,11 +111,11 @@ class SimulatedDevice(Device):
         return self._now() / 1e9
 
     def _now(self) -> int:
-        """The calling thread's own time: no thread is earlier than the last synchronize."""
+        """The calling thread's own time: never earlier than the last synchronize."""
         return max(getattr(self._thread, "now_ns", 0), self._synchronized_ns)
 
     def _place(self, stream: SimulatedStream, work: Work) -> None:
-        """The work's place in its stream."""
+        """Returns the work's position in its stream."""
         duration = 0 if work.skipped else self._duration(work.task, work.iteration)
         now = self._thread.now_ns = self._now() + self._submit_ns
         stalls, start = stalls_between(stream.free_ns, [(now, HOST, "", None), *sorted(stream.waits)])
@@ -128,7 +128,9 @@ class SimulatedDevice(Device):
         return stream.name or self._unnamed.setdefault(stream, f"stream{len(self._unnamed) + 1}")
 
     def _duration(self, task: str, iteration: int) -> int:
-        """As `durations.drawn`, without knowing how many there will be. ValueError: the task was not declared."""
+        """Returns the duration as `durations.drawn` does, without a known number of iterations. Raises ValueError for
+        an undeclared task.
+        """
         if self._declared is None:
             return UNDECLARED_NS
         if task not in self._declared:

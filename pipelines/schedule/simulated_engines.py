@@ -12,7 +12,7 @@ from pipelines.schedule.timeline import RETIRE, SUBMIT
 from pipelines.schedule.virtual_host import Thread
 
 _KEPT_WAITS = 16
-"""How far back a fired task remembers what those before it waited for."""
+"""How far back a fired task remembers what earlier tasks waited for."""
 
 
 class ClockedSimulation(Simulation):
@@ -40,7 +40,7 @@ class ClockedSimulation(Simulation):
 
 
 class DataFlowSimulation(Simulation):
-    """DataFlowPipeline: what fires, and when, the engine and this take from firing.py."""
+    """DataFlowPipeline: which tasks fire, and when, comes from firing.py, which the engine uses too."""
 
     engine = "DataFlowPipeline"
 
@@ -58,7 +58,7 @@ class DataFlowSimulation(Simulation):
         self._stop()
 
     def _advance(self, oldest: int, asked: Sequence[Wait]) -> None:
-        """New iterations up to the limit."""
+        """Start new iterations up to the limit."""
         while self._created < min(oldest + self._max_depth, self.work.iterations):
             self._created += 1
             self._put_all(self._firing.begin(self._created - 1), asked)
@@ -74,7 +74,7 @@ class DataFlowSimulation(Simulation):
 
 
 class SerialSimulation(Simulation):
-    """run_serial: one thread, one stream, tasks in topological order, nothing to wait for."""
+    """run_serial: one thread, one stream, tasks in topological order, no waits."""
 
     engine = "serial"
 
@@ -94,7 +94,7 @@ class SerialSimulation(Simulation):
 
 
 def lengthening(waits: Sequence[Wait]) -> list[Wait]:
-    """Those waits that made the host later than it was already."""
+    """Returns the waits that delayed the host."""
     kept: list[Wait] = []
     for wait in waits:
         if not kept or wait[0] > kept[-1][0]:

@@ -1,8 +1,8 @@
 """The engines' rules on a virtual host and virtual streams.
 
-What is modelled (SWP-9 to SWP-15, SWP-55 to SWP-58): a caller that fills, retires and enqueues; one FIFO thread per thread
+Modeled (SWP-9 to SWP-15, SWP-55 to SWP-58): a caller that fills, retires and enqueues; one FIFO thread per thread
 group; phase 1 (the host waits until a dependency was submitted) and phase 2 (the stream waits for its event); FIFO
-streams; the order of globally ordered tasks; the in-flight limit. What is not: two streams that slow each other down
+streams; the order of globally ordered tasks; the in-flight limit. Not modeled: streams that slow each other down
 because they share hardware. A task takes its declared duration wherever it runs.
 """
 
@@ -17,12 +17,12 @@ from pipelines.schedule.validate import CheckedPlan
 from pipelines.schedule.virtual_host import Flag, Thread, VirtualHost
 
 Wait = tuple[int, str, str, int | None]
-"""Until when (ns) something was held up, by which kind of Stall, by which task and iteration."""
+"""A hold-up: until when (ns), by which kind of Stall, by which task and iteration."""
 
 
 @dataclass
 class Work:
-    """What a simulated run is to do."""
+    """What a simulated run executes."""
 
     plan: CheckedPlan
     durations: dict[str, list[int]]
@@ -39,13 +39,13 @@ class _Item:
     task: str
     iteration: int
     asked: Sequence[Wait]
-    """What kept the caller, or the task that fired this one, from asking for it earlier."""
+    """What delayed the request for this task, by the caller or by the task that fired it."""
     turn: int | None
 
 
 @dataclass(slots=True)
 class _Group:
-    """One host thread's queue. `more` is set when something was put into it."""
+    """One host thread's queue. `more` is set when something was added."""
 
     name: str
     items: deque[_Item | None] = field(default_factory=deque)
@@ -53,7 +53,7 @@ class _Group:
 
 
 class Simulation:
-    """What both engines share (the document's `_PipelineBase`); `_main` and `_after` are the engine's own."""
+    """What both engines share (the document's `_PipelineBase`); `_main` and `_after` differ by engine."""
 
     engine = ""
 
@@ -75,7 +75,7 @@ class Simulation:
         self._iteration_end = [0] * work.iterations
 
     def run(self) -> Timeline:
-        """Simulate. DeadlockError if the order given lets the engine hang."""
+        """Simulate. Raises DeadlockError if the given order makes the engine hang."""
         self.host.start("caller", self._main())
         for group in self._groups.values():
             self.host.start(f"thread {group.name}", self._worker(group))
@@ -86,19 +86,19 @@ class Simulation:
         raise NotImplementedError
 
     def _after(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
-        """The hook at the end of a submission."""
+        """Hook at the end of a submission."""
 
     # The caller ---------------------------------------------------------------------------------------------------
 
     def _retire(self, iteration: int) -> Thread:
-        """What progress() does before it enqueues."""
+        """The first part of progress(), before it enqueues."""
         yield self._complete[iteration]
         if self.work.finished:
             yield self._iteration_end[iteration]
         self.retired.append(self.host.now)
 
     def _put(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
-        """Hand a task to its group's thread. Globally ordered ones get their number here (SWP-67)."""
+        """Queue a task for its group's thread. Globally ordered tasks get their number here (SWP-67)."""
         settings, turn = self.plan.schedule[task], None
         if settings.globally_ordered:
             turn, self._turns = self._turns, self._turns + 1
@@ -128,7 +128,7 @@ class Simulation:
             self._submit(item, waits)
 
     def _wait_for_dependencies(self, item: _Item, waits: list[Wait]) -> Thread:
-        """Phase 1. Iteration 0 has no predecessor and waits for none (SWP-10)."""
+        """Phase 1. Iteration 0 has no predecessor to wait for (SWP-10)."""
         for task, iteration in self._dependencies(item.task, item.iteration):
             yield self._flag(task, iteration)
             waits.append((self.host.now, SIGNAL, task, iteration))
@@ -174,7 +174,9 @@ class Simulation:
 
 
 def stalls_between(free_ns: int, waits: Sequence[Wait]) -> tuple[tuple[Stall, ...], int]:
-    """From what held a task up, in order of time: the stalls of a stream that is free from `free_ns`, and the start."""
+    """Returns the stalls of a stream that is free from `free_ns`, and the task's start, from what held it up in order
+    of time.
+    """
     stalls, at = [], free_ns
     for until, kind, task, iteration in waits:
         if until > at:
@@ -184,7 +186,7 @@ def stalls_between(free_ns: int, waits: Sequence[Wait]) -> tuple[tuple[Stall, ..
 
 
 def stream_labels(plan: CheckedPlan) -> dict[str, str]:
-    """A printable name for every task's stream: its name, or `stream1`, `stream2` … for stream objects."""
+    """Returns a printable name for every task's stream: its name, or `stream1`, `stream2` … for stream objects."""
     labels: dict[object, str] = {}
     for name in plan.names:
         stream = plan.stream(name)

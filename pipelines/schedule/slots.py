@@ -9,7 +9,7 @@ from pipelines.schedule.errors import PipelineError
 
 
 class Signal:
-    """threading.Event, but cheap to set while nobody waits: one shared condition for all signals of a slot."""
+    """Like threading.Event, but cheap to set while nobody waits: all signals of a slot share one condition."""
 
     __slots__ = ("_changed", "_set", "_waiting")
 
@@ -19,22 +19,24 @@ class Signal:
         self._waiting = 0
 
     def is_set(self) -> bool:
-        """Whether it was set since it was cleared last."""
+        """Returns whether it was set since it was last cleared."""
         return self._set
 
     def set(self) -> None:
-        """Let go who waits. Who waits counts itself first and looks after: if it is not seen here, it sees the flag."""
+        """Wake all waiters. A waiter counts itself first and reads the flag after: if it is not seen here, it sees the
+        flag.
+        """
         self._set = True
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
 
     def clear(self) -> None:
-        """As before set()."""
+        """Back to not set."""
         self._set = False
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until it is set; False when that took longer than `timeout_s`."""
+        """Block until it is set. Returns False when that took longer than `timeout_s`."""
         if self._set:
             return True
         with self._changed:
@@ -46,10 +48,10 @@ class Signal:
 
 
 class Slot:
-    """One iteration's signals (its tasks are submitted) and device events (their work is done); used again and again."""
+    """One iteration's signals (its tasks are submitted) and device events (their work is done); reused."""
 
     def __init__(self, names: list[str], device: Device) -> None:
-        self.iter_idx = -1  # whose it is
+        self.iter_idx = -1  # the iteration that owns the slot
         changed = Condition(Lock())
         self.signals = {name: Signal(changed) for name in names}
         self.events = {name: device.event() for name in names}
@@ -58,7 +60,7 @@ class Slot:
         self._lock = Lock()
 
     def begin(self, iter_idx: int) -> None:
-        """Hand the slot to an iteration."""
+        """Give the slot to an iteration."""
         self.iter_idx = iter_idx
         self.complete.clear()
         for signal in self.signals.values():
@@ -66,7 +68,7 @@ class Slot:
         self._missing = len(self.signals)
 
     def submitted(self, name: str) -> None:
-        """A task's event is recorded: let go who waits for it (SWP-9: record before set)."""
+        """Called when a task's event is recorded: wake the waiters (SWP-9: record before set)."""
         self.signals[name].set()
         with self._lock:
             self._missing -= 1
@@ -81,17 +83,18 @@ class Slot:
         self.complete.set()
 
     def unsubmitted(self) -> list[str]:
-        """Tasks that no one has finished submitting."""
+        """Returns the tasks that are not submitted yet."""
         return [name for name, signal in self.signals.items() if not signal.is_set()]
 
 
 class Slots:
-    """A ring of slots for `in_flight` iterations at a time, and one more.
+    """A ring of `in_flight` + 1 slots.
 
-    The one more is trap T7: iteration i may still wait for a task of i-1 when i-1 has been retired and the next
-    iteration begins, at depth D iteration i-1+D. In a ring of D it would take the slot of i-1, clear the signal that i
-    is about to wait for, and the wait would end by time-out or on another iteration's event. An iteration begins only
-    after the one `in_flight` before it was retired, and what was retired waits for nothing: so D+1 are enough.
+    The extra slot is for trap T7: iteration i may still wait for a task of i-1 after i-1 was retired and the next
+    iteration starts, which at depth D is iteration i-1+D. In a ring of D it would take the slot of i-1, clear the
+    signal that i is about to wait for, and the wait would time out or end on another iteration's event. D+1 slots are
+    enough: an iteration starts only after the one `in_flight` before it was retired, and a retired iteration waits for
+    nothing.
     """
 
     def __init__(self, names: list[str], device: Device, in_flight: int, spare: int = 1) -> None:
@@ -105,7 +108,7 @@ class Slots:
         self._ring[iter_idx % len(self._ring)].begin(iter_idx)
 
     def of(self, iter_idx: int) -> Slot:
-        """The iteration's slot. Raises PipelineError when a later iteration has taken it."""
+        """Returns the iteration's slot. Raises PipelineError when a later iteration has taken it."""
         slot = self._ring[iter_idx % len(self._ring)]
         if slot.iter_idx != iter_idx:
             raise PipelineError(
@@ -114,11 +117,11 @@ class Slots:
         return slot
 
     def abort(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiters."""
         for slot in self._ring:
             slot.abort()
 
     def reset(self) -> None:
-        """No iteration has a slot."""
+        """Reset: no iteration has a slot."""
         for slot in self._ring:
             slot.begin(-1)

@@ -1,4 +1,4 @@
-"""Plain plans for a search to begin with: the work cut into stages by greedy rules, and streams that share it evenly."""
+"""Simple plans to start a search from: work cut into stages by greedy rules, and streams that share it evenly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipelines.schedule.assignments import Assignment, Space, numbered
 
 
 def starts(space: Space, durations: Mapping[str, int], rest: Mapping[str, int]) -> list[Assignment]:
-    """Legal assignments, each once. `rest`: the longest chain from a task to the iteration's end, ns."""
+    """Returns legal assignments, each once. `rest`: the longest chain from a task to the iteration's end, ns."""
     found: dict[Assignment, None] = {}
     for depth in range(1, space.max_depth + 1):
         for drawn in _cuts(space.names, durations, rest, depth):
@@ -21,7 +21,9 @@ def starts(space: Space, durations: Mapping[str, int], rest: Mapping[str, int]) 
 def _cuts(
     names: Sequence[str], durations: Mapping[str, int], rest: Mapping[str, int], depth: int
 ) -> Iterator[list[int]]:
-    """Stages by name, not legal yet: equal shares of the work, the best cut of the order, as early, as late as can be."""
+    """Returns stages by name, not yet legal: equal shares of the work, the best cut of the order, as early or as late
+    as possible.
+    """
     whole, chain = sum(durations.values()), max(rest.values(), default=0)
     before = 0
     shares = []
@@ -36,7 +38,7 @@ def _cuts(
 
 
 def _best_cut(loads: Sequence[int], parts: int) -> list[int]:
-    """The loads, in their order, cut into at most so many parts so that the largest is as small as possible."""
+    """Cuts the loads, in order, into at most the given number of parts so that the largest is as small as possible."""
     low, high = max(loads), sum(loads)
     while low < high:
         middle = (low + high) // 2
@@ -45,7 +47,7 @@ def _best_cut(loads: Sequence[int], parts: int) -> list[int]:
 
 
 def _filled(loads: Sequence[int], size: int) -> list[int]:
-    """The part of each load, if each part takes as many as fit."""
+    """Returns the part of each load if each part takes as many as fit."""
     part, held, parts = 0, 0, []
     for load in loads:
         if held and held + load > size:
@@ -56,7 +58,7 @@ def _filled(loads: Sequence[int], size: int) -> list[int]:
 
 
 def _legal(space: Space, drawn: Sequence[int], depth: int) -> tuple[int, ...]:
-    """The same with tasks moved to later stages until corollaries 1 and 3 hold, and no stage empty."""
+    """Returns the same stages with tasks moved later until corollaries 1 and 3 hold and no stage is empty."""
     stages = dict(zip(space.names, drawn, strict=True))
     changed = True
     while changed:
@@ -72,7 +74,7 @@ def _legal(space: Space, drawn: Sequence[int], depth: int) -> tuple[int, ...]:
 
 
 def _stream_choices(space: Space, stages: Sequence[int], durations: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
-    """A stream for each unit, for each stage, and for equal shares of the work."""
+    """Yields streams: one per unit, one per stage, and equal shares of the work."""
     units = max(space.units) + 1
     loads, first = [0] * units, [0] * units
     for unit, stage, name in zip(space.units, stages, space.names, strict=True):
@@ -85,7 +87,7 @@ def _stream_choices(space: Space, stages: Sequence[int], durations: Mapping[str,
     most = min(units, space.max_streams)
     for streams in sorted({most, *(size for size in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if size < most)}):
         held, of = [0] * streams, [0] * units
-        for unit in sorted(range(units), key=lambda unit: -loads[unit]):  # the longest first, to the emptiest
+        for unit in sorted(range(units), key=lambda unit: -loads[unit]):  # longest first, to the least loaded
             of[unit] = min(range(streams), key=lambda stream: held[stream])
             held[of[unit]] += loads[unit]
         yield tuple(of[unit] for unit in space.units)

@@ -1,6 +1,6 @@
-"""What is legal in a plan but probably not meant (SWP-25): a dependency that was forgotten.
+"""Warnings for what is legal in a plan but probably a mistake (SWP-25): a forgotten dependency.
 
-Tasks that say nothing of what they use are warned about only where their names decide the order.
+Tasks that do not declare what they use get a warning only where their names decide the order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ they share a stream."""
 
 
 def suspicious(checked: CheckedPlan, clocked: bool, before: Before) -> list[str]:
-    """What is legal but probably not meant (SWP-25)."""
+    """Returns warnings for what is legal but probably a mistake (SWP-25)."""
     above = ancestors(checked.intra)
     found = []
     names = checked.names
@@ -38,7 +38,7 @@ def suspicious(checked: CheckedPlan, clocked: bool, before: Before) -> list[str]
 
 
 def _shared_conflict(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    """State of all iterations that one of the two writes and the other uses, as far as declared."""
+    """Returns declared state of all iterations that one of the two tasks writes and the other uses."""
     if a not in checked.tasks or b not in checked.tasks:
         return []
     x, y = checked.tasks[a], checked.tasks[b]
@@ -46,7 +46,7 @@ def _shared_conflict(checked: CheckedPlan, a: str, b: str) -> list[str]:
 
 
 def _overlap(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    """What one of the two writes and the other uses, as far as declared: context attributes, and shared state."""
+    """Returns what one of the two tasks writes and the other uses, as declared: context attributes and shared state."""
     if a not in checked.tasks or b not in checked.tasks:
         return []
     x, y = checked.tasks[a], checked.tasks[b]
@@ -62,7 +62,7 @@ def _conflict(
 
 
 def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
-    """Nothing orders the two within an iteration."""
+    """Returns whether nothing orders the two tasks within an iteration."""
     used = _overlap(checked, a, b)
     if not used:
         return []
@@ -77,8 +77,9 @@ def _race(checked: CheckedPlan, a: str, b: str) -> list[str]:
 
 
 def _order_without_reason(checked: CheckedPlan, a: str, b: str, in_order: bool) -> list[str]:
-    """The same stage and stream: only names, or chance, decide which comes first. On two streams they are meant to
-    overlap."""
+    """Tasks of one stage and stream: only names, or chance, decide which comes first. On two streams they are meant to
+    overlap.
+    """
     declared = [
         bool(t.reads or t.writes or t.shared_reads or t.shared_writes) for n in (a, b) if (t := checked.tasks.get(n))
     ]
@@ -92,15 +93,16 @@ def _order_without_reason(checked: CheckedPlan, a: str, b: str, in_order: bool) 
 
 
 def unordered_state(checked: CheckedPlan, before: Before) -> list[str]:
-    """A warning for each dependency that is lacking to use declared state as a serial run does.
+    """Returns a warning for each dependency that is missing if declared state is to be used as in a serial run.
 
-    On one stream the engine may keep an order without a dependency (`before`): by the clock OptimizerStep(i-1) is before
-    ZeroGrad(i) although nobody said so. Apart from that X(i) is before Y(i+1) when Y depends on X (X(i) is before X(i+1):
-    a task becomes ready iteration after iteration, and has one thread and one stream), or when some (A, B) of
-    inter_iter_deps has X before B and A before Y.
+    On one stream the engine may keep an order without a dependency (`before`): by the clock OptimizerStep(i-1) is
+    before ZeroGrad(i) although nothing declares it. Apart from that X(i) is before Y(i+1) when Y depends on X (X(i) is
+    before X(i+1): a task becomes ready iteration after iteration, and has one thread and one stream), or when some (A,
+    B) of inter_iter_deps has X before B and A before Y.
 
-    Only `shared_reads` and `shared_writes` count: whether an old value would be wrong is for the user to say. Of
-    dependencies that imply one another only the strongest is named. What nothing orders within an iteration is a race.
+    Only `shared_reads` and `shared_writes` count: whether a stale value would be wrong is for the user to say. Of
+    dependencies that imply one another only the strongest is named. Two tasks that nothing orders within an iteration
+    are a race.
     """
     names = checked.names
     first = {

@@ -1,4 +1,4 @@
-"""The clocked engine: period after period, every task once (SWP-15, SWP-16, SWP-37)."""
+"""The clocked engine: in each period it submits every task once (SWP-15, SWP-16, SWP-37)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 class SWPipeline(_PipelineBase):
     """Runs a plan by a clock: progress() is one period, in which a task of stage k works on iteration period - k.
 
-    `depth` = max(stage) + 1 iterations are in flight. `order` is how the tasks of a period are submitted: "ready_first",
+    `depth` = max(stage) + 1 iterations are in flight. `order` is the submission order within a period: "ready_first",
     the document's pseudocode, or "stage_descending". Raises PlanError, a ValueError, for a plan that could hang.
     """
 
@@ -44,10 +44,10 @@ class SWPipeline(_PipelineBase):
 
     def _reset_state(self) -> None:
         super()._reset_state()
-        self._period = 0  # the next one to submit
-        self._began: dict[int, int] = {}  # period -> the iteration that began in it; a period may have none
+        self._period = 0  # the next period to submit
+        self._began: dict[int, int] = {}  # period -> the iteration that started in it, if any
         self._begun_in: dict[int, int] = {}  # iteration in flight -> that period
-        self._numbers: dict[tuple[str, int], int] = {}  # of ordered tasks
+        self._numbers: dict[tuple[str, int], int] = {}  # of globally ordered tasks
         self._next_number = 0
 
     def _do_fill(self, data_iter: Iterator[Any]) -> None:
@@ -55,7 +55,7 @@ class SWPipeline(_PipelineBase):
             self._enqueue_period(data_iter)
 
     def _prepare(self, data_iter: Iterator[Any] | None) -> None:
-        # In the steady state nothing: the oldest is submitted. After progress(None) new iterations begin later.
+        # No-op in the steady state: the oldest is submitted. After progress(None), new iterations start later.
         if not self._contexts and data_iter is not None and not self._exhausted:
             self._enqueue_period(data_iter)
         oldest = self._next_retire
@@ -67,7 +67,7 @@ class SWPipeline(_PipelineBase):
         self._enqueue_period(data_iter)
 
     def _enqueue_period(self, data_iter: Iterator[Any] | None) -> None:
-        """Give every thread its tasks of one period (SWP-12). Without data it has only the later stages."""
+        """Queue one period's tasks for every thread (SWP-12). Without data only the later stages run."""
         period = self._period
         batch = _END if data_iter is None else self._fetch(data_iter)
         if batch is not _END:
@@ -90,10 +90,11 @@ class SWPipeline(_PipelineBase):
         return self._numbers.pop((name, iter_idx))
 
     def format_schedule(self, num_iterations: int = 3) -> str:
-        """Which iteration each task works on in the first `num_iterations` periods (SWP-46).
+        """Returns, as text, which iteration each task works on in the first `num_iterations` periods (SWP-46).
 
         Rows are in submission order. `iN` = iteration N, `--` = its first iteration comes in a later period, `.` = its
-        shortcut is on. The document mixes the last two (trap T9) and prints one table in stage-descending order (trap T3).
+        shortcut is on. The document mixes up the last two (trap T9) and prints one table in stage-descending order
+        (trap T3).
         """
         streams = stream_names(self._streams, self.device.stream_name)
         return schedule_table(self.checked, self._enqueue_order, streams, self._shortcuts.enabled, num_iterations)
@@ -103,7 +104,7 @@ class SWPipeline(_PipelineBase):
         print(self.format_schedule(num_iterations))
 
     def print_stage_analysis(self) -> None:
-        """Print stages in topological order, and whether the depth is the least possible (SWP-47)."""
+        """Print stages in topological order, and whether the depth is minimal (SWP-47)."""
         print(stage_analysis(self.checked))
 
     def __repr__(self) -> str:

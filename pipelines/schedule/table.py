@@ -13,7 +13,7 @@ from pipelines.schedule.order import serial_order, stage_descending
 def schedule_table(
     checked: CheckedPlan, order: Iterable[str], streams: Mapping[str, str], skipped: Collection[str], periods: int
 ) -> str:
-    """Tasks, in the order in which they are submitted, by periods; `streams`: task → name of its stream.
+    """Returns tasks in submission order by periods; `streams`: task → name of its stream.
 
     See SWPipeline.format_schedule for what the cells mean.
     """
@@ -32,7 +32,7 @@ def schedule_table(
 
 
 def cell(iteration: int, skipped: bool) -> str:
-    """One period of one task: a replayed task is `.` throughout, as the document prints it."""
+    """Returns one cell, a task in a period. A short-cut task is `.` throughout, as the document prints it."""
     if skipped:
         return "."
     return "--" if iteration < 0 else f"i{iteration}"
@@ -44,7 +44,7 @@ def _line(row: list[str], widths: list[int], bar: str) -> str:
 
 
 def stream_names(streams: Mapping[str, Any], name_of: Callable[[Any], str | None]) -> dict[str, str]:
-    """Task → the name of its stream. Streams that came without one are numbered as they are declared."""
+    """Returns task → name of its stream. Unnamed streams are numbered in order of declaration."""
     unnamed: list[Any] = []
     found = {}
     for name, stream in streams.items():
@@ -56,11 +56,11 @@ def stream_names(streams: Mapping[str, Any], name_of: Callable[[Any], str | None
 
 
 def stage_analysis(checked: CheckedPlan) -> str:
-    """Stages in topological order, and the longest descending run (LDS) of stages.
+    """Returns stages in topological order, and the longest descending subsequence (LDS) of stages.
 
-    The document defines neither LDS nor the sequence it is taken over. Here it is taken over the stages as they are
-    submitted with the oldest iteration first: one stage for each iteration that a period really works on. Where it is
-    less than the depth, a stage has no task and the pipeline is longer than it has to be.
+    The document defines neither LDS nor its sequence. Here the sequence is the stages in submission order with the
+    oldest iteration first: one stage for each iteration that a period really works on. If the LDS is less than the
+    depth, some stage has no task and the pipeline is deeper than necessary.
     """
     order = serial_order(checked)
     declared = {name: i for i, name in enumerate(checked.schedule)}
@@ -82,5 +82,5 @@ def stage_analysis(checked: CheckedPlan) -> str:
 
 
 def longest_descending(stages: list[int]) -> tuple[int, ...]:
-    """The longest strictly descending subsequence of stages that are sorted from high to low."""
+    """Returns the longest strictly descending subsequence of stages sorted from high to low."""
     return tuple(stage for stage, _ in groupby(stages))

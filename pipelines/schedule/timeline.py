@@ -1,7 +1,7 @@
-"""What a pipeline did, or would do: one span per task and iteration, and why its stream stood still before it.
+"""What a pipeline did or would do: one span per task and iteration, and why its stream was idle before it.
 
-Times are integer nanoseconds since the run's start. The simulator writes timelines; a recording of a real run may be
-put into the same two classes, and everything that reads a timeline (predict, gantt) takes both.
+Times are integer nanoseconds since the run's start. The simulator and the recorder of real runs both produce these
+classes, and everything that reads a timeline (predict, gantt) takes either.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ KINDS = (RETIRE, HOST, SIGNAL, ORDER, SUBMIT, EVENT)
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A stretch in which a stream stood still, and what it waited for."""
+    """A stretch in which a stream was idle, and what it waited for."""
 
     kind: str
     """One of KINDS."""
     ns: int
     task: str = ""
-    """The task that was waited for; empty if it was no single one."""
+    """The task that was waited for; empty if it was not a single one."""
     iteration: int | None = None
 
     @property
     def short(self) -> str:
-        """`event: Backward i3`, `retire: i2`, `host`."""
+        """Returns e.g. `event: Backward i3`, `retire: i2`, `host`."""
         on = self.task if self.iteration is None else f"{self.task} i{self.iteration}".strip()
         return f"{self.kind}: {on}" if on else self.kind
 
     def __str__(self) -> str:
-        """`event: Backward i3, 1200 ns`."""
+        """Returns e.g. `event: Backward i3, 1200 ns`."""
         return f"{self.short}, {self.ns} ns"
 
 
@@ -54,7 +54,7 @@ class Span:
     iteration: int
     stream: str
     submit_ns: int
-    """The host had handed it to the stream."""
+    """When the host had handed it to the stream."""
     start_ns: int
     end_ns: int
     stalls: tuple[Stall, ...] = ()
@@ -66,40 +66,40 @@ class Span:
 
     @property
     def stall_ns(self) -> int:
-        """How long the stream stood still before this span."""
+        """Returns how long the stream was idle before this span."""
         return sum(stall.ns for stall in self.stalls)
 
     @property
     def cause(self) -> Stall | None:
-        """The longest of the stalls (the later of two equal ones); None if the stream did not stand still."""
+        """Returns the longest stall (the later of two equal ones); None if the stream was not idle."""
         return max(reversed(self.stalls), key=lambda stall: stall.ns, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A whole run. Spans stand in the order in which they were submitted."""
+    """A whole run. Spans are in submission order."""
 
     engine: str
     spans: Sequence[Span]
     retired_ns: Sequence[int] = field(default_factory=tuple)
-    """When progress() gave back iteration 0, 1, …; empty in recordings that do not know."""
+    """When progress() returned iteration 0, 1, …; empty in recordings without it."""
 
     @property
     def streams(self) -> list[str]:
-        """Names of the streams, by first use."""
+        """Returns the names of the streams, by first use."""
         return list(dict.fromkeys(span.stream for span in self.spans))
 
     @property
     def end_ns(self) -> int:
-        """End of the last span; 0 for an empty run."""
+        """Returns the end of the last span; 0 for an empty run."""
         return max((span.end_ns for span in self.spans), default=0)
 
     def of(self, task: str) -> list[Span]:
-        """The spans of one task, by iteration."""
+        """Returns the spans of one task, by iteration."""
         return sorted((span for span in self.spans if span.task == task), key=lambda span: span.iteration)
 
     def completions(self) -> list[int]:
-        """End of every iteration's last task, by iteration."""
+        """Returns the end of every iteration's last task, by iteration."""
         ends: dict[int, int] = {}
         for span in self.spans:
             ends[span.iteration] = max(ends.get(span.iteration, 0), span.end_ns)

@@ -1,7 +1,7 @@
-"""On which line of a TOML file something stands: tomllib reads values and forgets where they were.
+"""Finds the line of an item in a TOML file, because tomllib discards positions.
 
-Knows files written as one writes them by hand: `[[name]]` headers and keys at the start of a line. None if it does
-not find the place (inline tables, quoted keys); a message then names the file alone. Lines count from 1.
+Handles files in the usual hand-written form: `[[name]]` headers and keys at the start of a line. Returns None where it
+does not find the place (inline tables, quoted keys); a message then names only the file. Lines count from 1.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ class TomlLines:
         self._headers = [i for i, line in enumerate(self._lines) if header.match(line)]
 
     def top(self, key: str) -> int | None:
-        """Line of a key above all tables."""
+        """Returns the line of a key above all tables."""
         return self._find(key, range(self._headers[0] if self._headers else len(self._lines)))
 
     def table(self, place: int) -> int | None:
-        """Line of the header of the table at a place, from 0."""
+        """Returns the line of the header of the table with this index, from 0."""
         return self._headers[place] + 1 if place < len(self._headers) else None
 
     def key(self, place: int, key: str) -> int | None:
-        """Line of a key of a table; of its header where the key is not seen."""
+        """Returns the line of a table's key; of its header if the key is not found."""
         return self._find(key, self._body(place)) or self.table(place)
 
     def entry(self, place: int, key: str, value: str) -> int | None:
-        """Line on which a text stands in the list `key` of a table."""
+        """Returns the line of a text in the list `key` of a table."""
         first = self._find(key, self._body(place))
         if first is None:
             return None

@@ -1,9 +1,9 @@
-"""Is a plan legal? Everything that could hang is refused here, before anything runs (SWP-17 to SWP-25).
+"""Validates plans: everything that could hang is rejected here, before anything runs (SWP-17 to SWP-25).
 
-Why what passes cannot hang: a clocked engine submits period by period, within a period in an order in which every
-dependency of that period comes first (order.py), and each thread takes its work first-in-first-out. Corollaries 1 and 3
-say exactly that no dependency lies in a later period. So the oldest piece of unfinished work never waits for anything
-unfinished. Without stages (data-flow) work is submitted when its dependencies are done; only a cycle can stop that.
+Why a plan that passes cannot hang: a clocked engine submits period by period, and within a period in an order in which
+every dependency of that period comes first (order.py); each thread takes its work first-in-first-out. Corollaries 1 and
+3 say exactly that no dependency is in a later period. So the oldest unfinished work never waits for other unfinished
+work. Without stages (data flow), work is submitted when its dependencies are done; only a cycle can stop that.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def validate_plan(
     max_depth: int | None = None,
     order: str = "dependencies",
 ) -> CheckedPlan:
-    """Resolve and check a plan. Raises PlanError (a ValueError) that lists every fault found and its remedy.
+    """Resolve and check a plan. Raises PlanError (a ValueError) that lists every fault found and how to fix it.
 
     `clocked` = stages count (SWPipeline); a data-flow engine ignores them, and with them corollaries 1 and 3.
-    `needs_functions` = every task must come with something to call. `max_depth` and `order` = DataFlowPipeline's. With a
-    `max_depth` of 1 no iteration overtakes another, and what is suspicious for that alone is not warned about; by
-    default the plan is looked at as if its dependencies alone gave an order.
+    `needs_functions` = every task must come with something to call. `max_depth` and `order` = DataFlowPipeline's. With
+    a `max_depth` of 1 no iteration overtakes another, so warnings that assume overtaking are not given. By default the
+    plan is checked as if only its dependencies gave an order.
     """
     problems: list[str] = []
     checked = _resolve(plan, problems)
@@ -64,7 +64,9 @@ def validate_plan(
 
 
 def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None, order: str) -> Before:
-    """Whether the engine keeps a task behind another of the same stream without a dependency: see suspicious.Before."""
+    """Returns whether the engine keeps a task behind another of the same stream without a dependency: see
+    suspicious.Before.
+    """
     if not clocked and order == "dependencies":
         return lambda earlier, later, iterations: False
     stages = lane_order(checked, checked.depth if clocked or max_depth is None else max_depth)
@@ -80,7 +82,7 @@ def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None,
 
 
 def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
-    """Names for references. Faults go to `problems`, and what they touch is left out."""
+    """Resolves references to names. Faults are added to `problems`, and the items at fault are left out."""
     checked = CheckedPlan(schedule={}, tasks={}, intra={}, inter={}, depth=1)
     if not plan.schedule:
         problems.append("`schedule` is empty: add at least one task")
@@ -175,12 +177,12 @@ def _check_functions(checked: CheckedPlan) -> list[str]:
 
 
 def _check_cycles(checked: CheckedPlan) -> list[Problem]:
-    """Intra-iteration cycles. Inter-iteration ones are none: they go to an iteration before, so they end."""
+    """Faults for cycles within an iteration. Inter-iteration dependencies form none: each goes one iteration back."""
     try:
         TopologicalSorter(checked.intra).prepare()
         return []
     except CycleError as error:
-        cycle = error.args[1][::-1]  # each waits for the next
+        cycle = error.args[1][::-1]  # each depends on the next
     path = " -> ".join(repr(n) for n in cycle)
     stages = ", ".join(f"{n!r} stage {checked.stage(n)}" for n in cycle[:-1])
     says = (

@@ -1,7 +1,7 @@
 """Host threads on a virtual clock: generators that yield what they wait for, resumed in a fixed order.
 
-A thread yields an integer (sleep until that time, ns) or a Flag (wait until it is set). Two threads that can go on at
-the same time do so in the order in which they became able to, which makes every run the same.
+A thread yields an integer (sleep until that time, ns) or a Flag (wait until it is set). Two threads that can resume at
+the same time do so in the order in which they became ready, so every run is the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class DeadlockError(RuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Flag:
-    """Something that happens once; `what` names it in the message of a deadlock."""
+    """Something that happens once; `what` names it in a deadlock message."""
 
     what: str
     is_set: bool = False
@@ -27,7 +27,7 @@ class Flag:
 
 
 class VirtualHost:
-    """The threads and the clock that they share."""
+    """The threads and the clock they share."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -36,11 +36,11 @@ class VirtualHost:
         self._waiting: dict[str, Flag] = {}
 
     def start(self, name: str, thread: Thread) -> None:
-        """A thread that can go on now. Names are unique."""
+        """Start a thread, ready to run now. Names are unique."""
         self._push(self.now, name, thread)
 
     def set(self, flag: Flag) -> None:
-        """It has happened: everybody who waits can go on now."""
+        """Set a flag: all its waiters can resume now."""
         flag.is_set = True
         for name, thread in flag.waiting:
             del self._waiting[name]
@@ -48,7 +48,9 @@ class VirtualHost:
         flag.waiting.clear()
 
     def run(self) -> None:
-        """Until every thread has returned. DeadlockError: some never do; the message says what each waits for."""
+        """Run until every thread has returned. Raises DeadlockError if some never do; the message says what each waits
+        for.
+        """
         while self._able:
             self.now, _, name, thread = heappop(self._able)
             self._advance(name, thread)

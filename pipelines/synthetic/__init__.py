@@ -1,7 +1,7 @@
-"""Captures in Kineto's format with a known answer: for the demo, the tests and the benchmarks.
+"""Captures in Kineto's format with known answers: for the demo, the tests and the benchmarks.
 
 `write_capture(CaptureSpec(...), folder)` simulates N ranks and writes one file per rank. The truth that it returns is
-computed while simulating, from what each piece of work waited for, with none of the SQL models. The path follows the
+computed during the simulation, from what each piece of work waited for, without the SQL models. The path follows the
 `default` profile:
 
 * inside an operator every stretch of CPU time counts; gaps between top-level operators weigh 0;

@@ -1,4 +1,4 @@
-"""How a GPU's time divides, summed up while a capture is written: the truth for the temporal breakdown."""
+"""How a GPU's time divides, accumulated while a capture is written: the truth for the temporal breakdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class BreakdownTruth:
 
 
 class BusyTime:
-    """Sums unions of intervals in bounded memory: `settle` forgets what lies before a time nothing can start before."""
+    """Sums unions of intervals in bounded memory: `settle` drops what lies before a time that no later work can
+    precede.
+    """
 
     def __init__(self) -> None:
         self.truth = BreakdownTruth()
@@ -31,7 +33,7 @@ class BusyTime:
         self._last = 0
 
     def add(self, start_ns: int, end_ns: int, kind: str) -> None:
-        """A piece of GPU work of class `kind`."""
+        """Add a piece of GPU work of class `kind`."""
         self._open.append((start_ns, end_ns, kind))
         self._first = start_ns if self._first is None else min(self._first, start_ns)
         self._last = max(self._last, end_ns)
@@ -52,7 +54,7 @@ class BusyTime:
         self._open = [(max(s, before_ns), e, k) for s, e, k in self._open if e > before_ns]
 
     def close(self) -> BreakdownTruth:
-        """Account for all and return the sums."""
+        """Account for everything and return the sums."""
         self.settle(self._last)
         truth = self.truth
         truth.span_ns = self._last - self._first if self._first is not None else 0

@@ -1,4 +1,4 @@
-"""Write a capture of N ranks to disk as a stream, with the answers known."""
+"""Writes a capture of N ranks to disk as a stream, with known answers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SHAPES = {"training": StepProgram, "inference": DecodeProgram, "inference_graph"
 
 @dataclass(frozen=True)
 class CaptureSpec:
-    """What to write. Times in ns; the means of what a step's parts take.
+    """What to write. Times in ns; durations of a step's parts are means.
 
     Attributes:
         compute_streams: streams that compute kernels run on; the first is stream 7.
         bucket_layers: layers of the backward pass that share one all-reduce.
         straggler: the rank whose compute kernels take `straggler_slowdown` times as long; None for none.
-        clock_offset_ns: what each rank's clock shows more than true time; missing ranks have 0.
+        clock_offset_ns: how far each rank's clock is ahead of true time; missing ranks have 0.
         fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
             offsets must be whole microseconds too.
         shape: training; inference, whose steps decode `tokens` tokens with small operators on one thread; or
@@ -72,13 +72,13 @@ class CaptureSpec:
             raise ValueError("clock offsets must be whole microseconds if time stamps are")
 
     def offset_ns(self, rank: int) -> int:
-        """The clock offset of a rank, ns."""
+        """Returns the clock offset of a rank, ns."""
         return self.clock_offset_ns[rank] if rank < len(self.clock_offset_ns) else 0
 
 
 @dataclass(slots=True)
 class PathTruth:
-    """A critical path of the default profile: its length and its parts by what they are bound by, ns."""
+    """A critical path of the default profile: its length and its parts by what bounds them, ns."""
 
     length_ns: int
     bound_by: dict[str, int]
@@ -90,7 +90,7 @@ class PathTruth:
 
 @dataclass(slots=True)
 class Truth:
-    """What is known about one rank. `machine` says what really held up each piece of GPU work, in counts.
+    """What is known about one rank. `machine` counts what really held up each piece of GPU work.
 
     collective_wait_ns: time that this rank's collectives waited for the last rank to arrive.
     arrived_last: collectives for which this rank was the one waited for.
@@ -146,7 +146,7 @@ class _Rank:
     first_line: bool = True
 
     def flush(self) -> None:
-        """Write what the machine has produced."""
+        """Write the machine's output so far."""
         lines = self.machine.rows.take()
         if lines:
             self.file.write(("" if self.first_line else ",\n").encode() + ",\n".join(lines).encode())
@@ -170,7 +170,9 @@ def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
 
 
 def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
-    """How many steps make a file of about `n_bytes` per rank (before gzip), from writing one and two steps on trial."""
+    """Returns how many steps make a file of about `n_bytes` per rank (before gzip), from a trial with one and two
+    steps.
+    """
     with TemporaryDirectory() as folder:
         sizes = []
         for steps in (1, 2):
@@ -216,7 +218,7 @@ def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
         pending = [_resume(program, end) for program, end in zip(programs, ends, strict=True)]
     for rank, start in zip(ranks, before, strict=True):
         if spec.sync_each_step:
-            # The sync ties every stream to the CPU, so the step's path is what the CPU's path has grown by.
+            # The sync ties every stream to the CPU, so the step's path is the growth of the CPU's path.
             rank.steps.append(PathTruth.of(rank.machine.cpu_path.minus(start)))
         rank.machine.busy.settle(rank.machine.now)
         rank.flush()
@@ -237,7 +239,7 @@ def _resume(program: Generator[Pending, int, None], end_ns: int) -> Pending | No
 
 
 def _meet(spec: CaptureSpec, ranks: list[_Rank], pending: list[Pending], rng: Random) -> list[int]:
-    """The ends of one collective on all ranks, true ns: the last to arrive, the transfer, and a skew a rank."""
+    """Returns the ends of one collective on all ranks, true ns: the last arrival, the transfer, and a skew per rank."""
     grid = ranks[0].machine.grid
     last = max(p.start_ns for p in pending)
     culprit = next(i for i, p in enumerate(pending) if p.start_ns == last)

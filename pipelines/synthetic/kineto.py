@@ -1,6 +1,6 @@
-"""Text of Kineto's trace events, one line each, from templates: any size is written without json.dumps.
+"""Writes Kineto's trace events as text, one line each, from templates: any size without json.dumps.
 
-Times arrive as true nanoseconds since the capture's start; the clock writes them the way Kineto does.
+Times are given as true nanoseconds since the capture's start; the clock writes them as Kineto does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ BASE_NS = 1_711_964_646_000_000_000
 """`baseTimeNanoseconds` of every synthetic capture (fractional clocks count from it), Unix ns."""
 
 START_NS = 1_000_000_000_000
-"""Where true time 0 of a capture lies after BASE_NS, ns: far from 0, as in real captures."""
+"""Offset of a capture's true time 0 from BASE_NS, ns: far from 0, as in real captures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +32,23 @@ class Clock:
         return 1 if self.fractional else 1000
 
     def stamp(self, true_ns: int) -> str:
-        """The `ts` text of a true time in ns."""
+        """Returns the `ts` text of a true time in ns."""
         local = true_ns + START_NS + self.offset_ns
         if self.fractional:
             return f"{local // 1000}.{local % 1000:03d}"
         return str((BASE_NS + local) // 1000)
 
     def length(self, dur_ns: int) -> str:
-        """The `dur` text of a duration in ns."""
+        """Returns the `dur` text of a duration in ns."""
         return f"{dur_ns // 1000}.{dur_ns % 1000:03d}" if self.fractional else str(dur_ns // 1000)
 
     def unix_ns(self, true_ns: int) -> int:
-        """What a reader must make of `stamp(true_ns)`: ns since the Unix epoch, on this rank's clock."""
+        """Returns what a reader must make of `stamp(true_ns)`: ns since the Unix epoch, on this rank's clock."""
         return BASE_NS + START_NS + self.offset_ns + true_ns
 
 
 class Rows:
-    """Events of one rank as text lines, in the order they were opened. `take()` hands them over and forgets them."""
+    """Events of one rank as text lines, in the order they were opened. `take()` returns and drops them."""
 
     def __init__(self, clock: Clock, pid: int, device: int) -> None:
         self.clock = clock
@@ -58,7 +58,7 @@ class Rows:
         self._lines: list[str] = []
 
     def take(self) -> list[str]:
-        """All lines since the last call; every slot must be filled."""
+        """Returns all lines since the last call; every slot must be filled."""
         lines, self._lines = self._lines, []
         return lines
 
@@ -67,7 +67,7 @@ class Rows:
         self.n_events += 1
 
     def slot(self) -> int:
-        """A place for an event whose duration is not known yet, so that parents stand before their children."""
+        """Reserves a line for an event whose duration is not known yet, so that parents come before their children."""
         self.add("")
         return len(self._lines) - 1
 
@@ -80,7 +80,7 @@ class Rows:
         )
 
     def gpu(self, cat: str, name: str, stream: int, ts: int, dur: int, external: int, corr: int, args: str) -> None:
-        """A kernel, copy or memset with the finish of its ac2g flow; ts and dur in true ns."""
+        """Writes a kernel, copy or memset with the finish of its ac2g flow; ts and dur in true ns."""
         c, device = self.clock, self.device
         stamp = c.stamp(ts)
         self.add(
@@ -94,14 +94,16 @@ class Rows:
         )
 
     def flow_start(self, corr: int, tid: int, ts: int) -> None:
-        """The start of the ac2g flow of a launch."""
+        """Writes the start of the ac2g flow of a launch."""
         self.add(
             f'{{"ph": "s", "id": {corr}, "pid": {self.pid}, "tid": {tid}, "ts": {self.clock.stamp(ts)}, '
             f'"cat": "ac2g", "name": "ac2g"}}'
         )
 
     def sync(self, kind: str, stream: int, ts: int, dur: int, external: int, corr: int, wait: str = "") -> None:
-        """A cuda_sync row. stream -1: the whole context, or an event. wait: the wait_on_* arguments, with a comma."""
+        """Writes a cuda_sync row. stream -1: the whole context, or an event. wait: the wait_on_* arguments, with a
+        comma.
+        """
         c, device = self.clock, self.device
         self.add(
             f'{{"ph": "X", "cat": "cuda_sync", "name": "{kind}", "pid": {device}, "tid": {stream}, '
@@ -111,7 +113,7 @@ class Rows:
         )
 
     def annotation_on_gpu(self, name: str, stream: int, ts: int, dur: int, external: int) -> None:
-        """The GPU copy of a CPU annotation: the stretch of its kernels on one stream."""
+        """Writes the GPU copy of a CPU annotation: the span of its kernels on one stream."""
         c = self.clock
         self.add(
             f'{{"ph": "X", "cat": "gpu_user_annotation", "name": "{name}", "pid": {self.device}, "tid": {stream}, '
@@ -119,7 +121,7 @@ class Rows:
         )
 
     def metadata(self, threads: dict[int, str], streams: dict[int, str]) -> None:
-        """The M events that name processes, threads and streams."""
+        """Writes the M events that name processes, threads and streams."""
         stamp = self.clock.stamp(0)
 
         def name(what: str, pid: int, tid: int, args: dict[str, str | int]) -> None:
@@ -136,7 +138,7 @@ class Rows:
                 name("thread_sort_index", pid, tid, {"sort_index": tid})
 
     def closing(self, end_ns: int) -> None:
-        """The profiler's own span and the instants with which Kineto ends a trace."""
+        """Writes the profiler's own span and the instants with which Kineto ends a trace."""
         c = self.clock
         self.add(
             f'{{"ph": "X", "cat": "Trace", "ts": {c.stamp(0)}, "dur": {c.length(end_ns)}, "pid": "Spans", '
@@ -150,7 +152,7 @@ class Rows:
 
 
 def head(rank: int, world_size: int, device: int) -> str:
-    """The document up to and including the array's bracket."""
+    """Returns the document up to and including the array's bracket."""
     ranks = list(range(world_size))
     group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": world_size}
     distributed = {
@@ -169,6 +171,6 @@ def head(rank: int, world_size: int, device: int) -> str:
 
 
 def tail(rank: int, clock: Clock) -> str:
-    """The document from the array's closing bracket on; Kineto writes these keys after the events."""
+    """Returns the document from the array's closing bracket on; Kineto writes these keys after the events."""
     base = f',\n"baseTimeNanoseconds": {BASE_NS}' if clock.fractional else ""
     return f'\n],\n"traceName": "/tmp/rank{rank}.pt.trace.json",\n"displayTimeUnit": "ms"{base}\n}}\n'

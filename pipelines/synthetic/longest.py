@@ -1,7 +1,7 @@
-"""The longest path, carried along while the machine runs: no graph is kept, so it costs the same for any size.
+"""The longest path, computed while the machine runs: no graph is kept, so memory does not grow with the size.
 
-The simulator produces every node after all its predecessors. So a node's longest path is the best of its incoming
-edges at the moment the node is made, and it carries what that path is made of.
+The simulator produces every node after all its predecessors. So a node's longest path is the best of its incoming edges
+when the node is created, and it carries its composition along.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Path(NamedTuple):
     launch: int = 0
 
     def plus(self, label: str, weight_ns: int) -> Path:
-        """This path after one more edge. A negative weight counts as 0."""
+        """Returns this path extended by one edge. A negative weight counts as 0."""
         if weight_ns <= 0:
             return self
         parts = list(self)
@@ -38,11 +38,11 @@ class Path(NamedTuple):
         return Path._make(parts)
 
     def minus(self, start: Path) -> Path:
-        """The part of this path after `start`, which must lie on it."""
+        """Returns the part of this path after `start`, which must lie on it."""
         return Path._make(a - b for a, b in zip(self, start, strict=True))
 
     def bound_by(self) -> dict[str, int]:
-        """Nanoseconds a label, labels without time left out."""
+        """Returns nanoseconds per label, without labels that have no time."""
         return {label: ns for label, ns in zip(LABELS, self[1:], strict=True) if ns}
 
 
@@ -51,5 +51,5 @@ ZERO = Path()
 
 
 def longest(*paths: Path) -> Path:
-    """The longest of the paths; the first of equal ones."""
+    """Returns the longest of the paths; the first of equal ones."""
     return max(paths, key=lambda path: path.length)

@@ -1,8 +1,8 @@
-"""A small discrete machine of one rank: CPU threads that hand over to each other, streams that work in order, events.
+"""A small discrete-event simulator of one rank: CPU threads that hand over to each other, in-order streams, events.
 
-It writes every event with times that such a machine would show and records, while it runs, what each piece of work
-really waited for and the longest path of the `default` profile (its rules: the package's docstring).
-Every duration handed in is ns and a multiple of the clock's grid.
+It writes every event with the times such a machine would show. While it runs, it records what each piece of work really
+waited for and the longest path of the `default` profile (rules: the package's docstring). Every duration passed in is
+ns and a multiple of the clock's grid.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Machine:
     def __init__(self, rows: Rows, *, gap_ns: int = 1000, wake_ns: int = 2000, grid_ns: int | None = None) -> None:
         """gap_ns: from the end of a stream's (or event's) work to the next start; wake_ns: from there to the CPU.
 
-        grid_ns: what lies between two CPU events at least; None for the clock's grid.
+        grid_ns: minimum distance of two CPU events; None for the clock's grid.
         """
         self.rows = rows
         self.grid = grid_ns or rows.clock.grid_ns
@@ -84,7 +84,7 @@ class Machine:
         self.now += self.grid
 
     def leave(self) -> None:
-        """Close what was opened last."""
+        """Close the event opened last."""
         opened = self._stack.pop()
         dur = self.now - opened.start_ns
         args = opened.args
@@ -101,7 +101,7 @@ class Machine:
         self.now += self.grid
 
     def on_thread(self, tid: int) -> None:
-        """Go on with another thread; only between operators (the machine hands over, threads do not overlap)."""
+        """Continue on another thread; only between operators (the machine hands over, threads do not overlap)."""
         if self._depth:
             raise ValueError("a thread can only be left between operators")
         self.tid = tid
@@ -185,7 +185,7 @@ class Machine:
         return start
 
     def _into_kernel(self, queue: Stream, call_start: int, call_path: Path, start: int) -> Path:
-        """The longest path into a kernel's start by the default profile's rules."""
+        """Returns the longest path into a kernel's start by the default profile's rules."""
         last = queue.last
         waited_until = max((done.end_ns for done in queue.waits), default=None)
         into = [done.path for done in queue.waits]
@@ -200,7 +200,7 @@ class Machine:
         return longest(*into, call_path)
 
     def finish(self, pending: Pending, end_ns: int) -> Done:
-        """End a launched piece of work and write its row."""
+        """End launched work and write its row."""
         work, start = pending.work, pending.start_ns
         path = pending.path.plus(_LABEL[work.kind], end_ns - start)
         done = Done(end_ns, path)

@@ -57,13 +57,13 @@ class StepProgram:
         self._ops = 0
 
     def draw(self, mean_ns: float) -> int:
-        """A duration between half and one and a half of the mean, on the clock's grid, at least one grid step."""
+        """Returns a duration between 0.5 and 1.5 times the mean, on the clock's grid, at least one grid step."""
         grid = self.m.grid
         ns = int(mean_ns * (0.5 + self.rng.random()))
         return max(ns // grid * grid, grid)
 
     def run(self, number: int) -> Generator[Pending, int, None]:
-        """ProfilerStep#number. The driver sends each Pending's end in true ns."""
+        """Runs ProfilerStep#number. The driver sends each Pending's end in true ns."""
         m = self.m
         m.enter(f"ProfilerStep#{number}", "user_annotation")
         self._input()
@@ -104,7 +104,7 @@ class StepProgram:
         self._ops += 1
 
     def _side_op(self, stream: int) -> None:
-        """An operator on another compute stream, which waits for the main one and is waited for."""
+        """An operator on another compute stream, which waits for the main stream and which the main stream waits for."""
         m = self.m
         m.enter("aten::_fused_side_branch")
         ready = m.record(COMPUTE_STREAM)
@@ -204,5 +204,5 @@ class StepProgram:
         m.stream_sync(COMPUTE_STREAM)
         m.leave()
         m.leave()
-        # Work that nothing waits for yet, so that the device's sync at the step's end has something to wait for.
+        # Work that nothing else waits for, so that the device sync at the step's end has something to wait for.
         self._op("aten::mean", "aten::mean", POINTWISE)

@@ -1,4 +1,4 @@
-"""The words of the simulated machine: work, its end, events, streams, and what the machine knows."""
+"""The data types of the simulated machine: work, its end, events, streams, and the truth it records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One trace file becomes Arrow tables of its events, its metadata and its findings."""
+"""Reads one trace file into Arrow tables of its events, its metadata and its findings."""
 
 from pipelines.traces.reader import TraceReader, base_of, connect_reader
 from pipelines.traces.record import Finding, KnownTrace, ReadTrace, TraceRejected

@@ -1,7 +1,7 @@
-"""Where the event array starts and ends in a trace, and the metadata before and after it.
+"""Finds where the event array of a trace starts and ends, and the metadata before and after it.
 
 A trace is `[event, ...]` or `{key: value, ..., "traceEvents": [event, ...], key: value, ...}`. The start is found by
-tokenising (strings and brackets), never by searching: a string may contain `"traceEvents": [`.
+tokenizing (strings and brackets), never by searching: a string may contain `"traceEvents": [`.
 """
 
 import json
@@ -19,11 +19,11 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _COLON = re.compile(rb"\s*:\s*")
 _SCALAR = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
-# A `]` that may close the array: after an entry (or as the empty array's), before the end or another top-level key.
+# A `]` that may close the array: after an entry (or of an empty array), before the end or another top-level key.
 _END = re.compile(rb'\}(\s*,?\s*)\](?=\s*(?:\}?\s*\Z|,\s*"|,\s*\}))')
 _LONGEST_KEY = 1 << 20
-_MOST_TRIED = 64 << 20  # bytes that are read again to find the end of the array
-_LONGEST_NUMBER = 300  # digits; Python refuses to read whole numbers of thousands
+_MOST_TRIED = 64 << 20  # bytes that are read again to find the array's end
+_LONGEST_NUMBER = 300  # digits; Python refuses to parse integers of thousands of digits
 _RAW = json.JSONDecoder(strict=False)
 _EMPTY = re.compile(rb"\A\s*\]")
 
@@ -49,14 +49,14 @@ class Head:
         self.is_object = False
         self.keys: list[str] = []
         self.has_bom = False
-        self.members_end = 0  # end of the last whole member before traceEvents
+        self.members_end = 0  # end of the last complete member before traceEvents
         self._at = 0
         self._opened = False
-        # (position, depth, in a string) inside a value that is not complete yet
+        # (position, depth, whether in a string) inside an incomplete value
         self._value: tuple[int, int, bool] | None = None
 
     def feed(self, chunk: bytes) -> bool:
-        """True once the array's start is known. NotATrace where the text cannot be a trace."""
+        """Returns whether the array's start is known. Raises NotATrace if the text cannot be a trace."""
         self.text += chunk
         if len(self.text) > self.limits.metadata_bytes:
             seen = f"no traceEvents in the first {self.limits.max_metadata_mib} MiB (keys: {self._seen()})"
@@ -91,7 +91,7 @@ class Head:
         return True
 
     def _member(self) -> bool:
-        """Step over one whole `key: value`, or set `start`; False where more text is needed."""
+        """Step over one complete `key: value`, or set `start`; returns False if more text is needed."""
         text = self.text
         at = self._at = _match_end(_SPACE, text, self._at)
         if at >= len(text):
@@ -124,7 +124,7 @@ class Head:
         return True
 
     def _skip(self, at: int) -> int | None:
-        """End of the value at `at`, None if it is not complete; the place reached is remembered."""
+        """Returns the end of the value at `at`, None if it is incomplete; the position reached is remembered."""
         text = self.text
         if text[at : at + 1] not in (b"{", b"[", b'"'):
             found = _SCALAR.match(text, at)
@@ -132,7 +132,8 @@ class Head:
         pos, depth, inside = self._value or (at, 0, False)
         while inside or (token := _TOKEN.search(text, pos)):
             if inside or token.group() == b'"':
-                # Begun where the last chunk ended: read from its start with each chunk, long strings take forever.
+                # Resume where the last chunk ended: reading long strings again from the start with each chunk would be
+                # quadratic.
                 found = _INSIDE.match(text, pos if inside else token.end())
                 pos = found.end() if found else pos
                 if text[pos : pos + 1] != b'"':
@@ -149,7 +150,7 @@ class Head:
         return None
 
     def metadata(self, counter: FindingCounter) -> dict:
-        """The members before the array."""
+        """Returns the members before the array."""
         if not self.is_object:
             return {}
         begin = self.text.index(b"{") + 1
@@ -162,7 +163,7 @@ def _match_end(pattern: re.Pattern[bytes], text: bytearray, at: int) -> int:
 
 
 def members(text: bytes, counter: FindingCounter) -> dict:
-    """`"key": value, ...` as a dict; text that is broken is mended and counted, what stays unreadable is left out."""
+    """Returns `"key": value, ...` as a dict; broken text is repaired and counted, what stays unreadable is left out."""
     source = "{" + text.decode("utf-8", "replace").strip().strip(",") + "}"
     if "\ufffd" in source:
         counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")
@@ -183,7 +184,7 @@ def _load(source: str, counter: FindingCounter) -> dict:
     unusable: list[str] = []
 
     def number(text: str) -> int | float | None:
-        """None for what is not a number in any column, nor in JSON once it is written again."""
+        """None for what is not a number in any column, nor in JSON when it is written again."""
         if len(text) <= _LONGEST_NUMBER:
             found = int(text) if text.lstrip("-").isdigit() else float(text)
             if math.isfinite(found):
@@ -219,9 +220,9 @@ def _no_constant(name: str) -> None:
 
 
 def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCounter) -> tuple[int, dict] | None:
-    """(offset of the end of the last entry, metadata after the array), or None if no `]` fits.
+    """Returns (offset of the end of the last entry, metadata after the array), or None if no `]` fits.
 
-    The end is the first `]` after an entry from which the rest of the file reads as the rest of the top-level object
+    The end is the first `]` after an entry from which the rest of the file parses as the rest of the top-level object
     (or as nothing, for a top-level array). A surplus comma before it is counted.
     """
     candidates = [(0, m.end(), b"") for m in [_EMPTY.match(tail)] if m and is_first]
@@ -237,15 +238,15 @@ def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCount
         trial.add("repaired_comma", int(b"," in gap), "the end of traceEvents")
         if not trial.counts["repaired_quote"]:
             return _accepted(end, found, trial, counter)
-        # A quote too many makes a key of whatever stands between two quotes: a later place may fit as it is.
+        # With a surplus quote, the text between two strings looks like a key: a later position may fit without repair.
         doubtful = doubtful or (end, found, trial)
     return _accepted(*doubtful, counter) if doubtful else None
 
 
 def second_document(text: str, at: int, is_object: bool | None = None) -> bool:
-    """Behind the bracket at `at` the trace ends, and another JSON value begins: files that were joined.
+    """Returns whether the trace ends after the bracket at `at` and another JSON value begins: concatenated files.
 
-    `is_object` says whether the trace is an object, None if that is not known.
+    `is_object` says whether the trace is an object, None if unknown.
     """
     after = text[at + 1 : at + 200].lstrip()
     if is_object is not True and after[:1] in ("[", "{"):
@@ -267,7 +268,7 @@ def _accepted(end: int, found: dict, trial: FindingCounter, counter: FindingCoun
 
 
 def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None:
-    """Metadata after the array's `]`, None where `rest` does not read as the end of the trace."""
+    """Returns the metadata after the array's `]`, None if `rest` does not parse as the end of the trace."""
     rest = rest.strip()
     if not is_object:
         return {} if not rest else None

@@ -1,4 +1,4 @@
-"""What a file is if it is not a profiler trace, in words for the person who gave it."""
+"""Says what a file is if it is not a profiler trace, for the person who supplied it."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _MAGIC = (
 
 
 def identify_path(path: Path) -> str | None:
-    """Why a path cannot be read at all; None for a file with content."""
+    """Returns why a path cannot be read at all; None for a file with content."""
     try:
         local_path(path)
     except UnusablePath as error:
@@ -39,7 +39,7 @@ def identify_path(path: Path) -> str | None:
 
 
 def identify_text(head: bytes, keys: list[str]) -> str | None:
-    """What unpacked content is, from its first bytes and its top-level keys; None if nothing is recognised."""
+    """Returns what unpacked content is, from its first bytes and its top-level keys; None if nothing is recognized."""
     for magic, meaning in _MAGIC:
         if head.startswith(magic):
             return meaning

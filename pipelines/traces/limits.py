@@ -1,11 +1,11 @@
-"""How large a trace file may be. What is larger is refused by name, with the option that allows more."""
+"""Limits on the size of a trace file. A larger one is refused by name, with the option that allows more."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
 
-RATIO_FROM = 1 << 30  # bytes; what unpacks to less does no harm
+RATIO_FROM = 1 << 30  # bytes; files that unpack to less are harmless
 
 
 class WrongLimit(ValueError):
@@ -14,16 +14,16 @@ class WrongLimit(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Each is an option of `tracelake ingest` (--max-ratio) and a variable of the environment (TRACELAKE_MAX_RATIO)."""
+    """Each limit is an option of `tracelake ingest` (--max-ratio) and an environment variable (TRACELAKE_MAX_RATIO)."""
 
-    max_unpacked_gib: int = 64  # traces of 5 GB are usual
-    max_ratio: int = 400  # unpacked to packed, looked at from 1 GiB unpacked on; traces have 10 to 60
-    max_metadata_mib: int = 256  # before the events, and behind them
-    max_event_mib: int = 128  # one event with its arguments, so every string in it, too
+    max_unpacked_gib: int = 64  # traces of 5 GB are common
+    max_ratio: int = 400  # unpacked to packed, checked from 1 GiB unpacked on; traces have 10 to 60
+    max_metadata_mib: int = 256  # before and after the events
+    max_event_mib: int = 128  # one event with its arguments, and so every string in it
 
     @classmethod
     def of_environment(cls) -> Limits:
-        """The defaults, but for what the environment says. Raises WrongLimit."""
+        """Returns the defaults, overridden by the environment. Raises WrongLimit."""
         found = {}
         for field in fields(cls):
             name = f"TRACELAKE_{field.name.upper()}"
@@ -40,7 +40,7 @@ class Limits:
         return self.max_metadata_mib << 20
 
     def unpacked(self, packed: int, unpacked: int) -> str | None:
-        """Why a file that has unpacked to so much is not read on; None if it may be."""
+        """Returns why a file that has unpacked to so much is not read further; None if it may be."""
         if unpacked > self.max_unpacked_gib << 30:
             return f"more than {self.max_unpacked_gib} GiB unpacked; {allow('max_unpacked_gib')}"
         if unpacked > RATIO_FROM and unpacked > self.max_ratio * packed:
@@ -51,5 +51,5 @@ class Limits:
 
 
 def allow(field: str) -> str:
-    """What allows more, for a message."""
+    """Returns what allows more, for a message."""
     return f"--{field.replace('_', '-')} (or TRACELAKE_{field.upper()}) raises the limit"

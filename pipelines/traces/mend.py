@@ -1,6 +1,6 @@
-"""Broken JSON text whose meaning is plain → clean JSON text, every change counted.
+"""Repairs broken JSON text whose meaning is unambiguous, counting every change.
 
-Used only where a strict reader has refused the text, so it may be slow. What it mends, and why it occurs: Kineto
+Used only where a strict reader has refused the text, so it may be slow. What it repairs, and why it occurs: Kineto
 writes names, paths and C++ doubles into JSON without escaping (unescaped quotes, Windows paths, control characters,
 nan, inf), tools cut or join files (commas), strings are cut inside a UTF-16 pair (lone surrogates).
 """
@@ -19,7 +19,7 @@ _NAN = re.compile(r"[-+]?(?:nan(?:\([^)]*\))?|inf(?:inity)?|\d\.#\w+)\Z", re.IGN
 _WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _QUOTE = re.compile(r'\\.|"', re.DOTALL)
 _KEY = r'\s*"(?:[^"\\]|\\.){0,200}"\s*:'
-# What may follow the quote that really ends a string; any other quote belongs into the string.
+# What may follow a quote that really ends a string; any other quote is part of the string.
 _AFTER = {
     "key": re.compile(r"\s*:"),
     "object": re.compile(rf"\s*(?:,{_KEY}|,?\s*\}}\s*(?:[,\]}}{{]|\Z)|{_KEY}|,\s*\Z)"),
@@ -32,11 +32,11 @@ _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
 _PLAIN = re.compile(r'[^\\"\x00-\x1f]*+\Z')
 _CONTROL = re.compile(r"([\x00-\x1f])")
 _INNER_QUOTE = re.compile(r'\\.|(")', re.DOTALL)
-TIME_MARK = "~"  # stands before a time that was quoted to keep its digits; sql/ingest/events.sql takes it off
+TIME_MARK = "~"  # put before a time that was quoted to keep its digits; sql/ingest/events.sql removes it
 
 
 class Hopeless(Exception):
-    """Nothing plain can be made of the text at `at`."""
+    """The text at `at` has no unambiguous repair."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,10 +44,11 @@ class Hopeless(Exception):
 
 
 def mend_object(text: str, at: int, counter: FindingCounter, place: str = "") -> tuple[str, int]:
-    """The object that starts at `text[at]` as clean JSON, and the position after it. Hopeless if it has no end.
+    """Returns the object that starts at `text[at]` as clean JSON, and the position after it. Raises Hopeless if it has
+    no end.
 
-    Counts only if it succeeds. Of a key that stands twice in the outermost object the last one holds. The numbers
-    under ts and dur there come out as marked strings: DuckDB reads bare ones through a double.
+    Changes are counted only on success. Of a key that occurs twice in the outermost object the last one wins. The
+    numbers under ts and dur there become marked strings: DuckDB would read bare ones through a double.
     """
     mender = _Mender(text)
     clean, end = mender.object(at, 0)
@@ -117,7 +118,7 @@ class _Mender:
         return self.skip(at + 1)
 
     def comma(self, at: int, close: str, starts: str) -> int:
-        """Step over the comma between two members; count it where it is missing or stands before the end."""
+        """Step over the comma between two members; count it if it is missing or comes before the end."""
         at = self.skip(at)
         char = self.text[at : at + 1]
         if char == ",":
@@ -170,7 +171,7 @@ class _Mender:
         raise Hopeless(at, "string without end")
 
     def clean(self, content: str) -> str:
-        """The content of a string as a JSON string; one finding a string and kind."""
+        """Returns the content of a string as a JSON string; one finding per string and kind."""
         if _PLAIN.match(content):
             return f'"{content}"'
         for check, pattern, fixed in (
@@ -187,16 +188,16 @@ class _Mender:
 
 
 def _mended(found: re.Match[str], fixed: str) -> str:
-    """A match whose first group is empty is right as it is."""
+    """A match whose first group is empty needs no change."""
     if found.group(1) is None:
         return found.group()
     return fixed or f"\\u{ord(found.group(1)):04x}"
 
 
 def exact_time(number: str) -> str:
-    """A JSON number as a marked string in plain decimal notation, all digits kept; other values unchanged."""
+    """Returns a JSON number as a marked string in plain decimal notation, with all digits; other values unchanged."""
     if number.startswith(f'"{TIME_MARK}'):
-        return f'"{TIME_MARK}{number[1:]}'  # no mark: a text that begins like one
+        return f'"{TIME_MARK}{number[1:]}'  # not the mark, but a text that begins like one
     if not _NUMBER.match(number):
         return number
     try:

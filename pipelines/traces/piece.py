@@ -1,8 +1,8 @@
-"""A piece of the event array as DuckDB reads it: entries as a JSON array in a file of their own → `raw_events`.
+"""Reads a piece of the event array with DuckDB: entries as a JSON array in a separate file → `raw_events`.
 
-The columns are found by DuckDB, from an entry with all known keys that stands first in the file: then it refuses an
-entry with any other key, which it would pass over in silence where the columns are given. Such a piece is read again,
-an entry whole, and what is not known of it becomes column `unknown`.
+DuckDB infers the columns from an entry with all known keys that comes first in the file. It then rejects an entry with
+any other key, which it would silently ignore if the columns were declared. Such a piece is read again with whole
+entries, and their unknown keys become column `unknown`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COLUMNS = (
     ("s", "VARCHAR", "Scope of an instant."),
     ("tts", "VARCHAR", "Start on the thread's clock."),
     ("tdur", "VARCHAR", "Duration on the thread's clock."),
-    ("cname", "VARCHAR", "Name of a colour."),
+    ("cname", "VARCHAR", "Name of a color."),
     ("sf", "VARCHAR", "Id of a stack frame."),
     ("args", "JSON", "Arguments."),
     ("attr", "JSON", "Attributes."),
@@ -45,8 +45,8 @@ _KNOWN = ", ".join(quoted(name) for name in (*_TEXTS, *_JSONS))
 _OTHERS = f"list_filter(json_keys(entry), lambda key: key NOT IN ({_KNOWN}))"
 _VALUE = "CAST(json_extract(entry, '/' || replace(replace(key, '~', '~0'), '/', '~1')) AS VARCHAR)"
 _MEMBERS = f"list_transform({_OTHERS}, lambda key: CAST(to_json(key) AS VARCHAR) || ':' || {_VALUE})"
-# DuckDB's reader takes a bare NaN or infinity without a word. Its text looks the same as a string's, so where this
-# fires the bytes are looked at.
+# DuckDB's reader silently accepts a bare NaN or infinity. It yields the same text as a string would, so where this
+# matches the bytes are checked.
 WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
 _BARE = ", ".join(quoted(word) for word in ("NaN", "Infinity", "-Infinity"))
 _SUSPECT = " OR ".join(
@@ -64,7 +64,7 @@ _TIME_KEY = '("(?:ts|dur)"\\s*:\\s*)'
 
 
 def write_piece(file: Path, entries: bytes | memoryview) -> None:
-    """Write entries, with commas between them, as an array that the queries below read."""
+    """Write entries, with commas between them, as an array that the queries below can read."""
     with file.open("wb") as out:
         out.write(_BEFORE if _BLANK.match(entries) else _BEFORE + b",")
         out.write(entries)
@@ -72,7 +72,7 @@ def write_piece(file: Path, entries: bytes | memoryview) -> None:
 
 
 def read_entries(file: Path) -> bytes:
-    """The entries that were written. Where there are none, the text between them is gone."""
+    """Returns the entries that were written. If there are none, the text between them is gone."""
     return file.read_bytes()[len(_BEFORE) + 1 : -1]
 
 
@@ -83,7 +83,9 @@ def read_entries(file: Path) -> bytes:
     columns=_COLUMNS,
 )
 def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: bool = False) -> str:
-    """The query of a piece whose entries have known keys only; DuckDB refuses others, and objects of over `limit` bytes."""
+    """Returns the query for a piece whose entries have only known keys; DuckDB rejects others, and objects of over
+    `limit` bytes.
+    """
     columns = f"* REPLACE ({_unmarked(_JSONS)})" if marked else "*"
     where = _REFUSE_SUSPECT if refuse_suspect else ""
     source = (
@@ -93,7 +95,7 @@ def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: boo
 
 
 def all_keys(file: Path, limit: int, marked: bool = False) -> str:
-    """The query of a piece with keys of any name; DuckDB rejects an entry with a duplicate key, and what is not an object."""
+    """Returns the query for a piece with any keys; DuckDB rejects an entry with a duplicate key, and non-objects."""
     columns = f"* REPLACE ({_unmarked((*_JSONS, 'unknown'))})" if marked else "*"
     source = f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, maximum_object_size = {limit})"
     return f"""
@@ -110,7 +112,7 @@ def all_keys(file: Path, limit: int, marked: bool = False) -> str:
 
 
 def _unmarked(columns: tuple[str, ...]) -> str:
-    """Times that were quoted on the way (repair.py), in arguments as they were."""
+    """Restores times that repair.py quoted to their original form, in arguments."""
     bare = "regexp_replace({0}, '" + _TIME_KEY + "\"~(-?\\d+\\.\\d+)\"', '\\1\\2', 'g')"
     text = f"regexp_replace({bare}, '{_TIME_KEY}\"~~', '\\1\"~', 'g')"
     kept = "CASE WHEN contains({0}, '\"~') THEN " + text + " ELSE {0} END AS {0}"
@@ -118,7 +120,7 @@ def _unmarked(columns: tuple[str, ...]) -> str:
 
 
 def has_no_number(data: bytes) -> bool:
-    """A bare NaN or infinity: the word as a value, outside of strings."""
+    """Finds a bare NaN or infinity: the word as a value, outside strings."""
     for word in (word.encode() for word in WORDS):
         at = data.find(word)
         while at >= 0:

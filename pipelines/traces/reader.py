@@ -1,8 +1,8 @@
 """One trace file → Arrow tables of its events in their order, its metadata and its findings.
 
-DuckDB reads the pieces of the array that a thread cuts, some at a time, each straight through `sql/ingest/events.sql`.
-A piece that it refuses, or in which it would let something pass without a word, goes through the tolerant reader, and
-only that piece. Nothing grows with the file: a handful of pieces is on the way.
+A thread cuts the array into pieces. DuckDB reads several at a time, each straight through `sql/ingest/events.sql`. A
+piece that it rejects, or in which it would silently accept something wrong, goes through the tolerant reader, and only
+that piece. Memory does not grow with the file: only a few pieces are in flight.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pipelines.traces.source import Source, TooLarge
 if TYPE_CHECKING:
     import pyarrow as pa
 
-READERS = 3  # one more than cores, because one always waits for its piece to be written
+READERS = 3  # one more than cores, because one is always waiting for its piece to be written
 
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
-    """A private database in memory for `TraceReader`: each of its queries has one thread, and some run side by side."""
+    """A private in-memory database for `TraceReader`: each of its queries has one thread, and several run in parallel."""
     return database.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
 
 
@@ -71,10 +71,11 @@ class TraceReader:
         self.base_ns = base_of(self.metadata)
 
     def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
-        """What `query` makes of the entries, one table per piece; it reads them as `raw_events` and numbers them from 0.
+        """Yields the result of `query` over the entries, one table per piece; it reads them as `raw_events` and numbers
+        them from 0.
 
-        `event_id` comes out as the position in traceEvents. Afterwards `metadata` is all that stands in the file: its
-        base differs from `base_ns` where the end of the array was hard to find.
+        `event_id` is the position in traceEvents. Afterward `metadata` has everything in the file: its base differs
+        from `base_ns` if the end of the array was hard to find.
         """
         cutter = Cutter(Source(self.path, self.on_bytes), self._head, self.folder)
         cutter.found = self._found
@@ -97,12 +98,12 @@ class TraceReader:
         self._note_damage(cutter.source)
 
     def add_finding(self, check: str, n: int, place: str = "") -> None:
-        """Count something that only the events themselves, or the whole file, tell."""
+        """Count something that only the events themselves, or the whole file, show."""
         self._found.add(check, n, place)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is not as it should be."""
+        """Returns what is wrong or unusual in the trace."""
         return self._found.findings()
 
     @property
@@ -125,18 +126,18 @@ class TraceReader:
 class _Pieces:
     """Reads piece after piece; `carry` is an entry that the next piece completes.
 
-    `tail` is the text behind the array, from where it is long enough to be cut into pieces, too.
+    `tail` is the text after the array, starting where it is still long enough to be cut into pieces.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, query: str, cutter: Cutter) -> None:
         self.con, self.query, self.cutter = con, query, cutter
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
-        self.has_unknown = False  # events have keys that are not known
+        self.has_unknown = False  # whether events have unknown keys
         self.after: dict[str, Any] = {}
 
     def tables(self) -> Iterator[pa.Table]:
-        """Pieces are read ahead; whether one may stand as it was read is decided in order."""
+        """Pieces are read ahead; whether one is valid as it was read is decided in order."""
         waiting: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
         with ThreadPoolExecutor(READERS) as pool:
             for piece in self.cutter.pieces():
@@ -157,7 +158,7 @@ class _Pieces:
         piece.file.unlink(missing_ok=True)
 
     def _behind(self, piece: Piece) -> None:
-        """Add a piece to the text behind the array; the last one completes it."""
+        """Add a piece to the text after the array; the last one completes it."""
         assert self.tail is not None
         self.tail += piece.data() + piece.after
         limits = self.cutter.head.limits
@@ -168,7 +169,7 @@ class _Pieces:
             self._end(bytes(self.tail))
 
     def _end(self, text: bytes) -> None:
-        """Take the metadata from the text behind the array's bracket."""
+        """Take the metadata from the text after the array's bracket."""
         after = suffix(text, self.cutter.head.is_object, self.cutter.found)
         if after is None:
             if second_document("]" + text.decode("utf-8", "replace"), 0, self.cutter.head.is_object):
@@ -177,7 +178,9 @@ class _Pieces:
         self.after = after or {}
 
     def _plainly(self, piece: Piece) -> pa.Table | None:
-        """None where DuckDB cannot read the piece. Small read buffers first: twice as quick as those for any event."""
+        """Returns None if DuckDB cannot read the piece. Tries small read buffers first: twice as fast as those for any
+        event.
+        """
         if not piece.plain:
             return None
         if not self.has_unknown:
@@ -187,7 +190,7 @@ class _Pieces:
         return None if has_no_number(piece.data()) else self._read(piece.file, 2 * PIECE_BYTES, piece.marked)
 
     def _read(self, file: Path, limit: int, marked: bool) -> pa.Table | None:
-        """A piece without bare words. One key that is not known, and later pieces will most likely have it, too."""
+        """Reads a piece without bare words. Once one unknown key occurs, later pieces probably have it too."""
         table = None if self.has_unknown else self._table(known_keys(file, limit, marked=marked))
         if table is None:
             table = self._table(all_keys(file, limit, marked))
@@ -203,7 +206,7 @@ class _Pieces:
             return None
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
-        # The bracket that ends the array was cut off behind the last plain piece.
+        # The bracket that ends the array was cut off after the last plain piece.
         closing = b"]" if piece.last and piece.plain else b""
         data = self.carry + piece.data() + closing
         offset = self.carry_offset if self.carry else piece.offset
@@ -212,7 +215,7 @@ class _Pieces:
         stretch = read_stretch(data, piece.last, offset, found)
         table = self._clean(piece.file, stretch.array(), len(data))
         if table is None:
-            # Something in an entry that reads well is not to DuckDB's taste: mend every entry.
+            # Every entry parses, but DuckDB rejects something in one: repair every entry.
             found.counts, found.places = before.counts, before.places
             stretch = read_stretch(data, piece.last, offset, found, mend_all=True)
             table = self._clean(piece.file, stretch.array(), len(data))
@@ -220,7 +223,7 @@ class _Pieces:
             raise NotATrace(offset, "a stretch of events is still unreadable after repair")
         rest = stretch.rest
         self.carry, self.carry_offset = b"" if stretch.ended else rest, offset + stretch.stopped
-        if stretch.ended and piece.last and (rest or not closing):  # not where it seemed to end
+        if stretch.ended and piece.last and (rest or not closing):  # the array did not end where it seemed to
             self._end(rest.removesuffix(closing) + piece.after)
         elif stretch.ended and not piece.last:
             self.tail = bytearray(rest + piece.after)
@@ -234,15 +237,15 @@ class _Pieces:
 
 
 def _numbered(table: pa.Table, first: int) -> pa.Table:
-    """The table by its event ids, which begin at `first` from here on.
+    """Returns the table sorted by event id, starting at `first`.
 
-    The query numbers the entries as they are read; what it joins them with may hand them on in another order.
+    The query numbers the entries as they are read; a join in it may return them in another order.
     """
     import numpy as np
     import pyarrow as pa
 
     def ids(begin: int) -> pa.Array:
-        """Made from a buffer as it is: converting makes pyarrow import pandas."""
+        """Built from a buffer as it is: converting makes pyarrow import pandas."""
         numbers = pa.py_buffer(np.arange(begin, begin + table.num_rows, dtype=np.int64))
         return pa.Array.from_buffers(pa.int64(), table.num_rows, [None, numbers])
 
@@ -254,5 +257,5 @@ def _numbered(table: pa.Table, first: int) -> pa.Table:
 
 
 def base_of(metadata: dict[str, Any]) -> int:
-    """baseTimeNanoseconds, 0 if there is none that can be used."""
+    """Returns baseTimeNanoseconds, 0 if there is none that can be used."""
     return base_time(metadata) or 0

@@ -1,4 +1,4 @@
-"""What the reading of one trace file says about it: the trace, its findings, or why it was refused."""
+"""The result of reading one trace file: the trace, its findings, or why it was refused."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from pipelines.paths import path_text
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be in a trace: `n` times, explained in `detail`."""
+    """One thing that is wrong or unusual in a trace: `n` times, explained in `detail`."""
 
     check: str
     severity: str  # 'info' | 'warning' | 'error'
@@ -34,14 +34,14 @@ class ReadTrace:
 
 @dataclass(frozen=True)
 class KnownTrace:
-    """A trace whose content is in the lake already, so that it was not read further."""
+    """A trace whose content is already in the lake, so it was not read further."""
 
     trace_id: str
-    metadata: dict  # as far as it is plain to see
+    metadata: dict  # as far as it is visible without reading everything
 
 
 class TraceRejected(Exception):
-    """A file that does not go in. `byte_offset` counts unpacked bytes; None if no place is to blame."""
+    """A file that is not ingested. `byte_offset` counts unpacked bytes; None if no position is to blame."""
 
     def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
         try:
@@ -107,7 +107,7 @@ MEANING = {
 
 @dataclass
 class FindingCounter:
-    """Counts findings by check and remembers the first place (unpacked byte offset) of each."""
+    """Counts findings by check and remembers the first position (unpacked byte offset) of each."""
 
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, str] = field(default_factory=dict)
@@ -119,14 +119,14 @@ class FindingCounter:
                 self.places.setdefault(check, place)
 
     def findings(self) -> tuple[Finding, ...]:
-        """All counted findings; a repaired_* finding is a warning."""
+        """Returns all counted findings; a repaired_* finding is a warning."""
         return tuple(
             Finding(check, SEVERITY.get(check, "warning"), n, self._detail(check))
             for check, n in sorted(self.counts.items())
         )
 
     def status(self) -> str:
-        """partial: something is missing; repaired: text was changed to be read; else ok."""
+        """Returns partial if something is missing, repaired if text was changed to be read, else ok."""
         if any(self.counts[check] for check in ("truncated", "unreadable_event", "second_event_array")):
             return "partial"
         return "repaired" if any(check.startswith("repaired_") for check in self.counts) else "ok"

@@ -1,4 +1,4 @@
-"""The tolerant reader: a stretch of the event array that DuckDB refuses → clean entries and counted findings."""
+"""The tolerant reader: a stretch of the event array that DuckDB rejects → clean entries and counted findings."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pipelines.traces.mend import TIME_MARK, Hopeless, mend_object
 from pipelines.traces.record import FindingCounter
 from pipelines.traces.resume import Entries, ends_trace, is_closing, next_closing
 
-# ts and dur whose digits a double may not hold, as DuckDB would read them; those in strings keep theirs.
+# ts and dur whose digits a double may lose, as DuckDB would read them; numbers in strings keep theirs.
 _TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d+\.\d+)(?=\s*[,}])')
 _LIKE_A_MARK = re.compile(rb'("(?:ts|dur)"\s*:\s*)"~')
 _GAP = re.compile(r"[\s,\x00-\x1f]*")
@@ -21,7 +21,7 @@ _BLANK = re.compile(r"\s*")
 _NO_NUMBER = re.compile(
     r'"(?:[^"\\]|\\.)*+"|(?<=[:,\[\s])([-+]?(?:nan|inf|infinity))(?=\s*[,}\]])', re.IGNORECASE | re.DOTALL
 )
-_WINDOW = 1 << 12  # of the last entry so much is looked at for bare words alone
+_WINDOW = 1 << 12  # for the last entry, this much text is checked for bare words alone
 _KEY_FOLLOWS = re.compile(r'\]\s*,\s*"')
 
 
@@ -31,13 +31,13 @@ def mark_times(text: bytes) -> bytes:
 
 
 def escape_marks(text: bytes) -> bytes:
-    """A text that begins with the mark anyway gets one more, so that it stays what it is: no number."""
+    """Adds one more mark to a text that already begins with it, so that it stays a text and not a number."""
     return _LIKE_A_MARK.sub(rb'\1"' + 2 * TIME_MARK.encode(), text)
 
 
 @dataclass
 class Stretch:
-    """What came out of one stretch: clean entries, where reading stopped (byte offset in the stretch), the text there."""
+    """The result for one stretch: clean entries, where reading stopped (byte offset in the stretch), the text there."""
 
     entries: list[str] = field(default_factory=list)
     stopped: int = 0
@@ -45,7 +45,7 @@ class Stretch:
     ended: bool = False  # stopped just after the array's closing bracket
 
     def array(self) -> bytes:
-        """The entries as they are written for DuckDB, with commas between them."""
+        """Returns the entries as they are written for DuckDB, with commas between them."""
         return mark_times(",\n".join(self.entries).encode("utf-8", "replace"))
 
 
@@ -60,8 +60,8 @@ _STRICT = json.JSONDecoder(parse_constant=_refuse)
 def read_stretch(data: bytes, last: bool, offset: int, counter: FindingCounter, mend_all: bool = False) -> Stretch:
     """Read entries from `data` (offset `offset` in the unpacked content), one at a time.
 
-    An entry that is not complete ends the stretch where more text follows (`last` false): give it again in front of
-    the next stretch. In the last stretch it is `truncated`. `mend_all` mends every entry, also those that read well.
+    An incomplete entry ends the stretch if more text follows (`last` false): put it in front of the next stretch. In
+    the last stretch it counts as `truncated`. `mend_all` repairs every entry, also those that parse.
     """
     text = data.decode("utf-8", "replace")
     reader = _Reader(text, data, last, offset, counter, mend_all)
@@ -71,9 +71,10 @@ def read_stretch(data: bytes, last: bool, offset: int, counter: FindingCounter, 
 
 
 def _may_follow(text: str, at: int, after_quotes: bool) -> bool:
-    """Between a mended entry and the next one may stand surplus brackets and, behind a comma, an entry of another kind.
+    """Between a repaired entry and the next one there may be surplus brackets and, after a comma, an entry of another
+    kind.
 
-    Where quotes were escaped the entry may have ended too early: then what looks like JSON is the rest of it.
+    If quotes were escaped the entry may have ended too early: then what looks like JSON is the rest of it.
     """
     found = _SURPLUS.match(text, at)
     rest = found.end() if found else at
@@ -85,7 +86,7 @@ def _may_follow(text: str, at: int, after_quotes: bool) -> bool:
 
 
 def _same(text: str, clean: str, stop: int) -> int:
-    """The place in a text that became place `stop` when its bare words became null."""
+    """Returns the position in a text that became position `stop` when its bare words were replaced with null."""
     moved = 0
     for found in _NO_NUMBER.finditer(text):
         if found.start() + moved >= stop:
@@ -103,16 +104,16 @@ class _Reader:
         self.counter, self.mend_all = counter, mend_all
         self.out = Stretch()
         self._entries = Entries(text)
-        self._placed = (0, 0)  # a character and its byte
-        self._resumed = 0  # where an entry begins whose comma was left out with what stands before it
+        self._placed = (0, 0)  # a character and its byte offset
+        self._resumed = 0  # where an entry begins whose preceding comma was left out with the text before it
 
     def bad_bytes(self) -> int:
         return self.text.count("\ufffd") - self.data.count(b"\xef\xbf\xbd") if "\ufffd" in self.text else 0
 
     def place(self, at: int) -> int:
-        """Byte offset of a character in the stretch (near it, where bytes before it were not UTF-8).
+        """Returns the byte offset of a character in the stretch (approximate if bytes before it were not UTF-8).
 
-        Counted from the last place that was asked for, so that asking for every entry reads the text once.
+        Counts from the last position requested, so that asking for every entry reads the text once.
         """
         character, byte = self._placed
         between = len(self.text[min(at, character) : max(at, character)].encode("utf-8", "replace"))
@@ -152,16 +153,16 @@ class _Reader:
             at = after
 
     def stop(self, at: int) -> None:
-        """What is left is taken from the text: where bytes before it were not UTF-8, its place is not exact."""
+        """The rest is taken from the text: if bytes before it were not UTF-8, its position is not exact."""
         self.out.stopped, self.out.rest = self.place(at), self.text[at:].encode("utf-8", "replace")
 
     def closes(self, at: int) -> bool:
-        if not self.last:  # a piece that goes on with entries ends in one, so behind the array's end a key follows
+        if not self.last:  # a piece that goes on with entries ends in one: only after the array's end does a key follow
             return bool(_KEY_FOLLOWS.match(self.text, at))
         return is_closing(self.text, at) or self._entries.after(at) is None
 
     def entry(self, at: int) -> int | None:
-        """Read the entry at `at`; position after it, or None if the stretch ends before it does."""
+        """Read the entry at `at`; returns the position after it, or None if the stretch ends before it does."""
         try:
             value, end = _STRICT.raw_decode(self.text, at)
         except (ValueError, RecursionError):
@@ -176,10 +177,10 @@ class _Reader:
         return end
 
     def mended(self, at: int, end: int | None) -> int | None:
-        """Mend the entry at `at`, which is over before `end`, where the next one begins (None: none follows)."""
+        """Repair the entry at `at`, which ends before `end`, where the next one begins (None: none follows)."""
         if (past := self.without_words(at, end)) is not None:
             return past
-        # Where none follows the text is not cut out: what is left of it may be long, and many entries may be in it.
+        # If none follows the text is not cut out: the rest may be long, with many entries in it.
         text, begin = (self.text, at) if end is None else (self.text[at:end], 0)
         try:
             if not text.startswith("{", begin):
@@ -196,7 +197,9 @@ class _Reader:
         return at - begin + past
 
     def without_words(self, at: int, end: int | None) -> int | None:
-        """Take an entry in which bare NaNs and infinities are all that is wrong; None for others. Ten times as quick."""
+        """Take an entry in which bare NaNs and infinities are the only fault; returns None for others. Ten times as
+        fast.
+        """
         n, text = 0, self.text[at : self.near_end(at) if end is None else end]
 
         def null(found: re.Match[str]) -> str:
@@ -221,7 +224,7 @@ class _Reader:
         return at + past
 
     def near_end(self, at: int) -> int:
-        """Where the last entry of a stretch ends, where Python can tell; else a place near it."""
+        """Returns where the last entry of a stretch ends, if Python can tell; else a position near it."""
         try:
             return _LENIENT.raw_decode(self.text, at)[1]
         except (ValueError, RecursionError):
@@ -231,7 +234,7 @@ class _Reader:
         self.out.entries.append(escape_marks(entry.encode()).decode() if '"~' in entry else entry)
 
     def unreadable(self, at: int, following: int | None) -> int | None:
-        """Leave an entry out and go on at the next one; None if there is no next one."""
+        """Leave an entry out and continue at the next one; returns None if there is no next one."""
         if following is None and self.last:
             following = next_closing(self.text, at + 1)
             if following is None:

@@ -1,4 +1,4 @@
-"""Where to go on in broken text: the next entry after one that cannot be read, and the end of the event array."""
+"""Finds where to continue in broken text: the next entry after an unreadable one, and the end of the event array."""
 
 import json
 import re
@@ -6,25 +6,25 @@ import re
 from pipelines.traces.envelope import suffix
 from pipelines.traces.record import FindingCounter
 
-# Where an entry may begin. Objects inside an entry begin so, too: only an entry has a phase.
+# Where an entry may begin. Objects inside an entry look the same, but only an entry has a phase.
 _OBJECT = re.compile(r'(?<=[}\],\s])\{\s*"')
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PHASE_FIRST = re.compile(rf'\{{\s*(?:(?!"ph"){_STRING}\s*:\s*(?:{_STRING}|[^\s"{{}}\[\],]++)\s*,\s*)*+"ph"\s*:')
 _CLOSING = re.compile(r'\]\s*(?:\}?\s*\Z|,\s*"|,\s*\})')
-_MOST_TRIED = 1000  # objects looked at for one entry: text without any phase is not a list of events
-_MOST_READ = 64 << 20  # characters that are read again to find the end of the array
+_MOST_TRIED = 1000  # objects examined for one entry: text without any phase is not a list of events
+_MOST_READ = 64 << 20  # characters that are read again to find the array's end
 _DECODER = json.JSONDecoder()
 
 
 class Entries:
-    """Finds the next entry again and again, in one text, from places that only go forward: it looks at a place once."""
+    """Finds the next entry repeatedly, in one text, from positions that only advance: each position is examined once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._from, self._found, self._tried = 0, -1, 0  # the last search, what it found (-1: nothing), how far it came
+        self._from, self._found, self._tried = 0, -1, 0  # the last search, what it found (-1: nothing), how far it got
 
     def after(self, at: int) -> int | None:
-        """Where the next object with a phase begins, from `at` on; None if none follows soon."""
+        """Returns where the next object with a phase begins, from `at` on; None if none follows soon."""
         if self._from <= at <= self._found:
             return self._found
         begin = max(at, self._tried)
@@ -49,12 +49,14 @@ def _has_phase(text: str, at: int) -> bool:
 
 
 def is_closing(text: str, at: int) -> bool:
-    """The bracket at `at` may end the event array of a file that ends with this text."""
+    """Returns whether the bracket at `at` may end the event array of a file that ends with this text."""
     return bool(_CLOSING.match(text, at))
 
 
 def next_closing(text: str, at: int) -> int | None:
-    """The first bracket from `at` on behind which the rest of a trace stands, else the first that may end the array."""
+    """Returns the first bracket from `at` on that is followed by the rest of a trace, else the first that may end the
+    array.
+    """
     first, tried = None, 0
     for found in _CLOSING.finditer(text, at):
         place = found.start()
@@ -68,6 +70,6 @@ def next_closing(text: str, at: int) -> int | None:
 
 
 def ends_trace(text: str, at: int) -> bool:
-    """Behind the bracket at `at` stands the rest of a trace."""
+    """Returns whether the bracket at `at` is followed by the rest of a trace."""
     rest = text[at + 1 :].encode("utf-8", "replace")
     return any(suffix(rest, is_object, FindingCounter()) is not None for is_object in (True, False))

@@ -1,8 +1,8 @@
 """The first pass over a trace file: what must be known before its first event can be written.
 
-The content's hash (so a trace that is in the lake already costs no more than this), where the event array starts, and
-the metadata on both sides of it: baseTimeNanoseconds, which every time is relative to, may stand at the very end. It
-inflates and hashes only, at a tenth of what the reading costs.
+That is the content's hash (so a trace that is already in the lake costs no more than this), where the event array
+starts, and the metadata on both sides of it: baseTimeNanoseconds, to which every time is relative, may be at the very
+end. It only inflates and hashes, at a tenth of the cost of reading.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pipelines.traces.envelope import Head, NotATrace, find_end
 from pipelines.traces.record import FindingCounter
 from pipelines.traces.source import Source
 
-TAIL_BYTES = 2 << 20  # the array's end and the metadata behind it are looked for in this much
+TAIL_BYTES = 2 << 20  # the array's end and the metadata after it are searched in this much text
 
 
 @dataclass(frozen=True)
 class Scan:
-    """`damage` says why the packed data ends early. `after` is empty if the array's end is not plain to see."""
+    """`damage` says why the packed data ends early. `after` is empty if the array's end is not obvious."""
 
     path: Path
     trace_id: str  # first 16 hex digits of the SHA-256 of the unpacked content
@@ -37,7 +37,7 @@ class Scan:
 
 
 def scan(path: Path, head: Head) -> Scan:
-    """Read a file once; `head` is filled on the way. Raises NotATrace, or OSError if the file cannot be read."""
+    """Read a file once; `head` is filled in the process. Raises NotATrace, or OSError if the file cannot be read."""
     source, digest, tail, whole = Source(path, limits=head.limits), hashlib.sha256(), bytearray(), True
     stamp = stamp_of(path)
     for chunk in _hashed(source.chunks(), digest):
@@ -64,7 +64,7 @@ def scan(path: Path, head: Head) -> Scan:
 
 
 def _hashed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:
-    """The chunks; a thread hashes one while the next is inflated."""
+    """Yields the chunks; a thread hashes one while the next is inflated."""
     with ThreadPoolExecutor(1) as pool:
         hashing = None
         for chunk in chunks:
@@ -75,7 +75,7 @@ def _hashed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:
-    """What changes with a file: size, times of change (the second of which nobody can set back), which file it is."""
+    """Returns what changes with a file: size, change times (the second of which nobody can set back), and its identity."""
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
 

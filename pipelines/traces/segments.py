@@ -1,8 +1,8 @@
-"""The event array in pieces of whole entries, made by a thread that reads, inflates and cuts.
+"""Cuts the event array into pieces of whole entries, in a thread that reads and inflates.
 
 Why pieces: DuckDB's JSON reader keeps every buffer of a pipe until the pipe ends (470 MB of JSON: 0.5 GB), so each
-piece is a small JSON array in a file of its own. A cut in the wrong place (inside an entry) cannot pass unnoticed: it
-leaves brackets unbalanced in both pieces, DuckDB refuses them, and the tolerant reader joins them again.
+piece is a small JSON array in a file of its own. A cut in the wrong place (inside an entry) cannot go unnoticed: it
+leaves unbalanced brackets in both pieces, DuckDB rejects them, and the tolerant reader joins them again.
 """
 
 import queue
@@ -23,33 +23,33 @@ from pipelines.traces.repair import escape_marks, mark_times
 from pipelines.traces.scan import TAIL_BYTES
 from pipelines.traces.source import Source
 
-PIECE_BYTES = 12 << 20  # of JSON a piece
+PIECE_BYTES = 12 << 20  # of JSON per piece
 _BOUNDARY = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
 _MARK = re.compile(rb'"~')
-# Absolute times with a fraction: a double does not hold their nanoseconds.
+# Absolute times with a fraction: a double cannot hold their nanoseconds.
 _LOSSY = re.compile(rb'"ts"\s*:\s*"?-?(?:\d{14,}\.|\d{10,}\.\d{4}|9\d{12}\.|8[89]\d{11}\.)')
 
 
 @dataclass
 class Piece:
-    """Some entries of the array, in `file` as an array of their own."""
+    """Some entries of the array, in `file` as a separate array."""
 
     file: Path
-    offset: int  # of the entries in the unpacked content
+    offset: int  # offset of the entries in the unpacked content
     last: bool = False
     plain: bool = True  # False: no end of the array was found in the last piece
     metadata: dict = field(default_factory=dict)  # after the array
-    marked: bool = False  # times in the file were quoted, so that their digits stay
-    raw: bytes | None = None  # the entries, where the file does not hold them as they are
-    after: bytes = b""  # text behind its entries: a comma, or in the last piece the end of the trace
+    marked: bool = False  # times in the file were quoted, so that their digits are kept
+    raw: bytes | None = None  # the entries, if the file does not hold them unchanged
+    after: bytes = b""  # text after its entries: a comma, or in the last piece the end of the trace
 
     def data(self) -> bytes:
-        """The entries without the brackets, as they stand in the trace."""
+        """Returns the entries without the brackets, as in the trace."""
         return self.raw if self.raw is not None else read_entries(self.file)
 
 
 class Cutter:
-    """Iterate `pieces()` to the end or leave it through `close()`; then `source` knows how far it came."""
+    """Iterate over `pieces()` to the end or leave it through `close()`; then `source` knows how far it got."""
 
     def __init__(self, source: Source, head: Head, folder: Path) -> None:
         self.source, self.head, self.folder = source, head, folder
@@ -59,7 +59,7 @@ class Cutter:
         self._thread = threading.Thread(target=self._run, name="trace-cutter", daemon=True)
 
     def pieces(self) -> Iterator[Piece]:
-        """The pieces in order. Raises what the thread met: NotATrace, OSError."""
+        """Yields the pieces in order. Raises the thread's errors: NotATrace, OSError."""
         self._thread.start()
         while (item := self._queue.get()) is not None:
             if isinstance(item, BaseException):
@@ -78,12 +78,12 @@ class Cutter:
         try:
             self._cut()
             self._queue.put(None)
-        except BaseException as error:  # handed to the reader of the queue, which raises it
+        except BaseException as error:  # passed to the reader of the queue, which raises it
             self._queue.put(error)
 
     def _cut(self) -> None:
         number, buffer, offset = 0, bytearray(), self.head.start or 0
-        before = offset  # bytes to pass over until the array starts
+        before = offset  # bytes to skip until the array starts
         for chunk in self.source.chunks():
             if self._stop.is_set():
                 return
@@ -122,7 +122,7 @@ class Cutter:
 
 
 def _loses_digits(data: memoryview) -> bool:
-    """Some time in it is longer than a double holds.
+    """Returns whether some time in it is longer than a double can hold.
 
     The search by pattern looks at every event; points with ten digits before them are found ten times as fast.
     """
@@ -135,12 +135,12 @@ def _loses_digits(data: memoryview) -> bool:
 
 
 def _has_mark(data: memoryview) -> bool:
-    """A text begins with the mark of a time that was quoted; looked for by its character first, which is rare."""
+    """Returns whether a text begins with the mark of a quoted time; searches for its character first, which is rare."""
     return bool((np.frombuffer(data, dtype=np.uint8) == ord(TIME_MARK)).any()) and _MARK.search(data) is not None
 
 
 def _boundary(buffer: bytearray, limits: Limits) -> tuple[int, int] | None:
-    """(end of an entry, start of the next) near PIECE_BYTES; the whole buffer may serve where there is none."""
+    """Returns (end of an entry, start of the next) near PIECE_BYTES; searches the whole buffer if there is none nearby."""
     for window in (1 << 16, 1 << 20, len(buffer)):
         begin = max(PIECE_BYTES - window, 0)
         places = list(_BOUNDARY.finditer(buffer, begin, PIECE_BYTES))

@@ -1,4 +1,4 @@
-"""The bytes of a trace file, unpacked: inflate (.gz by its magic bytes, not its name) and count."""
+"""Reads the bytes of a trace file, unpacked: inflates (.gz by its magic bytes, not its name) and counts."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +9,11 @@ from pipelines.traces.limits import Limits
 
 GZIP_MAGIC = b"\x1f\x8b"
 READ_BYTES = 1 << 17
-INFLATED_BYTES = 1 << 20  # at most this much comes out of one inflate call, whatever the ratio
+INFLATED_BYTES = 1 << 20  # one inflate call returns at most this much, whatever the ratio
 
 
 class TooLarge(Exception):
-    """A limit is passed at byte `offset` of the unpacked content; `reason` says which, and what allows more."""
+    """A limit is exceeded at byte `offset` of the unpacked content; `reason` says which, and what allows more."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -21,7 +21,7 @@ class TooLarge(Exception):
 
 
 class Source:
-    """One pass over a file. `unpacked_bytes` and `damage` hold once `chunks` has ended."""
+    """One pass over a file. `unpacked_bytes` and `damage` are final once `chunks` has ended."""
 
     def __init__(
         self, path: Path, on_bytes: Callable[[int], object] | None = None, limits: Limits | None = None
@@ -35,7 +35,9 @@ class Source:
         self._on_bytes = on_bytes
 
     def chunks(self) -> Iterator[bytes]:
-        """Unpacked content in pieces of at most INFLATED_BYTES. TooLarge, and OSError if the file cannot be read."""
+        """Yields unpacked content in pieces of at most INFLATED_BYTES. Raises TooLarge, and OSError if the file cannot
+        be read.
+        """
         with self.path.open("rb") as file:
             packed = self._packed(file)
             first = next(packed, b"")
@@ -55,7 +57,7 @@ class Source:
             yield data
 
     def _inflate(self, data: bytes, packed: Iterator[bytes]) -> Iterator[bytes]:
-        """All members of a gzip file, one after another; stops at damage and names it."""
+        """Yields all members of a gzip file, one after another; stops at damage and names it."""
         member = isal_zlib.decompressobj(wbits=31)
         try:
             while True:
@@ -78,7 +80,7 @@ class Source:
             self.damage = f"gzip data damaged before packed byte {self._packed_bytes} ({error})"
 
     def _rest(self, member) -> Iterator[bytes]:
-        """What the inflater still holds at the end of the file; damage if the member is not complete."""
+        """Yields what the inflater still holds at the end of the file; reports damage if the member is incomplete."""
         while not member.eof and (left := member.decompress(b"", INFLATED_BYTES)):
             yield left
         if not member.eof:

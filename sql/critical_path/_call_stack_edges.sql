@@ -1,4 +1,4 @@
--- One row: an edge between neighbouring nodes of a CPU thread.
+-- One row: an edge between neighboring nodes of a CPU thread.
 -- part of: _edge_parts
 -- How: the edges of _cpu_edges, without those that data dependencies replace.
 SELECT

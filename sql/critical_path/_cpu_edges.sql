@@ -1,4 +1,4 @@
--- One row: an edge between neighbouring nodes of a CPU thread.
+-- One row: an edge between neighboring nodes of a CPU thread.
 -- How: the thread's nodes in stack order; entering at the top of the thread is a dependency that takes no time, every
 -- other edge takes the time between its nodes (HTA 2.8.5).
 -- Between calls under the runtime lock, the lock edges are used instead, except from the end of one call to the start

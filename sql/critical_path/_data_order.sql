@@ -1,7 +1,7 @@
 -- One row: a node of a CPU thread in a window with data dependencies, with the nodes that still bound it in time.
 -- How: an operator is free when neither it nor an operator inside it hides data; one that is not free keeps its place
--- among its neighbours.
--- Free neighbours lie between two bounds: before them, the start of the enclosing operator or the end of the last
+-- among its neighbors.
+-- Free neighbors lie between two bounds: before them, the start of the enclosing operator or the end of the last
 -- operator that is not free; after them, likewise.
 WITH nodes AS (
     SELECT
@@ -25,7 +25,7 @@ judged AS (
         = min(n_hiding) OVER (PARTITION BY thread_key, event_id) AS is_free
     FROM nodes
 ),
--- Each node belongs to two levels: to that of its neighbours, and to that of what it contains, at its edge.
+-- Each node belongs to two levels: to that of its neighbors, and to that of what it contains, at its edge.
 levels AS (
     SELECT
         *, open_after - CASE WHEN change = 1 THEN 1 ELSE 0 END AS level, FALSE AS is_around,
@@ -57,7 +57,7 @@ SELECT
     last_node_id,  -- The node before it on the thread.
     execution_node_id,  -- Its node in the execution trace; NULL where it was not joined.
     is_call,  -- A call of the runtime or driver.
-    is_free,  -- Among its neighbours, only data orders it.
+    is_free,  -- Among its neighbors, only data orders it.
     lower_node_id,  -- The node that it follows regardless of data; NULL where nothing bounds it.
     upper_place  -- Place of the node that follows it regardless of data; NULL likewise.
 FROM bounded

@@ -1,7 +1,7 @@
 -- One row: an edge of the dependency graph of a window, in numbers only.
 -- How: the edges of all models whose header says `-- part of: _edge_parts`; ascending edge_id is the order in which HTA
 -- inserts them.
--- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronisation, 5 data, 6 inferred, 7 any
+-- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronization, 5 data, 6 inferred, 7 any
 -- other), plus the edge's place among those of its kind; of the call stack 2^40 times the thread, plus the place on the
 -- thread. Edges of kind 7 are numbered here. Two nodes have one edge: of several of kind 7 the heaviest, and none where
 -- an edge of another kind joins them.

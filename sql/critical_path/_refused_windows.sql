@@ -1,5 +1,5 @@
 -- One row: a window whose graph a profile refuses.
--- How: HTA refuses a synchronisation edge between two pieces of work on one stream (2.8.9); in default it is legal.
+-- How: HTA refuses a synchronization edge between two pieces of work on one stream (2.8.9); in default it is legal.
 SELECT DISTINCT
     k.window_no,  -- The window.
     'a kernel waits for an event of its own stream' AS reason  -- Why.

@@ -1,4 +1,4 @@
--- One row: a synchronisation edge, from the end of GPU work to the GPU work or CPU call that waited for it.
+-- One row: a synchronization edge, from the end of GPU work to the GPU work or CPU call that waited for it.
 -- How: stream waits from _kernel_waits, event syncs from _event_waits; for stream and context syncs, the last work on
 -- each stream before the sync's end (HTA 2.8.7).
 -- What a call waited for may lie outside the window (_gpu_history): such a row is not an edge, but it explains the

@@ -12,7 +12,7 @@ SELECT
     e.dst_node_id // 2 AS dst_event_id,  -- Event of the destination node.
     e.dst_node_id % 2 = 0 AS dst_is_start,  -- The destination is the event's start.
     t.edge_type,  -- Type of the edge, one of edge_types.
-    e.weight_ns,  -- Weight as measured, ns; negative where the trace goes backwards.
+    e.weight_ns,  -- Weight as measured, ns; negative where the trace goes backward.
     e.path_weight_ns,  -- Weight as used on the path, ns.
     e.attributed_event_id,  -- Event that the edge's time belongs to; NULL for edges without time and for launch delays.
     e.waits_for_earlier_work,  -- Most of its time was a wait for GPU work from outside the window.

@@ -44,11 +44,11 @@ FROM refused_clocks
 UNION ALL
 SELECT
     capture_id, 'unmatched_kernels', 'info', n_kernels - n_matched,
-    'rank ' || rank || ', lane ' || lane || ': the first or last kernels have no partner on every rank'
+    'rank ' || rank || ', lane ' || lane || ': the first or last kernels have no partner on at least one rank'
 FROM _fitted_lanes
 WHERE refused_reason IS NULL AND n_kernels > n_matched
 UNION ALL
 SELECT
     capture_id, 'dropped_collectives', 'info', n,
-    'lane ' || lane || ': the ranks left ' || n || ' collectives at different times; these do not count for the clocks'
+    'lane ' || lane || ': the ranks left ' || n || ' collectives at different times; the clocks are fitted without them'
 FROM dropped

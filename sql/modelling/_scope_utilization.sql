@@ -65,7 +65,7 @@ SELECT
     CASE WHEN u.ideal_ns >= u.memory_ns THEN 'compute' WHEN u.ideal_ns < u.memory_ns THEN 'memory' END AS bound_by,
     -- The larger ideal time divided by busy_ns.
     greatest(u.ideal_ns, u.memory_ns) / nullif(w.busy_ns, 0) AS roofline_utilization,
-    -- A utilisation is above 1.05: TF32 where fp32 was assumed, a wrong peak or shape, or GPU work longer than its
+    -- A utilization is above 1.05: TF32 where fp32 was assumed, a wrong peak or shape, or GPU work longer than its
     -- span.
     coalesce(u.ideal_ns / nullif(w.busy_ns, 0) > 1.05, FALSE)
     OR coalesce(

@@ -44,7 +44,7 @@ SELECT
     CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.compute_ns, 0) END AS comp_ns,
     -- Copies to the host and annotations that save, ns; NULL without GPU work.
     CASE WHEN g.trace_id IS NOT NULL THEN coalesce(p.save_ns, 0) END AS save_ns,
-    i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modelled operators.
+    i.comp_ideal_ns,  -- Matrix operations at peak, ns; NULL for an unknown device or without modeled operators.
     coalesce(c.n_comm, 0) AS n_comm,  -- Communication kernels.
     coalesce(c.n_comm_known, 0) AS n_comm_known,  -- Those with an ideal time.
     -- Collectives at full link bandwidth, ns; NULL where that of any is not known.

@@ -26,13 +26,13 @@ SELECT
     family,  -- Family of its formula; NULL without a model.
     dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
     not_modelled,  -- Why there is no model; NULL where there is.
-    device_key,  -- Device that it ran on; NULL where it is not recognised, or without a model.
+    device_key,  -- Device that it ran on; NULL where it is not recognized, or without a model.
     peak_kind,  -- datasheet or measured; NULL for an unknown device or without a model.
     n_ops,  -- Instances.
     n_kernels,  -- Pieces of GPU work that belong to them.
     gpu_ns,  -- Their GPU time, ns.
     flops_matrix,  -- Matrix operations; NULL without a model.
-    flops_vector,  -- Other operations, which no utilisation includes; NULL without a model.
+    flops_vector,  -- Other operations, which no utilization includes; NULL without a model.
     bytes,  -- Least traffic, bytes; NULL without a model, or where an element's size is not known in one of them.
     ideal_ns,  -- Matrix operations at peak, ns; fp32 at the fp32 peak; NULL without a peak for the type.
     -- The same with fp32 at the TF32 peak, because a trace does not say whether TF32 was used; equal for other types.

@@ -47,7 +47,7 @@ SELECT
     -- Summed other operations; NULL where no operator has a model.
     TRY_CAST(max(w.flops_vector) AS BIGINT) AS flops_vector,
     TRY_CAST(max(w.bytes) AS BIGINT) AS bytes,  -- Summed least traffic, bytes; NULL where no operator has a model.
-    -- Modelled share of the GPU time with an operator; NULL where there is none.
+    -- Modeled share of the GPU time with an operator; NULL where there is none.
     CASE WHEN max(w.with_op_ns) > 0 THEN max(w.modelled_ns) / max(w.with_op_ns) END AS coverage,
     -- Share of the same with matrix operations; NULL where there is none.
     CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_share

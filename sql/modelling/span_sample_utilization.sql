@@ -20,7 +20,7 @@ kinds AS (
     SELECT DISTINCT device_key, peak_kind FROM device_peaks
 ),
 placed AS (
-    -- A device that no rule recognises may have measured peaks under its own name.
+    -- A device that no rule recognizes may have measured peaks under its own name.
     SELECT r.recording_id, k.device_key, k.peak_kind, coalesce(CAST(m.gbs AS DOUBLE), v.hbm_gbs) AS memory_gbs
     FROM recordings AS r
     LEFT JOIN fitting AS f ON f.recording_id = r.recording_id AND f.choice = 1

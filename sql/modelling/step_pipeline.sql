@@ -38,7 +38,7 @@ SELECT
     -- Time in the data loader while no GPU work ran, ns; NULL where the trace's steps have no loader.
     TRY_CAST(stall_ns AS BIGINT) AS loader_stall_ns,
     -- Ideal T_comp: matrix operations at the device's datasheet peak, ns; NULL for an unknown device or without
-    -- modelled operators.
+    -- modeled operators.
     comp_ideal_ns,
     comm_ideal_ns,  -- Ideal T_c2c: collectives at full link bandwidth, ns; NULL where that of any is not known.
     -- T_ideal: the longer of the two, as if everything else overlapped, ns; NULL where both are.

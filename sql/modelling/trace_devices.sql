@@ -1,6 +1,6 @@
--- One row: a device that a trace lists in its metadata, and which device it was recognised as.
--- How: the first rule of device_rules that matches name, memory and multiprocessors; a device that no rule recognises
--- stays NULL, and so does every utilisation.
+-- One row: a device that a trace lists in its metadata, and which device it was recognized as.
+-- How: the first rule of device_rules that matches name, memory and multiprocessors; a device that no rule recognizes
+-- stays NULL, and so does every utilization.
 -- check: unique(trace_id, device)
 WITH ordinals AS (
     SELECT v.ordinal
@@ -38,7 +38,7 @@ SELECT
     l.name,  -- Name that the runtime gave it.
     l.memory_bytes,  -- Its memory, bytes.
     l.sms,  -- Streaming multiprocessors, or compute units.
-    f.device_key  -- The device in devices and device_peaks; NULL where no rule recognises it.
+    f.device_key  -- The device in devices and device_peaks; NULL where no rule recognizes it.
 FROM listed AS l
 LEFT JOIN fitting AS f ON f.trace_id = l.trace_id AND f.device = l.device AND f.choice = 1
 WHERE l.choice = 1

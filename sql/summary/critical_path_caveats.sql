@@ -124,7 +124,7 @@ found AS (
                 'the trace has no cuda_sync events (PyTorch PR 105187): what streams and blocking calls '
                 || 'waited for is unknown'
             WHEN i.n IS NULL
-                THEN 'the trace has no cuda_sync events (PyTorch PR 105187), and nothing tells of a wait for GPU work'
+                THEN 'the trace has no cuda_sync events (PyTorch PR 105187), and no wait for GPU work could be inferred'
             ELSE
                 'the trace has no cuda_sync events (PyTorch PR 105187): ' || CAST(i.n AS VARCHAR)
                 || ' waits for GPU work are inferred from calls and times'
@@ -145,7 +145,7 @@ found AS (
         w.window_no, 'coverage', CASE WHEN 2 * p.length_ns < w.end_ns - w.start_ns THEN 'warning' ELSE 'info' END, 1,
         w.end_ns - w.start_ns - p.length_ns,
         'the path covers ' || CAST(round(100.0 * p.length_ns / (w.end_ns - w.start_ns), 1) AS VARCHAR)
-        || ' % of the window: the rest is the host outside of operators, or threads that nothing connects'
+        || ' % of the window: the rest is host time outside operators, or threads that are not connected to the path'
     FROM windows AS w
     JOIN paths AS p ON p.window_no = w.window_no
     WHERE 10 * p.length_ns < 8 * (w.end_ns - w.start_ns)
@@ -168,7 +168,7 @@ found AS (
     SELECT
         w.window_no, 'first_step', CASE WHEN w.annotation <> '' THEN 'warning' ELSE 'info' END, 1, NULL,
         'ProfilerStep#' || CAST(f.step AS VARCHAR)
-        || ' is the first that was profiled: its launches may begin before the trace, and it often allocates memory'
+        || ' is the first profiled step: its launches may begin before the trace, and it often allocates memory'
     FROM windows AS w
     JOIN first_steps AS f ON f.trace_id = w.trace_id AND f.start_ns BETWEEN w.start_ns AND w.end_ns
     UNION ALL
@@ -176,7 +176,7 @@ found AS (
         s.window_no, 'only_communication',
         CASE WHEN 10 * s.communicating_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.communicating_ns,
         'during ' || CAST(round(s.communicating_ns / 1000000.0, 2) AS VARCHAR)
-        || ' ms that the path counts as host time or overhead, the GPU did nothing but communicate'
+        || ' ms that the path counts as host time or overhead, the GPU only ran communication'
     FROM shared AS s
     JOIN paths AS p ON p.window_no = s.window_no
     WHERE 100 * s.communicating_ns > p.length_ns
@@ -185,7 +185,7 @@ found AS (
         s.window_no, 'idle_gaps', CASE WHEN 10 * s.idle_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.idle_ns,
         CAST(round(s.idle_ns / 1000000.0, 2) AS VARCHAR)
         || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU although work was queued: the trace '
-        || 'lacks events, or something outside of it had the GPU'
+        || 'lacks events, or something outside the trace used the GPU'
     FROM shared AS s
     JOIN paths AS p ON p.window_no = s.window_no
     WHERE 100 * s.idle_ns > p.length_ns
@@ -193,7 +193,7 @@ found AS (
     SELECT
         window_no, 'unlaunched_work', 'warning', n_unlaunched, NULL,
         CAST(n_unlaunched AS VARCHAR)
-        || ' pieces of GPU work in the window have no launch in the trace: they follow their stream alone'
+        || ' pieces of GPU work in the window have no launch in the trace: they depend only on their stream'
     FROM work
     WHERE n_unlaunched > 0
     UNION ALL

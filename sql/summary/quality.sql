@@ -73,19 +73,19 @@ all_checks AS (
     UNION ALL
     SELECT
         trace_id, 'no_gpu_work', 'info', 1,
-        'the trace has no GPU work; breakdown is zero and the critical path runs on the CPU'
+        'the trace has no GPU work: the breakdown is zero and the critical path runs on the CPU'
     FROM per_trace
     WHERE n_work = 0
     UNION ALL
     SELECT
-        trace_id, 'no_rank', 'info', 1, 'neither distributedInfo nor the file name says which rank this is'
+        trace_id, 'no_rank', 'info', 1, 'rank unknown: neither distributedInfo nor the file name gives it'
     FROM per_trace
     WHERE rank IS NULL
     UNION ALL
     SELECT
         trace_id, 'no_sync_events', 'warning', n_work,
         'GPU work but no cuda_sync events (PyTorch PR 105187): waits between streams and for the GPU are '
-        || 'inferred where calls and times tell of them, and unknown else'
+        || 'inferred from calls and times where possible, and otherwise unknown'
     FROM per_trace
     WHERE n_work > 0 AND n_syncs = 0
     UNION ALL
@@ -96,7 +96,7 @@ all_checks AS (
     UNION ALL
     SELECT
         trace_id, 'zero_duration', 'info', n_zero,
-        'events of duration 0: the trace counts whole microseconds or the events are instants'
+        'events of duration 0: the trace has whole microseconds, or the events are instants'
     FROM per_trace
     WHERE n_zero > 0
     UNION ALL
@@ -108,13 +108,13 @@ all_checks AS (
     UNION ALL
     SELECT
         trace_id, 'no_category', 'info', n_without_category,
-        'events with a duration but no category: kept in events, in no model'
+        'events with a duration but no category: kept in table events, used by no model'
     FROM per_trace
     WHERE n_without_category > 0
     UNION ALL
     SELECT
         trace_id, 'overlap_on_stream', 'warning', n_overlapping,
-        'GPU work starts before the work before it on its stream ended (programmatic dependent launch, or '
+        'GPU work starts before the previous work on its stream ended (programmatic dependent launch, or '
         || 'clocks), at worst by ' || CAST(-worst_gap_ns AS VARCHAR) || ' ns; on the path the time counts once'
     FROM kernel_gaps
     WHERE n_overlapping > 0
@@ -128,7 +128,7 @@ all_checks AS (
     UNION ALL
     SELECT
         trace_id, 'orphan_work', 'info', n_orphans,
-        'GPU work without anything before it on the path: no launch in the trace and first on its stream'
+        'GPU work with no predecessor on the path: its launch is not in the trace and it is first on its stream'
     FROM kernel_gaps
     WHERE n_orphans > 0
     UNION ALL
@@ -139,7 +139,7 @@ all_checks AS (
     UNION ALL
     SELECT
         trace_id, 'crossing_operators', 'warning', n,
-        'CPU events end after the event around them: they cross instead of nest'
+        'CPU events end after the event that encloses them: they cross instead of nesting'
     FROM crossing
     UNION ALL
     SELECT
@@ -149,7 +149,8 @@ all_checks AS (
     WHERE n_without_record > 0
     UNION ALL
     SELECT
-        trace_id, 'wait_without_source', 'info', n_without_source, 'event waits whose record had no GPU work before it'
+        trace_id, 'wait_without_source', 'info', n_without_source,
+        'event waits whose event was recorded before any GPU work on its stream'
     FROM waits
     WHERE n_without_source > 0
     UNION ALL
@@ -161,7 +162,7 @@ all_checks AS (
     UNION ALL
     SELECT
         trace_id, 'memory_delta', 'warning', count(*),
-        'allocations and releases whose bytes are not the step between the allocator''s totals: events are '
+        'allocations and releases whose bytes do not match the change of the allocator''s totals: events are '
         || 'missing or out of order'
     FROM _memory_events
     WHERE NOT delta_ok
@@ -169,7 +170,7 @@ all_checks AS (
     UNION ALL
     SELECT
         trace_id, 'inferred_waits', 'info', n,
-        'waits for GPU work that no cuda_sync row tells, inferred from calls and times; the critical path uses '
+        'waits for GPU work without a cuda_sync event, inferred from calls and times; the critical path uses '
         || 'them (is_inferred)'
     FROM inferred
     UNION ALL

@@ -1,5 +1,5 @@
 -- One row: a call that started GPU work on a stream, in a profile, with its first and last piece of work there.
--- How: links grouped by call and stream; HTA recognises launches by name, with one kernel each (2.7, 2.8.8).
+-- How: links grouped by call and stream; HTA recognizes launches by name, with one kernel each (2.7, 2.8.8).
 WITH any_call AS (
     SELECT DISTINCT p.trace_profile_id
     FROM call_roles AS r

@@ -1,4 +1,4 @@
-"""Before and after: the path of a window under a scenario beside the path as it was."""
+"""Before and after: the path of a window under a scenario, compared with the actual path."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from pipelines.critical_path.whatif.window import Window
 
 @dataclass(frozen=True)
 class Weights:
-    """A weight for each edge (m,), ns: `path` as the longest path counts it, `summary` as its summary does."""
+    """The weight of each edge (m,), ns: `path` as counted by the longest path, `summary` as in its summary."""
 
     path: Ints
     summary: Ints
 
     @classmethod
     def of(cls, window: Window, scenario: Scenario) -> Weights:
-        """The window's weights under a scenario, rounded to whole ns. Raises NothingMatches and ScenarioError."""
+        """Returns the window's weights under a scenario, rounded to integer ns. Raises NothingMatches and
+        ScenarioError.
+        """
         by = factors(window, scenario)
         path, summary = window.graph.weight, window.duration
         if by is None:
@@ -38,13 +40,13 @@ def _times(weight: Ints, by: npt.NDArray[np.float64]) -> Ints:
     changed = weight * by
     if np.abs(changed).sum() >= 2**62:
         raise ScenarioError("the factors are so large that times overflow 64 bits")
-    # What is not scaled keeps its digits, which a double may not hold.
+    # Unscaled weights keep their digits, which a double may not hold.
     return np.where(by == 1, weight, np.rint(changed).astype(np.int64))
 
 
 @dataclass(frozen=True)
 class Path:
-    """The longest path of a window under some weights; `edges` are places in the graph's edge arrays, in order."""
+    """The longest path of a window under some weights; `edges` are indices in the graph's edge arrays, in order."""
 
     window: Window
     weights: Weights
@@ -57,12 +59,12 @@ class Path:
 
     @property
     def length_us(self) -> float:
-        """Sum of the path's weights, us."""
+        """Returns the sum of the path's weights, us."""
         return int(self.weights.path[self.edges].sum()) / 1000
 
     @property
     def summary(self) -> dict[str, float | None]:
-        """Percent of the path's time by what bounds it, greatest first, as in table `critical_path_summary`."""
+        """Returns percent of the path's time by what bounds it, largest first, as in table `critical_path_summary`."""
         bound, time = self.window.bound[self.edges], self.weights.summary[self.edges]
         sums = np.bincount(bound, time, minlength=len(self.window.bounds)).tolist()
         rows = sorted((-sums[i], self.window.bounds[i]) for i in np.unique(bound))
@@ -71,9 +73,9 @@ class Path:
 
     @cached_property
     def touched(self) -> npt.NDArray[np.bool_]:
-        """For each event whether the path goes through its start or its end, or through time of its (k,).
+        """Returns for each event whether the path goes through its start, its end, or its own time (k,).
 
-        Time of an operator between two of its calls is on paths that meet neither of its own ends.
+        The time of an operator between two of its calls may be on a path that contains neither of its ends.
         """
         on = np.zeros(len(self.window.events.event_id), dtype=bool)
         on[self.window.src_event[self.edges]] = True
@@ -83,19 +85,21 @@ class Path:
 
     @cached_property
     def time_of(self) -> Ints:
-        """For each event the time on the path that is attributed to it, ns (k,)."""
+        """Returns for each event the time on the path that is attributed to it, ns (k,)."""
         owner = self.window.owner[self.edges]
         own, n = owner >= 0, len(self.window.events.event_id)
         return np.bincount(owner[own], self.weights.path[self.edges][own], minlength=n).astype(np.int64)
 
     def as_json(self) -> dict[str, Any]:
-        """Length (us) and summary (percent)."""
+        """Returns length (us) and summary (percent)."""
         return {"length_us": self.length_us, "summary": self.summary}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A scenario's answer. Events that entered or left have the time (us) they have on the path that holds them."""
+    """The answer for a scenario. Events that entered or left have the time (us) that they have on the path containing
+    them.
+    """
 
     scenario: Scenario
     before: Path
@@ -112,7 +116,7 @@ class Comparison:
         return _events(self.before, self.after)
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Returns the object that `--json` prints."""
         return {
             "before": self.before.as_json(),
             "after": self.after.as_json(),
@@ -132,7 +136,7 @@ def _events(on: Path, off: Path) -> list[dict[str, Any]]:
 
 
 def what_if(window: Window, scenarios: Iterable[Scenario]) -> Iterator[Comparison]:
-    """Compare each scenario with the window as it is. The graph is sorted once, whatever their number.
+    """Compare each scenario with the actual window. The graph is sorted once for all of them.
 
     Raises GraphHasCycle, NothingMatches and ScenarioError.
     """

@@ -1,12 +1,12 @@
 """A graph sorted once, whose longest path is then found for any weights without sorting it again.
 
-Most nodes have one edge in, so nothing to choose: they hang in a tree below a node that has several, or none. A walk
-around each tree, kept as an array, turns "the weight from the top of my tree to me" into one cumulative sum. Only the
-few nodes with a choice are visited in Python, in an order that does not depend on weights.
+Most nodes have one edge in and so no choice: they form a tree below a node that has several, or none. A walk (Euler
+tour) around each tree, kept as an array, turns the weight from the tree's top to each node into one cumulative sum.
+Only the few nodes with a choice are visited in Python, in an order that does not depend on weights.
 
-The answer is networkx's, ties included (`networkx.dag_longest_path` 3.x): a node's distance is the first maximum over
-its predecessors in insertion order, or 0 and a new beginning where that is negative; the path ends at the first node
-of the greatest distance in the order of `topological_generations`.
+The answer is networkx's, including ties (`networkx.dag_longest_path` 3.x): a node's distance is the first maximum over
+its predecessors in insertion order, or 0 and a new start if that is negative; the path ends at the first node of the
+greatest distance in the order of `topological_generations`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle, Ints
 
 @dataclass(frozen=True)
 class Distances:
-    """For each node its longest distance, ns; `edge_in` is the edge it comes by, -1 at a beginning, in tour order."""
+    """The longest distance of each node, ns; `edge_in` is the edge it is reached by, -1 at a source, in tour order."""
 
     at: Ints
     edge_in: Ints
 
 
 class Forest:
-    """The order in which a graph is swept. It holds for every weight that is negative only where the graph's is.
+    """The order in which a graph is swept. It is valid for any weights that are negative only where the graph's are.
 
     Parallel edges are allowed. Raises GraphHasCycle. Cost: about two Python steps per node, once.
     """
@@ -39,7 +39,7 @@ class Forest:
         self.graph = graph
         n, src, dst = len(graph), graph.src, graph.dst
         n_in = np.bincount(dst, minlength=n)
-        # A path may begin anew behind a negative edge, so its end is a choice, too.
+        # A path may start anew after a negative edge, so the end of such an edge is also a choice.
         chooses = n_in != 1
         chooses[dst[graph.weight < 0]] = True
         hangs = np.flatnonzero(~chooses[dst])
@@ -50,10 +50,10 @@ class Forest:
         self._place[self._node] = np.arange(n)
         self._edge_in = parent_edge[self._node]
         self._tops = np.flatnonzero(chooses[self._node])
-        self._tree = np.cumsum(chooses[self._node]) - 1  # of each place of the tour, the number of its tree
+        self._tree = np.cumsum(chooses[self._node]) - 1  # the number of the tree of each tour position
         self._enters = np.flatnonzero(self._tour >= 0)
         self._tour_edge = parent_edge[np.where(self._tour >= 0, self._tour, ~self._tour)]
-        # A node that follows its parent in the tour lies in one run with it: the way back goes by runs.
+        # A node that follows its parent in the tour is in one run with it: the way back goes run by run.
         parent = np.where(self._edge_in >= 0, src[self._edge_in], -1) if len(src) else self._edge_in
         begins = np.ones(n, dtype=bool)
         begins[1:] = parent[1:] != self._node[:-1]
@@ -61,7 +61,7 @@ class Forest:
         self._sort_choices(np.flatnonzero(chooses[dst]))
 
     def _sort_choices(self, joins: Ints) -> None:
-        """The nodes with a choice, each after all it depends on, and their edges in order of insertion."""
+        """Returns the nodes with a choice, each after all it depends on, and their edges in insertion order."""
         tree_of = self._tree[self._place]
         into, out_of = tree_of[self.graph.dst[joins]], tree_of[self.graph.src[joins]]
         trees = _kahn(len(self._tops), out_of, into)
@@ -77,9 +77,10 @@ class Forest:
         self._steps = list(zip(trees.tolist(), [0, *ends[:-1].tolist()], ends.tolist(), strict=True))
 
     def distances(self, weight: Ints, begin: Ints | None = None) -> Distances:
-        """The longest distance of every node under `weight` (m,), ns, one for each edge of the graph.
+        """Returns the longest distance of every node under `weight` (m,), ns, one for each edge of the graph.
 
-        With `begin` (n,) the nodes without an edge in start there, and no distance is raised to 0: then they are times.
+        With `begin` (n,) the nodes without an edge in start there, and no distance is raised to 0: then distances are
+        times.
         """
         around = np.where(self._tour >= 0, weight[self._tour_edge], -weight[self._tour_edge]) if len(weight) else weight
         around[self._tour_edge < 0] = 0
@@ -104,7 +105,7 @@ class Forest:
         return Distances(at, edge_in)
 
     def longest_path(self, found: Distances) -> Ints:
-        """The edges of the longest path, in order, as places in the graph's edge arrays."""
+        """Returns the edges of the longest path, in order, as indices in the graph's edge arrays."""
         if not len(self._node):
             return np.arange(0)
         firsts, lasts = [], []
@@ -136,20 +137,22 @@ class Forest:
 
     @cached_property
     def _turn(self) -> Ints:
-        """When networkx visits each node. Only asked for where two nodes of a generation are equally far."""
+        """Returns when networkx visits each node. Needed only if two nodes of a generation are equally far."""
         turn = np.empty(len(self.graph), dtype=np.int64)
         turn[_kahn(len(self.graph), self.graph.src, self.graph.dst)] = np.arange(len(self.graph))
         return turn
 
 
 def _by_source(n: int, src: Ints, dst: Ints) -> tuple[list[int], list[int]]:
-    """Targets of the edges of each node, in order of insertion, and where each node's begin."""
+    """Returns the targets of the edges of each node, in insertion order, and where each node's begin."""
     order = np.argsort(src, kind="stable")
     return dst[order].tolist(), [0, *np.cumsum(np.bincount(src, minlength=n)).tolist()]
 
 
 def _walk_around(graph: ArrayGraph, hangs: Ints, tops: Ints) -> tuple[Ints, Ints]:
-    """A tour of all trees: each node where it is entered, and its complement where it is left; then the entered ones."""
+    """Returns a tour of all trees: each node where it is entered, its complement where it is left; then the entered
+    ones.
+    """
     child, begins = _by_source(len(graph), graph.src[hangs], graph.dst[hangs])
     tour, todo = array("q"), tops[::-1].tolist()
     while todo:
@@ -167,7 +170,9 @@ def _walk_around(graph: ArrayGraph, hangs: Ints, tops: Ints) -> tuple[Ints, Ints
 
 
 def _kahn(n: int, src: Ints, dst: Ints) -> Ints:
-    """The nodes, each after all it depends on, in the order of networkx's `topological_sort`; shorter on a cycle."""
+    """Returns the nodes, each after all it depends on, in the order of networkx's `topological_sort`; fewer if there is
+    a cycle.
+    """
     child, begins = _by_source(n, src, dst)
     n_in = np.bincount(dst, minlength=n)
     ready, waits_for, order = deque(np.flatnonzero(n_in == 0).tolist()), n_in.tolist(), array("q")

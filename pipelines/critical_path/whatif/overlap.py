@@ -1,4 +1,4 @@
-"""Perfect overlap: what if communication ran behind computation wherever there is computation to run behind?"""
+"""Perfect overlap: what if communication ran concurrently with computation wherever there is computation?"""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pipelines.critical_path.whatif.window import Window
 
 
 def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
-    """A factor for each edge (m,): what is left of communication once computation hides all it can.
+    """Returns a factor for each edge (m,): what is left of communication once computation hides as much as it can.
 
     On each device, P is the time in which at least one COMPUTATION kernel of the graph runs and C the same for
     COMMUNICATION. Computation can hide no more than its own time: the share min(1, P / C) of every communication
-    kernel's own time is hidden, so its edge weighs (1 - min(1, P / C)) of what it did: 0 if there is at least as
-    much computation as communication. Order stays (who waits for a collective still does), and so do launch delays and
-    gaps between kernels. It does not ask whether a schedule exists that overlaps so much: the result is a lower bound
-    on the path, what the best bucketing and pipelining could reach.
+    kernel's own time is hidden, so its edge weighs (1 - min(1, P / C)) of what it did: 0 if there is at least as much
+    computation as communication. Order stays (who waits for a collective still does), and so do launch delays and gaps
+    between kernels. It does not ask whether a schedule exists that overlaps so much: the result is a lower bound on the
+    path: the most that bucketing and pipelining could achieve.
     """
     events = window.events
     classes = np.array([kernel_class for kernel_class, _ in events.families])[events.family]
     device = np.append(np.array([device for device, _ in events.streams], dtype=np.int64), -1)[events.stream]
-    left = np.ones(len(events.event_id) + 1)  # the last: edges that are not an event's own time
+    left = np.ones(len(events.event_id) + 1)  # the last entry: edges that are not an event's own time
     for number in np.unique(device[events.stream >= 0]):
         here = (device == number) & (events.stream >= 0)
         communication = here & (classes == "COMMUNICATION")
@@ -33,7 +33,7 @@ def hidden_communication(window: Window) -> npt.NDArray[np.float64]:
 
 
 def _covered(ts: Ints, dur: Ints, chosen: npt.NDArray[np.bool_]) -> int:
-    """Time in which at least one of the chosen events runs, ns."""
+    """Returns the time in which at least one of the chosen events runs, ns."""
     order = np.argsort(ts[chosen], kind="stable")
     start = ts[chosen][order]
     if not len(start):

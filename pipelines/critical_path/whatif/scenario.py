@@ -33,12 +33,12 @@ SHORT = {
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be read; the message says where and what is possible."""
+    """The scenario cannot be read; the message says where and what is possible."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Edge weights to change: each is multiplied by the factors of all targets that hold it.
+    """Edge weights to change: each is multiplied by the factors of all targets that select it.
 
     `scale` are (target, factor); to remove is to scale by 0. `perfect_overlap`: see `overlap.py`.
     """
@@ -48,7 +48,7 @@ class Scenario:
     name: str = ""
 
     def with_more(self, other: Scenario) -> Scenario:
-        """This scenario and another one on top of it, under this one's name."""
+        """Returns this scenario combined with another one, under this one's name."""
         return replace(
             self, scale=self.scale + other.scale, perfect_overlap=self.perfect_overlap or other.perfect_overlap
         )
@@ -58,14 +58,16 @@ class Scenario:
 
 
 def of_options(scale: Iterable[str], remove: Iterable[str], perfect_overlap: bool) -> Scenario:
-    """The scenario of `PATTERN=FACTOR` texts and targets to remove. Raises ScenarioError."""
+    """Returns the scenario of `PATTERN=FACTOR` texts and targets to remove. Raises ScenarioError."""
     parts = [text.rpartition("=") for text in scale]
     factors = [(target, _factor(target, text)) for target, _, text in parts]
     return Scenario((*factors, *((target, 0.0) for target in remove)), perfect_overlap)
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
-    """The scenarios of a TOML file: the one at its top level, or its `[[scenario]]` tables. Raises ScenarioError."""
+    """Returns the scenarios of a TOML file: the one at its top level, or its `[[scenario]]` tables. Raises
+    ScenarioError.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Which kernels are worth optimizing: the change of the path's length where a family of events gets faster."""
+"""Which kernels are worth optimizing: the change of the path's length if a family of events gets faster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import Window
 
 CUTS = (10, 50, 100)
-"""By how many percent each family is made faster."""
+"""The percentages by which each family is made faster."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Events of one class and name. Times in us; `change_us` is the change of the path's length by percent of cut.
+    """Events of one class and name. Times in us; `change_us` is the change of the path's length by percent of
+    reduction.
 
-    `total_us` is their own time in the graph, `on_path_us` what of it lies on the path as it is.
+    `total_us` is their own time in the graph, `on_path_us` the part of it on the actual path.
     """
 
     kernel_class: str
@@ -43,10 +44,10 @@ class Family:
 
 
 def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
-    """Every family of kernels (`with_cpu`: of CPU events, too), greatest gain first. Raises GraphHasCycle.
+    """Returns every family of kernels (`with_cpu`: also of CPU events), largest gain first. Raises GraphHasCycle.
 
-    A family changes as a scenario that scales its events would change it. Where it has no time on the path, making it
-    faster leaves the path as long as it is: only the others are recomputed.
+    A family changes as in a scenario that scales its events. If it has no time on the path, making it faster does not
+    change the path's length, so only the others are recomputed.
     """
     before = Path.under(window, Weights.of(window, Scenario()))
     base, n = window.graph.weight, len(window.events.families)
@@ -68,7 +69,7 @@ def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
 
 
 def _length(window: Window, edges: np.ndarray, cut: int) -> int:
-    """Length of the path, ns, where the weights of these edges are cut by a percentage."""
+    """Returns the length of the path, ns, if the weights of these edges are cut by a percentage."""
     weight = window.graph.weight.copy()
     weight[edges] = np.rint(weight[edges] * (1 - cut / 100))
     return int(window.forest.distances(weight).at.max())

@@ -1,14 +1,15 @@
-"""What a scenario can name, and the edges that hold it.
+"""What a scenario can name, and the edges it selects.
 
 A target selects the time of events (edges that are an event's own time) or a kind of delay:
 
-- `ampere_gemm*`, `name:ampere_gemm*`: events by name; `*` and `?` stand for any text and any character, brackets for
-  themselves, because names of C++ functions are full of them. Of a CPU operator that is its own time, not its calls'.
+- `ampere_gemm*`, `name:ampere_gemm*`: events by name; `*` and `?` match any text and any character; brackets are
+  literal, because names of C++ functions are full of them. For a CPU operator this is its own time, not that of its
+  calls.
 - `class:COMMUNICATION`: kernels of that class of the profile; `class:CPU`: all operators and calls.
 - `stream:7`: GPU work on that stream, whatever the device.
 - `rank:3`: every edge of that rank's trace.
 - `edge:KERNEL_LAUNCH_DELAY`, `edge:critical_path_kernel_launch_delay` (HTA's text): every edge of that type.
-- `edge:EARLIER_WORK`: waits at the window's beginning for GPU work that was launched before it, whatever their type.
+- `edge:EARLIER_WORK`: waits at the window's start for GPU work that was launched before it, whatever their type.
 - short names: `launch_overhead`, `kernel_gaps`, … (`scenario.SHORT`).
 """
 
@@ -30,11 +31,11 @@ _OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TY
 
 
 class NothingMatches(LookupError):
-    """A target that no edge of the window holds; the message lists what there is."""
+    """A target that selects no edge of the window; the message lists what there is."""
 
 
 def factors(window: Window, scenario: Scenario) -> npt.NDArray[np.float64] | None:
-    """What each edge's weight is multiplied by (m,); None if nothing changes. Raises NothingMatches."""
+    """Returns the factor for each edge's weight (m,); None if nothing changes. Raises NothingMatches."""
     chosen = _Factors(window)
     for target, factor in scenario.scale:
         chosen.multiply(target, factor)
@@ -44,7 +45,7 @@ def factors(window: Window, scenario: Scenario) -> npt.NDArray[np.float64] | Non
 
 
 class _Factors:
-    """Factors by family, stream and type; edges look theirs up once in the end, so a target costs next to nothing."""
+    """Factors by family, stream and type; edges look theirs up once at the end, so a target costs next to nothing."""
 
     def __init__(self, window: Window) -> None:
         self.window = window

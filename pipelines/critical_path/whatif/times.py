@@ -1,21 +1,21 @@
-"""When every event happens under a scenario's weights: what a re-drawn trace shows.
+"""When every event happens under a scenario's weights: the times of a redrawn trace.
 
-**Events of the graph.** Their nodes are moved to their longest distance, counted from the times at which the graph
-begins, with what the model does not explain kept as it was. For an edge u → v of weight w the trace shows that v came
-t(v) - t(u) later. Where that is less than w (clocks, work that waited for nothing), the edge counts only so much less
-in the new trace, too. Where v came later than every edge into it explains (gaps between top-level operators, waking up
-after a synchronization), that rest stays in front of v:
+**Events of the graph.** Their nodes are moved to their longest distance, counted from the start times of the graph's
+sources; what the model does not explain is kept. For an edge u → v of weight w the trace shows that v came t(v) - t(u)
+later. If that is less than w (clocks, work that waited for nothing), the edge counts as much less in the new trace,
+too. If v came later than every edge into it explains (gaps between top-level operators, waking up after a
+synchronization), that rest stays in front of v:
 
     t'(v) = max over edges u → v of (t'(u) + w' - max(0, t(u) + w - t(v))) + rest(v);   t'(v) = t(v) without edges in
 
-So with no change of weights every node stays exactly where it was. Work of one stream and calls of one thread keep their
-order, and what began after another's end still does (what overlapped overlaps no more than it did), also where the model
-has no edge between them.
+So with no change of weights every node stays exactly where it was. Work of one stream and calls of one thread keep
+their order, and what began after another's end still does (overlaps do not grow), even where the model has no edge
+between them.
 
-**Other events** (annotations, Python frames, waits, flows, counters, work outside the window) go by their thread or
-stream: a time on it keeps its distance to the last start or end of a graph event there, but does not pass the next one;
-on the start or end of a graph event it moves with it. What comes before the first stays, what has no graph event on its
-thread follows the latest event of the whole graph before it.
+**Other events** (annotations, Python frames, waits, flows, counters, work outside the window) follow their thread or
+stream: a time keeps its distance to the last start or end of a graph event there, but does not pass the next one; a
+time equal to the start or end of a graph event moves with it. Times before the first graph event stay. Events on a
+thread without graph events follow the latest earlier event of the whole graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from pipelines.critical_path.whatif.window import Window
 
 
 def new_times(window: Window, weight: Ints) -> tuple[Ints, Ints, Ints]:
-    """The events whose start and end are in the graph, as places in `window.events`, and their new starts and ends, ns.
+    """Returns the events whose start and end are in the graph, as indices in `window.events`, and their new starts and
+    ends, ns.
 
     `weight` (m,) is what each edge weighs on the path, ns. Raises GraphHasCycle.
     """
@@ -61,12 +62,13 @@ def _moved(graph: ArrayGraph, forest: Forest, weight: Ints, old: Ints) -> Ints:
     against = np.minimum(old[dst] - old[src] - graph.weight, 0)
     explained = np.full(len(graph), np.iinfo(np.int64).min)
     np.maximum.at(explained, dst, old[src] + graph.weight + against)
-    rest = old - np.maximum(explained, old.min() - 1)  # used for nodes with edges in only
+    rest = old - np.maximum(explained, old.min() - 1)  # used only for nodes with incoming edges
     return forest.distances(weight + against + rest[dst], begin=old).at
 
 
 def _order(window: Window) -> tuple[Ints, Ints]:
-    """Nodes that keep their order on their stream or thread (from, to), also where the graph has no edge.
+    """Returns pairs of nodes (from, to) that keep their order on their stream or thread, even where the graph has no
+    edge.
 
     Profile hta has events whose end does not depend on their start.
     """
@@ -82,7 +84,7 @@ def _order(window: Window) -> tuple[Ints, Ints]:
 
 
 def _on_streams(window: Window) -> tuple[Ints, Ints]:
-    """From the end of work to the start of the next, or from start to start where they overlap."""
+    """Returns pairs from the end of work to the start of the next, or from start to start where they overlap."""
     events = window.events
     work = np.flatnonzero(events.stream >= 0)
     work = work[np.lexsort((events.event_id[work], events.ts[work], events.stream[work]))]
@@ -94,7 +96,9 @@ def _on_streams(window: Window) -> tuple[Ints, Ints]:
 
 
 def _on_thread(window: Window, thread: int) -> tuple[Ints, Ints]:
-    """From the last end at or before it to each start. At one time ends come first, as in the call stacks."""
+    """Returns pairs from the last end at or before it to each start. At equal times ends come first, as in the call
+    stacks.
+    """
     events = window.events
     on = np.flatnonzero(events.thread == thread)
     ended = on[events.dur[on] > 0]
@@ -106,7 +110,7 @@ def _on_thread(window: Window, thread: int) -> tuple[Ints, Ints]:
 
 
 class Clock:
-    """Where the times of one thread or stream go: built from the old and new times of the graph's nodes on it."""
+    """Maps times of one thread or stream: built from the old and new times of the graph's nodes on it."""
 
     def __init__(self, old: Ints, new: Ints, is_end: npt.NDArray[np.bool_]) -> None:
         order = np.argsort(old, kind="stable")
@@ -117,7 +121,7 @@ class Clock:
         huge = np.iinfo(np.int64).max
         starts = np.minimum.reduceat(np.where(is_end, huge, new), first)
         ends = np.maximum.reduceat(np.where(is_end, new, -huge), first)
-        # Threads are in order after the move; where two clocks disagree the later one holds.
+        # Threads are in order after the move; where two clocks disagree the later time is used.
         self._after = np.maximum.accumulate(high)
         past = np.append(low[0], self._after[:-1])
         self._until = np.maximum(low, past)
@@ -125,7 +129,7 @@ class Clock:
         self._end = np.clip(np.where(ends > -huge, ends, low), self._until, self._after)
 
     def move(self, times: Ints, *, ends: bool) -> Ints:
-        """New times of starts, or of ends, of other events."""
+        """Returns new times of starts, or of ends, of other events."""
         place = np.searchsorted(self._at, times, side="right") - 1
         inside = np.maximum(place, 0)
         new = np.where(place < 0, times, self._after[inside] + times - self._at[inside])

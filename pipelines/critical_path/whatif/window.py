@@ -1,7 +1,8 @@
-"""A window's graph with all that a scenario may ask of an edge, as arrays: read once, then every scenario is arithmetic.
+"""A window's graph as arrays, with everything that a scenario may ask about an edge: read once, then scenarios are
+arithmetic.
 
-It is made of two tables, the edges and the events of the graph, which the models give (`load`) or a saved path holds
-(`of_saved`): then nothing is computed again.
+It is built from two tables, the edges and the events of the graph, which come from the models (`load`) or from a saved
+path (`of_saved`, which recomputes nothing).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class NoGraph(ValueError):
 class Events:
     """The events of the graph in order of event_id (k,); times in ns.
 
-    `family` counts in `families`; `stream` counts in `streams` and is -1 on the CPU; `thread` is -1 on the GPU.
+    `family` indexes `families`; `stream` indexes `streams` and is -1 on the CPU; `thread` is -1 on the GPU.
     """
 
     event_id: Ints
@@ -62,10 +63,10 @@ class Events:
     stream: Ints
     thread: Ints
     families: list[tuple[str, str]]  # (class, name)
-    streams: list[tuple[int, int | None]]  # (device, stream as the trace numbers it)
+    streams: list[tuple[int, int | None]]  # (device, stream number in the trace)
 
     def name(self, event: int) -> str:
-        """Name of the event at that place."""
+        """Returns the name of the event at that index."""
         return self.families[int(self.family[event])][1]
 
 
@@ -111,24 +112,24 @@ class Window:
 
     @cached_property
     def kinds_present(self) -> set[int]:
-        """The types that the graph has edges of, as places in `kinds`."""
+        """Returns the types of the graph's edges, as indices in `kinds`."""
         return set(np.unique(self.kind).tolist())
 
     @cached_property
     def own_time_of(self) -> Ints:
-        """For each edge the place of the event whose own time it is, -1 for delays and order (m,)."""
+        """Returns for each edge the index of the event whose own time it is, -1 for delays and pure ordering (m,)."""
         own = [i for i, name in enumerate(self.kinds) if name in EDGE_TYPES and EDGE_TYPES[name].is_own_time]
         return np.where(np.isin(self.kind, own), self.owner, -1)
 
     @cached_property
     def family(self) -> Ints:
-        """For each edge the family of the event whose own time it is; `len(families)` for none (m,)."""
+        """Returns for each edge the family of the event whose own time it is; `len(families)` for none (m,)."""
         of_event = np.append(self.events.family, len(self.events.families))
         return of_event[self.own_time_of]
 
     @cached_property
     def stream(self) -> Ints:
-        """For each edge the stream of the event whose own time it is; `len(streams)` for none (m,)."""
+        """Returns for each edge the stream of the event whose own time it is; `len(streams)` for none (m,)."""
         of_event = np.append(self.events.stream, -1)
         found = of_event[self.own_time_of]
         return np.where(found < 0, len(self.events.streams), found)
@@ -144,7 +145,7 @@ def load(
 ) -> Window:
     """Compute one window's edges from the tables `events`, `traces` and `findings` in `con`, which must be private.
 
-    Raises WindowNotFound if nothing opens the window and NoGraph where it has no edges or is refused.
+    Raises WindowNotFound if nothing opens the window, and NoGraph if it has no edges or is refused.
     """
     request_windows(con, [request], overrides)
     run_models(con, catalog, _SOURCES, on_model=on_model)
@@ -168,9 +169,9 @@ def load(
 
 
 def of_saved(saved: SavedPath) -> Window:
-    """The window of a saved path, from the file alone.
+    """Returns the window of a saved path, from the file alone.
 
-    Raises OlderSavedPath for a file without the graph's events, and NoGraph as `load`.
+    Raises OlderSavedPath for a file without the graph's events, and NoGraph as `load` does.
     """
     meta = saved.meta
     refused = meta.get("refused")
@@ -236,7 +237,7 @@ def _window(
 
 
 def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
-    """The events, the classes of GPU work among them, and for each event its place in these (-1: the CPU)."""
+    """Returns the events, the classes of GPU work among them, and for each event its class index (-1: the CPU)."""
     found, of_class = text_codes(table, "class")
     names, of_name = text_codes(table, "name")
     pairs, family = np.unique(of_class * len(names) + of_name, return_inverse=True)
@@ -261,7 +262,9 @@ def _events(table: pa.Table) -> tuple[Events, list[str], Ints]:
 
 
 def _streams(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[list[tuple[int, int | None]], Ints]:
-    """The streams by device and number, in order of their key, and for each event its place among them (-1: the CPU)."""
+    """Returns the streams by device and number, in order of their key, and for each event its stream index (-1: the
+    CPU).
+    """
     last = np.iinfo(np.int64).max
     keys = int_column(table, "stream_key", last)
     known, of_work = np.unique(keys[on_gpu], return_inverse=True)
@@ -275,6 +278,6 @@ def _streams(table: pa.Table, on_gpu: npt.NDArray[np.bool_]) -> tuple[list[tuple
 
 
 def _place(ids: Ints, wanted: Ints) -> Ints:
-    """Where each number stands among ascending ids; -1 where it is none of them."""
+    """Returns the index of each number among ascending ids; -1 if it is not one of them."""
     place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     return np.where(ids[place] == wanted, place, -1)

@@ -1,6 +1,6 @@
 """The critical path of a capture as an answer: numbers for a person, one JSON object for a program.
 
-Read from the analysts' tables, so it is the same for files and for what is in a lake.
+Read from the published tables, so it is the same for files and for a lake.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path",
 
 
 class NoCapture(LookupError):
-    """No capture of that id, or several; the message lists what there is."""
+    """No capture has this id, or several do; the message lists the captures."""
 
 
 class PathRefused(LookupError):
@@ -27,7 +27,7 @@ class PathRefused(LookupError):
 
 @dataclass(frozen=True)
 class PathSegment:
-    """A segment as people see it: times in us from the first event of all ranks."""
+    """A segment for display: times in us from the first event of all ranks."""
 
     seq: int
     rank: int
@@ -43,7 +43,7 @@ class PathSegment:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Segments of one rank in a row: how the path goes from rank to rank."""
+    """Consecutive segments of one rank: how the path moves from rank to rank."""
 
     rank: int
     start_us: float
@@ -54,7 +54,7 @@ class Stretch:
 class CapturePath:
     """The critical path of a capture to a target. Times in us, shares in percent of the span; both add up.
 
-    left_out: ranks of the capture whose clocks are not joined with the others'. heaviest_us: the longest path of the
+    left_out: ranks of the capture whose clocks are not connected to the others. heaviest_us: the longest path of the
     joined graph, in which gaps weigh nothing. n_nodes and n_edges are the joined graph's.
     """
 
@@ -78,12 +78,12 @@ class CapturePath:
     segments: list[PathSegment]
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Returns the object that `--json` prints."""
         return asdict(self)
 
 
 def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
-    """The id of the capture that begins so (any, where it is empty). Raises NoCapture."""
+    """Returns the id of the capture with this beginning (any, if it is empty). Raises NoCapture."""
     known = con.execute(
         "SELECT c.capture_id, c.job, c.n_ranks FROM captures AS c WHERE NOT c.is_gone ORDER BY c.n_ranks DESC, 1"
     ).fetchall()
@@ -98,7 +98,7 @@ def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
 
 
 def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:
-    """The path of a capture from `TABLES` in `con`. Raises PathRefused with the reason where there is none."""
+    """Returns the path of a capture from `TABLES` in `con`. Raises PathRefused with the reason if there is none."""
     paths = con.execute(
         "SELECT p.refused_reason, p.span_ns / 1000.0, p.n_ranks, p.n_guessed, p.guessed_ns / 1000.0, p.gap_percent, "
         "p.heaviest_ns / 1000.0, p.n_nodes, p.n_edges, c.job "
@@ -140,7 +140,7 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
 
 
 def _sums(segments: Sequence[PathSegment], by: str) -> dict[Any, float]:
-    """Time by rank or kind, the most first."""
+    """Returns time by rank or kind, the largest first."""
     found: dict[Any, float] = {}
     for segment in segments:
         key = getattr(segment, by)

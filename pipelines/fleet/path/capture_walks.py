@@ -1,7 +1,7 @@
 """Matched collectives and clocks of captures in a connection → table `_walked_segments`: their critical paths.
 
-A capture's ranks are read into arrays one after the other, small ones in groups of at most GROUP_EVENTS events: memory
-grows with the joined graph and nothing else.
+The ranks of a capture are read into arrays one after another, small ones in groups of at most GROUP_EVENTS events, so
+memory grows only with the joined graph.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ _COLUMNS = (
     ("refused_reason", "VARCHAR", "Why there is no path; NULL where there is one."),
 )
 GROUP_EVENTS = 200_000
-"""Events of ranks whose graphs are computed together: a pass over all models costs as much as some 100,000 events."""
-_GROUP = "_group"  # database of a group's tables, beside that of the captures
+"""Events of ranks whose graphs are computed together: one pass over all models costs as much as about 100,000 events.
+"""
+_GROUP = "_group"  # database of a group's tables, attached beside that of the captures
 
 
 @dataclass(frozen=True)
 class JoinableRank:
-    """A rank whose clock stands to the others' in a known way."""
+    """A rank whose clock offset to the others is known."""
 
     rank: int
     trace_id: str
@@ -64,7 +65,7 @@ class JoinableRank:
     runs=("_edges", "_path_events", "critical_path_windows"),  # in load_ranks.py, a group of ranks at a time
 )
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row with why not.
+    """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row that says why not.
 
     Reads `capture_ranks`, `clock_offsets`, `collectives`, `collective_ranks` and the tables of the ranks' traces.
     """
@@ -107,7 +108,7 @@ def _walk_capture(con: duckdb.DuckDBPyConnection, capture_id: str) -> Iterator[d
 
 
 def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRank]:
-    """The ranks whose clocks stand to each other in a known way."""
+    """Returns the ranks whose clock offsets to each other are known."""
     rows = con.execute(
         "SELECT r.rank, r.trace_id, c.offset_ns, t.n_events FROM capture_ranks AS r "
         "JOIN clock_offsets AS c USING (capture_id, rank) JOIN traces AS t USING (trace_id) "
@@ -117,7 +118,7 @@ def ranks_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[JoinableRa
 
 
 def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instance]:
-    """The matched collectives of ranks that can be joined."""
+    """Returns the matched collectives of ranks that can be joined."""
     rows = con.execute(
         "SELECT r.collective_id, r.rank, r.event_id FROM collective_ranks AS r "
         "JOIN collectives AS c USING (capture_id, collective_id) JOIN clock_offsets AS o USING (capture_id, rank) "
@@ -131,7 +132,7 @@ def instances_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> list[Instan
 
 
 def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
-    """What the matching and the clocks say."""
+    """Returns the reasons that matching and clocks give."""
     reasons = con.execute(
         "SELECT refused_reason FROM collective_groups "
         f"WHERE capture_id = {quoted(capture_id)} AND refused_reason IS NOT NULL "
@@ -142,7 +143,9 @@ def _why(con: duckdb.DuckDBPyConnection, capture_id: str) -> str:
 
 
 def _groups(ranks: Sequence[JoinableRank]) -> Iterator[dict[int, str]]:
-    """The ranks (rank → trace_id) in groups of at most GROUP_EVENTS events; a larger one is a group of its own."""
+    """Splits the ranks (rank → trace_id) into groups of at most GROUP_EVENTS events; a larger rank is a group of its
+    own.
+    """
     group: dict[int, str] = {}
     n_events = 0
     for rank in ranks:
@@ -156,7 +159,9 @@ def _groups(ranks: Sequence[JoinableRank]) -> Iterator[dict[int, str]]:
 
 @contextmanager
 def _some_traces(con: duckdb.DuckDBPyConnection, traces: Iterable[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection beside `con` in which the tables of traces hold these only; what it makes goes with it."""
+    """Opens a connection beside `con` in which the trace tables hold only these traces; what it creates is dropped with
+    it.
+    """
     catalog, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
     with database.cursor(con) as own:

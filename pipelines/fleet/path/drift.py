@@ -1,4 +1,4 @@
-"""Ranks whose clocks run faster or slower than the others': their events moved to the common clock."""
+"""Corrects ranks whose clocks run faster or slower than the others: their events are moved to the common clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Points = tuple[tuple[int, int], tuple[int, int]]
 
 
 def drifting_ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[int, Points]:
-    """The ranks whose drift counts (`clock_offsets.drift_applied`), with their first and last collective that was kept."""
+    """Returns the ranks whose drift counts (`clock_offsets.drift_applied`), with their first and last kept collective."""
     rows = con.execute(
         "SELECT r.rank, min(r.ts_ns), min(r.aligned_start_ns), max(r.ts_ns), max(r.aligned_start_ns) "
         "FROM collective_ranks AS r JOIN clock_offsets AS o USING (capture_id, rank) "
@@ -29,12 +29,14 @@ def drifting_ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[int,
 
 
 def on_common_clock(graph: RankGraph, points: Points) -> RankGraph:
-    """The graph with events on the line through two points; weights stay as the rank's own clock measured them."""
+    """Returns the graph with events mapped by the line through two points; weights stay as the rank's own clock
+    measured them.
+    """
     (own, common), (own_later, common_later) = points
     stretch = (common_later - common) / (own_later - own) - 1
 
     def moved(times: np.ndarray) -> np.ndarray:
-        # What is multiplied is small, so that a float64 is exact enough: times since 1970 are not.
+        # The factor multiplies small differences, so that a float64 is exact enough: times since 1970 would not be.
         since = times - own
         return since + np.round(since * stretch).astype(np.int64) + common
 

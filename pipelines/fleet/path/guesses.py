@@ -1,6 +1,6 @@
-"""What waited for what where the trace does not say: guesses, for traces without cuda_sync rows.
+"""Guesses what waited for what where the trace does not say: for traces without cuda_sync rows.
 
-Each gives the event whose end was waited for, or None. Whoever uses one labels it as a guess.
+Each function returns the event whose end was waited for, or None. Callers label it as a guess.
 """
 
 from __future__ import annotations
@@ -8,16 +8,17 @@ from __future__ import annotations
 from pipelines.fleet.path.rank_graph import WAITS, RankEvents, RankGraph
 
 THRESHOLD_NS = 20_000
-"""A shorter wait needs no explanation; between 5 and 200 us it made no difference on real traces."""
+"""Shorter waits need no explanation; values from 5 to 200 us made no difference on real traces."""
 _CLOCK_SLACK_NS = 10_000
-"""A call may return before the work that it waited for ends: the GPU's clock and the host's differ."""
+"""A call may return before the work that it waited for ends, because the GPU's and the host's clock differ."""
 _STREAM_SLACK_NS = 2_000
 
 
 def sync_source(graph: RankGraph, place: int) -> int | None:
-    """The GPU work that a blocking call waited for: the last to end before it returned, of what was launched before it.
+    """Returns the GPU work a blocking call waited for: of the work launched before it, the last to end before it
+    returned.
 
-    A call that copies waited for its own copy.
+    A copying call waited for its own copy.
     """
     events = graph.events
     start, end = int(events.start_ns[place]), int(events.end_ns[place])
@@ -34,7 +35,7 @@ def sync_source(graph: RankGraph, place: int) -> int | None:
 
 
 def stream_source(graph: RankGraph, place: int, bound_ns: int) -> int | None:
-    """The work of another stream that GPU work waited for, which nothing known holds up after `bound_ns`."""
+    """Returns the work of another stream that GPU work waited for, if nothing known delayed it after `bound_ns`."""
     events = graph.events
     start = int(events.start_ns[place])
     if start - bound_ns <= THRESHOLD_NS:
@@ -47,7 +48,9 @@ def stream_source(graph: RankGraph, place: int, bound_ns: int) -> int | None:
 
 
 def thread_source(graph: RankGraph, place: int, bound_ns: int | None) -> int | None:
-    """The CPU event of another thread of the process that handed over to this one; `bound_ns` is None for a root."""
+    """Returns the CPU event of another thread of the process that handed over to this one; `bound_ns` is None for a
+    root.
+    """
     events = graph.events
     start = int(events.start_ns[place])
     if bound_ns is not None and start - bound_ns <= THRESHOLD_NS:
@@ -64,6 +67,6 @@ def _has_sync(graph: RankGraph, node: int) -> bool:
 
 
 def _launched_ns(events: RankEvents, place: int) -> int:
-    """When GPU work was launched; when it began where its launch is not known."""
+    """Returns when GPU work was launched; its start if the launch is unknown."""
     launch = int(events.launch[place])
     return int(events.start_ns[launch if launch >= 0 else place])

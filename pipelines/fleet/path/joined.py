@@ -1,8 +1,8 @@
-"""Graphs of ranks joined through their collectives: one node more for each matched instance.
+"""Joins graphs of ranks through their collectives: one extra node J_i per matched instance.
 
-K_start(r) → J_i weighs 0, J_i → K_end(r) the transfer; K_start → K_end of matched kernels goes, or else a rank's waiting
-would count as its own work. The edges come from who belongs to which instance, not from clocks, so a cycle means that
-two ranks disagree about the order of two instances: then the match is wrong.
+K_start(r) → J_i weighs 0, J_i → K_end(r) weighs the transfer. K_start → K_end of matched kernels is removed; otherwise
+a rank's waiting would count as its own work. The edges come from instance membership, not from clocks, so a cycle means
+that two ranks disagree about the order of two instances: then the match is wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelines.fleet.path.rank_graph import RankGraph
 
 @dataclass(frozen=True)
 class Instance:
-    """A matched collective: the kernel of every rank that takes part, as (rank, event_id)."""
+    """A matched collective: the kernel of every participating rank, as (rank, event_id)."""
 
     collective_id: str
     members: tuple[tuple[int, int], ...]
@@ -31,8 +31,8 @@ class Instance:
 class Meeting:
     """An instance in the joined graph; times in ns on the common clock.
 
-    members: (place of the rank, place of the kernel). arrived_ns: when the last rank arrived; last: that member (of
-    several, the lowest rank). transfer_ns: the shortest duration of a member, which no clock distorts.
+    members: (index of the rank, index of the kernel). arrived_ns: when the last rank arrived; last: that member (of
+    several, the lowest rank). transfer_ns: the shortest duration of a member, which does not depend on clocks.
     """
 
     collective_id: str
@@ -43,7 +43,7 @@ class Meeting:
 
 
 class RanksDisagree(nx.NetworkXUnfeasible):
-    """The joined graph has a cycle. `components`: each its nodes, as texts."""
+    """The joined graph has a cycle. `components`: the nodes of each, as text."""
 
     def __init__(self, components: list[list[str]]) -> None:
         self.components = components
@@ -55,10 +55,10 @@ class RanksDisagree(nx.NetworkXUnfeasible):
 
 @dataclass(frozen=True, eq=False)
 class JoinedGraph:
-    """Graphs of ranks, by rank, the offset of each one's clock from the common one (ns), and where they meet.
+    """Graphs of ranks, by rank, each clock's offset from the common one (ns), and where they meet.
 
-    meeting_of: for each rank, by place of a kernel, the number of its meeting. n_outside: members of instances that no
-    graph holds.
+    meeting_of: for each rank, the number of its meeting by kernel index. n_outside: members of instances that are in no
+    graph.
     """
 
     ranks: tuple[RankGraph, ...]
@@ -72,18 +72,18 @@ class JoinedGraph:
 
     @property
     def n_edges(self) -> int:
-        """How many edges there are, those to and from meetings included."""
+        """Returns the number of edges, including those to and from meetings."""
         return len(self._edges()[0])
 
     @property
     def n_bytes(self) -> int:
-        """What the arrays of all ranks take."""
+        """Returns the bytes of all ranks' arrays."""
         return sum(graph.n_bytes for graph in self.ranks)
 
     def graph(self) -> ArrayGraph:
-        """The joined graph as networkx takes it; weights are ns, on each rank's own clock.
+        """Returns the joined graph for networkx; weights are ns, on each rank's own clock.
 
-        Nodes are numbered rank after rank as in RankGraph, then come the meetings.
+        Nodes are numbered rank after rank as in RankGraph, followed by the meetings.
         """
         return ArrayGraph.from_edges(*self._edges())
 
@@ -106,11 +106,11 @@ class JoinedGraph:
         return np.concatenate(src), np.concatenate(dst), np.concatenate(weight)
 
     def _bases(self) -> list[int]:
-        """The number of each rank's first node, and last that of the first meeting."""
+        """Returns the number of each rank's first node, and last that of the first meeting."""
         return [0, *np.cumsum([2 * len(graph.events) for graph in self.ranks]).tolist()]
 
     def name_of(self, node: int) -> str:
-        """A node of `graph()` for people."""
+        """Returns a node of `graph()` as readable text."""
         base = self._bases()
         if node >= base[-1]:
             return f"collective {self.meetings[node - base[-1]].collective_id}"
@@ -121,7 +121,7 @@ class JoinedGraph:
 
 
 def join_ranks(graphs: Sequence[RankGraph], instances: Sequence[Instance], offset_ns: Mapping[int, int]) -> JoinedGraph:
-    """Join graphs of ranks. `offset_ns`: by rank, what its clock shows more than the common one (0 where missing)."""
+    """Join graphs of ranks. `offset_ns`: by rank, how far its clock is ahead of the common one (0 where missing)."""
     ranks = tuple(sorted(graphs, key=lambda graph: graph.rank))
     offsets = tuple(offset_ns.get(graph.rank, 0) for graph in ranks)
     number = {graph.rank: place for place, graph in enumerate(ranks)}
@@ -151,9 +151,9 @@ def _meeting(name: str, members: list[tuple[int, int]], ranks: Sequence[RankGrap
 
 
 def heaviest_path_ns(joined: JoinedGraph) -> int:
-    """The length of `networkx.dag_longest_path` over the joined graph, ns: gaps on the host weigh 0 in it.
+    """Returns the length of `networkx.dag_longest_path` over the joined graph, ns: gaps on the host weigh 0 in it.
 
-    Raises RanksDisagree with the strongly connected components where there is a cycle.
+    Raises RanksDisagree with the strongly connected components if there is a cycle.
     """
     graph = joined.graph()
     try:

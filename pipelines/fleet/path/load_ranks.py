@@ -1,10 +1,10 @@
 """Traces in a DuckDB connection → graphs of their ranks.
 
-The graph is the `default` profile's, so that CUDA and HIP graphs, every device and the last step are in it, with the
-switches that the walk needs. Time inside a blocking call is nobody's work: what it waited for is found, guessed or a
-gap. Events without duration cannot take time on a path. Waits and hand-offs between threads are guessed while walking
-(guesses.py), so the graph has no inferred ones. With these, path and shares of the reference capture are those
-of HTA's graph (profile `hta` with `zero_weight_launch`), segment for segment.
+The graph is the `default` profile's, so that it includes CUDA and HIP graphs, every device and the last step, with the
+switches that the walk needs. Time inside a blocking call is not work of any event: what it waited for is known, guessed
+or a gap. Events without a duration take no time on a path. Waits and hand-offs between threads are guessed while
+walking (guesses.py), so the graph has no inferred ones. With these, path and shares of the reference capture equal
+those of HTA's graph (profile `hta` with `zero_weight_launch`), segment for segment.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def load_ranks(
     profile: str = PROFILE,
     switches: Mapping[str, str] = SWITCHES,
 ) -> Iterator[RankGraph]:
-    """The whole traces (rank → trace_id) as graphs, from the tables `events`, `traces` and `findings` in `con`.
+    """Returns the whole traces (rank → trace_id) as graphs, from the tables `events`, `traces` and `findings` in `con`.
 
-    Their tables are computed together and must fit so.
+    Their tables are computed together and must fit into memory.
     """
     overrides = {(profile, switch): value for switch, value in switches.items()}
     request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in ranks.values()], overrides)
@@ -91,7 +91,7 @@ def _edges(rows: dict[str, Any], event_id: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _places(wanted: Any, event_id: np.ndarray) -> np.ndarray:
-    """Where the wanted events stand among the graph's; -1 where they do not."""
+    """Returns the positions of the wanted events among the graph's; -1 where they are missing."""
     wanted = np.asarray(wanted)
     if not len(event_id):
         return np.full(len(wanted), -1, np.int32)

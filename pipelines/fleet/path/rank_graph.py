@@ -1,6 +1,7 @@
 """The dependency graph of one rank as arrays, ready to be walked backward.
 
-About 40 bytes an event and 21 an edge, no Python object for either: graphs of many ranks lie side by side in memory.
+About 40 bytes per event and 21 per edge, without Python objects for either, so graphs of many ranks fit in memory
+together.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _EDGE_PARTS = {"weight": np.int64, "code": np.int8, "owner": np.int32}
 
 @dataclass(frozen=True, eq=False)
 class ByEnd:
-    """Places of events by end, and these ends (ns)."""
+    """Indices of events sorted by end, and these ends (ns)."""
 
     place: npt.NDArray[np.int32]
     end_ns: npt.NDArray[np.int64]
 
     def between(self, after_ns: int | None, until_ns: int) -> Iterator[int]:
-        """The places with after_ns < end <= until_ns, the latest first."""
+        """Yields the indices with after_ns < end <= until_ns, the latest first."""
         at = int(np.searchsorted(self.end_ns, until_ns, side="right"))
         while at > 0 and (after_ns is None or self.end_ns[at - 1] > after_ns):
             at -= 1
@@ -38,8 +39,8 @@ class ByEnd:
 class RankEvents:
     """The events of a rank, arrays (n,), by ascending event_id; times in ns on the rank's own clock.
 
-    lane: the stream of GPU work, the thread of a CPU event. launch: the place of the call that launched GPU work; -1
-    where none is known. blocking: a call that waits for the GPU. copy: GPU work that is a copy.
+    lane: the stream of GPU work, the thread of a CPU event. launch: index of the call that launched GPU work; -1 if
+    unknown. blocking: a call that waits for the GPU. copy: GPU work that is a copy.
     """
 
     event_id: npt.NDArray[np.int64]
@@ -57,17 +58,17 @@ class RankEvents:
 
     @cached_property
     def gpu_by_end(self) -> ByEnd:
-        """GPU work in order of its ends."""
+        """Returns GPU work in order of its ends."""
         return _by_end(self.end_ns, self.is_gpu)
 
     @cached_property
     def cpu_by_end(self) -> ByEnd:
-        """CPU events in order of their ends."""
+        """Returns CPU events in order of their ends."""
         return _by_end(self.end_ns, ~self.is_gpu)
 
     @cached_property
     def copies_of(self) -> dict[int, list[int]]:
-        """The places of the copies that a call launched, by the place of the call."""
+        """Returns the indices of the copies that a call launched, by the index of the call."""
         found: dict[int, list[int]] = {}
         for place in np.flatnonzero(self.copy & (self.launch >= 0)).tolist():
             found.setdefault(int(self.launch[place]), []).append(place)
@@ -83,11 +84,11 @@ def _by_end(end_ns: npt.NDArray, chosen: npt.NDArray[np.bool_]) -> ByEnd:
 
 @dataclass(frozen=True, eq=False)
 class RankGraph:
-    """The graph of one rank. Node 2e is the start of the event at place e, node 2e + 1 its end.
+    """The graph of one rank. Node 2e is the start of the event at index e, node 2e + 1 its end.
 
-    The edges into node v are first[v] … first[v + 1] - 1; src (m,) are nodes, weight (m,) ns, code (m,) types of edges,
-    owner (m,) the place of the event whose time an edge is (-1: nobody's). may_guess: the trace has no cuda_sync rows,
-    so what waited for what on the GPU must be guessed.
+    The edges into node v are first[v] … first[v + 1] - 1; src (m,) are nodes, weight (m,) ns, code (m,) edge types,
+    owner (m,) the index of the event whose time an edge is (-1: none). may_guess: the trace has no cuda_sync rows, so
+    what waited for what on the GPU must be guessed.
     """
 
     rank: int
@@ -101,18 +102,18 @@ class RankGraph:
     may_guess: bool = False
 
     def place_of(self, event_id: int) -> int | None:
-        """The place of an event; None if the graph does not have it."""
+        """Returns the index of an event; None if the graph does not have it."""
         place = int(np.searchsorted(self.events.event_id, event_id))
         there = place < len(self.events) and self.events.event_id[place] == event_id
         return place if there else None
 
     def destinations(self) -> npt.NDArray[np.int32]:
-        """The node that each edge runs into (m,)."""
+        """Returns the node that each edge leads to (m,)."""
         return np.repeat(np.arange(len(self.first) - 1, dtype=np.int32), np.diff(self.first))
 
     @property
     def n_bytes(self) -> int:
-        """What its arrays take."""
+        """Returns the bytes of its arrays."""
         arrays = (*vars(self.events).values(), *vars(self).values())
         return sum(value.nbytes for value in arrays if isinstance(value, np.ndarray))
 

@@ -1,10 +1,10 @@
-"""The critical path through several ranks: from the end backward along what held each event up.
+"""Finds the critical path through several ranks: from the end backward, along what held each event up.
 
-Why not the longest path: edges over gaps of the host weigh 0 (or all paths between two points would be equally long), so
-the heaviest path may lead through a rank that was not last. Here every step goes to what bound: the incoming edge whose
-source and weight end latest; at the end of a collective, to the last rank that arrived. The segments tile the time from
-the first event to the target without gap or overlap. Shorten a segment of work or transfer, and the whole becomes shorter
-by as much, until something else binds.
+Why not the longest path: edges over gaps of the host weigh 0 (or all paths between two points would be equally long),
+so the heaviest path may lead through a rank that was not last. Here every step follows the binding edge: the incoming
+edge whose source time plus weight is latest; at the end of a collective, to the last rank that arrived. The segments
+tile the time from the first event to the target without gap or overlap. Shortening a segment of work or transfer
+shortens the whole by as much, until something else binds.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ TARGETS = ("last_gpu_end", "last_collective_end", "last_event_end")
 
 
 class NoTarget(LookupError):
-    """The capture has nothing of the kind that the path should end with."""
+    """The capture has no event of the kind that the path should end with."""
 
 
 @dataclass(frozen=True)
 class Segment:
     """A stretch of the path; times in ns on the common clock.
 
-    kind: cpu_op, gpu_kernel, transfer (of a collective, all ranks being there), launch_delay, kernel_delay (between work
-    of one stream), cross_stream_wait, sync_return (from the GPU's end to the call that waited for it), thread_hand_off,
-    gap (nothing known), head (before the rank's first event). event_id: the event that it leads into, or is the time of;
-    owner_event_id: the event whose time it is, None if it is nobody's. guessed: the hop is a guess.
+    kind: cpu_op, gpu_kernel, transfer (of a collective, after all ranks have arrived), launch_delay, kernel_delay
+    (between work of one stream), cross_stream_wait, sync_return (from the GPU's end to the call that waited for it),
+    thread_hand_off, gap (cause unknown), head (before the rank's first event). event_id: the event that it leads into,
+    or whose time it is; owner_event_id: the event whose time it is, None if there is none. guessed: the hop is a guess.
     """
 
     rank: int
@@ -46,17 +46,17 @@ class Segment:
 
     @property
     def dur_ns(self) -> int:
-        """Its length."""
+        """Returns its length."""
         return self.end_ns - self.start_ns
 
 
 def walk_back(joined: JoinedGraph, target: str = "last_gpu_end") -> list[Segment]:
-    """The path to the target, its first segment first. Raises NoTarget, ValueError for a target that there is not."""
+    """Returns the path to the target, first segment first. Raises NoTarget, and ValueError for an unknown target."""
     return _Walk(joined, *find_target(joined, target)).run()
 
 
 def find_target(joined: JoinedGraph, target: str) -> tuple[int, int]:
-    """The node that the path ends with, as (place of the rank, node): the latest; the lowest rank of several."""
+    """Returns the node that the path ends with, as (index of the rank, node): the latest; of several, the lowest rank."""
     if target not in TARGETS:
         raise ValueError(f"no target {target!r}: give one of {', '.join(TARGETS)}")
     best: tuple[int, int, int] | None = None
@@ -76,13 +76,13 @@ def find_target(joined: JoinedGraph, target: str) -> tuple[int, int]:
 
 
 def first_ns(joined: JoinedGraph) -> int:
-    """The start of the first event of all ranks, ns on the common clock."""
+    """Returns the start of the first event of all ranks, ns on the common clock."""
     starts = zip(joined.ranks, joined.offset_ns, strict=True)
     return min(int(graph.events.start_ns.min()) - offset for graph, offset in starts if len(graph.events))
 
 
 class _Walk:
-    """Where a walk is: at `node` of rank number `rank`, with all later than `now` told."""
+    """The position of a walk: at `node` of rank number `rank`; everything later than `now` is already explained."""
 
     def __init__(self, joined: JoinedGraph, rank: int, node: int) -> None:
         self.joined, self.rank, self.node = joined, rank, node
@@ -130,7 +130,7 @@ class _Walk:
         self.node = 2 * place
 
     def _follow(self) -> bool:
-        """Go along the edge that bound; False at a root."""
+        """Follow the binding edge; returns False at a root."""
         graph, node, offset = self.graph, self.node, self.joined.offset_ns[self.rank]
         edge = self._binding()
         if edge is None:
@@ -138,7 +138,7 @@ class _Walk:
         source = int(graph.src[edge])
         bound = min(self._time(source) + int(graph.weight[edge]), self.now)
         code = int(graph.code[edge])
-        # A delay is not work: what it spans may have been a wait for something else.
+        # A delay is not work: the time it spans may have been a wait for something else.
         known = self._time(source) if code in _DELAYS else bound
         if self._guess_start(known + offset):
             return True
@@ -150,7 +150,9 @@ class _Walk:
         return True
 
     def _binding(self) -> int | None:
-        """The edge into the node whose source and weight end latest; of several the latest source, then the first."""
+        """Returns the edge into the node whose source time plus weight is latest; of several, the latest source, then
+        the first.
+        """
         graph = self.graph
         edges = range(graph.first[self.node], graph.first[self.node + 1])
 
@@ -171,7 +173,7 @@ class _Walk:
         return self._hop("sync_return", sync_source(self.graph, self.node // 2))
 
     def _guess_start(self, bound_ns: int | None) -> bool:
-        """GPU work waited for another stream, a CPU event for another thread. `bound_ns` is on the rank's own clock."""
+        """GPU work waited for another stream, or a CPU event for another thread. `bound_ns` is on the rank's own clock."""
         if self.node % 2 or not self._may_guess():
             return False
         place, events = self.node // 2, self.graph.events
@@ -181,7 +183,7 @@ class _Walk:
         return self._hop("cross_stream_wait", stream_source(self.graph, place, bound))
 
     def _may_guess(self) -> bool:
-        # A hop that is met again led in a circle, which only guesses can do: it was wrong.
+        # Meeting a hop again means a cycle, which only guesses can cause: the guess was wrong.
         return self.graph.may_guess and (self.rank, self.node) not in self.guessed_at
 
     def _hop(self, kind: str, source: int | None) -> bool:

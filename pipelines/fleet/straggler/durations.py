@@ -1,4 +1,4 @@
-"""What each op takes by itself, and what it would take if none were slower than the others of its kind."""
+"""Computes each op's own duration, and its duration if no op were slower than the others of its kind."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pipelines.fleet.straggler.p2p import COMPUTES
 from pipelines.fleet.straggler.template import GC, OPTIMIZER, Template
 
 SLACK = 0.010  # s: a transfer that ends this long before its last start was recorded on clocks that disagree
-MEAN_OF = (*COMPUTES, OPTIMIZER, GC)  # of the others the median: a few transfers take a hundred times longer
+MEAN_OF = (*COMPUTES, OPTIMIZER, GC)  # median for the others: a few transfers take a hundred times longer
 
 
 def own_times(job: JobTrace, template: Template) -> np.ndarray:
-    """Seconds [op, step, dp rank], float32 as recorded, of each op without waiting for others.
+    """Returns seconds [op, step, dp rank], float32 as recorded, that each op takes without waiting for others.
 
-    That is the duration, or, for a group, what is left after its last start. Below -10 ms that is 0; less negative
-    values stay, so that errors of the clocks cancel out.
+    That is the duration or, for a group, what is left after its last start. Below -10 ms it is set to 0; less negative
+    values stay, so that clock errors cancel out.
     """
     times, end = job.duration.copy(), job.end
     for unit in template.units:
@@ -31,10 +31,12 @@ def own_times(job: JobTrace, template: Template) -> np.ndarray:
 
 
 def ideal_times(job: JobTrace, times: np.ndarray, per_stage: bool = False) -> tuple[np.ndarray, dict[str, float]]:
-    """Seconds [op, step, dp rank] with one value for each op type over all steps, dp ranks and stages; and the values.
+    """Returns seconds [op, step, dp rank] with one value per op type over all steps, dp ranks and stages; and these
+    values.
 
     The mean for computes, optimizer and gc, the median for others. `times`: those of `own_times`, with float64 where
-    they were replayed. `per_stage`: one value for each op type and stage; the values are then of the last stage.
+    they were replayed. `per_stage`: one value per op type and stage; the returned values are then those of the last
+    stage.
     """
     ideal, values = np.zeros(times.shape), {}
     kinds: dict[tuple[str, int], list[int]] = {}

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class JobRejected(Exception):
-    """A file that is not an op-level trace of a job; the message names the file, the place and what to do."""
+    """The file is not an op-level trace of a job; the message names the file, the place and what to do."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class JobMeta:
 
     @property
     def data_parallel(self) -> bool:
-        """Parameters are gathered and gradients reduced between ranks."""
+        """Returns whether parameters are gathered and gradients reduced between ranks."""
         return self.dp * self.dsp > 1
 
 
 @dataclass(frozen=True)
 class Op:
-    """An op of a step, the same in every step and dp rank. Start and end: of dp rank 0 in the first step, s."""
+    """An op of a step, the same in every step and dp rank. Start and end: on dp rank 0 in the first step, s."""
 
     optype: str
     stage: int
@@ -64,10 +64,10 @@ class JobTrace:
 
     @property
     def end(self) -> np.ndarray:
-        """Ends in the precision of the record."""
+        """Returns ends in the precision of the recording."""
         return self.start + self.duration
 
     @property
     def n_ops(self) -> int:
-        """Rows of the file."""
+        """Returns the number of rows of the file."""
         return int(self.start.size)

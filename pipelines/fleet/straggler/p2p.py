@@ -1,4 +1,4 @@
-"""Sends and receives between stages: which compute each belongs to, what it waits for, whom it ends together with."""
+"""Sends and receives between stages: which compute each belongs to, what it waits for, which op it ends together with."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pipelines.fleet.straggler.job import JobMeta, JobRejected, Op
 
-EPS = 5e-5  # s: what clocks of one record may differ by
+EPS = 5e-5  # s: how far clocks of one recording may differ
 COMPUTES = ("forward-compute", "backward-compute")
-# A kind of transfer: its compute, and where its neighbour is in the model.
+# A kind of transfer: its compute, and which neighbor it connects to in the model.
 P2P = {
     "forward-send": ("forward-compute", 1),
     "forward-recv": ("forward-compute", -1),
@@ -28,10 +28,10 @@ class Transfers:
 
 
 def transfers(where: str, meta: JobMeta, ops: tuple[Op, ...], stages: list[dict[str, list[int]]]) -> Transfers:
-    """Edges and groups of all p2p ops; `stages`: for each stage the ops of each kind, in order.
+    """Returns edges and groups of all p2p ops; `stages`: for each stage the ops of each kind, in order.
 
-    JobRejected: a stage's transfers do not fit its computes, or sends of a stage and receives of the next differ in
-    number.
+    Raises JobRejected if a stage's transfers do not fit its computes, or if sends of a stage and receives of the next
+    differ in number.
     """
     found = Transfers()
     crossing: dict[tuple[str, int], list[int]] = {}
@@ -47,7 +47,7 @@ def transfers(where: str, meta: JobMeta, ops: tuple[Op, ...], stages: list[dict[
 
 
 def _real(kind: str, ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[int]:
-    """The transfers that carry something; others were recorded without a partner."""
+    """Returns the transfers that carry data; others were recorded without a partner."""
     computes = kinds.get(P2P[kind][0], [])
     if kind.endswith("send"):
         first = min((ops[c].end for c in computes), default=float("inf")) - EPS
@@ -57,7 +57,7 @@ def _real(kind: str, ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[i
 
 
 def _skipped(kind: str, real: list[int], computes: list[int]) -> int:
-    """How many computes come before the one of the first transfer; -1 where the counts do not fit."""
+    """Returns how many computes precede the one of the first transfer; -1 where the counts do not fit."""
     if len(real) in (0, len(computes)):
         return 0
     return 1 if kind.endswith("recv") and len(real) == len(computes) - 1 else -1
@@ -80,7 +80,7 @@ def _attach(where: str, kind: str, real: list[int], kinds: dict[str, list[int]],
 
 
 def _inside(kind: str, real: list[int], kinds: dict[str, list[int]], ops: tuple[Op, ...], meta: JobMeta) -> list[int]:
-    """The real transfers whose other end is a chunk of the model."""
+    """Returns the transfers whose other end is a chunk of the model."""
     compute, step = P2P[kind]
     computes = kinds.get(compute, [])
     skipped = _skipped(kind, real, computes)
@@ -99,7 +99,7 @@ def _warm_up(kinds: dict[str, list[int]], ops: tuple[Op, ...]) -> Iterable[tuple
 
 
 def _pairs(where: str, pp: int, crossing: dict[tuple[str, int], list[int]]) -> Iterable[tuple[int, ...]]:
-    """The i-th send of a stage with the i-th receive of its neighbour."""
+    """Pairs the i-th send of a stage with the i-th receive of its neighbor."""
     for send, recv in _OTHER_END.items():
         for stage in range(pp):
             other = (stage + P2P[send][1]) % pp

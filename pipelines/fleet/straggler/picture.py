@@ -1,4 +1,4 @@
-"""The heat map of a job: stages by dp ranks, coloured by score from 1 to 1.5, as SVG that stands alone."""
+"""The heat map of a job: stages by dp ranks, colored by score from 1 to 1.5, as self-contained SVG."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ LOW, HIGH = 1.0, 1.5
 
 
 def score_heat_map(found: WhatIf) -> str:
-    """The scores as SVG: one row per stage, one column per dp rank, the worst ranks framed, times in the tooltips.
+    """Returns the scores as SVG: one row per stage, one column per dp rank, the worst ranks framed, times in the
+    tooltips.
 
-    ValueError: the job loses too little to have scores.
+    Raises ValueError if the job loses too little time to have scores.
     """
     cells = score_rows(found)
     if not cells:
@@ -43,7 +44,7 @@ def score_heat_map(found: WhatIf) -> str:
 
 
 def colour(score: float) -> str:
-    """`#rrggbb` of a score; below 1 as 1, above 1.5 as 1.5."""
+    """Returns the `#rrggbb` color of a score, clamped to 1 … 1.5."""
     return svg.WARM(_part(score))
 
 

@@ -1,4 +1,6 @@
-"""The Parquet file of a job's ops → arrays over (op, step, dp rank); what does not fit is refused with its place."""
+"""The Parquet file of a job's ops → arrays over (op, step, dp rank); anything that does not fit is refused with its
+place.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ COLUMNS = (
 
 
 def is_job_file(path: Path) -> bool:
-    """A Parquet file with the columns that tell an op-level trace from other tables; reads its footer only."""
+    """Returns whether it is a Parquet file with the columns that identify an op-level trace; reads only its footer."""
     import pyarrow.parquet as pq
     from pyarrow.lib import ArrowException
 
@@ -30,8 +32,8 @@ def is_job_file(path: Path) -> bool:
 def read_job(path: Path, meta: Path | None = None) -> JobTrace:
     """Read an op-level trace and its YAML (by default the one beside it).
 
-    JobRejected: the file is not a Parquet file, lacks a column, holds an invalid value (named with its row), or the
-    ops of a (step, dp rank) are not those of the first. OSError: a file cannot be opened.
+    Raises JobRejected if the file is not a Parquet file, lacks a column, holds an invalid value (named with its row),
+    or the ops of a (step, dp rank) are not those of the first; OSError if a file cannot be opened.
     """
     sizes = read_meta(meta or meta_file(path))
     columns = _columns(path)
@@ -67,7 +69,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_rows(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> None:
-    """Refuse the first row with a value that cannot be."""
+    """Refuse the first row with an impossible value."""
     within = {"dp_rank": meta.dp, "stage": meta.pp}
     bad = {name: (columns[name] < 0) | (columns[name] >= size) for name, size in within.items()}
     bad["start_ts"] = ~np.isfinite(columns["start_ts"])
@@ -120,7 +122,7 @@ def _ids(columns: dict[str, np.ndarray], row: int) -> tuple[int, int, int]:
 
 
 def _ranks(path: Path, columns: dict[str, np.ndarray], meta: JobMeta) -> np.ndarray:
-    """The global rank of every [stage, dp rank]. JobRejected: a cell has two, or none."""
+    """Returns the global rank of every [stage, dp rank]. Raises JobRejected if a cell has two, or none."""
     ranks = np.full((meta.pp, meta.dp), -1, dtype=np.int64)
     ranks[columns["stage"], columns["dp_rank"]] = columns["rank"]
     two = ranks[columns["stage"], columns["dp_rank"]] != columns["rank"]

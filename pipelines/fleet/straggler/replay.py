@@ -1,4 +1,4 @@
-"""A step once more, with other durations: the longest path from the start of the step, all steps and dp ranks at once."""
+"""Replays a step with other durations: the longest path from the start of the step, all steps and dp ranks at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pipelines.fleet.straggler.template import Template
 
 
 def replay(template: Template, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends [op, step, dp rank] (float64, s) of ops that take `times` [op, step, dp rank] (s).
+    """Returns starts and ends [op, step, dp rank] (float64, s) of ops that take `times` [op, step, dp rank] (s).
 
-    An op starts when all it waits for have ended (at 0 if there is nothing), and ends its time after its start; one
-    of a group ends its time after the last start of the group.
+    An op starts when everything it waits for has ended (at 0 if there is nothing). It ends `times` after its start; an
+    op of a group, `times` after the last start of the group.
     """
     starts, ends = np.zeros(times.shape), np.zeros(times.shape)
     for unit in template.units:

@@ -1,4 +1,4 @@
-"""What the model found as rows, the same for the lake and for programs. Times in ns where a column says so."""
+"""The model's results as rows, the same for the lake and for programs. Times in ns where a column says so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def job_row(found: WhatIf) -> Row:
-    """The job (table `op_jobs`): sizes, mean steps, slowdowns, GPU-seconds."""
+    """Returns the job (table `op_jobs`): sizes, mean steps, slowdowns, GPU-seconds."""
     job, meta, spent = found.job, found.job.meta, found.gpu_seconds
     sizes = {name: getattr(meta, name) for name in ("dp", "dsp", "pp", "tp", "vpp", "world_size")}
     return {
@@ -32,13 +32,13 @@ def job_row(found: WhatIf) -> Row:
 
 
 def part_rows(found: WhatIf) -> list[Row]:
-    """The job and its parts (table `op_job_what_if`)."""
+    """Returns the job and its parts (table `op_job_what_if`)."""
     names = ("scope", "key", "slowdown", "explained", "explained_alone", "slowdown_stage_ideal")
     return [{name: getattr(part, name) for name in names} for part in found.parts]
 
 
 def step_rows(found: WhatIf) -> list[Row]:
-    """Every part in every step (table `op_job_steps`)."""
+    """Returns every part in every step (table `op_job_steps`)."""
     return [row for part in found.parts for row in _steps_of(found, part)]
 
 
@@ -60,7 +60,7 @@ def _steps_of(found: WhatIf, part: Part) -> list[Row]:
 
 
 def score_rows(found: WhatIf) -> list[Row]:
-    """The cells of the heat map (table `op_job_rank_scores`); none where the job was not taken apart."""
+    """Returns the cells of the heat map (table `op_job_rank_scores`); none if the job was not broken down."""
     if found.scores is None:
         return []
     worst = {rank for key in found.of("worst_ranks") for rank in key.split(",")}
@@ -78,7 +78,8 @@ def score_rows(found: WhatIf) -> list[Row]:
 
 
 def excess_rows(found: WhatIf, scope: str) -> list[Row]:
-    """What parts of a scope bring about alone, as shares of the job's loss, and last the `residual` that makes them 1.
+    """Returns what each part of a scope causes alone, as shares of the job's loss, and last the `residual` that makes
+    them sum to 1.
 
     share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative; empty if nothing is lost.
     """

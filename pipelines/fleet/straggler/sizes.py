@@ -13,13 +13,13 @@ SIZES = ("dp_size", "dsp_size", "pp_size", "tp_size", "vpp_size", "world_size")
 
 
 def meta_names(path: Path) -> list[str]:
-    """The names that the YAML file of a job's Parquet file may have: `X.yaml`, or `meta-X.yaml` for `trace-X.parquet`."""
+    """Returns the possible names of the YAML file: `X.yaml`, or `meta-X.yaml` for `trace-X.parquet`."""
     stems = [path.stem, f"meta-{path.stem.removeprefix('trace-')}"]
     return [f"{stem}{ending}" for stem in stems for ending in (".yaml", ".yml")]
 
 
 def meta_file(path: Path) -> Path:
-    """The YAML file next to a job's Parquet file (`meta_names`). JobRejected: there is none."""
+    """Returns the YAML file next to a job's Parquet file (`meta_names`). Raises JobRejected if there is none."""
     names = meta_names(path)
     for name in names:
         if (path.parent / name).is_file():
@@ -28,7 +28,9 @@ def meta_file(path: Path) -> Path:
 
 
 def read_meta(path: Path) -> JobMeta:
-    """Read a job's YAML file. JobRejected: no mapping, a size is missing, or the world is not dp·dsp·pp·tp."""
+    """Read a job's YAML file. Raises JobRejected if it is not a mapping, a size is missing, or the world is not
+    dp·dsp·pp·tp.
+    """
     import yaml
 
     if path.stat().st_size > _MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Who waits for whom in a step: read once from dp rank 0 of the first step, used for all steps and dp ranks.
+"""The dependencies within a step: derived once from dp rank 0 of the first step, used for all steps and dp ranks.
 
 The rules are those of StragglerAnalysis (ByteDance, Apache-2.0), rewritten from their description.
 """
@@ -21,9 +21,9 @@ OPTYPES = (*COMPUTES, *P2P, GATHER, REDUCE, SEPARATE, NORMS, EMBEDDING, CLIP, GC
 
 @dataclass(frozen=True)
 class Unit:
-    """Ops that are replayed together: one op that ends by itself, or a group that ends once all have started.
+    """Ops that are replayed together: one op that ends on its own, or a group that ends once all its ops have started.
 
-    `across_dp`: once all have started on every dp rank.
+    `across_dp`: once they have started on every dp rank.
     """
 
     ops: tuple[int, ...]
@@ -33,20 +33,22 @@ class Unit:
 
 @dataclass(frozen=True)
 class Template:
-    """`deps` [op]: the ops that end before it starts. `units`: each after all that its ops wait for."""
+    """`deps` [op]: the ops that end before it starts. `units`: each after everything that its ops wait for."""
 
     deps: tuple[tuple[int, ...], ...]
     units: tuple[Unit, ...]
 
     @property
     def grouped(self) -> frozenset[int]:
-        """The ops that end together with others, or with themselves on other dp ranks."""
+        """Returns the ops that end together with others, or with themselves on other dp ranks."""
         return frozenset(op for unit in self.units if unit.grouped for op in unit.ops)
 
 
 def build_template(job: JobTrace) -> Template:
-    """The dependencies of a job's ops. JobRejected: an unknown op type, a stage without compute or optimizer,
-    transfers that do not fit, a collective with a wrong number of stages, or dependencies in a circle.
+    """Returns the dependencies of a job's ops.
+
+    Raises JobRejected for an unknown op type, a stage without compute or optimizer, transfers that do not fit, a
+    collective with a wrong number of stages, or circular dependencies.
     """
     ops, where = job.ops, str(job.path)
     stages = [_by_kind(where, ops, stage) for stage in range(job.meta.pp)]
@@ -81,7 +83,7 @@ def _by_kind(where: str, ops: tuple[Op, ...], stage: int) -> dict[str, list[int]
 
 
 def _stage_edges(ops: tuple[Op, ...], kinds: dict[str, list[int]], data_parallel: bool) -> list[tuple[int, int]]:
-    """Chains of a stage, (op, the op it waits for)."""
+    """Yields the chains of a stage, as (op, the op it waits for)."""
     edges = [edge for kind in ("computes", *P2P) for edge in _chain(kinds.get(kind, []))]
     if data_parallel:
         edges += [*_chain(kinds["shards"]), *_gathers(ops, kinds)]

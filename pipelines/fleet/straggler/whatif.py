@@ -1,7 +1,8 @@
-"""A job's slowdown, and what of it each rank, stage and kind of op brings about: replays with ideal and own durations.
+"""A job's slowdown, and how much of it each rank, stage and kind of op causes: replays with ideal and actual durations.
 
-S_X: everything ideal but X, which takes as long as it did, divided by everything ideal. M_S and M_W: how much of the
-job's loss is gone when only the last stage, or only the worst ranks, are ideal. See the package for how to read them.
+S_X: the time with everything ideal except X, which takes as long as it did, divided by the time with everything ideal.
+M_S and M_W: the share of the job's loss that disappears when only the last stage, or only the worst ranks, are ideal.
+See the package docstring for how to read them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pipelines.fleet.straggler.job import JobTrace
 from pipelines.fleet.straggler.replay import replay
 from pipelines.fleet.straggler.template import OPTIMIZER, Template, build_template
 
-DECOMPOSED_FROM = 1.03  # a job that loses less is not taken apart: what would be found is noise
+DECOMPOSED_FROM = 1.03  # a job that loses less is not broken down: the result would be noise
 WORST_SHARE = 0.03
 MERGED = {
     "forward-send": "forward-pp-comm",
@@ -28,11 +29,12 @@ MERGED = {
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of a job: all else ideal. `scope`: job, dp_rank, stage, optype, last_stage or worst_ranks.
+    """A part of a job, with everything else ideal. `scope`: job, dp_rank, stage, optype, last_stage or worst_ranks.
 
-    `key`: which one (NULL for the job, ranks joined by a comma). `slowdown` and, by step, `by_step` [step]: S_X.
-    `explained`: share of the job's loss that is gone when X alone is ideal (M_S, M_W); `explained_alone`: share that is
-    there when X alone is not. `slowdown_stage_ideal`: S_X with an ideal for each stage. None: not asked of this scope.
+    `key`: which one (NULL for the job; ranks are comma-separated). `slowdown` and, by step, `by_step` [step]: S_X.
+    `explained`: share of the job's loss that disappears when only X is ideal (M_S, M_W); `explained_alone`: share that
+    remains when only X is not ideal. `slowdown_stage_ideal`: S_X with an ideal per stage. None: not computed for this
+    scope.
     """
 
     scope: str
@@ -48,10 +50,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """Step times [step] in seconds: `base` as recorded, `now` replayed without gaps of launching, `ideal`.
+    """Step times [step] in seconds: `base` as recorded, `now` replayed without launch gaps, `ideal`.
 
-    `ideals`: the ideal seconds of each op type. `parts`: the job first; only the job where it loses less than 3 %, and
-    then `scores` is None, else [stage, dp rank] the lesser of the stage's and the dp rank's slowdown.
+    `ideals`: the ideal seconds of each op type. `parts`: the job first. For a job that loses less than 3 % there are no
+    other parts and `scores` is None; otherwise `scores` is [stage, dp rank], the lower of the stage's and the dp rank's
+    slowdown.
     """
 
     job: JobTrace
@@ -64,7 +67,7 @@ class WhatIf:
 
     @property
     def slowdown(self) -> float:
-        """Of the job: mean step as it was (without gaps of launching) over the mean ideal one."""
+        """The job's slowdown: mean actual step (without launch gaps) over the mean ideal one."""
         return float(self.now.mean() / self.ideal.mean())
 
     @property
@@ -80,13 +83,13 @@ class WhatIf:
         return {cause: float(seconds.sum() * world) for cause, seconds in lost.items()}
 
     def of(self, scope: str) -> dict[str, Part]:
-        """The parts of a scope by key."""
+        """Returns the parts of a scope by key."""
         return {part.key or "": part for part in self.parts if part.scope == scope}
 
 
 @dataclass(frozen=True, eq=False)
 class _Times:
-    """Durations [op, step, dp rank] of a job and the step times that follow."""
+    """Durations [op, step, dp rank] of a job and the resulting step times."""
 
     job: JobTrace
     template: Template
@@ -96,13 +99,13 @@ class _Times:
     stage_ideal: np.ndarray
 
     def steps(self, times: np.ndarray) -> np.ndarray:
-        """The time of each step, s: until the last optimizer."""
+        """Returns the time of each step, s: until the last optimizer."""
         _, ends = replay(self.template, times)
         return ends[[i for i, op in enumerate(self.job.ops) if op.optype == OPTIMIZER]].max(axis=(0, 2))
 
 
 def what_if(job: JobTrace) -> WhatIf:
-    """Replay a job with ideal durations. JobRejected: its ops do not fit the model (see `build_template`)."""
+    """Replay a job with ideal durations. Raises JobRejected if its ops do not fit the model (see `build_template`)."""
     template = build_template(job)
     own = own_times(job, template).astype(np.float64)
     starts, ends = replay(template, own)
@@ -145,7 +148,7 @@ def _decomposed(times: _Times, found: WhatIf) -> WhatIf:
 
 
 def _masks(job: JobTrace) -> dict[tuple[str, str], np.ndarray]:
-    """Which ops [op, 1, dp rank] belong to each part."""
+    """Returns which ops [op, 1, dp rank] belong to each part."""
     stage = np.array([op.stage for op in job.ops])[:, None, None]
     kind = np.array([MERGED.get(op.optype, op.optype) for op in job.ops])[:, None, None]
     dp = np.arange(job.meta.dp)[None, None, :]
@@ -177,6 +180,6 @@ def _explained(times: _Times, found: WhatIf, scope: str, key: str, mask: np.ndar
 
 
 def worst_ranks(ranks: np.ndarray, scores: np.ndarray) -> list[int]:
-    """The 3 % of the ranks (at least one) with the highest scores, ascending; of equal ones the smaller first."""
+    """Returns the 3 % of the ranks (at least one) with the highest scores, ascending; of equal ones the smaller first."""
     in_order = sorted(zip((-scores).flat, ranks.flat, strict=True))
     return sorted(int(rank) for _, rank in in_order[: ceil(WORST_SHARE * len(in_order))])

@@ -1,8 +1,8 @@
-"""What an engine asks of a device: streams, events, waiting, names for profilers, and a clock.
+"""The interface of a device: streams, events, waiting, names for profilers, and a clock.
 
 The rules are CUDA's. Work on one stream runs in the order in which it was launched. An event marks the point its stream
-had reached when it was recorded; a stream that waits for it starts no later work before that point is passed. An event
-that was never recorded holds nobody up.
+had reached when it was recorded; a stream that waits for the event starts no later work until that point is reached. An
+event that was never recorded blocks nobody.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Work:
-    """Which task of which iteration a launch is. `skipped` = its shortcut is replayed instead of its function."""
+    """The task and iteration of a launch. `skipped`: its shortcut is replayed instead of calling its function."""
 
     task: str
     iteration: int
@@ -31,32 +31,33 @@ class Work:
 
 
 class Device(ABC):
-    """One device. Streams and events are its own objects; an engine only hands them back.
+    """One device. Streams and events are objects of its own; an engine only passes them back.
 
-    Calls come from several threads: the caller's and one for each thread group.
+    Methods are called from several threads: the caller's and one per thread group.
     """
 
-    name: str  # as it is printed: 0, "cpu"
+    name: str  # as printed: 0, "cpu"
     runs_later = False  # launch() returns before the body ran (True) or after it (False)
 
     @abstractmethod
     def stream(self, wanted: Any) -> Any:
-        """The stream for TaskSchedule.stream: None = default; a name becomes one stream; a stream object is itself.
+        """Returns the stream for TaskSchedule.stream: None = default; a name = one stream per name; a stream object =
+        itself.
 
         Raises TypeError for an object that is not a stream of this device.
         """
 
     @abstractmethod
     def stream_name(self, stream: Any) -> str | None:
-        """The name to print, None for a stream that was made without a name."""
+        """Returns the name to print; None for a stream that was made without a name."""
 
     @abstractmethod
     def event(self) -> Any:
-        """A new event; it may be recorded again and again."""
+        """Returns a new event; it may be recorded repeatedly."""
 
     @abstractmethod
     def record(self, event: Any, stream: Any) -> None:
-        """Let the event mark all work launched on the stream so far."""
+        """Record the event: it marks all work launched on the stream so far."""
 
     @abstractmethod
     def wait(self, stream: Any, event: Any) -> None:
@@ -68,29 +69,31 @@ class Device(ABC):
 
     @abstractmethod
     def run_here(self, body: Callable[[], None], work: Work) -> None:
-        """Run `body` in the calling thread on the default stream, for serial runs. What it raises passes through."""
+        """Run `body` in the calling thread on the default stream, for serial runs. Its exceptions pass through."""
 
     @abstractmethod
     def join(self, event: Any, timeout_s: float) -> bool:
-        """Put the caller after the event; False when that took longer than `timeout_s`.
+        """Make the caller wait for the event. Returns False when that took longer than `timeout_s`.
 
-        CUDA: the caller's current stream waits, the caller itself does not. Where the bodies run in threads: the caller
-        waits.
+        On CUDA only the caller's current stream waits and the call returns at once. Where bodies run in threads, the
+        call blocks.
         """
 
     @abstractmethod
     def synchronize(self, streams: Iterable[Any] = ()) -> None:
-        """Return when all work of the device (at least that of `streams`) is done."""
+        """Block until all work of the device (at least that of `streams`) is done."""
 
     @abstractmethod
     def clock(self) -> float:
-        """Seconds, for durations. A simulated device gives its own time."""
+        """Returns seconds, for durations. A simulated device returns its own time."""
 
     def keep_alive(self, values: dict[str, Any], stream: Any) -> None:  # noqa: B027
-        """Memory of tensors in `values` must not be reused before the stream's present and next work is done."""
+        """Keep the memory of the tensors in `values` from being reused before the stream's present and next work is
+        done.
+        """
 
     def current_stream(self) -> Any:
-        """The stream of work that the caller launches itself; None if it does that without one."""
+        """Returns the stream of work that the caller launches itself; None if the caller uses no stream."""
         return None
 
     def open_thread(self, profile: bool) -> AbstractContextManager:
@@ -98,5 +101,5 @@ class Device(ABC):
         return nullcontext()
 
     def close(self, streams: Iterable[Any], timeout_s: float) -> list[str]:
-        """End what the device keeps running for these streams; they can be used again. Returns what did not end."""
+        """End what the device keeps running for these streams, which can be used again. Returns what did not end."""
         return []

@@ -1,7 +1,7 @@
-"""The CPU as a device: a stream is a thread that takes work first-in-first-out, so streams really run beside each other.
+"""The CPU as a device: a stream is a thread with a FIFO queue, so streams really run concurrently.
 
-It behaves as CUDA does: launching returns at once, an event completes when the work launched before it has run, and a
-wait holds only the stream. So orders, deadlocks and hand-overs can be tested where there is no GPU.
+It behaves like CUDA: launching returns at once, an event completes when the work launched before it has run, and a wait
+blocks only the stream. So ordering, deadlocks and hand-overs can be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pipelines.schedule.plan import DEFAULT_STREAM
 
 
 class _Lane:
-    """One life of a stream's thread. A lane that was closed is never used again."""
+    """One lifetime of a stream's thread. A closed lane is never reused."""
 
     def __init__(self, name: str) -> None:
         self.jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self.launched = 0  # jobs put; counted under the stream's lock
-        self.finished = 0  # jobs run; counted by its own thread
-        self.waiting = 0  # threads that wait for one of its jobs
-        self.abandoned = False  # its thread did not end in time: whoever waits for it goes on
+        self.launched = 0  # jobs queued; counted under the stream's lock
+        self.finished = 0  # jobs run; counted by the lane's thread
+        self.waiting = 0  # number of threads that wait for one of its jobs
+        self.abandoned = False  # its thread did not end in time: waiters must not wait for it
         self.passed = Condition(Lock())
         self.thread = Thread(target=self._work, name=f"cpu stream {name}", daemon=True)
         self.thread.start()
@@ -34,9 +34,9 @@ class _Lane:
     def _work(self) -> None:
         while (job := self.jobs.get()) is not None:
             job()
-            del job  # else the last one's engine, and its batch, would live as long as this thread
+            del job  # else this thread would keep the last job's engine, and its batch, alive
             self.finished += 1
-            # Who waits adds itself first and looks at `finished` after: if it is not seen here, it has seen this job.
+            # A waiter registers first and reads `finished` after: if it is not seen here, it has seen this job.
             if self.waiting:
                 with self.passed:
                     self.passed.notify_all()
@@ -59,7 +59,7 @@ class _Lane:
 
 
 class CpuStream:
-    """A first-in-first-out queue with a thread, which starts with the first work and ends with `close`."""
+    """A FIFO queue with a thread, which starts with the first work and ends with `close`."""
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
@@ -71,27 +71,29 @@ class CpuStream:
         return f"CpuStream({self.name!r})"
 
     def put(self, job: Callable[[], Any]) -> None:
-        """Run `job` after all that was put before. `job` must not raise."""
+        """Run `job` after everything queued before it. `job` must not raise."""
         with self._lock:
             if self._lane is None:
                 self._lane, before = _Lane(self.name or "unnamed"), self._before
-                if before is not None and before.thread.is_alive():  # another engine closed what this one still uses
+                if before is not None and before.thread.is_alive():  # another engine closed the stream
                     self._lane.launched += 1
                     self._lane.jobs.put(partial(before.wait_for, before.launched))
             self._lane.launched += 1
             self._lane.jobs.put(job)
 
     def mark(self) -> tuple[_Lane, int] | None:
-        """The point reached by what was put so far; None if nothing was."""
+        """Returns the point reached by everything queued so far; None if nothing was queued."""
         lane = self._lane
         return None if lane is None else (lane, lane.launched)
 
     def runs_in(self, lane: _Lane) -> bool:
-        """Whether the lane is this stream's present one."""
+        """Returns whether the lane is the stream's current one."""
         return self._lane is lane
 
     def close(self, timeout_s: float) -> bool:
-        """Finish what was put and end the thread. False when it did not end: it is left behind, nobody waits for it."""
+        """Finish the queued work and end the thread. Returns False when it did not end: it is abandoned and nobody
+        waits for it.
+        """
         with self._lock:
             lane, self._lane = self._lane, None
             if lane is None:
@@ -108,7 +110,7 @@ class CpuStream:
 
 
 class CpuEvent:
-    """A point on a stream. Recording it again moves it; waits that were made before keep the old point."""
+    """A point on a stream. Recording it again moves it; waits made earlier keep the old point."""
 
     __slots__ = ("point",)
 
@@ -117,7 +119,7 @@ class CpuEvent:
 
 
 class CpuDevice(Device):
-    """Streams by name; objects of another CpuDevice work too."""
+    """Streams by name; stream objects of another CpuDevice work too."""
 
     runs_later = True
 
@@ -147,7 +149,7 @@ class CpuDevice(Device):
         if point is None:
             return
         lane, mark = point
-        if lane.finished < mark and not stream.runs_in(lane):  # its own earlier work comes first anyway
+        if lane.finished < mark and not stream.runs_in(lane):  # its own earlier work runs first anyway
             stream.put(partial(lane.wait_for, mark))
 
     def launch(self, stream: CpuStream, body: Callable[[], None], work: Work) -> None:

@@ -1,4 +1,4 @@
-"""A CUDA device: torch's streams and events, NVTX ranges, and memory that outlives its last reader."""
+"""A CUDA device: torch's streams and events, NVTX ranges, and memory that is kept until its last reader is done."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pipelines.schedule.plan import DEFAULT_STREAM
 
 
 class CudaDevice(Device):
-    """CUDA device `index`; None is torch's current one. Launching runs the body at once; its kernels run later, on the
-    stream."""
+    """CUDA device `index`; None is torch's current device. Launching runs the body at once; its kernels run later, on
+    the stream.
+    """
 
     def __init__(self, index: int | None = 0) -> None:
         if not torch.cuda.is_available():
@@ -78,8 +79,8 @@ class CudaDevice(Device):
         return time.perf_counter()
 
     def keep_alive(self, values: dict[str, Any], stream: torch.cuda.Stream) -> None:
-        # The allocator hands a freed block out again at once to the stream that made it. record_stream makes it wait
-        # for this stream too; for a tensor of this very stream it does nothing.
+        # The allocator gives a freed block back at once to the stream that allocated it. record_stream makes it wait
+        # for this stream too; it has no effect for a tensor of this same stream.
         for tensor in cuda_tensors(values):
             tensor.record_stream(stream)
 
@@ -89,6 +90,6 @@ class CudaDevice(Device):
     def open_thread(self, profile: bool) -> AbstractContextManager:
         stack = ExitStack()
         stack.enter_context(torch.cuda.device(self.index))
-        if profile:  # a thread's own state: entered in each thread that submits work
+        if profile:  # per-thread state: entered in each thread that submits work
             stack.enter_context(torch.autograd.profiler.emit_nvtx())
         return stack

@@ -1,4 +1,4 @@
-"""Named ranges in profiler traces, at no cost while nobody profiles."""
+"""Named ranges in profiler traces, at no cost while no profiler is on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pipelines.schedule.devices.base import Work
 
 
 def profiled(work: Work, body: Callable[[], None]) -> None:
-    """Run `body`, inside torch's record_function where a torch profiler is on in this process.
+    """Run `body`, inside torch's record_function if a torch profiler is active in this process.
 
-    A profiler of torch sees threads other than its own only with `_ExperimentalConfig(profile_all_threads=True)`.
+    A torch profiler sees threads other than its own only with `_ExperimentalConfig(profile_all_threads=True)`.
     """
-    profiler = sys.modules.get("torch.autograd.profiler")  # who profiles has imported it
+    profiler = sys.modules.get("torch.autograd.profiler")  # whoever profiles has imported it
     if profiler is None or not profiler._is_profiler_enabled:
         body()
         return

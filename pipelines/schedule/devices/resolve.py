@@ -1,4 +1,4 @@
-"""From what a user writes as `device=` to a device."""
+"""Resolves what a user writes as `device=` to a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def resolve_device(device: Any) -> Device:
 
     "cuda" without a number is torch's current device, as it is elsewhere in torch.
 
-    Raises ValueError for anything else, RuntimeError for a CUDA device that is not there.
+    Raises ValueError for anything else, RuntimeError for a CUDA device that does not exist.
     """
     if isinstance(device, Device):
         return device

@@ -1,4 +1,4 @@
-"""Tensors inside what a context holds: containers and plain objects are looked into."""
+"""Finds the tensors in what a context holds, descending into containers and plain objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-# Not looked into: their tensors are the model's, which outlive the iteration.
+# Not searched: their tensors belong to the model and outlive the iteration.
 OPAQUE = (torch.nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType, torch.optim.Optimizer)
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
 _PLAIN_TYPES = frozenset(_PLAIN)
@@ -21,8 +21,9 @@ _LOOKED_AT = 64
 
 
 def children(value: Any) -> Iterator[tuple[Any, Any]]:
-    """(key or attribute or position, part) of a container or an object with attributes; nothing for a leaf, and for what
-    holds only plain values."""
+    """Yields (key, attribute or position; part) of a container or an object with attributes; nothing for a leaf or for
+    a container of plain values.
+    """
     if isinstance(value, _PLAIN + OPAQUE):
         return
     if isinstance(value, dict):
@@ -35,7 +36,7 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """The object's own attributes, those in `__slots__` too; empty for what has none."""
+    """Returns the object's own attributes, including those in `__slots__`; empty if it has none."""
     found = getattr(value, "__dict__", None)
     slots = _slots(type(value))
     if not slots:
@@ -51,7 +52,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
-    """(path, tensor) of every tensor in `values`; an object met twice is visited once."""
+    """Yields (path, tensor) of every tensor in `values`; an object found twice is visited once."""
     seen: set[int] = set()
     todo: list[tuple[tuple[Any, ...], Any]] = [((key,), value) for key, value in list(values.items())]
     while todo:
@@ -64,10 +65,11 @@ def walk_tensors(values: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], torc
 
 
 def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """Every tensor in CUDA memory, gradients of leaves included; of a sparse one those that hold its memory.
+    """Yields every tensor in CUDA memory, including gradients of leaves; for a sparse tensor, those that hold its
+    memory.
 
-    Asked for at each submission, so it must be cheap: in a list or tuple of more than 1000 elements it looks at 64, and
-    where these are plain values (numbers, strings, bytes) it takes the rest to be so too.
+    Called at each submission, so it must be cheap: of a list or tuple of more than 1000 elements it looks at 64, and if
+    these are plain values (numbers, strings, bytes) it assumes the rest are too.
     """
     seen: set[int] = set()
     todo = list(values.values())
@@ -82,7 +84,7 @@ def cuda_tensors(values: dict[str, Any]) -> Iterator[torch.Tensor]:
 
 
 def _looks_plain(value: Sequence[Any]) -> bool:
-    """None is not plain here: it stands in places that are to be filled."""
+    """None does not count as plain here: it marks places that are filled later."""
     kinds = {*map(type, value[:: len(value) // _LOOKED_AT]), type(value[-1])}
     return all(map(_is_plain, kinds)) and not attributes(value)
 
@@ -101,7 +103,7 @@ def _in_cuda_memory(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The strided tensors that hold the tensor's memory: itself, or the indices and values of a sparse one."""
+    """Returns the strided tensors that hold the tensor's memory: itself, or the indices and values of a sparse one."""
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):

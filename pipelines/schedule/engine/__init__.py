@@ -1,1 +1,3 @@
-"""The parts of both engines, one on top of the other: state, stopping, batches, submitting. base.py is the whole."""
+"""The parts of both engines, each built on the one before: state, stopping, batches, submitting. base.py puts them
+together.
+"""

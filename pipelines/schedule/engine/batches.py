@@ -1,4 +1,4 @@
-"""Batches become iterations, and their end is the same on every rank."""
+"""Turns batches into iterations, and makes them end at the same iteration on every rank."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pipelines.schedule.engine.stopping import _short, _Stopping
 from pipelines.schedule.errors import PipelineError
 from pipelines.schedule.plan import IterContext
 
-_END = object()  # what _fetch gives when there is no batch
+_END = object()  # returned by _fetch when there is no batch
 
 
 class _Batches(_Stopping):
-    """Taking batches, and opening an iteration for each."""
+    """Takes batches, and opens an iteration for each."""
 
     def _fetch(self, data_iter: Iterator[Any]) -> Any:
-        """The next batch, or _END; on several ranks _END as soon as one of them has none.
+        """Returns the next batch, or _END; on several ranks, _END as soon as one of them has no batch.
 
-        An error of the data, here or on another rank, ends the data too. It is kept in `_data_error` and raised when the
-        iterations that all ranks began are through: else one rank would leave collectives that another has begun.
+        An error from the data iterator, on any rank, ends the data too. It is kept in `_data_error` and raised when the
+        iterations that all ranks started are finished: otherwise one rank would abandon collectives that another has
+        started.
         """
         if self._exhausted:
             return _END
@@ -60,7 +61,7 @@ class _Batches(_Stopping):
             raise self._data_failed("the ranks could not agree whether", why) from error
 
     def _keep(self, batch: Any) -> None:
-        """What was taken and no iteration was begun for."""
+        """Returns batches that were taken but have no iteration."""
         if batch is not _END:
             self.leftover.append(batch)
 
@@ -68,12 +69,12 @@ class _Batches(_Stopping):
         return PipelineError(f"{what} iteration {self._next_iter}{why}", None, self._next_iter)
 
     def _raise_data_error(self) -> None:
-        """When what all ranks began is through."""
+        """Raise the data error once everything that all ranks started is finished."""
         if self._data_error is not None:
             raise self._data_error
 
     def _open_iteration(self, batch: Any) -> int:
-        """Give the batch just fetched a context and a slot; returns its index."""
+        """Give the batch just fetched a context and a slot; returns its iteration's index."""
         iter_idx = self._next_iter - 1
         with self._failing:  # else a failure's wake-up could fall between here and the clearing of the signals
             self._raise_failure()

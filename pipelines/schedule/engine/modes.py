@@ -1,7 +1,7 @@
-"""What torch keeps by thread and a training loop switches around its steps: no_grad, autocast and their like.
+"""The thread-local modes of torch that a training loop switches around its steps: no_grad, autocast and the like.
 
-Tasks run in threads of the engine. They run as the caller of fill_pipeline would run them; what cannot be carried over is
-named, so that nobody trains in another mode without noticing.
+Tasks run in threads of the engine, in the modes of the caller of fill_pipeline. Modes that cannot be carried over are
+named in a warning, so that nobody trains in another mode without noticing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 @dataclass(frozen=True)
 class Modes:
-    """The calling thread's modes. `autocast`: device type and dtype of each that is on."""
+    """The modes of one thread. `autocast`: device type and dtype of each that is on."""
 
     grad: bool = True
     inference: bool = False
@@ -27,11 +27,11 @@ class Modes:
     autocast_cache: bool = True
     default_device: torch.device | None = None
     foreign: tuple[str, ...] = ()
-    """What holds in the caller's thread only."""
+    """Modes that apply only in the caller's thread and cannot be carried over."""
 
     @classmethod
     def current(cls) -> Modes:
-        """Those of the calling thread."""
+        """Returns the modes of the calling thread."""
         found = [(kind, torch.get_autocast_dtype(kind)) for kind in _AUTOCAST if torch.is_autocast_enabled(kind)]
         devices, foreign = [], [type(mode).__name__ for mode in _get_current_dispatch_mode_stack()]
         for mode in torch.overrides._get_current_function_mode_stack():
@@ -52,12 +52,12 @@ class Modes:
 
     @property
     def are_usual(self) -> bool:
-        """A new thread has them anyway."""
+        """Whether these are the modes that a new thread has anyway."""
         return self == Modes(foreign=self.foreign)
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Switches the calling thread, a new one, to these modes. What is foreign stays out."""
+        """Switch the calling thread, a new one, to these modes. Modes in `foreign` are not applied."""
         with ExitStack() as stack:
             if self.inference:
                 stack.enter_context(torch.inference_mode())
@@ -76,5 +76,5 @@ class Modes:
 
 
 def profiler_misses_threads() -> bool:
-    """Whether a profiler of torch is on that records the calling thread only."""
+    """Returns whether a torch profiler is active that records only the calling thread."""
     return bool(torch.autograd._profiler_enabled())  # pyright: ignore[reportPrivateImportUsage]

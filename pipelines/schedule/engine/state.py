@@ -1,4 +1,4 @@
-"""What an engine knows: its plan with every name resolved, and how far the run is."""
+"""The state of an engine: its plan with every name resolved, and how far the run is."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from pipelines.schedule.slots import Slots
 from pipelines.schedule.validate import CheckedPlan
 
 ABANDONED = object()
-"""What a thread finds in its queue when nobody has its engine any more."""
+"""What a thread finds in its queue when its engine was garbage-collected."""
 
 
 class _Run:
-    """From a fill to its end. A thread that a stop had to leave behind keeps its run, which has failed, and so can
-    never disturb a later one."""
+    """One run, from a fill to its end. A thread that outlives a stop keeps its failed run, so it can never disturb a
+    later one.
+    """
 
     def __init__(self, modes: Modes | None = None) -> None:
         self.failure: PipelineError | None = None
         self.inside: dict[str, int] = {}  # task -> iteration whose function is running now
-        self.modes = modes or Modes()  # of the caller of fill_pipeline, which tasks run in
+        self.modes = modes or Modes()  # modes of the caller of fill_pipeline, in which tasks run
         self.usual = self.modes.are_usual
 
 
 @dataclass(slots=True)
 class _Step:
-    """What a thread has to know of a task, in one place."""
+    """Everything a thread needs to know about a task, in one place."""
 
     task: PipelineTask
     stream: Any
@@ -48,9 +49,9 @@ class _Step:
 
 
 class _EngineState:
-    """The fields of an engine, and how they are set back between runs."""
+    """The fields of an engine, and how they are reset between runs."""
 
-    signal_timeout_s = 30.0  # how long a task waits for one it depends on (SWP-9), or for its turn (SWP-67)
+    signal_timeout_s = 30.0  # how long a task waits for a dependency (SWP-9), or for its turn (SWP-67)
     progress_timeout_s = 60.0  # how long progress() waits for the oldest iteration (SWP-39)
     join_timeout_s = 5.0  # how long a stop waits for threads that are inside a task
     _spare_slots = 1  # trap T7, see slots.py
@@ -63,7 +64,7 @@ class _EngineState:
         self.plan = plan
         self.checked = checked
         self.device = resolve_device(device)
-        self.leftover: list[Any] = []  # batches taken for an iteration that another rank could not begin
+        self.leftover: list[Any] = []  # batches taken for an iteration that another rank could not start
         self._tasks: dict[str, PipelineTask] = {name: checked.tasks[name] for name in checked.schedule}
         self._streams = {name: self.device.stream(s.stream) for name, s in checked.schedule.items()}
         self._steps = {
@@ -82,7 +83,7 @@ class _EngineState:
         self._state = "idle"  # idle | running | exhausted | failed
         self._failing = Lock()
         self._threads: list[Thread] = []
-        self._queues: dict[str, SimpleQueue] = {}  # thread group -> what its thread is to submit
+        self._queues: dict[str, SimpleQueue] = {}  # thread group -> queue of what its thread is to submit
         weakref.finalize(self, _abandon, self._queues).atexit = False
         self._warned: set[str] = set()
         self._emit_nvtx = False
@@ -92,11 +93,11 @@ class _EngineState:
         self._state = "idle"
         self._run = _Run()
         self._contexts: dict[int, IterContext] = {}
-        self._next_iter = 0  # the next batch's index
+        self._next_iter = 0  # index of the next batch
         self._next_retire = 0
         self._exhausted = False
         self._on_retire: Callable[[IterContext], None] | None = None
-        self._data_error: PipelineError | None = None  # to be raised when all that has begun is through
+        self._data_error: PipelineError | None = None  # to be raised when every started iteration has finished
         self._last_ordered: Any = None
         self._sequencer.timeout_s = self.signal_timeout_s
         self._sequencer.reset()
@@ -125,7 +126,7 @@ class _EngineState:
             raise RuntimeError(f"{what} was called with iterations in flight: call drain() first")
 
     def _warn_of_modes(self) -> None:
-        """Once: what the caller has switched on, and tasks will not run in."""
+        """Warn, once, which of the caller's modes are not carried into tasks."""
         run, now = self._run.modes, Modes.current()
         if now.foreign:
             names = ", ".join(now.foreign)
@@ -157,14 +158,17 @@ class _EngineState:
             ) from lost
 
     def _begin_agreement(self) -> None:
-        """A run begins, in which the ranks agree before each iteration. Their collectives must come in one order, so
-        the ordered tasks and what is replayed must be the same; how many iterations are in flight is each rank's own."""
+        """Start a run in which the ranks agree before each iteration.
+
+        Collectives must come in one order, so the globally ordered tasks and the shortcuts must be the same on all
+        ranks. How many iterations are in flight may differ by rank.
+        """
         if self._agreement is not None:
             replayed = sorted(self._shortcuts.enabled), sorted(self._shortcuts.recorded)
             self._agreement.begin(([(name, stage) for name, stage in self._order() if name in self._ordered], replayed))
 
     def _order(self) -> Iterable[tuple[str, int]]:
-        """Tasks and their stages, in the order in which they are submitted in one period of a clock."""
+        """Returns tasks and their stages, in their submission order within one clock period."""
         raise NotImplementedError
 
     def _synchronize(self) -> None:
@@ -175,12 +179,12 @@ class _EngineState:
 
 
 def _abandon(queues: dict[str, SimpleQueue]) -> None:
-    """Nobody has the engine any more: let its threads end. Runs wherever Python collects it, so it must not wait."""
+    """The engine was garbage-collected: let its threads end. Runs wherever Python collects it, so it must not block."""
     for queue in queues.values():
         queue.put(ABANDONED)
 
 
 def _without_followers(plan: CheckedPlan) -> list[str]:
-    """Tasks no other waits for in the same iteration: when they are done, all of it is."""
+    """Returns the tasks that no other task waits for in the same iteration: when they are done, all of it is."""
     waited_for = {dep for deps in plan.intra.values() for dep in deps}
     return [name for name in plan.schedule if name not in waited_for]

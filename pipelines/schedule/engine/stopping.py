@@ -1,4 +1,6 @@
-"""How a run ends: by a failure, which the first to notice keeps and everybody else is woken for, or by the end of data."""
+"""How a run ends: by a failure, which the first thread to notice records and which wakes everybody else, or by the end
+of data.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from pipelines.schedule.errors import PipelineError, PipelineTimeout
 
 
 class _Stopping(_EngineState):
-    """Failing, saying where, and ending the threads."""
+    """Records failures with their place, and ends the threads."""
 
     def _fail(self, run: _Run, error: BaseException, name: str | None, iter_idx: int | None) -> None:
-        """Keep the first failure and wake everybody; what is launched but has not begun will not run."""
+        """Keep the first failure and wake everybody; work that is launched but not started will not run."""
         with self._failing:
             if run.failure is not None:
                 return
@@ -47,13 +49,13 @@ class _Stopping(_EngineState):
         return "is running" if at == iter_idx else f"is still running for iteration {at}"
 
     def _finish(self) -> None:
-        """Everything is retired: end the threads."""
+        """Called when every iteration is retired: end the threads."""
         self._synchronize()
         self._stop_workers()
         self._state = "exhausted"
 
     def _stop_after(self, error: BaseException) -> None:
-        """End the threads after a failure, and say which could not be ended."""
+        """End the threads after a failure, and warn about those that did not end."""
         self._fail(self._run, error, None, None)
         self._lose_step(error)
         left = self._stop_workers()
@@ -62,8 +64,11 @@ class _Stopping(_EngineState):
             error.add_note(_left_behind(left))
 
     def _lose_step(self, error: BaseException) -> None:
-        """After an error inside a run: other ranks may have begun collectives that this one never will. Not after an error
-        of the data, which all ranks have agreed on and for which they finished what they had begun."""
+        """Record that the ranks may be out of step, after an error inside a run.
+
+        Other ranks may have started collectives that this one never will. Not after an error of the data: all ranks
+        agreed on it and finished what they had started.
+        """
         if self._agreement is not None and error is not self._data_error:
             self._agreement.give_up(error)
 
@@ -77,13 +82,13 @@ class _Stopping(_EngineState):
         left = [f"thread {t.name!r}" for t in self._threads if t.is_alive()]
         self._threads = []
         left += self.device.close(self._used_streams(), max(0.1, end - time.monotonic()))
-        if left:  # a thread that comes back later writes into signals nobody uses any more
+        if left:  # a thread that resumes later writes into signals that nobody uses any more
             self._make_signals()
         return left
 
 
 class _StopOnError:
-    """Around the steps of a run: what is raised inside, StopIteration apart, stops the engine."""
+    """Context manager around the steps of a run: any exception inside, except StopIteration, stops the engine."""
 
     def __init__(self, pipeline: _Stopping) -> None:
         self._pipeline = pipeline

@@ -1,4 +1,4 @@
-"""What the worker threads do: wait for what a task needs, launch it, let go who waits for it."""
+"""What the worker threads do: wait for a task's dependencies, launch it, release the tasks that wait for it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pipelines.schedule.slots import Slot
 
 
 class _Submitting(_Batches, ABC):
-    """One thread for each thread group; each takes its tasks first-in-first-out."""
+    """One thread per thread group; each runs its tasks first-in-first-out."""
 
     @abstractmethod
     def _sequence_number(self, name: str, iter_idx: int) -> int:
-        """The place of a globally ordered task among all submissions of such tasks."""
+        """Returns the next number for a globally ordered task among all submissions of such tasks."""
 
     def _after_task_complete(self, name: str, iter_idx: int) -> None:
-        """A task was submitted (not: its work is done). Called by the thread that submitted it."""
+        """Hook: a task was submitted (its work may not be done). Called by the thread that submitted it."""
 
     def _start_workers(self) -> None:
         groups = dict.fromkeys(s.thread_group for s in self.checked.schedule.values())
@@ -45,7 +45,7 @@ class _Submitting(_Batches, ABC):
             thread.start()
 
     def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
-        """Wait for what the task needs (thread and stream), launch it, let go who waits for it (SWP-9)."""
+        """Wait for the task's dependencies (thread and stream), launch it, release the tasks that wait for it (SWP-9)."""
         step, slot, device = self._steps[name], self._slots.of(iter_idx), self.device
         if step.intra:
             self._wait_for_all(run, name, iter_idx, step.intra, slot)
@@ -64,7 +64,8 @@ class _Submitting(_Batches, ABC):
             device.launch(stream, body, work)
             device.record(slot.events[name], stream)
         if run.failure is None:
-            # First the subclass: when the last signal is set, its books are in order and the iteration may be retired.
+            # Subclass first: once the last signal is set the iteration may be retired, so its bookkeeping must be
+            # complete.
             self._after_task_complete(name, iter_idx)
             slot.submitted(name)
 
@@ -85,7 +86,8 @@ class _Submitting(_Batches, ABC):
 
     def _launch_ordered(self, slot: Slot, stream: Any, body: Callable[[], None], work: Work) -> None:
         def launch() -> None:
-            # Where the body runs after the launch, launching in order is not enough: the collective is in the body.
+            # Where the body runs after the launch, ordering the launches is not enough: the collective is inside the
+            # body.
             if self.device.runs_later and self._last_ordered is not None:
                 self.device.wait(stream, self._last_ordered)
             self.device.launch(stream, body, work)
@@ -110,7 +112,7 @@ class _Submitting(_Batches, ABC):
             task.fn(ctx)
 
     def _run_task(self, run: _Run, task: PipelineTask, ctx: IterContext, replay: bool) -> None:
-        """What is launched: an error stops the engine, and after an error nothing runs any more."""
+        """The function that is launched: an exception stops the engine, and after one nothing runs any more."""
         if run.failure is not None:
             return
         run.inside[task.name] = ctx.iter_idx
@@ -132,8 +134,11 @@ def _serve(
     opened: Callable[[], Any],
     closed: Callable[[], Any],
 ) -> None:
-    """What a thread of an engine does until it finds None in its queue. It keeps neither the engine nor its run: one that
-    nobody has any more, with all that it holds, can go, and says so with ABANDONED."""
+    """Main loop of an engine's thread, until it finds None in its queue.
+
+    It holds no reference to the engine or its run, so that an unreferenced engine, with all it holds, can be collected;
+    that is announced by ABANDONED.
+    """
     name, iter_idx = None, None
     try:
         with opened():
@@ -142,7 +147,7 @@ def _serve(
                 if item is ABANDONED or pipe is None:
                     closed()
                     return
-                if run is None:  # left behind in a task while the engine began another
+                if run is None:  # this thread was left behind in a task while the engine started another run
                     return
                 iter_idx, name = item
                 if run.failure is None:

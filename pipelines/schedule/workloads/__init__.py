@@ -1,4 +1,4 @@
-"""Real training work to schedule. What a plan file must know of a workload is here, and needs no torch."""
+"""Real training work to schedule. What a plan file needs to know about a workload is here and needs no torch."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ if TYPE_CHECKING:
     from pipelines.schedule.workloads.base import Workload
 
 SIZES = ("tiny", "small", "large")
-"""tiny: tests. small: some 10 ms an iteration on one CPU core. large: fills a data-centre GPU."""
+"""tiny: tests. small: about 10 ms per iteration on one CPU core. large: fills a data-center GPU."""
 
 
 @dataclass(frozen=True)
 class WorkloadInfo:
-    """`nominal_ns`: every task, and what it takes on `--device simulated`, in the proportions of the API reference
-    (a copy of 1 ms in a period of 10 ms)."""
+    """What is known of a workload without torch.
+
+    `nominal_ns`: every task and its duration on `--device simulated`, in the proportions of the API reference (a copy
+    of 1 ms in a period of 10 ms).
+    """
 
     module: str
     nominal_ns: dict[str, int]
 
     @property
     def tasks(self) -> list[str]:
-        """Names of the tasks, in the order of one serial iteration."""
+        """Returns the task names, in the order of one serial iteration."""
         return list(self.nominal_ns)
 
 
@@ -42,7 +45,9 @@ WORKLOADS = {
 
 
 def build(name: str, size: str = "small", device: Any = "cpu", seed: int = 0) -> Workload:
-    """The workload with its weights on a device. Raises KeyError for an unknown name, ValueError for an unknown size."""
+    """Returns the workload with its weights on a device. Raises KeyError for an unknown name, ValueError for an unknown
+    size.
+    """
     if size not in SIZES:
         raise ValueError(f"size={size!r}: use one of {', '.join(SIZES)}")
     module = importlib.import_module(f"{__name__}.{WORKLOADS[name].module}")

@@ -1,4 +1,4 @@
-"""What every workload offers a runner."""
+"""The interface that every workload offers a runner."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from pipelines.schedule.plan import DeclaredIO, PipelineTask
 class Workload(ABC):
     """A model in training: its tasks share the weights, and everything else goes through the iteration's context.
 
-    Weights, data and their order follow from the seed. A plan that keeps the tasks' dependencies trains the same as a
+    The seed determines weights, data and their order. A plan that keeps the tasks' dependencies trains the same as a
     serial run: to the last bit on a CPU, up to the order of atomic additions on a GPU.
     """
 
     def __init__(self, device: Any, seed: int) -> None:
         self.device = torch.device(device)
-        self.losses: list[torch.Tensor] = []  # of every iteration, on the device: reading one waits for it
+        self.losses: list[torch.Tensor] = []  # one loss per iteration, on the device: reading it blocks
         self._host = torch.Generator().manual_seed(seed)
         self._pool: list[Any] = []
 
     @abstractmethod
     def tasks(self) -> list[PipelineTask]:
-        """The tasks, in the order of one serial iteration."""
+        """Returns the tasks, in the order of one serial iteration."""
 
     @abstractmethod
     def weights(self) -> dict[str, torch.Tensor]:
-        """Everything that is trained, by name."""
+        """Returns all trained parameters, by name."""
 
     def batches(self, n: int) -> Iterator[Any]:
-        """n batches in host memory: a few, again and again."""
+        """Returns n batches in host memory: a few, repeated."""
         return islice(cycle(self._pool), n)
 
     def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Page-locked where there is a GPU: from other memory a copy cannot run beside the host."""
+        """Pin the memory where there is a GPU: a copy from pageable memory cannot overlap with the host."""
         return tensor.pin_memory() if self.device.type == "cuda" else tensor
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
-        """On the device. A real copy on a CPU too."""
+        """Returns the tensor on the device; a real copy also on a CPU."""
         return tensor.to(self.device, non_blocking=True, copy=True)
 
 
 def gradients(parameters: Iterable[torch.Tensor]) -> DeclaredIO:
-    """What a Backward leaves outside its context: replayed, it must leave the optimizer something to work on."""
+    """What a Backward leaves outside its context: a replayed one must leave the optimizer something to work on."""
     kept = list(parameters)
 
     def restore(gradients: list[torch.Tensor | None]) -> None:

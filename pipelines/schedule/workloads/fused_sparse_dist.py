@@ -1,4 +1,4 @@
-"""FusedSparseDist: 9 tasks. The lookup has a task and a stream of its own, and Backward updates the tables itself."""
+"""FusedSparseDist: 9 tasks. The lookup has its own task and stream, and Backward updates the tables itself."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipelines.schedule.workloads.recommender import SIZES, Recommender, Recomme
 
 
 class _FusedLookup(torch.autograd.Function):
-    """Rows of a table whose backward is its own optimizer: SGD on these rows, in place, and no gradient is kept."""
+    """Looks up rows of a table; its backward is the optimizer: SGD on these rows, in place, no gradient is stored."""
 
     @staticmethod
     def forward(ctx: Any, hook: torch.Tensor, table: torch.Tensor, rows: torch.Tensor, lr: float) -> torch.Tensor:
-        # Not save_for_backward, which would refuse the table: the iteration before changes it in between, as it should.
+        # Not save_for_backward, which rejects the table: the previous iteration changes it in between, as intended.
         ctx.table, ctx.lr = table, lr
         ctx.save_for_backward(rows)
         return table[rows]
@@ -32,7 +32,7 @@ class FusedSparseDist(Recommender):
 
     def __init__(self, size: RecommenderSize, device: Any, seed: int) -> None:
         super().__init__(size, device, seed)
-        # The table takes no gradient; autograd comes by because of this one.
+        # The table takes no gradient; this tensor makes autograd call the backward.
         self.hook = torch.zeros((), device=self.device, requires_grad=True)
 
     def tasks(self) -> list[PipelineTask]:
@@ -74,5 +74,5 @@ class FusedSparseDist(Recommender):
 
 
 def build(size: str, device: Any, seed: int) -> FusedSparseDist:
-    """By the size's name."""
+    """Returns the workload of that size."""
     return FusedSparseDist(SIZES[size], device, seed)

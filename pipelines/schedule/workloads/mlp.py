@@ -14,7 +14,7 @@ from pipelines.schedule.workloads.base import Workload, gradients
 
 @dataclass(frozen=True)
 class MlpSize:
-    """Shapes. Floating-point operations of an iteration: about 6 · batch · width² · layers."""
+    """Shapes. Floating-point operations per iteration: about 6 · batch · width² · layers."""
 
     batch: int
     width: int
@@ -29,7 +29,7 @@ SIZES = {
 
 
 class Mlp(Workload):
-    """Regression on what a fixed random layer makes of the input."""
+    """Regression on the output of a fixed random layer."""
 
     def __init__(self, size: MlpSize, device: Any, seed: int) -> None:
         super().__init__(device, seed)
@@ -71,5 +71,5 @@ class Mlp(Workload):
 
 
 def build(size: str, device: Any, seed: int) -> Mlp:
-    """By the size's name."""
+    """Returns the workload of that size."""
     return Mlp(SIZES[size], device, seed)

@@ -1,7 +1,7 @@
 """A recommendation model (DLRM) with row-wise sharded embedding tables, for SparseDist and FusedSparseDist.
 
-The shards lie on one device. What ranks would do to exchange their input is done all the same: every id finds the shard
-that owns its row, and ids are brought into the shards' order; only the wire is missing.
+The shards are on one device. What ranks would do to exchange their input is still done: every id finds the shard that
+owns its row, and ids are sorted into the shards' order. Only the transfer is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.schedule.workloads.base import Workload
 
 @dataclass(frozen=True)
 class RecommenderSize:
-    """Shapes. `rows` = of one table, divisible by `shards`; `ids` = mean number of ids of a sample and table."""
+    """Shapes. `rows`: per table, divisible by `shards`; `ids`: mean number of ids per sample and table."""
 
     batch: int
     tables: int
@@ -41,7 +41,9 @@ SIZES = {
 
 
 class Batch(NamedTuple):
-    """In host memory. `ids` table by table and in it sample by sample; `lengths` = how many each of these has."""
+    """One batch in host memory. `ids`: table by table, within a table sample by sample; `lengths`: how many ids each
+    sample has.
+    """
 
     dense: torch.Tensor
     ids: torch.Tensor
@@ -89,7 +91,7 @@ class Recommender(Workload):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.model = Dense(size).to(self.device)
-        # On the device: gigabytes, which a host would be long to draw.
+        # Drawn on the device: gigabytes, which would take the host too long.
         on_device = torch.Generator(self.device).manual_seed(seed)
         # Row r of table t, at [r // rows_per_shard, t, r % rows_per_shard] of (shards, tables, rows_per_shard).
         self.table = torch.empty(size.tables * size.rows, size.dim, device=self.device)
@@ -103,7 +105,7 @@ class Recommender(Workload):
         size, host = self.size, self._host
         dense = 10 * torch.rand(size.batch, size.dense, generator=host)
         lengths = torch.randint(1, 2 * size.ids, (size.tables * size.batch,), generator=host)
-        # Few rows are asked for often, as in click logs.
+        # A few rows are requested often, as in click logs.
         ids = (torch.rand(int(lengths.sum()), generator=host, dtype=torch.float64) ** 3 * size.rows).long()
         seen = torch.log1p(dense)
         clicked = ((seen - seen.mean()) @ teacher > 0).float()
@@ -115,14 +117,14 @@ class Recommender(Workload):
         ctx.dense, ctx.ids, ctx.lengths, ctx.clicked = (self._copied(tensor) for tensor in ctx.batch)
 
     def _dist_start(self, ctx: IterContext) -> None:
-        """Which shard owns each id, and the order in which they would be sent."""
+        """Returns which shard owns each id, and the order in which ids would be sent."""
         bags = torch.arange(ctx.lengths.numel(), device=self.device)
-        # output_size: else the host would wait for the device to tell it.
+        # output_size: otherwise the host would wait for the device.
         ctx.bag_of_id = torch.repeat_interleave(bags, ctx.lengths, output_size=ctx.ids.numel())
         ctx.sent = torch.sort(ctx.ids // self.rows_per_shard, stable=True)
 
     def _dist_wait(self, ctx: IterContext) -> None:
-        """In the shards' order: each id as a row of its shard, and the bag (table, sample) that it belongs to."""
+        """Reorders ids by shard: each as a row of its shard, with the bag (table, sample) it belongs to."""
         shard, order = ctx.sent
         ctx.bags = ctx.bag_of_id[order]
         table = ctx.bags // self.size.batch
@@ -131,11 +133,11 @@ class Recommender(Workload):
         del ctx.sent, ctx.bag_of_id  # pyright: ignore[reportAttributeAccessIssue]
 
     def _wait_batch(self, ctx: IterContext) -> None:
-        """The batch becomes the model's stream's own: dense features as DLRM takes them."""
+        """Hands the batch to the model's stream: dense features in the form DLRM takes."""
         ctx.features = torch.log1p(ctx.dense)
 
     def _pool_bags(self, found: torch.Tensor, bags: torch.Tensor) -> torch.Tensor:
-        """Rows, summed by bag: (tables, batch, dim)."""
+        """Returns rows summed by bag: (tables, batch, dim)."""
         size = self.size
         pooled = found.new_zeros(size.tables * size.batch, size.dim).index_add(0, bags, found)
         return pooled.view(size.tables, size.batch, size.dim)

@@ -52,5 +52,5 @@ class SparseDist(Recommender):
 
 
 def build(size: str, device: Any, seed: int) -> SparseDist:
-    """By the size's name."""
+    """Returns the workload of that size."""
     return SparseDist(SIZES[size], device, seed)
