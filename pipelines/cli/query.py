@@ -170,7 +170,6 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     from pipelines.lake.broken import BrokenFiles
     from pipelines.lake.layout import CAPTURE_MARK, KEYS
     from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
-    from pipelines.materialize.computed import is_complete
     from pipelines.materialize.per_capture import part_of, stale_captures, trace_tables
     from pipelines.materialize.per_trace import stale_batches
     from pipelines.materialize.run_order import materialize_all
@@ -190,12 +189,11 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     if part and not part.captures and not part.batches:  # nothing begins so: what there is is all that can be told
         part, of_captures, of_traces = None, [CAPTURE_MARK], []
     batches = part.batches if part else lake.batches()
-    known = bool(of_traces or of_captures) and is_complete(lake, catalog, [*of_traces, *of_captures])
-    is_stale = not known and bool(stale_batches(lake, catalog, of_traces, sorted(batches)))
+    is_stale = bool(of_traces) and bool(stale_batches(lake, catalog, of_traces, sorted(batches)))
     if lake.without_broken and (broken := lake.broken()):
         tell_broken(broken)
         of_captures = []  # nothing is stored of what is not whole
-    is_stale = is_stale or (not known and stale_captures(lake, catalog, of_captures, part))
+    is_stale = is_stale or stale_captures(lake, catalog, of_captures, part)
     stored = [*of_traces, *of_captures]
     if is_stale:
         with progress(None, "computing tables") as advance:

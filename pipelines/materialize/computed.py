@@ -2,7 +2,8 @@
 
 `.computed.json` in the lake's folder. It counts only while the analysts' file shows all that is committed and that is
 the state in which it was written: whatever came, went or changed since, and every other version of a model or of this
-program, has the run look at everything. It is no part of the truth, and may be removed.
+program, has the run look at everything. Damage that changes neither a file's size nor its time is for `tracelake check`
+to find, and for a query, which looks at the files of the tables that it names. The note may be removed at any time.
 """
 
 from __future__ import annotations
