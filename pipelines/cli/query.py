@@ -170,6 +170,7 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     from pipelines.lake.broken import BrokenFiles
     from pipelines.lake.layout import CAPTURE_MARK, KEYS
     from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
+    from pipelines.materialize.computed import discard
     from pipelines.materialize.per_capture import part_of, stale_captures, trace_tables
     from pipelines.materialize.per_trace import stale_batches
     from pipelines.materialize.run_order import materialize_all
@@ -196,6 +197,7 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     is_stale = is_stale or stale_captures(lake, catalog, of_captures, part)
     stored = [*of_traces, *of_captures]
     if is_stale:
+        discard(lake)
         with progress(None, "computing tables") as advance:
             materialize_all(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
     return Ready(lake, stored, [*stored, *trace_tables(catalog, of_captures)])

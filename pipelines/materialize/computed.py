@@ -78,6 +78,11 @@ def note_complete(
         return  # a lake that cannot be written only costs time
 
 
+def discard(lake: Lake) -> None:
+    """Forget what was noted: a look at the files themselves found otherwise. Raises OSError."""
+    (lake.root / COMPUTED).unlink(missing_ok=True)
+
+
 def _files(seen: Seen, own: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """The files that are not a run's own."""
     found = ((table, stamp) for table, stamps in seen.stamps.items() for stamp in stamps)

@@ -18,6 +18,7 @@ import pipelines.lake.publish as publishing
 import pipelines.models.materialize as old_traces
 from pipelines import ibis_tables
 from pipelines.cli.app import app
+from pipelines.cli.query import open_analyst
 from pipelines.fleet.roles import ROLES, RolesError
 from pipelines.forget import forget
 from pipelines.ingest import ingest
@@ -190,6 +191,16 @@ def test_a_file_that_duckdb_refuses_is_rewritten_though_it_is_as_it_was_told(lak
     with publishing.analyst(lake) as con:
         assert con.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]
     assert len(rewritten) == 1
+
+
+def test_a_query_notices_damage_that_changes_neither_size_nor_time(lake: Lake) -> None:
+    path = table_file(lake.root, "kernels", lake.batches()[0])
+    stamp, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[:-64] + bytes(64))
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert complete(lake)
+    with open_analyst(lake.root, ["kernels"]) as con:
+        assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(8,)]
 
 
 def test_a_lake_that_moved_is_published_with_its_new_place(lake: Lake, rewritten: list[Path], tmp_path: Path) -> None:
