@@ -12,10 +12,11 @@ from pydantic import Field
 
 from assets.common import markdown_table, shown_files, table_spec
 from assets.pictures import image
+from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.publish import analyst
 from pipelines.models.catalog import load_catalog
-from pipelines.runs import RUN_TABLES, ingest_runs, run_folders
+from pipelines.runs import RUN_TABLES
 from pipelines.schedule.errors import PlanError
 from pipelines.schedule.planfile import load_plan
 from pipelines.schedule_picture import picture_of_run
@@ -86,11 +87,11 @@ def schedule_runs(
             for engine in config.engines:
                 context.log.info(f"plan {plan}, engine {engine}")
                 _run(plan, engine, config, Path(folder))
-        rows = ingest_runs(run_folders(Path(folder).rglob("*.parquet")), lake)
-    failed = [f"{row.folder.name}: {row.reason}" for row in rows if row.status == "rejected"]
+        report = ingest([folder], lake)
+    failed = [f"{Path(row.path).name}: {row.reason}" for row in report.rejected]
     if failed:
         raise dg.Failure(f"a run's tables could not be ingested: {'; '.join(failed)}")
-    runs = [row.run_id for row in rows if row.run_id]
+    runs = [row.trace_id for row in report.rows if row.trace_id]
     with analyst(lake, RUN_TABLES) as con:
         found = con.execute(_COMPARED, {"runs": runs})
         compared = markdown_table([column[0] for column in found.description or ()], found.fetchall())

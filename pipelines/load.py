@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from pipelines import database
+from pipelines.inputs import EventInput
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.python_tables import create_table, given_table
@@ -100,25 +101,12 @@ def _finished(
 ) -> ReadTrace:
     con.execute("RESET threads")  # nothing else runs any more
     con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")  # all begin events are sorted together
-    con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
-    counts = _counts(con, catalog)
-    shift = base_of(reader.metadata) - reader.base_ns
-    far_apart = (counts.get("greatest_ts_ns") or 0) - (counts.get("least_ts_ns") or 0) > LONGEST_NS
-    if counts.get("n_begins") or shift or far_apart:
-        middle = con.execute(_MIDDLE).fetchall()[0][0] if far_apart else None
-        _complete(con, catalog, part, _Move(shift, middle), compression)
-        counts = _counts(con, catalog)
+    counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, compression)
     if counts and not counts["n_readable"]:
         raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
-    begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
-    reader.add_finding("time_not_a_number", counts.get("n_not_a_number", 0))
-    reader.add_finding("time_out_of_range", counts.get("n_out_of_range", 0))
+    add_findings(reader.add_finding, counts)
     unusable = unusable_numbers(reader.path, reader.metadata)
     reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
-    reader.add_finding("negative_duration", counts.get("n_negative", 0))
-    reader.add_finding("sub_nanosecond_time", counts.get("n_sub_nanosecond", 0))
-    reader.add_finding("unmatched_begin", max(begins - ends, 0))
-    reader.add_finding("unmatched_end", max(ends - begins, 0))
     return ReadTrace(
         trace_id=reader.trace_id,
         path=path_text(reader.path),
@@ -131,6 +119,34 @@ def _finished(
         findings=reader.findings,
         status=reader.status,
     )
+
+
+def complete(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int = 0, compression: str = "zstd"
+) -> dict[str, Any]:
+    """Give begin events their durations, move all times by `shift` ns and drop those too far from the others.
+
+    Returns the row of `_event_counts`, {} for a trace without events. `con` gets the part as the view `events`.
+    """
+    con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
+    counts = _counts(con, catalog)
+    far_apart = (counts.get("greatest_ts_ns") or 0) - (counts.get("least_ts_ns") or 0) > LONGEST_NS
+    if counts.get("n_begins") or shift or far_apart:
+        middle = con.execute(_MIDDLE).fetchall()[0][0] if far_apart else None
+        _complete(con, catalog, part, _Move(shift, middle), compression)
+        counts = _counts(con, catalog)
+    return counts
+
+
+def add_findings(add: Callable[[str, int], Any], counts: dict[str, Any]) -> None:
+    """What the counts of a trace's events show that is not as it should be, by `add(check, n)`."""
+    begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
+    add("time_not_a_number", counts.get("n_not_a_number", 0))
+    add("time_out_of_range", counts.get("n_out_of_range", 0))
+    add("negative_duration", counts.get("n_negative", 0))
+    add("sub_nanosecond_time", counts.get("n_sub_nanosecond", 0))
+    add("unmatched_begin", max(begins - ends, 0))
+    add("unmatched_end", max(ends - begins, 0))
 
 
 def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
@@ -170,3 +186,6 @@ def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Itera
             group = group.set_column(group.schema.get_field_index(name), name, times.column(name))
         yield group
         con.unregister("_row_group")
+
+
+INPUT = EventInput(suffixes=(), read=load_events)

@@ -51,7 +51,7 @@ def gantt(
 
 def run_simulated(lake: Any, plan: str) -> None:
     """Run a plan with every engine on the simulated device and ingest the runs: needs neither torch nor a GPU."""
-    from pipelines.runs import ingest_runs, run_folders
+    from pipelines.ingest import ingest
 
     with tempfile.TemporaryDirectory() as folder:
         for engine in ENGINES:
@@ -62,7 +62,7 @@ def run_simulated(lake: Any, plan: str) -> None:
                 raise fail(
                     f"schedule {plan}, engine {engine}: {(done.stderr or done.stdout).strip()[-500:]}", lines=True
                 )
-        ingest_runs(run_folders(Path(folder).rglob("*.parquet")), lake)
+        ingest([folder], lake)
 
 
 def compared_table(con: Any) -> Table:

@@ -34,6 +34,7 @@ from pipelines.cli.shared import (
     progress,
     styled,
 )
+from pipelines.critical_path.whatif.scenario import SHORT
 from pipelines.foreign_text import visible
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def what_if(
         typer.Option(
             metavar="PATTERN=FACTOR",
             help="Multiply the time of what PATTERN names: an event's name with * and ?, class:COMMUNICATION, stream:7, "
-            "rank:3, edge:KERNEL_LAUNCH_DELAY, or launch_overhead, kernel_gaps, communication, computation, memory, cpu.",
+            f"rank:3, edge:KERNEL_LAUNCH_DELAY, or {', '.join(SHORT)}.",
         ),
     ] = None,
     remove: Annotated[

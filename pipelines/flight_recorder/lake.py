@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import duckdb
-
-from pipelines import database
 from pipelines.flight_recorder.dump import Dump, DumpError, is_dump, read_dump
 from pipelines.flight_recorder.rows import dump_rows, entry_rows, verdict_rows
 from pipelines.flight_recorder.verdicts import judge
-from pipelines.lake.commit import commit_tables
-from pipelines.lake.layout import DUMP_MARK, Batch
-from pipelines.lake.rows import all_or_nothing, create_empty, insert_rows, unforeseen
-from pipelines.lake.store import Lake
-from pipelines.models.catalog import load_catalog
-from pipelines.models.header import DUMP
+from pipelines.inputs import Read, Reading, SetInput
+from pipelines.lake.layout import DUMP_MARK
+from pipelines.lake.rows import unforeseen
+from pipelines.origin import job_from_path
 from pipelines.paths import path_text
-
-
-@dataclass(frozen=True)
-class SetRow:
-    """What became of a folder's dumps, or of one that could not be read. `status`: ok, known or rejected."""
-
-    path: Path
-    status: str
-    set_id: str | None = None
-    n_entries: int | None = None
-    seconds: float = 0.0
-    reason: str | None = None
 
 
 def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
@@ -45,59 +26,31 @@ def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
     }
 
 
-def ingest_dumps(folders: dict[Path, list[Path]], lake: Lake, job: str | None = None) -> list[SetRow]:
-    """Put sets into the lake, all that are new in one batch.
-
-    A dump that cannot be read is a row of its own, and the set goes in without it: its verdicts say that it is missing.
-    Raises duckdb.IOException or OSError if the lake cannot be written.
-    """
-    catalog = load_catalog()
-    batch = lake.new_batch()
-    rows: list[SetRow] = []
-    with database.connect() as con:
-        create_empty(con, catalog, DUMP)
-        known = set(lake.known(DUMP_MARK))
-        for folder, files in folders.items():
-            rows += _add(con, folder, files, batch, known, job)
-        if any(row.status == "ok" for row in rows):
-            already_committed = commit_tables(con, lake, batch, DUMP)
-            rows = [SetRow(row.path, "known", row.set_id) if row.set_id in already_committed else row for row in rows]
-    return rows
-
-
-def _add(
-    con: duckdb.DuckDBPyConnection, folder: Path, files: list[Path], batch: Batch, known: set[str], job: str | None
-) -> list[SetRow]:
-    started = time.perf_counter()
+def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read | None:
+    """Stage one set. A dump that cannot be read is rejected by itself, and the set's verdicts say that it is missing."""
     dumps: list[Dump] = []
-    rejected: list[SetRow] = []
     for path in files:
         try:
             dumps.append(read_dump(path))
         except (DumpError, OSError) as error:
-            rejected.append(SetRow(path, "rejected", reason=str(error)))
+            reading.rejected[path] = str(error)
         except Exception as error:
-            rejected.append(SetRow(path, "rejected", reason=unforeseen(error)))
+            reading.rejected[path] = unforeseen(error)
     if not dumps:
-        return rejected
+        return None
     set_id = content_id(dumps)
-    if set_id in known:
-        return [SetRow(folder, "known", set_id, seconds=time.perf_counter() - started), *rejected]
-    common = {"set_id": set_id, "batch_id": batch.batch_id}
-    of_set = {**common, "job": job, "folder": path_text(folder.absolute()), "ingested_at": datetime.now(UTC)}
-    try:
-        verdict = judge(dumps)
-        with all_or_nothing(con):
-            insert_rows(con, DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
-            insert_rows(con, "flight_recorder_entries", [{**row, **common} for row in entry_rows(dumps)])
-            insert_rows(con, "flight_recorder_verdicts", [{**row, **common} for row in verdict_rows(verdict)])
-    except DumpError as error:
-        return [SetRow(folder, "rejected", seconds=time.perf_counter() - started, reason=str(error)), *rejected]
-    except Exception as error:
-        return [SetRow(folder, "rejected", seconds=time.perf_counter() - started, reason=unforeseen(error)), *rejected]
-    known.add(set_id)
-    n_entries = sum(len(dump.entries) for dump in dumps)
-    return [SetRow(folder, "ok", set_id, n_entries, time.perf_counter() - started), *rejected]
+    if set_id in reading.known:
+        return Read(set_id, status="known")
+    verdict = judge(dumps)
+    of_set = {
+        "job": reading.job or job_from_path(min(files)),
+        "folder": path_text(folder.absolute()),
+        "ingested_at": datetime.now(UTC),
+    }
+    reading.add_rows(DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
+    reading.add_rows("flight_recorder_entries", entry_rows(dumps))
+    reading.add_rows("flight_recorder_verdicts", verdict_rows(verdict))
+    return Read(set_id, sum(len(dump.entries) for dump in dumps))
 
 
 def content_id(dumps: Iterable[Dump]) -> str:
@@ -106,3 +59,12 @@ def content_id(dumps: Iterable[Dump]) -> str:
     for dump in sorted(dumps, key=lambda dump: (dump.rank, dump.path)):
         digest.update(f"{dump.rank}\0".encode() + hashlib.sha256(dump.path.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+INPUT = SetInput(
+    scope="dump",
+    suffixes=(),  # PyTorch's have none, and any name will do
+    recognise=dump_files,
+    read=stage_dumps,
+    refusals=(DumpError,),
+)

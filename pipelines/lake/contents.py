@@ -18,7 +18,6 @@ from pipelines.lake.rows import create_empty, create_given
 from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Model
-from pipelines.models.header import SCOPES
 from pipelines.models.run import run_models
 from pipelines.renamed import old_tables
 from pipelines.sqltext import quoted
@@ -141,7 +140,7 @@ def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
 
 def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     with database.connect() as con:
-        for scope in SCOPES:
+        for scope in {model.scope for model in catalog.models.values() if model.kind == "lake"}:
             create_empty(con, catalog, scope)
         create_given(con, catalog, [name for name, model in catalog.models.items() if model.kind != "lake"])
         run_models(con, catalog, catalog.public)

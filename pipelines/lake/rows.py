@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -59,9 +59,9 @@ def staged_tables(catalog: Catalog, scope: str) -> list[str]:
     return [table for table in catalog.ingested(scope) if catalog.models[table].staged]
 
 
-def derive(con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str) -> None:
-    """Compute the tables of a scope that read nothing staged, but the others of it, which `con` holds."""
-    for table in catalog.ingested(scope):
+def derive(con: duckdb.DuckDBPyConnection, catalog: Catalog, tables: Collection[str]) -> None:
+    """Compute those of the tables of a scope that read nothing staged, but others of it, which `con` holds."""
+    for table in (name for name in catalog.models if name in tables):
         if not catalog.models[table].staged:
             con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")
 

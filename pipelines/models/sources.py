@@ -7,6 +7,7 @@ user's cache folder and used where all files are the same to the byte.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -18,6 +19,8 @@ from pipelines.models.errors import CatalogError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 _DECORATORS = ("python_model", "given_table")
+_INPUT = re.compile(rb"^INPUT\b.*=", re.MULTILINE)
+_INPUT_KINDS = ("EventInput", "SetInput")
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,25 @@ class DeclaredTable:
 
 
 @dataclass(frozen=True)
+class DeclaredInput:
+    """What a module's `INPUT = EventInput(…)`, or SetInput, says in literals; see pipelines/inputs."""
+
+    module: str
+    kind: str
+    suffixes: list[str]
+    scope: str = ""
+
+
+@dataclass(frozen=True)
 class Code:
-    """The tables that a package declares, and of each module that declares some a hash over all that it imports.
+    """What a package declares, and of each module that declares tables a hash over all that it imports.
 
     `digest`: a hash over all its files.
     """
 
     tables: list[DeclaredTable]
     versions: dict[str, str]
+    inputs: list[DeclaredInput]
     digest: str = ""
 
 
@@ -82,12 +96,14 @@ def read_code(package: Path = PACKAGE) -> Code:
     texts = {path: path.read_bytes() for path in names}
     digest = digest_of(part for path, text in texts.items() for part in (str(path), text))
     known = remembered(f"sources-{digest_of([str(package)])[:16]}", digest, lambda: asdict(_read(names, texts)))
-    return Code([DeclaredTable(**table) for table in known["tables"]], known["versions"], digest)
+    tables = [DeclaredTable(**table) for table in known["tables"]]
+    return Code(tables, known["versions"], [DeclaredInput(**one) for one in known["inputs"]], digest)
 
 
 def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:
     declaring = [path for path, text in texts.items() if any(f"@{name}(".encode() in text for name in _DECORATORS)]
     tables = [table for path in declaring for table in _declarations(ast.parse(texts[path]), names[path], path)]
+    inputs = [_input(ast.parse(text), names[path], path) for path, text in texts.items() if _INPUT.search(text)]
     paths = {name: path for path, name in names.items()}
 
     @lru_cache
@@ -103,7 +119,7 @@ def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:
                 todo += imports(name)
         return digest_of(part for name in sorted(seen) for part in (name, texts[paths[name]]))[:16]
 
-    return Code(tables, {module: version(module) for module in sorted({table.module for table in tables})})
+    return Code(tables, {module: version(module) for module in sorted({table.module for table in tables})}, inputs)
 
 
 def module_names(package: Path) -> dict[Path, str]:
@@ -146,6 +162,23 @@ def _declarations(tree: ast.Module, module: str, path: Path) -> Iterator[Declare
                         f"{path}:{call.lineno}: the declaration of a table cannot be read without running it ({error}); "
                         "give its name first, then literals by name"
                     ) from None
+
+
+def _input(tree: ast.Module, module: str, path: Path) -> DeclaredInput:
+    assigned = (node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign))
+    call: Any = next(node.value for node in assigned if ast.unparse(node).startswith(("INPUT =", "INPUT:")))
+    said = {keyword.arg: keyword.value for keyword in getattr(call, "keywords", ())}
+    try:
+        kind = ast.unparse(call.func)
+        if kind not in _INPUT_KINDS:
+            raise ValueError(f"not a call of {' or '.join(_INPUT_KINDS)}")
+        literals = {name: ast.literal_eval(said[name]) for name in ("suffixes", "scope") if name in said}
+        return DeclaredInput(module, kind, list(literals.pop("suffixes")), **literals)
+    except (AttributeError, ValueError, TypeError, KeyError) as error:
+        raise CatalogError(
+            f"{path}:{call.lineno}: the declaration of an input cannot be read without running it ({error}); "
+            "write INPUT = EventInput(suffixes=(…), …) or SetInput(scope=…, suffixes=(…), …), these two as literals"
+        ) from None
 
 
 def _said(call: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:

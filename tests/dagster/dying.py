@@ -4,9 +4,10 @@ import os
 import signal
 import sys
 
-import pipelines.ingest
+import pipelines.load
+from pipelines.inputs import EventInput
 
-_read = pipelines.ingest.load_events
+_read = pipelines.load.load_events
 
 
 def _read_or_die(path, *args, **named):
@@ -17,7 +18,7 @@ def _read_or_die(path, *args, **named):
     return _read(path, *args, **named)
 
 
-pipelines.ingest.load_events = _read_or_die
+pipelines.load.INPUT = EventInput((), _read_or_die)
 
 
 def run(lake: str, request: str) -> int:

@@ -20,6 +20,7 @@ from dagster_project import sensors
 from dagster_project.sensors import trace_file_sensor, wait_seconds
 from dagster_project.under_way import START_SECONDS
 from pipelines.ingest import ingest, reject_files
+from pipelines.inputs import EventInput
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.lake.settled import SETTLED, forget_missing, settled
@@ -253,16 +254,16 @@ def test_a_tick_reads_what_is_new_and_no_more(world: World, monkeypatch: pytest.
 
 def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     file = age(write_trace(world.inbox / "rank0.json"))
-    import pipelines.ingest
+    import pipelines.load
 
-    really = pipelines.ingest.load_events
+    really = pipelines.load.load_events
 
     def read(path, *args, **how):
         found = really(path, *args, **how)
         age(write_trace(file, 77), 30)
         return found
 
-    monkeypatch.setattr(pipelines.ingest, "load_events", read)
+    monkeypatch.setattr(pipelines.load, "INPUT", EventInput((), read))
     ingest([file], world.lake)
     monkeypatch.undo()
     assert settled(world.lake) == {}

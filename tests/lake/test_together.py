@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from pipelines.ingest import ingest
+from pipelines.inputs.events import EventBatch
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, table_files
 from pipelines.lake.publish import publish
@@ -82,15 +83,14 @@ def write_all(root: Path, files: list[Path]) -> None:
 def test_a_trace_that_another_process_commits_first_is_known(tmp_path: Path, monkeypatch) -> None:
     files = capture(tmp_path / "in")
     lake = Lake(tmp_path / "lake")
-    merged = "pipelines.ingest._OpenBatch._merged"
-    original = __import__("pipelines.ingest", fromlist=["_OpenBatch"])._OpenBatch._merged
+    original = EventBatch._merged
 
     def overtaken(batch: Any) -> Path:
-        monkeypatch.setattr(merged, original)
+        monkeypatch.setattr(EventBatch, "_merged", original)
         ingest(files, lake)  # another process, between our reading and our commit
         return original(batch)
 
-    monkeypatch.setattr(merged, overtaken)
+    monkeypatch.setattr(EventBatch, "_merged", overtaken)
     report = ingest(files, lake)
     assert [row.status for row in report.rows] == ["known", "known", "known", "rejected"]
     assert len(lake.batches()) == len(table_files(lake.root, "events")) == 1

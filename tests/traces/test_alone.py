@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pipelines.ingest
+import pipelines.inputs.events
+import pipelines.load
 from pipelines.ingest import ingest
+from pipelines.inputs import EventInput
 from pipelines.lake import Lake
 from pipelines.origin import describe_origin
 from pipelines.paths import UnusablePath, path_text, text_path
@@ -156,7 +158,7 @@ def test_whatever_is_raised_rejects_one_file(
 ) -> None:
     for rank in range(3):
         write_trace(tmp_path / "in" / f"rank{rank}.json", rank)
-    called, real = [], getattr(pipelines.ingest, where)
+    called, real = [], getattr(pipelines.load if where == "load_events" else pipelines.inputs.events, where)
 
     def at_times(*args, **kwargs):
         called.append(where)
@@ -165,7 +167,10 @@ def test_whatever_is_raised_rejects_one_file(
             raise error
         return done
 
-    monkeypatch.setattr(pipelines.ingest, where, at_times)
+    if where == "load_events":
+        monkeypatch.setattr(pipelines.load, "INPUT", EventInput((), at_times))
+    else:
+        monkeypatch.setattr(pipelines.inputs.events, where, at_times)
     lake = Lake(tmp_path / "lake")
     status, traces, rejects = taken(tmp_path / "in", lake)
     assert status == {"rank0.json": "ok", "rank1.json": "rejected", "rank2.json": "ok"}

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import duckdb
-
-from pipelines import database
 from pipelines.fleet.straggler.job import JobRejected
 from pipelines.fleet.straggler.read import is_job_file, read_job
 from pipelines.fleet.straggler.rows import Row, job_row, part_rows, score_rows, step_rows
 from pipelines.fleet.straggler.sizes import meta_file, meta_names
 from pipelines.fleet.straggler.whatif import WhatIf, what_if
-from pipelines.lake.commit import commit_tables
-from pipelines.lake.layout import JOB_MARK, Batch
-from pipelines.lake.rows import all_or_nothing, create_empty, insert_rows, unforeseen
-from pipelines.lake.store import Lake
-from pipelines.models.catalog import load_catalog
-from pipelines.models.header import JOB
-
-
-@dataclass(frozen=True)
-class JobRow:
-    """What became of one job's file. `status`: ok, known (the content of both files is in the lake) or rejected."""
-
-    path: Path
-    status: str
-    job_id: str | None = None
-    n_ops: int | None = None
-    seconds: float = 0.0
-    reason: str | None = None
+from pipelines.inputs import Read, Reading, SetInput
+from pipelines.lake.layout import JOB_MARK
 
 
 def job_files(files: Iterable[Path]) -> dict[Path, set[Path]]:
@@ -58,41 +37,15 @@ def _described(path: Path) -> list[Path]:
     return [job for job in beside if job.is_file() and path.name in meta_names(job)]
 
 
-def ingest_jobs(paths: Iterable[Path], lake: Lake, name: str | None = None) -> list[JobRow]:
-    """Put jobs into the lake, all that are new in one batch; `name`: of the job, instead of the YAML file's.
-
-    Raises duckdb.IOException or OSError if the lake cannot be written.
-    """
-    catalog = load_catalog()
-    batch = lake.new_batch()
-    with database.connect() as con:
-        create_empty(con, catalog, JOB)
-        known = set(lake.known(JOB_MARK))
-        rows = [_add(con, path, batch, known, name) for path in paths]
-        if any(row.status == "ok" for row in rows):
-            already_committed = commit_tables(con, lake, batch, JOB)
-            rows = [JobRow(row.path, "known", row.job_id) if row.job_id in already_committed else row for row in rows]
-    return rows
-
-
-def _add(con: duckdb.DuckDBPyConnection, path: Path, batch: Batch, known: set[str], name: str | None) -> JobRow:
-    started = time.perf_counter()
-    try:
-        job_id = content_id(path, meta_file(path))
-        if job_id in known:
-            return JobRow(path, "known", job_id, seconds=time.perf_counter() - started)
-        found = what_if(read_job(path))
-        with all_or_nothing(con):
-            for table, rows in _tables(found, name).items():
-                insert_rows(con, table, [{**row, "job_id": job_id, "batch_id": batch.batch_id} for row in rows])
-    except JobRejected as rejection:
-        return JobRow(path, "rejected", seconds=time.perf_counter() - started, reason=str(rejection))
-    except OSError as error:
-        return JobRow(path, "rejected", seconds=time.perf_counter() - started, reason=f"cannot be read: {error}")
-    except Exception as error:
-        return JobRow(path, "rejected", seconds=time.perf_counter() - started, reason=unforeseen(error))
-    known.add(job_id)
-    return JobRow(path, "ok", job_id, found.job.n_ops, time.perf_counter() - started)
+def stage_job(reading: Reading, path: Path, _: Collection[Path]) -> Read:
+    """Stage one job. Raises JobRejected, or OSError if a file cannot be read."""
+    job_id = content_id(path, meta_file(path))
+    if job_id in reading.known:
+        return Read(job_id, status="known")
+    found = what_if(read_job(path))
+    for table, rows in _tables(found, reading.job).items():
+        reading.add_rows(table, rows)
+    return Read(job_id, found.job.n_ops)
 
 
 def content_id(path: Path, meta: Path) -> str:
@@ -114,3 +67,12 @@ def _tables(found: WhatIf, name: str | None) -> dict[str, list[Row]]:
         "op_job_steps": step_rows(found),
         "op_job_rank_scores": score_rows(found),
     }
+
+
+INPUT = SetInput(
+    scope="job",
+    suffixes=(".parquet", ".yaml", ".yml"),
+    recognise=job_files,
+    read=stage_job,
+    refusals=(JobRejected,),
+)

@@ -1,0 +1,198 @@
+"""Traces of other tools → `events`: an input stages tables of its own, and a SELECT in `sql/ingest/` makes events of them.
+
+    @given_table("_staged_kernels", layer="ingest", doc="…", columns=(("name", "VARCHAR", "…"), …))
+    def stage(con, path): ...  # fills these tables from the file, says what else is in it
+
+    INPUT = EventInput(suffixes=(".sqlite",), recognise=…, read=events_by_sql("_my_events", stage))
+
+The SELECT (`sql/ingest/_my_events.sql`) has the columns of `events` that the tool knows, at least NEEDED; times are ns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines import database
+from pipelines.lake.parquet import write_tables
+from pipelines.lake.rows import create_empty
+from pipelines.load import add_findings, complete
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.errors import CatalogError
+from pipelines.models.header import TRACE
+from pipelines.models.run import run_models
+from pipelines.origin import unusable_numbers
+from pipelines.paths import path_text
+from pipelines.sqltext import first_line, quoted
+from pipelines.traces.limits import Limits, allow
+from pipelines.traces.numbers import LATEST_NS, LONGEST_NS
+from pipelines.traces.record import Finding, FindingCounter, KnownTrace, ReadTrace, TraceRejected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NEEDED = ("event_id", "ph", "name", "ts_ns", "dur_ns")
+_ROWS = 122_880
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file says beside its events. `metadata`: as in Kineto's (distributedInfo, deviceProperties, host_name, …).
+
+    `status`: partial where something is missing, repaired where something was mended; `findings` say what.
+    """
+
+    format: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    status: str = "ok"
+    findings: tuple[Finding, ...] = ()
+
+
+def events_by_sql(
+    model: str, stage: Callable[[duckdb.DuckDBPyConnection, Path], Contents]
+) -> Callable[..., ReadTrace | KnownTrace]:
+    """The `read` of an EventInput: `stage(con, path)` creates the tables from which the SQL of `model` makes events.
+
+    `stage` raises TraceRejected, or anything, and only this file is rejected.
+    """
+    return partial(_read, model, stage)
+
+
+def _read(
+    model: str,
+    stage: Callable[[duckdb.DuckDBPyConnection, Path], Contents],
+    path: Path,
+    folder: Path,
+    batch_id: str = "",
+    known: Set[str] = frozenset(),
+    on_bytes: Callable[[int], Any] | None = None,
+    lean: bool = False,
+    limits: Limits | None = None,
+) -> ReadTrace | KnownTrace:
+    before, trace_id = path.stat(), _content_id(path)
+    if on_bytes:
+        on_bytes(before.st_size)
+    if trace_id in known:
+        return KnownTrace(trace_id, {})
+    limits = limits or Limits.of_environment()
+    if before.st_size > limits.max_unpacked_gib << 30:
+        raise _rejected(path, f"more than {limits.max_unpacked_gib} GiB; {allow('max_unpacked_gib')}")
+    part, compression = folder / f"{trace_id}.parquet", "none" if lean else "zstd"
+    config = {"memory_limit": "500MB", "temp_directory": str(part.with_suffix(".spilled"))}
+    with database.connect(config=config) as con:
+        contents = _staged(con, model, stage, path)
+        write_tables(_tables(con, load_catalog(), model, trace_id, batch_id), part, compression)
+        after = path.stat()
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise _rejected(path, "the file changed while it was being read: try again when it is complete")
+        con.execute("DROP TABLE events")
+        counts = complete(con, load_catalog(), part, compression=compression)
+        found = con.execute("SELECT count(*), count(DISTINCT event_id), min(event_id), max(event_id) FROM events")
+        n_events, *ids = found.fetchall()[0]
+    if ids != ([n_events, 0, n_events - 1] if n_events else [0, None, None]):
+        raise _rejected(path, f"{model}.sql does not number its {n_events:,} events from 0 on; correct its event_id")
+    counter = FindingCounter()
+    add_findings(counter.add, counts)
+    unusable = unusable_numbers(path, contents.metadata)
+    counter.add("unusable_number", len(unusable), ", ".join(unusable))
+    return ReadTrace(
+        trace_id=trace_id,
+        path=path_text(path),
+        n_events=n_events,
+        unpacked_bytes=before.st_size,
+        first_ts_ns=counts.get("first_ts_ns"),
+        last_ts_ns=counts.get("last_ts_ns"),
+        format=contents.format,
+        metadata=contents.metadata,
+        findings=(*contents.findings, *counter.findings()),
+        status=contents.status,
+    )
+
+
+def _content_id(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _staged(
+    con: duckdb.DuckDBPyConnection,
+    model: str,
+    stage: Callable[[duckdb.DuckDBPyConnection, Path], Contents],
+    path: Path,
+) -> Contents:
+    catalog = load_catalog()
+    create_empty(con, catalog, TRACE)  # `events` for its types
+    try:
+        contents = stage(con, path)
+    except duckdb.Error as error:
+        raise _rejected(path, f"DuckDB cannot read it: {first_line(error)}") from None
+    given = frozenset(catalog.given)
+    run_models(con, catalog, [name for name in catalog.models[model].dependencies if name not in given], given)
+    return contents
+
+
+def _tables(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_id: str, batch_id: str
+) -> Iterator[pa.Table]:
+    """The rows of `events`, a row group each; there is one at least, so that the file has its columns."""
+    import pyarrow as pa
+
+    try:
+        found = con.execute(_query(con, catalog, model, trace_id, batch_id))
+    except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:  # no fault of the data
+        raise CatalogError(f"{catalog.models[model].path}: DuckDB rejects it: {first_line(error)}") from None
+    reader = found.to_arrow_reader(_ROWS)
+    yield reader.schema.empty_table()
+    for batch in reader:
+        yield pa.Table.from_batches([batch])
+
+
+def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_id: str, batch_id: str) -> str:
+    """The SELECT of all columns of `events`, in their types: NULL what the model's SQL does not have.
+
+    Times that the lake cannot hold are NULL and counted, as those of Kineto's traces are (`time_flaw`).
+    """
+    types = {name: kind for name, kind, *_ in con.execute("DESCRIBE events").fetchall()}
+    own = {column.name for column in catalog.models[model].columns}
+    path = catalog.models[model].path
+    if wrong := sorted(own - types.keys()):
+        raise CatalogError(f"{path}:1: `events` has no column {wrong[0]!r}; it has {', '.join(types)}")
+    if missing := [name for name in NEEDED if name not in own]:
+        raise CatalogError(f"{path}:1: no column {missing[0]!r}; events need {', '.join(NEEDED)}")
+    flaw = "time_flaw" if "time_flaw" in own else "CAST(NULL AS VARCHAR)"
+    given = {
+        "trace_id": quoted(trace_id),
+        "batch_id": quoted(batch_id),
+        "ts_ns": "_ts",
+        "dur_ns": "_dur",
+        "end_ns": "_ts + _dur",
+        "time_flaw": f"""CASE
+            WHEN ts_ns IS NOT NULL AND _ts IS NULL OR dur_ns IS NOT NULL AND _dur IS NULL
+                THEN CASE WHEN {_is_number("ts_ns")} AND {_is_number("dur_ns")} THEN 'out_of_range' ELSE 'not_a_number' END
+            ELSE {flaw}
+        END""",
+    }
+    values = {name: f'"{name}"' for name in own} | given
+    columns = (f'CAST({values.get(name, "NULL")} AS {kind}) AS "{name}"' for name, kind in types.items())
+    within = (
+        f"CASE WHEN TRY_CAST({name} AS HUGEINT) BETWEEN -{most} AND {most} THEN TRY_CAST({name} AS BIGINT) END AS {own_name}"
+        for name, most, own_name in (("ts_ns", LATEST_NS, "_ts"), ("dur_ns", LONGEST_NS, "_dur"))
+    )
+    return (
+        f"SELECT {', '.join(columns)} FROM (SELECT *, {', '.join(within)} FROM (\n{catalog.models[model].sql}\n)) "
+        "ORDER BY event_id"
+    )
+
+
+def _is_number(name: str) -> str:
+    return f"({name} IS NULL OR coalesce(isfinite(TRY_CAST({name} AS DOUBLE)), FALSE))"
+
+
+def _rejected(path: Path, why: str) -> TraceRejected:
+    return TraceRejected(path_text(path), None, why)

@@ -1,0 +1,212 @@
+"""Files that are one trace each → `events`, `traces`, `findings`; and what is rejected → `rejects`.
+
+Each file is read, in bounded memory, into a private Parquet file. A batch of traces becomes visible when its `traces`
+file is put in place, and not before.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines import database
+from pipelines.inputs.find import events_input
+from pipelines.inputs.kinds import TraceRow
+from pipelines.inputs.rejects import reason_of
+from pipelines.lake.commit import PARQUET, commit_tables
+from pipelines.lake.layout import MARK, REJECTS, table_files
+from pipelines.lake.parquet import join_files
+from pipelines.lake.retention import retired_traces
+from pipelines.lake.rows import all_or_nothing, create_staged, insert_reject, insert_values
+from pipelines.lake.store import Lake, Staged
+from pipelines.lake.views import SUPERSEDED, superseded
+from pipelines.models.catalog import load_catalog
+from pipelines.models.header import TRACE
+from pipelines.origin import describe_origin
+from pipelines.paths import path_text, text_path
+from pipelines.sqltext import as_text, file_list, quoted
+from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
+from pipelines.traces.limits import Limits
+
+BATCH_TRACES = 500
+BATCH_BYTES = 2 << 30
+_TABLES = (MARK, "findings", REJECTS)  # whose rows are made here; events are a file of their own
+
+
+class EventBatch:
+    """The traces read so far, staged as private Parquet files, until `commit` makes them visible together."""
+
+    def __init__(self, lake: Lake, job: str | None, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits.of_environment()
+        self.lake, self.job, self.batch = lake, job, lake.new_batch()
+        self.folder = lake.staging(self.batch)
+        self.catalog = load_catalog()
+        self.known = set(lake.known_traces()) | retired_traces(lake)
+        self.parts: list[Path] = []
+        self.bytes = 0
+        self.rows = database.connect()
+        for table in _TABLES:
+            create_staged(self.rows, self.catalog, table)
+
+    def __enter__(self) -> EventBatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rows.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def full(self) -> bool:
+        return len(self.parts) >= BATCH_TRACES or self.bytes >= BATCH_BYTES
+
+    def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> TraceRow:
+        """Ingest one file. Any exception rejects only this file, except those that are no file's fault."""
+        started = time.perf_counter()
+        try:
+            with all_or_nothing(self.rows):
+                return self._take(path, on_bytes, started)
+        except TraceRejected as error:
+            rejection = error
+        except duckdb.IOException:
+            raise  # the lake's disk, not this file
+        except Exception as error:
+            rejection = TraceRejected(path_text(path), None, reason_of(error))
+        return self.reject(path, rejection, time.perf_counter() - started)
+
+    def _take(self, path: Path, on_bytes: Callable[[int], Any] | None, started: float) -> TraceRow:
+        read = events_input(path).read
+        trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits)
+        seconds = time.perf_counter() - started
+        origin = describe_origin(path, trace.metadata, self.job)
+        if isinstance(trace, KnownTrace):
+            return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"], seconds=seconds)
+        insert_trace(self.rows, trace, self.batch.batch_id, origin, None)
+        self.known.add(trace.trace_id)
+        self.parts.append(self.folder / f"{trace.trace_id}.parquet")
+        self.bytes += trace.unpacked_bytes
+        n_events = trace.n_events
+        rank = origin["rank"]
+        return TraceRow(path_text(path), trace.status, trace.trace_id, rank, n_events, trace.unpacked_bytes, seconds)
+
+    def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
+        reason = as_text(rejection.reason)
+        insert_reject(self.rows, path_text(path.absolute()), reason, self.batch, rejection.byte_offset)
+        return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=rejection.byte_offset)
+
+    def commit(self) -> set[str]:
+        """Put every table's file in place, the mark last; returns the traces that another process has committed meanwhile.
+
+        Their rows in this batch's files have no mark, so no view shows them.
+        """
+        for table in (MARK, "findings"):
+            self.rows.execute(f"CREATE OR REPLACE TABLE {table} AS {self.catalog.models[table].sql}")
+        if not self.parts:
+            with self.lake.commit_lock():
+                self._put_rejects()
+            return set()
+        events = {"events": Staged(self._merged())}
+        return commit_tables(self.rows, self.lake, self.batch, TRACE, self._put_rejects, early=events)
+
+    def _put_rejects(self) -> None:
+        """Add the rejected files to the lake; the same file rejected again for the same reason is not repeated."""
+        self._tell_superseded()
+        if earlier := table_files(self.lake.root, REJECTS):
+            known = f"SELECT (path, reason) FROM read_parquet({file_list(earlier)})"
+            self.rows.execute(f"DELETE FROM _staged_rejects WHERE (path, reason) IN ({known})")
+        if self.rows.execute("SELECT count(*) FROM _staged_rejects").fetchall()[0][0]:
+            target = self.folder / "rejects.table"
+            self.rows.execute(f"COPY ({self.catalog.models[REJECTS].sql}) TO {quoted(target)} ({PARQUET})")
+            self.lake.put(REJECTS, self.batch, target)
+
+    def _tell_superseded(self) -> None:
+        """A row in `rejects` for each truncated trace that a better one now replaces."""
+        bad = {one.path for one in self.lake.broken({MARK})}
+        files = [path for path in self.lake.committed_files(MARK) if path not in bad]
+        rows = f"SELECT * FROM {MARK}"
+        if files:
+            rows += f" UNION ALL BY NAME SELECT * FROM read_parquet({file_list(files)}, union_by_name = true)"
+        columns = "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, first_ts_ns, last_ts_ns"
+        query = (
+            f"SELECT p.path, p.trace_id, p.n_events, w.trace_id, w.path, w.n_events, w.status "
+            f"FROM ({superseded('SELECT * FROM _marks')}) AS s "
+            f"JOIN _marks AS p ON p.trace_id = s.trace_id JOIN _marks AS w ON w.trace_id = s.superseded_by "
+            f"WHERE {quoted(self.batch.batch_id)} IN (p.batch_id, w.batch_id)"
+        )
+        try:
+            self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({rows})")
+            found = self.rows.execute(query).fetchall()
+        except duckdb.Error:  # a mark that cannot be read blocks no ingestion: this only tells what the views do
+            return
+        for path, trace_id, n_events, by, by_path, by_events, status in found:
+            reason = (
+                f"trace {trace_id} was truncated ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
+                f"{by} ({by_path}, {by_events:,} events, {status})"
+            )
+            insert_reject(self.rows, path, reason, self.batch)
+
+    def _merged(self) -> Path:
+        if len(self.parts) == 1:
+            return self.parts[0]
+        target = self.folder / "events.table"
+        join_files(sorted(self.parts), target)  # named by trace: sorted, so that row groups prune
+        return target
+
+
+def insert_trace(
+    con: duckdb.DuckDBPyConnection,
+    trace: ReadTrace,
+    batch_id: str,
+    origin: dict[str, Any],
+    capture_id: str | None,
+) -> None:
+    """Add a trace and its findings to `_staged_traces` and `_staged_findings`; `capture_id` None: not known yet."""
+    which = {"trace_id": trace.trace_id, "batch_id": batch_id}
+    same = ("n_events", "first_ts_ns", "last_ts_ns", "format", "unpacked_bytes", "status")
+    about = {
+        **which,
+        "path": path_text(text_path(trace.path).absolute()),
+        "capture_id": capture_id,
+        **origin,
+        **{name: getattr(trace, name) for name in same},
+        "ingested_at": datetime.now(UTC),
+        "metadata": json.dumps(trace.metadata, default=str),
+    }
+    insert_values(con, "_staged_traces", [about])
+    insert_values(con, "_staged_findings", [which | asdict(finding) for finding in trace.findings])
+
+
+def load_trace(
+    con: duckdb.DuckDBPyConnection,
+    path: str | Path,
+    on_bytes: Callable[[int], Any] | None = None,
+    folder: Path | None = None,
+    lean: bool = False,
+) -> ReadTrace:
+    """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected.
+
+    With a folder, `events` is a view of a Parquet file in it, which must exist as long as `con`; otherwise it is a table. A
+    `lean` one lacks the arguments' text, which no model reads.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        kept = folder or Path(scratch)
+        trace = events_input(Path(path)).read(Path(path), kept, on_bytes=on_bytes, lean=lean)
+        assert isinstance(trace, ReadTrace)  # nothing is known here
+        part = f"SELECT * FROM read_parquet({quoted(kept / f'{trace.trace_id}.parquet')})"
+        con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {part}")
+    catalog = load_catalog()
+    for table in _TABLES:
+        create_staged(con, catalog, table)
+    origin = describe_origin(Path(path), trace.metadata, None)
+    insert_trace(con, trace, "", origin, origin["group_id"])  # alone it is a capture, which has the group's name
+    for table in ("traces", "findings"):
+        con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")
+    return trace

@@ -1,0 +1,71 @@
+"""Which input takes which file: each is asked in turn, and is imported only where a file has one of its suffixes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from pipelines.inputs.kinds import EventInput, SetInput
+from pipelines.inputs.rejects import reason_of
+from pipelines.models.header import SCOPES
+from pipelines.models.sources import DeclaredInput, read_code
+
+Sets = list[tuple[SetInput, Mapping[Path, Collection[Path]]]]
+
+
+def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
+    """The sets among files, by scope; the files that are left, one trace each or nothing; those that an input fails at."""
+    found: Sets = []
+    left, failed = list(files), {}
+    for declared in sorted(_declared("SetInput"), key=_place):
+        if mine := [path for path in left if _fits(declared, path)]:
+            kind: SetInput = import_module(declared.module).INPUT
+            sets, wrong = _asked(kind, mine)
+            found += [(kind, sets)] if sets else []
+            failed |= wrong
+            taken = {*wrong, *(path for paths in sets.values() for path in paths)}
+            left = [path for path in left if path not in taken]
+    return found, left, failed
+
+
+def _asked(kind: SetInput, files: list[Path]) -> tuple[Mapping[Path, Collection[Path]], dict[Path, str]]:
+    """The sets among files, and why those are in none at which `recognise` fails: they stop no other file."""
+    try:
+        return kind.recognise(files), {}
+    except Exception:
+        failed = {path: why for path in files if (why := _failure(kind, path))}
+        return kind.recognise([path for path in files if path not in failed]), failed
+
+
+def _failure(kind: SetInput, path: Path) -> str | None:
+    try:
+        kind.recognise([path])
+    except Exception as error:
+        return reason_of(error)
+    return None
+
+
+def events_input(path: Path) -> EventInput:
+    """The input that reads a file as one trace: the first that recognises it, else the one that takes whatever is left."""
+    rest: list[EventInput] = []
+    for declared in _declared("EventInput"):
+        if _fits(declared, path):
+            kind: EventInput = import_module(declared.module).INPUT
+            if kind.recognise is None:
+                rest.append(kind)
+            elif kind.recognise(path):
+                return kind
+    return rest[0]
+
+
+def _declared(kind: str) -> list[DeclaredInput]:
+    return [one for one in read_code().inputs if one.kind == kind]
+
+
+def _fits(declared: DeclaredInput, path: Path) -> bool:
+    return not declared.suffixes or path.name.endswith(tuple(declared.suffixes))
+
+
+def _place(declared: DeclaredInput) -> tuple[int, str]:
+    return SCOPES.index(declared.scope) if declared.scope in SCOPES else len(SCOPES), declared.module
