@@ -196,7 +196,7 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     from pipelines.lake.broken import BrokenFiles
     from pipelines.lake.layout import CAPTURE_MARK, KEYS
     from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
-    from pipelines.materialize.computed import is_complete
+    from pipelines.materialize.computed import discard
     from pipelines.materialize.per_capture import part_of, stale_captures, trace_tables
     from pipelines.materialize.per_trace import stale_batches
     from pipelines.materialize.run_order import materialize_all
@@ -216,14 +216,14 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     if part and not part.captures and not part.batches:  # no id begins with it: answer from what there is
         part, of_captures, of_traces = None, [CAPTURE_MARK], []
     batches = part.batches if part else lake.batches()
-    known = bool(of_traces or of_captures) and is_complete(lake, catalog, [*of_traces, *of_captures])
-    is_stale = not known and bool(stale_batches(lake, catalog, of_traces, sorted(batches)))
+    is_stale = bool(of_traces) and bool(stale_batches(lake, catalog, of_traces, sorted(batches)))
     if lake.without_broken and (broken := lake.broken()):
         tell_broken(broken)
         of_captures = []  # nothing is stored from an incomplete lake
-    is_stale = is_stale or (not known and stale_captures(lake, catalog, of_captures, part))
+    is_stale = is_stale or stale_captures(lake, catalog, of_captures, part)
     stored = [*of_traces, *of_captures]
     if is_stale:
+        discard(lake)
         with progress(None, "computing tables") as advance:
             materialize_all(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
     return Ready(lake, stored, [*stored, *trace_tables(catalog, of_captures)])

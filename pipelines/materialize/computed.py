@@ -2,7 +2,8 @@
 
 `.computed.json` in the lake's folder. It is valid only while the analysts' file shows everything that is committed and
 is in the state in which the record was written. Any change since, or another version of a model or of this program,
-makes the run check everything. It is only a cache and may be deleted.
+makes the run check everything. Damage that changes neither a file's size nor its modification time is found by `tracelake
+check`, and by queries, which look at the files of the tables that they name. The record may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ def note_complete(
             os.replace(file, lake.root / COMPUTED)
     except OSError:
         return  # a lake that cannot be written only costs time
+
+
+def discard(lake: Lake) -> None:
+    """Forget what was noted: a look at the files themselves found otherwise. Raises OSError."""
+    (lake.root / COMPUTED).unlink(missing_ok=True)
 
 
 def _files(seen: Seen, own: set[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pipelines.lake.publish as publishing
 import pipelines.models.materialize as old_traces
 from pipelines import ibis_tables
 from pipelines.cli.app import app
+from pipelines.cli.query import open_analyst
 from pipelines.fleet.roles import ROLES, RolesError
 from pipelines.forget import forget
 from pipelines.ingest import ingest
@@ -179,6 +181,26 @@ def test_what_changed_is_published(lake: Lake, rewritten: list[Path], change: st
     assert [one.table for one in done] == (["kernels"] if change == "a table's file went" else [])
     assert len(rewritten) == 1
     assert run_order.materialize_all(lake, TABLES) == [] and len(rewritten) == 1
+
+
+def test_a_file_that_duckdb_refuses_is_rewritten_though_it_is_as_it_was_told(lake: Lake, rewritten: list[Path]) -> None:
+    (lake.root / ANALYST).write_bytes(b"of another version of DuckDB")
+    told = json.loads((lake.root / PUBLISHED).read_text()) | {"checksum": publishing._checksum(lake.root / ANALYST)}
+    told.pop("sum")
+    (lake.root / PUBLISHED).write_text(json.dumps({**told, "sum": publishing._sum(told)}))
+    with publishing.analyst(lake) as con:
+        assert con.execute("SELECT count(*) FROM traces").fetchall() == [(2,)]
+    assert len(rewritten) == 1
+
+
+def test_a_query_notices_damage_that_changes_neither_size_nor_time(lake: Lake) -> None:
+    path = table_file(lake.root, "kernels", lake.batches()[0])
+    stamp, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[:-64] + bytes(64))
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert complete(lake)
+    with open_analyst(lake.root, ["kernels"]) as con:
+        assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(8,)]
 
 
 def test_a_lake_that_moved_is_published_with_its_new_place(lake: Lake, rewritten: list[Path], tmp_path: Path) -> None:

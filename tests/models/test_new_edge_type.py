@@ -82,7 +82,7 @@ print(json.dumps({
 }))
 
 from pipelines.critical_path.saved import restore_path
-from pipelines.notebook.path import CriticalPath
+from pipelines.notebook.critical_path import CriticalPath
 
 path = CriticalPath.of(restore_path(Path("saved.zip")))
 kinds = {data["type"]: data["object"].type.name for *_, data in path.edges(data=True)}
