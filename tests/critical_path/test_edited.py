@@ -23,7 +23,8 @@ from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from pipelines.notebook import CPEdge, CPEdgeType, CriticalPath
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.critical_path.whatif.test_of_saved import OVERLAPPING, older
+from tests.critical_path.test_inferred import blocked
+from tests.critical_path.whatif.test_of_saved import HELD_UP, OVERLAPPING, older
 from tests.effort import examples
 from tests.harness import call, connect, kernel, op
 
@@ -66,6 +67,20 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
     assert path.saved.title == before.title
     for graph in (path.to_networkx(), path.copy(), nx.DiGraph(path), path):
         same_path(path.with_graph(graph).saved, before)
+
+
+def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
+    """Those that no cuda_sync row shows, and those for work from before the window."""
+    waits = blocked("cudaStreamSynchronize"), HELD_UP
+    for trace, annotation, flag in zip(
+        waits, ("", "ProfilerStep"), ("is_inferred", "waits_for_earlier_work"), strict=True
+    ):
+        con, trace_id = connect(trace)
+        request = WindowRequest(trace_id, "w", annotation=annotation)
+        critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
+        path = path_of(tmp_path / "a.zip")
+        assert any(path.saved.edges[flag].to_pylist())
+        same_path(path.with_graph(path.to_networkx()).saved, path.saved)
 
 
 @PROFILES
