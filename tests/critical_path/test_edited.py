@@ -190,6 +190,26 @@ def steps(path: CriticalPath) -> list[tuple]:
     ]
 
 
+def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -> None:
+    """As HTA attributes: of an operator's edge between two ends the event that ends there, else the one it starts from."""
+    graph = tiny.to_networkx()
+    ends = [node for node in graph if node % 2]
+    src, dst = next((a, b) for a in ends for b in ends if a != b and not graph.has_edge(a, b))
+    for kind, of in (
+        ("operator", dst),
+        ("kernel_kernel_delay", src),
+        ("kernel_launch_delay", None),
+        ("dependency", None),
+    ):
+        graph.add_edge(src, dst, weight=1, type=f"critical_path_{kind}")
+        (row,) = [
+            row
+            for row in give_back(tiny.saved, graph).edges.to_pylist()
+            if row["src_node_id"] == src and row["dst_node_id"] == dst
+        ]
+        assert row["attributed_event_id"] == (None if of is None else of // 2), kind
+
+
 def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:
     """The collective waits for the first kernel: as a dependency, with time, with a type, as HTA's object."""
     before = tiny.saved
