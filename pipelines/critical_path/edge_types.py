@@ -6,7 +6,7 @@ A new type is a row there and a model with `-- part of: _edge_parts` in its head
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from pipelines.datafiles import rule_rows
 
@@ -37,12 +37,19 @@ class EdgeType:
         return self.time_of == "event"
 
 
-def _edge_type(row: dict[str, str]) -> EdgeType:
-    flags = {name: text == "true" for name, text in row.items() if text in ("true", "false")}
+def read_type(row: dict[str, str]) -> EdgeType:
+    """A row of edge_types.csv. Raises ValueError where a flag is neither true nor false."""
+    told = [field.name for field in fields(EdgeType) if field.type == "bool"]  # annotations are texts here
+    for name in told:
+        if row[name] not in ("true", "false"):
+            raise ValueError(
+                f"sql/rules/edge_types.csv: {name} of {row['edge_type']} is {row[name]!r}: write true or false"
+            )
+    flags = {name: row[name] == "true" for name in told}
     return EdgeType(**{**row, **flags, "edge_code": int(row["edge_code"])})  # type: ignore[arg-type]
 
 
-EDGE_TYPES = {row["edge_type"]: _edge_type(row) for row in rule_rows("edge_types")}
+EDGE_TYPES = {row["edge_type"]: read_type(row) for row in rule_rows("edge_types")}
 """The types by name."""
 HTA_TYPES = {name: kind.hta_type for name, kind in EDGE_TYPES.items()}
 """Their texts in HTA by name."""

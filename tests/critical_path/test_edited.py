@@ -23,7 +23,8 @@ from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from pipelines.notebook import CPEdge, CPEdgeType, CriticalPath
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.critical_path.whatif.test_of_saved import OVERLAPPING, older
+from tests.critical_path.test_inferred import blocked
+from tests.critical_path.whatif.test_of_saved import HELD_UP, OVERLAPPING, older
 from tests.effort import examples
 from tests.harness import call, connect, kernel, op
 
@@ -66,6 +67,20 @@ def test_what_was_not_edited_is_what_it_was(files: dict[str, Path], profile: str
     assert path.saved.title == before.title
     for graph in (path.to_networkx(), path.copy(), nx.DiGraph(path), path):
         same_path(path.with_graph(graph).saved, before)
+
+
+def test_waits_of_a_path_that_was_not_edited_stay_what_they_are(tmp_path: Path) -> None:
+    """Those that no cuda_sync row shows, and those for work from before the window."""
+    waits = blocked("cudaStreamSynchronize"), HELD_UP
+    for trace, annotation, flag in zip(
+        waits, ("", "ProfilerStep"), ("is_inferred", "waits_for_earlier_work"), strict=True
+    ):
+        con, trace_id = connect(trace)
+        request = WindowRequest(trace_id, "w", annotation=annotation)
+        critical_path(con, load_catalog(), request, save_to=tmp_path / "a.zip")
+        path = path_of(tmp_path / "a.zip")
+        assert any(path.saved.edges[flag].to_pylist())
+        same_path(path.with_graph(path.to_networkx()).saved, path.saved)
 
 
 @PROFILES
@@ -173,6 +188,26 @@ def steps(path: CriticalPath) -> list[tuple]:
     return [
         (row["type"].removeprefix("critical_path_"), row["s_name"], row["duration"], row["bound_by"]) for row in rows
     ]
+
+
+def test_whose_time_an_added_edge_is_where_nothing_says_so(tiny: CriticalPath) -> None:
+    """As HTA attributes: of an operator's edge between two ends the event that ends there, else the one it starts from."""
+    graph = tiny.to_networkx()
+    ends = [node for node in graph if node % 2]
+    src, dst = next((a, b) for a in ends for b in ends if a != b and not graph.has_edge(a, b))
+    for kind, of in (
+        ("operator", dst),
+        ("kernel_kernel_delay", src),
+        ("kernel_launch_delay", None),
+        ("dependency", None),
+    ):
+        graph.add_edge(src, dst, weight=1, type=f"critical_path_{kind}")
+        (row,) = [
+            row
+            for row in give_back(tiny.saved, graph).edges.to_pylist()
+            if row["src_node_id"] == src and row["dst_node_id"] == dst
+        ]
+        assert row["attributed_event_id"] == (None if of is None else of // 2), kind
 
 
 def test_an_edge_that_was_added_is_on_the_path(tiny: CriticalPath) -> None:

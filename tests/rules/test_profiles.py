@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.critical_path.edge_types import EDGE_TYPES, EdgeType, edge_codes
+from pipelines.critical_path.edge_types import EDGE_TYPES, EdgeType, edge_codes, read_type
 from pipelines.critical_path.whatif.window import load
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.datafiles import rule_rows
@@ -86,6 +86,8 @@ def test_what_each_type_says_agrees() -> None:
     assert len(set(targets)) == len(targets)
     for kind in EDGE_TYPES.values():
         assert kind.time_of in ("event", "source", "nobody") and kind.meaning
+    with pytest.raises(ValueError, match=r"edge_types\.csv: is_gap of OPERATOR_KERNEL is 'yes': write true or false"):
+        read_type({**rule_rows("edge_types")[0], "is_gap": "yes"})
     with pytest.raises(ValueError, match="unknown edge type 'X'; known are OPERATOR_KERNEL"):
         edge_codes(["DEPENDENCY", "X"])
 
