@@ -1,5 +1,6 @@
 """What the assets share: partitions, which batches a run is about, and the metadata that is shown for a table."""
 
+import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,14 +13,14 @@ import dagster as dg
 from pipelines import database
 from pipelines.foreign_text import in_markdown
 from pipelines.lake import Batch, Lake
-from pipelines.lake.layout import RUN_MARK, batch_of, mark_of, table_files
+from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of, table_files
 from pipelines.models.catalog import Catalog, Model, load_catalog
+from pipelines.paths import UnusablePath
 
 # Code references, observable sources and backfill policies are beta in the Dagster that pyproject.toml pins to.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-# One partition an ingest day: few, as Dagster wants them. end_offset: today is a partition before it is over.
-DAYS = dg.DailyPartitionsDefinition(start_date="2025-01-01", timezone="UTC", end_offset=1)
+LAKE = "TRACELAKE_LAKE"
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
 PROCESS_TAG = "tracelake/process"
@@ -31,6 +32,25 @@ PREVIEW_WIDTH = 60
 def today() -> str:
     """The partition of now."""
     return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def lake_folder(path: str = "") -> str:
+    """The lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
+    return path or os.environ.get(LAKE) or "lake"
+
+
+def first_day(folder: str) -> str:
+    """The day of the lake's oldest batch; today where there is none, or where the lake cannot be read."""
+    try:
+        lake = Lake(folder)
+        return min((batch.day for batch in {*lake.all_batches(), *lake.batches(REJECTS)}), default=today())
+    except (OSError, UnusablePath):  # a run says why
+        return today()
+
+
+# One partition per ingest day: few, as Dagster wants them. They begin with the lake, so that a full lake is shown as full.
+# end_offset: today is a partition before it is over.
+DAYS = dg.DailyPartitionsDefinition(start_date=first_day(lake_folder()), timezone="UTC", end_offset=1)
 
 
 @dataclass(frozen=True)

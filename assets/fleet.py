@@ -6,8 +6,8 @@ import dagster as dg
 
 from assets.common import DAYS, WHOLE_RANGE, Span, table_spec
 from assets.results import results
-from pipelines.fleet.materialize import materialize_captures
 from pipelines.lake import Lake
+from pipelines.materialize.per_capture import materialize_captures
 from pipelines.models.catalog import load_catalog
 
 

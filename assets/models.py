@@ -10,9 +10,10 @@ import dagster as dg
 from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
 from assets.critical_path import python_spec
 from assets.results import results
+from pipelines.datafiles import rule_rows
 from pipelines.lake import Lake
+from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
-from pipelines.models.materialize import materialize
 
 
 def rule_assets() -> list[dg.AssetSpec]:
@@ -22,8 +23,8 @@ def rule_assets() -> list[dg.AssetSpec]:
 
 
 def _rule_asset(name: str) -> dg.AssetSpec:
-    lines = load_catalog().models[name].path.read_text().splitlines()
-    header, *rows = [line.split(",") for line in lines if line and not line.startswith("#")]
+    rows = [row.values() for row in rule_rows(name)]
+    header = [column.name for column in load_catalog().models[name].columns]
     spec = table_spec(name, {"csv"})
     return spec.merge_attributes(
         metadata={"dagster/row_count": len(rows), "preview": dg.MetadataValue.md(markdown_table(header, rows[:30]))}

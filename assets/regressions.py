@@ -1,11 +1,13 @@
-"""The check that fails if a job's newest captures are worse than those before."""
+"""The check that fails if a job's newest captures are worse than those before, and warns if it could judge none."""
 
 import dagster as dg
 
 from assets.common import markdown_table
-from pipelines.fleet.history import JobVerdict, regressions
+from pipelines.fleet.history import JobVerdict, regressions, without_job
+from pipelines.fleet.regression import LEAST_BASE, LEAST_NEW
 from pipelines.lake import Lake
 from pipelines.lake.publish import analyst
+from pipelines.origin import INBOX, JOB_PATTERN
 
 _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effect %", "floor %", "p", "why"]
 
@@ -18,13 +20,28 @@ _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effe
 def no_regression(lake: dg.ResourceParam[Lake]) -> dg.AssetCheckResult:
     """Judge every job of the lake as it was last published."""
     with analyst(lake) as con:
-        found = regressions(con)
+        found, unnamed = regressions(con), without_job(con)
     worse = [one for one in found if one.verdict.status == "REGRESSION"]
     shown = [one for one in found if one.verdict.status in ("REGRESSION", "SUSPECT")]
     statuses = [one.verdict.status for one in found]
     counts = {status.lower(): statuses.count(status) for status in ("REGRESSION", "SUSPECT", "INSUFFICIENT", "OK")}
+    judged = len(found) - statuses.count("INSUFFICIENT")
+    if not judged:
+        return dg.AssetCheckResult(
+            passed=False,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={**counts, "nothing judged": _why(unnamed, found)},
+        )
     table = dg.MetadataValue.md(markdown_table(_COLUMNS, map(_row, shown)))
     return dg.AssetCheckResult(passed=not worse, metadata={**counts, **({"found": table} if shown else {})})
+
+
+def _why(unnamed: int, found: list[JobVerdict]) -> str:
+    """What the lake lacks for a verdict."""
+    few = f"{len({(one.job, one.hardware, one.n_ranks) for one in found})} jobs have too few captures: a verdict needs "
+    few += f"{LEAST_BASE + LEAST_NEW}. "
+    names = f"{unnamed} captures have no job: put traces into a folder per job below {INBOX}, or set {JOB_PATTERN}."
+    return (few if found else "") + (names if unnamed else "") or "No capture of the lake can be compared."
 
 
 def _row(one: JobVerdict) -> list[object]:

@@ -9,7 +9,7 @@ from assets.common import Span, shown
 from assets.lineage import column_lineage
 from assets.pictures import pictures
 from pipelines.lake import Lake
-from pipelines.models.materialize import Materialized
+from pipelines.materialize.publishing import Materialized
 
 
 def results(

@@ -16,10 +16,10 @@ from pipelines.isolated import ingest_isolated
 from pipelines.lake import Lake
 from pipelines.lake.layout import RUN_MARK, mark_of
 from pipelines.models.catalog import load_catalog
+from pipelines.origin import INBOX
 from pipelines.paths import path_text, text_path
 from pipelines.processes import this_process
 
-INBOX = "TRACELAKE_INBOX"
 LAKE_TABLES = [
     name for name, model in load_catalog().models.items() if model.kind == "lake" and mark_of(name) != RUN_MARK
 ]

@@ -1,17 +1,9 @@
 """The lake as a Dagster resource. Our own: dagster-duckdb's holds its file's lock and cannot open read-only."""
 
-import os
-
 import dagster as dg
 
+from assets.common import lake_folder
 from pipelines.lake import Lake
-
-LAKE = "TRACELAKE_LAKE"
-
-
-def lake_folder(path: str = "") -> str:
-    """The lake's folder: `path`, else what TRACELAKE_LAKE names, else `lake`."""
-    return path or os.environ.get(LAKE) or "lake"
 
 
 class LakeResource(dg.ConfigurableResource[Lake]):

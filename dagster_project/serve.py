@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import socket
@@ -12,7 +14,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 
+from dagster import DagsterInstance
+
 SETTINGS = Path(__file__).with_name("dagster.yaml")
+LOCAL = "127.0.0.1"
 _OLD_SETTINGS = "telemetry:\n  enabled: false\n"
 _DEFINITIONS = ("-m", "dagster_project.definitions")
 _GRACE_SECONDS = 10.0
@@ -20,31 +25,45 @@ _LOOK_SECONDS = 0.2
 
 
 def prepare(home: Path) -> None:
-    """Make DAGSTER_HOME with the settings that come with tracelake, unless somebody has written others."""
+    """Make DAGSTER_HOME: the settings that come with tracelake, unless somebody has written others, and Dagster's tables.
+
+    The tables are made by one process, before any other starts: two that find none both create them, and one of them
+    fails with "table alembic_version already exists".
+    """
     home.mkdir(parents=True, exist_ok=True)
-    settings = home / "dagster.yaml"
-    if not settings.exists() or settings.read_text() == _OLD_SETTINGS:
-        settings.write_text(SETTINGS.read_text())
+    with (home / ".preparing").open("w") as lock:  # of two `tracelake ui` on one lake, the second waits
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        settings = home / "dagster.yaml"
+        if not settings.exists() or settings.read_text() == _OLD_SETTINGS:
+            settings.write_text(SETTINGS.read_text())
+        with DagsterInstance.from_config(str(home.absolute())):
+            pass
 
 
-def is_taken(port: int) -> bool:
-    """Somebody listens on the port."""
-    with closing(socket.socket()) as probe:
+def why_not(port: int, host: str = LOCAL) -> str | None:
+    """Why the server cannot listen there; None if it can."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        return f"--host {host} is not an address of this machine: {error.strerror}"
+    with closing(socket.socket(family, kind)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return f"--host {host} is not an address of this machine"
+            return f"port {port} is taken; choose another with --port"
+    return None
 
 
-def commands(port: int) -> list[list[str]]:
+def commands(port: int, host: str = LOCAL) -> list[list[str]]:
     """The web server and the daemon that ticks sensors and starts runs."""
-    server = ["dagster_project.guard", "--host", "127.0.0.1", "--port", str(port), "--live-data-poll-rate", "2000"]
+    server = ["dagster_project.guard", "--host", host, "--port", str(port), "--live-data-poll-rate", "2000"]
     return [[sys.executable, "-m", *rest, *_DEFINITIONS] for rest in (server, ["dagster._daemon", "run"])]
 
 
-def serve(port: int) -> int:
+def serve(port: int, host: str = LOCAL) -> int:
     """Run until a signal or the end of a child; the exit status: 0 when asked to stop. No child outlives this."""
     asked: list[int] = []
 
@@ -55,7 +74,7 @@ def serve(port: int) -> int:
         signal.signal(number, stop)
     children: list[subprocess.Popen[bytes]] = []
     try:
-        for command in commands(port):
+        for command in commands(port, host):
             # A group each, so that the code servers and runs that they start are ended with them.
             children.append(subprocess.Popen(command, start_new_session=True))
         while not asked and all(child.poll() is None for child in children):
@@ -93,10 +112,10 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def main() -> int:
-    """`python -m dagster_project.serve PORT` with DAGSTER_HOME set."""
-    port = int(sys.argv[1])
-    if is_taken(port):
-        print(f"error: port {port} is taken; choose another with --port", file=sys.stderr)
+    """`python -m dagster_project.serve PORT [HOST]` with DAGSTER_HOME set."""
+    port, host = int(sys.argv[1]), (*sys.argv[2:], LOCAL)[0]
+    if why := why_not(port, host):
+        print(f"error: {why}", file=sys.stderr)
         return 1
     try:
         prepare(Path(os.environ["DAGSTER_HOME"]))
@@ -105,7 +124,7 @@ def main() -> int:
             f"error: Dagster cannot keep its records in the lake: {error.filename}: {error.strerror}", file=sys.stderr
         )
         return 1
-    return serve(port)
+    return serve(port, host)
 
 
 if __name__ == "__main__":

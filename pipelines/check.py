@@ -16,7 +16,6 @@ from typing import Any
 import duckdb
 
 from pipelines import database
-from pipelines.fleet.materialize import materialize_captures
 from pipelines.lake import Batch, Lake, manifest
 from pipelines.lake.broken import Broken, unreadable
 from pipelines.lake.layout import (
@@ -34,8 +33,9 @@ from pipelines.lake.layout import (
 from pipelines.lake.publish import publish, published_whole
 from pipelines.lake.retention import notices, write_again
 from pipelines.lake.rows import create_staged, insert_reject
+from pipelines.materialize.per_capture import compute_captures
+from pipelines.materialize.per_trace import compute_traces
 from pipelines.models.catalog import load_catalog
-from pipelines.models.materialize import materialize
 from pipelines.sqltext import quoted
 
 _STRAY, _LOG, _ANALYST, _NOTICE = "stray", "log", "analyst", "retired"
@@ -184,9 +184,9 @@ def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
 
 def _compute(lake: Lake, again: Iterable[tuple[Batch, str]], tables: set[str]) -> None:
     for batch in sorted({batch for batch, _ in again}):
-        materialize(lake, [table for of, table in again if of == batch], [batch], force=True, and_publish=False)
+        list(compute_traces(lake, [table for of, table in again if of == batch], [batch], force=True))
     if of_captures := tables & set(CAPTURE_TABLES):
-        materialize_captures(lake, of_captures)
+        list(compute_captures(lake, of_captures))
 
 
 def _set_aside(lake: Lake, path: Path) -> str:

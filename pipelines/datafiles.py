@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 
@@ -12,3 +13,9 @@ def _sql_folder() -> Path:
 
 
 SQL_DIR = _sql_folder()
+
+
+def rule_rows(table: str) -> list[dict[str, str]]:
+    """The rows of a rule table (`sql/rules/<table>.csv`) by column, as text."""
+    lines = (SQL_DIR / "rules" / f"{table}.csv").read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))

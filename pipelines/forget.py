@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from pipelines import database
-from pipelines.fleet.materialize import materialize_captures
 from pipelines.lake import Batch, Lake, manifest
 from pipelines.lake.layout import CAPTURE_TABLES, MARK, OVERLAYS, REJECTS, mark_of, table_file, table_files, table_of
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.lake.publish import publish
 from pipelines.lake.retention import forget_for_good
 from pipelines.lake.store import VERSION_KEY, Staged
+from pipelines.materialize.per_capture import materialize_captures
 from pipelines.sqltext import quoted
 
 if TYPE_CHECKING:

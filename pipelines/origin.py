@@ -8,17 +8,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pipelines.paths import path_text
 from pipelines.traces.numbers import base_time, whole
 
 # Names that fleets give their files: rank0, rank-3, rank_12, worker7, node2.rank5, 3.json.gz. A number alone behind an
 # underscore is as often a process id (libkineto_activities_1074.json), so it is none.
 RANK_PATTERN = r"(?:rank|worker)[-_.]?(\d+)|^(\d+)\.(?:pt\.trace\.)?json"
+JOB_PATTERN = "TRACELAKE_JOB_PATTERN"
+INBOX = "TRACELAKE_INBOX"
 _JOB_KEYS = ("job", "job_name", "mast_job_name", "tw_job")
 _HOST_KEYS = ("host_name", "hostname", "host")
 
 
-class WrongRankPattern(ValueError):
-    """The environment's pattern for ranks cannot be used; the message says why."""
+class WrongPattern(ValueError):
+    """The environment's pattern for ranks or jobs cannot be used; the message says why."""
 
 
 def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> dict[str, Any]:
@@ -26,13 +29,16 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
 
     `group_id` is the same for the traces of one job found in one folder: they make one capture, or several where ranks
     come again (pipelines/fleet/captures.py). The pattern for ranks in file names is
-    RANK_PATTERN or the environment's TRACELAKE_RANK_PATTERN; its first group that matches is the rank. Raises WrongRankPattern.
+    RANK_PATTERN or the environment's TRACELAKE_RANK_PATTERN; its first group that matches is the rank. The job is `job`,
+    else what TRACELAKE_JOB_PATTERN finds in the path, else what the metadata says, else the inbox's folder (job_from_path).
+    Raises WrongPattern.
     """
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
     devices = metadata.get("deviceProperties")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
-    job = job or next((str(metadata[key]) for key in _JOB_KEYS if metadata.get(key)), None)
+    told = next((str(metadata[key]) for key in _JOB_KEYS if metadata.get(key)), None)
+    job = job or job_from_pattern(path) or told or job_from_inbox(path)
     group = hashlib.sha256(f"{job or ''}\0{path.absolute().parent}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
     rank = whole(spread.get("rank"))
     return {
@@ -46,17 +52,41 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
     }
 
 
-def _pattern() -> re.Pattern[str]:
-    given = os.environ.get("TRACELAKE_RANK_PATTERN", RANK_PATTERN)
+def job_from_path(path: Path) -> str | None:
+    """The job that a path alone names: by the environment's pattern, else by the folder of the inbox. Raises WrongPattern."""
+    return job_from_pattern(path) or job_from_inbox(path)
+
+
+def job_from_pattern(path: Path) -> str | None:
+    """The first group that TRACELAKE_JOB_PATTERN matches in the absolute path; None without one. Raises WrongPattern."""
+    given = os.environ.get(JOB_PATTERN)
+    return _first_group(_pattern(JOB_PATTERN, given, "runs/([^/]+)/"), path_text(path.absolute())) if given else None
+
+
+def job_from_inbox(path: Path) -> str | None:
+    """The folder right below TRACELAKE_INBOX that the file is in; None for other files, and for those in no such folder."""
+    inbox = os.environ.get(INBOX)
+    below = path.absolute()
+    if not inbox or not below.is_relative_to(Path(inbox).absolute()):
+        return None
+    folders = below.relative_to(Path(inbox).absolute()).parts[:-1]
+    return path_text(folders[0]) if folders else None
+
+
+def _pattern(variable: str, given: str, example: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(given, re.IGNORECASE)
     except re.error as error:
-        raise WrongRankPattern(f"TRACELAKE_RANK_PATTERN={given} is not a regular expression: {error}") from None
+        raise WrongPattern(f"{variable}={given} is not a regular expression: {error}") from None
     if not pattern.groups:
-        raise WrongRankPattern(
-            f"TRACELAKE_RANK_PATTERN={given} has no group; put parentheses around the rank, as in rank(\\d+)"
-        )
+        what = "job" if variable == JOB_PATTERN else "rank"
+        raise WrongPattern(f"{variable}={given} has no group; put parentheses around the {what}, as in {example}")
     return pattern
+
+
+def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
+    match = pattern.search(text)
+    return next((group for group in match.groups() if group), None) if match else None
 
 
 def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
@@ -76,11 +106,11 @@ def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
 def rank_from_name(name: str) -> int | None:
     """The rank that a file's name says, by RANK_PATTERN or the environment's; None if it says none.
 
-    Raises WrongRankPattern.
+    Raises WrongPattern.
     """
     return whole(_rank_text(name))
 
 
 def _rank_text(name: str) -> str | None:
-    match = _pattern().search(name)
-    return next((group for group in match.groups() if group), None) if match else None
+    given = os.environ.get("TRACELAKE_RANK_PATTERN", RANK_PATTERN)
+    return _first_group(_pattern("TRACELAKE_RANK_PATTERN", given, r"rank(\d+)"), name)

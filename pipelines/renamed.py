@@ -6,13 +6,10 @@ the folder that it has. Queries may use a table's old name for one release.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from functools import lru_cache
 
-from pipelines.datafiles import SQL_DIR
-
-RENAMED = SQL_DIR / "rules" / "renamed.csv"
+from pipelines.datafiles import rule_rows
 
 
 def table_now(name: str) -> str:
@@ -54,6 +51,4 @@ def _tables() -> dict[str, str]:
 
 @lru_cache
 def _declared() -> tuple[tuple[str, str], ...]:
-    lines = RENAMED.read_text(encoding="utf-8").splitlines()
-    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    return tuple((row["old"], row["new"]) for row in rows)
+    return tuple((row["old"], row["new"]) for row in rule_rows("renamed"))

@@ -17,7 +17,7 @@ from pipelines.inputs import EventInput
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.models.catalog import load_catalog
-from pipelines.origin import describe_origin
+from pipelines.origin import WrongPattern, describe_origin
 from tests.lake.world import assert_whole, capture, shown, write_trace
 
 
@@ -151,6 +151,34 @@ def test_metadata_says_more_than_names(tmp_path: Path, monkeypatch: pytest.Monke
     assert set(describe_origin(tmp_path / "x.json", odd, None).values()) >= {None}
     monkeypatch.setenv("TRACELAKE_RANK_PATTERN", r"gpu(\d+)")
     assert describe_origin(tmp_path / "rank3.gpu5.json", {}, None)["rank"] == 5
+
+
+def test_the_job_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(path: str, told: str | None = None, given: str | None = None) -> str | None:
+        return describe_origin(tmp_path / path, {"job": told} if told else {}, given)["job"]
+
+    assert job("in/llama/run3/rank0.json") is None
+    monkeypatch.setenv("TRACELAKE_INBOX", str(tmp_path / "in"))
+    assert job("in/llama/run3/rank0.json") == job("in/llama/rank0.json") == "llama"
+    assert job("in/rank0.json") is None and job("inner/llama/rank0.json") is None
+    assert job("in/llama/rank0.json", "told") == "told"  # the trace knows better than where it was put
+    monkeypatch.setenv("TRACELAKE_JOB_PATTERN", r"/([a-z]+)-\d+/")
+    assert job("in/x/llama-17/rank0.json") == "llama"
+    assert job("in/x/llama-17/rank0.json", "told") == "llama"  # who sets a pattern means it
+    assert job("in/x/llama-17/rank0.json", "told", "given") == "given"
+    assert job("in/x/none/rank0.json", "told") == "told" and job("in/x/none/rank0.json") == "x"
+    for wrong, why in (("(", "is not a regular expression"), ("llama", "put parentheses around the job")):
+        monkeypatch.setenv("TRACELAKE_JOB_PATTERN", wrong)
+        with pytest.raises(WrongPattern, match=why):
+            job("in/rank0.json")
+
+
+def test_a_wrong_pattern_rejects_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACELAKE_JOB_PATTERN", "llama")
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(WrongPattern):
+        ingest([write_trace(tmp_path / "a.json", 1)], lake)
+    assert not lake.exists and lake.batches("rejects") == []
 
 
 def test_ranks_of_one_folder_and_job_are_one_group(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import batch_of, table_files
 from pipelines.lake.publish import publish
-from pipelines.models.materialize import materialize
+from pipelines.materialize.per_trace import materialize
 
 TASKS = ("Copy", "Forward")
 

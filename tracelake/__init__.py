@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from pipelines import __version__
 
 if TYPE_CHECKING:
+    from pipelines.ibis_tables import open_tables
     from pipelines.ingest import ingest
     from pipelines.lake import Lake
-    from pipelines.lake.ibis_tables import open_tables
     from pipelines.lake.publish import publish
-    from pipelines.models.materialize import materialize
+    from pipelines.materialize.per_trace import materialize
     from pipelines.notebook import CriticalPath, Trace, TraceAnalysis
 
 __all__ = [
@@ -40,8 +40,8 @@ _MODULE_OF = {
     "Trace": "pipelines.notebook",
     "TraceAnalysis": "pipelines.notebook",
     "ingest": "pipelines.ingest",
-    "materialize": "pipelines.models.materialize",
-    "open_tables": "pipelines.lake.ibis_tables",
+    "materialize": "pipelines.materialize.per_trace",
+    "open_tables": "pipelines.ibis_tables",
     "publish": "pipelines.lake.publish",
 }
 

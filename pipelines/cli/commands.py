@@ -22,7 +22,7 @@ _SENTENCES = (
     ("pipelines.extras", "MissingExtra"),
     ("pipelines.fleet.roles", "RolesError"),
     ("pipelines.paths", "UnusablePath"),
-    ("pipelines.origin", "WrongRankPattern"),
+    ("pipelines.origin", "WrongPattern"),
     ("pipelines.lake.broken", "BrokenFiles"),
     ("pipelines.lake.contents", "NotPublished"),
     ("duckdb", "IOException"),

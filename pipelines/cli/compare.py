@@ -37,7 +37,7 @@ def compare(
     Example: `tracelake compare before.json.gz after.json.gz --step all`
     """
 
-    from pipelines.fleet.compare import compare_sides
+    from pipelines.fleet.side_by_side import compare_sides
 
     ranks, steps = _choice(rank, "rank"), _choice(step, "step")
     with database.connect() as con:
@@ -57,8 +57,8 @@ def compare(
 
 def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) -> dict[str, int | None]:
     """The traces of a side with the step of each; their rows of ops_by_shape are in `con` afterwards."""
-    from pipelines.fleet.compare import CompareError, side_of
     from pipelines.fleet.path.answer import NoCapture, find_capture
+    from pipelines.fleet.side_by_side import CompareError, side_of
     from pipelines.models.catalog import load_catalog
     from pipelines.sqltext import row
 

@@ -129,16 +129,22 @@ def _quality_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+ANY = ("0.0.0.0", "::")
+
+
 def ui(
     lake: LakeOption = DEFAULT_LAKE,
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. The UI has no users: who reaches it can start and delete runs.")
+    ] = "127.0.0.1",
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Another host name for the UI, if it runs behind your proxy.")
+        list[str] | None, typer.Option(help="Another host name for the UI: of your proxy, or of this machine.")
     ] = None,
 ) -> None:
     """Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor.
 
-    It listens only on this machine, and rejects other host names and requests from other sites' pages.
+    By default it listens only on this machine. It rejects other host names and requests from other sites' pages.
 
     Example: `tracelake ui --lake /data/lake`
     """
@@ -147,10 +153,15 @@ def ui(
         **os.environ,
         "TRACELAKE_LAKE": str(lake.absolute()),
         "DAGSTER_HOME": str(lake.absolute() / ".dagster"),
-        "TRACELAKE_UI_HOSTS": ",".join(allow_host or ()),
+        "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),
     }
-    err.print(f"Dagster UI: http://127.0.0.1:{port}  (Ctrl-C stops it)")
-    served = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port)], cwd=PROJECT, env=env)
+    shown = "127.0.0.1" if host in ANY else f"[{host}]" if ":" in host else host
+    err.print(f"Dagster UI: http://{shown}:{port}  (Ctrl-C stops it)")
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        err.print("caveat: the UI has no users; whoever reaches this address can start and delete runs", style="yellow")
+    if host in ANY and not allow_host:
+        err.print("hint: it answers to this machine's names only after --allow-host NAME", style="yellow")
+    served = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port), host], cwd=PROJECT, env=env)
 
     def pass_on(number: int, _: Any) -> None:
         served.send_signal(number)

@@ -166,13 +166,15 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     Raises CatalogError or RolesError for a prices.csv or roles.csv that they need and that cannot be read, BrokenFiles
     where tables cannot be computed.
     """
-    from pipelines.fleet.materialize import materialize, part_of, stale_captures, trace_tables
     from pipelines.lake import Lake
     from pipelines.lake.broken import BrokenFiles
     from pipelines.lake.layout import CAPTURE_MARK, KEYS
     from pipelines.lake.prices import PRICE_TABLE, PRICES, read_prices
+    from pipelines.materialize.computed import is_complete
+    from pipelines.materialize.per_capture import part_of, stale_captures, trace_tables
+    from pipelines.materialize.per_trace import stale_batches
+    from pipelines.materialize.run_order import materialize_all
     from pipelines.models.catalog import load_catalog
-    from pipelines.models.materialize import stale
 
     lake = Lake(folder, without_broken)
     if not lake.exists:
@@ -188,15 +190,16 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     if part and not part.captures and not part.batches:  # nothing begins so: what there is is all that can be told
         part, of_captures, of_traces = None, [CAPTURE_MARK], []
     batches = part.batches if part else lake.batches()
-    is_stale = any(stale(lake, catalog, of_traces, batch) for batch in batches)
+    known = bool(of_traces or of_captures) and is_complete(lake, catalog, [*of_traces, *of_captures])
+    is_stale = not known and bool(stale_batches(lake, catalog, of_traces, sorted(batches)))
     if lake.without_broken and (broken := lake.broken()):
         tell_broken(broken)
         of_captures = []  # nothing is stored of what is not whole
-    is_stale = is_stale or stale_captures(lake, catalog, of_captures, part)
+    is_stale = is_stale or (not known and stale_captures(lake, catalog, of_captures, part))
     stored = [*of_traces, *of_captures]
     if is_stale:
         with progress(None, "computing tables") as advance:
-            materialize(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
+            materialize_all(lake, stored, on_step=lambda text: advance(1, f"computing {text}"), part=part)
     return Ready(lake, stored, [*stored, *trace_tables(catalog, of_captures)])
 
 
@@ -345,8 +348,8 @@ def materialize(
 
     Example: `tracelake materialize kernels temporal_breakdown`
     """
-    from pipelines.fleet.materialize import materialize as bring_up_to_date
     from pipelines.lake import Lake
+    from pipelines.materialize.run_order import materialize_all as bring_up_to_date
 
     with progress(None, "computing tables") as advance:
         done = bring_up_to_date(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))

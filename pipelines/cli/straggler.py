@@ -43,7 +43,7 @@ def op_job(
     Example: `tracelake op-job trace-ST.parquet --out heat.svg`
     """
     from pipelines.fleet.straggler import JobRejected, read_job, what_if
-    from pipelines.fleet.straggler.picture import heat_map
+    from pipelines.fleet.straggler.picture import score_heat_map
 
     if not file.is_file():
         raise fail(f"{file}: there is no such file", "Give the Parquet file of an op-level job trace.")
@@ -57,7 +57,7 @@ def op_job(
         _print(found)
     if svg:
         try:
-            svg.write_text(heat_map(found), encoding="utf-8")
+            svg.write_text(score_heat_map(found), encoding="utf-8")
         except ValueError as error:
             raise fail(str(error)) from None
         if not json:

@@ -44,7 +44,7 @@ def stragglers(
 
     Example: `tracelake stragglers /fleet/job42/ --out heat.svg`
     """
-    from pipelines.fleet.heat import METRICS, heat_map
+    from pipelines.fleet.heat import METRICS, rank_step_heat_map
     from pipelines.fleet.path.answer import NoCapture, find_capture
     from pipelines.fleet.stragglers import TABLES, stragglers_of
 
@@ -62,7 +62,9 @@ def stragglers(
     if svg:
         title = f"{found.job or 'capture ' + found.capture_id}: {found.n_ranks} ranks"
         try:
-            svg.write_text(heat_map(title, found.cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8")
+            svg.write_text(
+                rank_step_heat_map(title, found.cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8"
+            )
         except (ValueError, OSError) as error:
             raise fail(str(error)) from None
         if not json:

@@ -34,10 +34,11 @@ from pipelines.cli.shared import (
     progress,
     styled,
 )
+from pipelines.critical_path.whatif.scenario import SHORT
 from pipelines.foreign_text import visible
 
 if TYPE_CHECKING:
-    from pipelines.critical_path.whatif.compare import Comparison
+    from pipelines.critical_path.whatif.before_after import Comparison
     from pipelines.critical_path.whatif.scenario import Scenario
     from pipelines.critical_path.whatif.sensitivity import Family
     from pipelines.critical_path.whatif.window import Window
@@ -55,7 +56,7 @@ def what_if(
         typer.Option(
             metavar="PATTERN=FACTOR",
             help="Multiply the time of what PATTERN names: an event's name with * and ?, class:COMMUNICATION, stream:7, "
-            "rank:3, edge:KERNEL_LAUNCH_DELAY, or launch_overhead, kernel_gaps, communication, computation, memory, cpu.",
+            f"rank:3, edge:KERNEL_LAUNCH_DELAY, or {', '.join(SHORT)}.",
         ),
     ] = None,
     remove: Annotated[
@@ -99,7 +100,7 @@ def what_if(
     """
     from pipelines.critical_path.graph import GraphHasCycle
     from pipelines.critical_path.saved import NotASavedPath
-    from pipelines.critical_path.whatif.compare import what_if as compare
+    from pipelines.critical_path.whatif.before_after import what_if as compare
     from pipelines.critical_path.whatif.redraw import write_redrawn
     from pipelines.critical_path.whatif.scenario import ScenarioError
     from pipelines.critical_path.whatif.sensitivity import rank_families

@@ -13,6 +13,7 @@ from pipelines.critical_path.path_answer import PathAnswer
 from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
+from pipelines.sqltext import quoted
 
 _EDGE_FILE = """
     COPY (
@@ -21,7 +22,7 @@ _EDGE_FILE = """
             e.attributed_event_id, p.edge_id IS NOT NULL AS on_critical_path
         FROM critical_path_edges AS e LEFT JOIN longest_path AS p USING (trace_id, window_id, edge_id)
         ORDER BY e.edge_id
-    ) TO '{path}' (FORMAT parquet, COMPRESSION zstd)
+    ) TO {path} (FORMAT parquet, COMPRESSION zstd)
 """
 
 
@@ -73,7 +74,7 @@ def critical_path(
     if not windows:
         raise explain_missing(con, request)
     if edges_file:
-        con.execute(_EDGE_FILE.format(path=str(edges_file).replace("'", "''")))
+        con.execute(_EDGE_FILE.format(path=quoted(edges_file)))
     answer = replace(_answer(con, windows[0][0] / 1000, with_path), dependencies=dependencies)
     if alternatives and answer.success:
         from pipelines.critical_path.alternative_rows import alternative_rows

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
+from pipelines.critical_path.edge_types import EDGE_TYPES, HTA_TYPES
 from pipelines.critical_path.edited_path import with_longest_path
 from pipelines.critical_path.labels import int_column
-from pipelines.critical_path.overlay import HTA_TYPES
 from pipelines.critical_path.saved import SavedPath
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ NS_PER = {"ns": 1, "us": 1000}
 _NEW_EDGES = 7 << 60  # behind all that the models number
 _NEW_NODES = 2_000_000  # how many nodes can be added: arrays are as long as the highest node
 _OWN_TYPES = {**{text: kind for kind, text in HTA_TYPES.items()}, **{kind: kind for kind in HTA_TYPES}}
-_NO_TIME = ("DEPENDENCY", "SYNC_DEPENDENCY")
 _LARGEST_NS = 2**62
 _ENDS = ("src_node_id", "dst_node_id")
 _EDITED = ("edge_type", "path_weight_ns", "attributed_event_id")
@@ -190,7 +189,7 @@ def _edge(
     event = data["event_id"] if "event_id" in data else was[2] if was else _attributed(src, dst, kind)
     if event is not None and event not in known and (was is None or event != was[2]):
         raise ValueError(f"edge ({src}, {dst}): event_id {event!r} is not an event of the graph")
-    if event is None and kind == "OPERATOR_KERNEL":
+    if event is None and EDGE_TYPES[kind].is_own_time:
         raise ValueError(f"edge ({src}, {dst}): {HTA_TYPES[kind]} represents the time of an event: give its event_id")
     return kind, ns, event
 
@@ -212,7 +211,7 @@ def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
 
 def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
     """A weight in whole ns."""
-    if value is None and kind in _NO_TIME:
+    if value is None and not EDGE_TYPES[kind].takes_time:
         return 0
     if (
         isinstance(value, bool)
@@ -225,7 +224,7 @@ def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
 
 def _attributed(src: int, dst: int, kind: str) -> int | None:
     """The event whose time an edge is, as HTA attributes it (2.8.6): of an operator's the one that starts or ends there."""
-    if kind not in ("OPERATOR_KERNEL", "KERNEL_KERNEL_DELAY"):
+    if EDGE_TYPES[kind].time_of == "nobody":
         return None
-    ends_there = kind == "OPERATOR_KERNEL" and src % 2 == 1 and dst % 2 == 1
+    ends_there = EDGE_TYPES[kind].is_own_time and src % 2 == 1 and dst % 2 == 1
     return int(dst if ends_there else src) // 2

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
+from pipelines import database
+from pipelines.critical_path.found_path import show_path
 from pipelines.critical_path.graph import Ints
 from pipelines.critical_path.labels import flags, int_column
-from pipelines.critical_path.path import WindowGraph, path_edges
 from pipelines.critical_path.saved import SavedPath
 from pipelines.critical_path.whatif.window import Window, of_saved
+from pipelines.critical_path.window_paths import WindowGraph, path_edges
+from pipelines.sqltext import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_DELAY = "KERNEL_LAUNCH_DELAY"
 OF_PATHS = ("no_critical_path", "inferred_waits", "coverage", "earlier_work", "only_communication", "idle_gaps")
 """The caveats of table `critical_path_caveats` that count over the path."""
 
@@ -36,8 +38,7 @@ def with_longest_path(saved: SavedPath) -> SavedPath:
             on = order[np.searchsorted(window.edge_id, chosen, sorter=order)]
         except nx.NetworkXUnfeasible as error:
             cycle = str(error)
-    path = _path(saved, window, on)
-    summary = _summary(saved, path)
+    path, summary = _shown(saved, window, on)
     answer = {
         **saved.meta["answer"],
         "success": len(on) > 0,
@@ -63,36 +64,33 @@ def _with_seq(edges: pa.Table, on: Ints) -> pa.Table:
     return edges.set_column(at, edges.schema.field("seq"), pa.array(seq, pa.int64(), mask=seq == 0))
 
 
-def _path(saved: SavedPath, window: Window | None, on: Ints) -> pa.Table:
-    """The rows of `critical_path` for these edges, in order."""
+def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """The rows of `critical_path` for these edges, in order, and those of `critical_path_summary`, most time first."""
     import pyarrow as pa
 
-    if window is None:
-        return saved.path.slice(0, 0)
-    edges = saved.edges.take(pa.array(on)).to_pylist()
-    of_event = {row["event_id"]: row for row in _shown(saved, edges)}
-    rows = []
-    for seq, (edge, at) in enumerate(zip(edges, on.tolist(), strict=True), start=1):
-        event = _event(edge)
-        of = of_event.get(event, {})
-        flagged = {name: bool(edge.get(name)) for name in ("waits_for_earlier_work", "is_inferred")}
-        named = (
-            edge["attributed_event_id"] is not None or edge["edge_type"] == _DELAY or flagged["waits_for_earlier_work"]
-        )
-        rows.append(
-            {
-                **edge,
-                **flagged,
-                "seq": seq,
-                "duration_ns": int(window.duration[at]),
-                "event_id": event,
-                "name": of.get("name") if named else None,
-                "cat": of.get("cat") if named else None,
-                **{name: of.get(name) for name in ("pid", "tid", "stream")},
-                "bound_by": window.bounds[int(window.bound[at])],
-            }
-        )
-    return pa.Table.from_pylist(rows, schema=saved.path.schema)
+    if window is None or not len(on):
+        return saved.path.slice(0, 0), []
+    edges, span_ns = saved.edges.take(pa.array(on)), (saved.meta["window"]["start_ns"], saved.meta["window"]["end_ns"])
+    weights = (int_column(edges, "weight_ns"), int_column(edges, "path_weight_ns"), window.duration[on])
+    with database.connect() as con:
+        con.register("of_graph", _events_of(saved, edges))
+        con.execute(f"CREATE TABLE events AS SELECT {quoted(window.trace_id)} AS trace_id, * FROM of_graph")
+        tables = ("critical_path", "critical_path_summary")
+        show_path(con, window, on, weights, tables, profile=saved.meta["profile"], span_ns=span_ns)
+        path = con.execute(
+            f"SELECT {', '.join(saved.path.schema.names)} FROM critical_path ORDER BY seq"
+        ).to_arrow_table()
+        summary = "SELECT * EXCLUDE (trace_id, window_id, profile) FROM critical_path_summary"
+        return path.cast(saved.path.schema), database.rows_of(con, f"{summary} ORDER BY duration_ns DESC, bound_by")
+
+
+def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
+    """What `critical_path` shows of the events of these edges."""
+    import pyarrow as pa
+
+    ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
+    there = np.isin(int_column(saved.graph_events, "event_id"), [event for event in ids if event is not None])
+    return saved.graph_events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(there))
 
 
 def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
@@ -105,43 +103,6 @@ def _reason(saved: SavedPath, cycle: str | None) -> str:
     if cycle:
         return f"the edited graph has a cycle: {cycle}"
     return saved.meta["answer"].get("reason") or "the edited graph has no edge"
-
-
-def _event(edge: dict[str, Any]) -> int:
-    """The event to show for an edge, as table `critical_path` has it."""
-    event = edge["attributed_event_id"]
-    return edge["dst_event_id"] if event is None else event
-
-
-def _shown(saved: SavedPath, edges: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
-    wanted = pa.array(sorted({_event(edge) for edge in edges}), pa.int64())
-    events = saved.graph_events
-    there = np.isin(int_column(events, "event_id"), wanted.to_numpy())
-    return events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(there)).to_pylist()
-
-
-def _summary(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
-    """The rows of `critical_path_summary`, most time first."""
-    window_ns = saved.meta["window"]["end_ns"] - saved.meta["window"]["start_ns"]
-    sums: dict[str, list[int]] = {}
-    for label, ns in zip(path["bound_by"].to_pylist(), path["duration_ns"].to_pylist(), strict=True):
-        of_label = sums.setdefault(label, [0, 0])
-        of_label[0] += 1
-        of_label[1] += ns
-    total = sum(ns for _, ns in sums.values())
-    rows = [
-        {
-            "bound_by": label,
-            "n_edges": n,
-            "duration_ns": ns,
-            "percent": 100.0 * ns / total if total else None,
-            "percent_of_window": 100.0 * ns / window_ns if window_ns else None,
-        }
-        for label, (n, ns) in sums.items()
-    ]
-    return sorted(rows, key=lambda row: (-row["duration_ns"], row["bound_by"]))
 
 
 def _by_type(saved: SavedPath) -> dict[str, dict[str, float]]:

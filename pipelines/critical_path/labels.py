@@ -1,4 +1,4 @@
-"""The events of a graph with their classes, and what that makes its edges bound by: rules/bound_by.csv over arrays.
+"""The events of a graph with their classes, and what that makes its edges bound by: the rules of `_bound_by` over arrays.
 
 A saved path holds both, so what-if and edited graphs find the labels that table `critical_path` has, without the trace.
 """
@@ -39,7 +39,7 @@ EVENTS = """
 
 RULES = """
     SELECT b.edge_type, b.side, b.class, b.bound_by, b.rule_rank
-    FROM bound_by AS b JOIN critical_path_windows AS t ON t.profile = b.profile
+    FROM _bound_by AS b JOIN critical_path_windows AS t ON t.profile = b.profile
     WHERE {of}
 """
 """The rules of what bounds an edge in a window's profile."""
@@ -100,5 +100,5 @@ def _label(rules: Sequence[dict[str, Any]], kind: str, side: str, of_class: str)
         if rule["edge_type"] == kind and rule["side"] in ("*", side) and rule["class"] in ("*", of_class)
     ]
     if not fitting:
-        raise ValueError(f"no rule of bound_by fits an edge {kind} of side {side} and class {of_class}")
+        raise ValueError(f"no rule of what bounds it fits an edge {kind} of side {side} and class {of_class}")
     return min(fitting)[1]

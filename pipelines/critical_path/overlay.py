@@ -16,7 +16,9 @@ from typing import Any
 import duckdb
 
 from pipelines.critical_path.chrome import open_trace, step_times, trace_event, with_critical
+from pipelines.critical_path.edge_types import EDGE_TYPES, HTA_TYPES
 from pipelines.paths import path_text
+from pipelines.sqltext import row
 from pipelines.traces import base_of
 
 PREFIX = "overlaid_critical_path_"
@@ -29,15 +31,9 @@ SHOW_ZERO_LAUNCHES = "CRITICAL_PATH_SHOW_ZERO_WEIGHT_LAUNCH_EDGE"
 _BATCH = 20_000
 # From here on (101 days) doubles of microseconds are further apart than a nanosecond.
 _DOUBLES_FROM_NS = 2**43 * 1000
-HTA_TYPES = {
-    "OPERATOR_KERNEL": "critical_path_operator",
-    "DEPENDENCY": "critical_path_dependency",
-    "KERNEL_LAUNCH_DELAY": "critical_path_kernel_launch_delay",
-    "KERNEL_KERNEL_DELAY": "critical_path_kernel_kernel_delay",
-    "SYNC_DEPENDENCY": "critical_path_sync_dependency",
-}
-"""Edge types as HTA writes them."""
-_DELAYS = {"KERNEL_LAUNCH_DELAY": "launch delay: ", "KERNEL_KERNEL_DELAY": "kernel-kernel delay: "}
+_ON_PATH = row(name for name, kind in EDGE_TYPES.items() if kind.arrow_on_path)
+_AT_ZERO = row(name for name, kind in EDGE_TYPES.items() if kind.arrow_at_zero)
+_LABELS = {name: kind.track_label for name, kind in EDGE_TYPES.items()}
 
 _EVENTS = """
     WITH on_path AS (
@@ -66,7 +62,7 @@ _JOIN_ENDS = """
 """
 _PATH_ARROWS = f"""
     SELECT {_ENDS}, e.edge_type, e.weight_ns, TRUE FROM critical_path AS e {_JOIN_ENDS}
-        AND e.edge_type IN ('DEPENDENCY', 'KERNEL_LAUNCH_DELAY', 'SYNC_DEPENDENCY')
+        AND e.edge_type IN {_ON_PATH}
     ORDER BY e.seq
 """
 _ALL_ARROWS = f"""
@@ -76,7 +72,7 @@ _ALL_ARROWS = f"""
         ON p.trace_id = e.trace_id AND p.window_id = e.window_id
         AND p.src_event_id = e.src_event_id AND p.src_is_start = e.src_is_start
         AND p.dst_event_id = e.dst_event_id AND p.dst_is_start = e.dst_is_start
-    {_JOIN_ENDS} AND ($zero_launches OR e.edge_type <> 'KERNEL_LAUNCH_DELAY' OR e.weight_ns <> 0)
+    {_JOIN_ENDS} AND ($zero_launches OR e.edge_type IN {_AT_ZERO} OR e.weight_ns <> 0)
     ORDER BY e.edge_id
 """
 _STEPS = """
@@ -106,11 +102,11 @@ def write_overlay(
     ignored then). Otherwise every event is kept. Either way those of the path have `args.critical = 1`. Entries of
     traceEvents without a phase are left out: no viewer shows them. Raises ValueError for an unknown trace.
     """
-    row = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
-    if row is None:
+    stored = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
+    if stored is None:
         raise ValueError(f"there is no trace {trace_id}")
-    name = path_text(source.name) if source else Path(row[0]).name if row[0] else f"{trace_id}.json.gz"
-    metadata, base_ns = _with_base(con, trace_id, (row[1] or "{}").strip())
+    name = path_text(source.name) if source else Path(stored[0]).name if stored[0] else f"{trace_id}.json.gz"
+    metadata, base_ns = _with_base(con, trace_id, (stored[1] or "{}").strip())
     of = {"trace_id": trace_id, "window_id": window_id}
     out_dir.mkdir(parents=True, exist_ok=True)
     target = out_dir / (PREFIX + name)
@@ -201,12 +197,12 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
     query, values = (_ALL_ARROWS, {**of, "zero_launches": os.environ.get(SHOW_ZERO_LAUNCHES) == "1"})
     if not all_edges:
         query, values = _PATH_ARROWS, of
-    for flow_id, row in enumerate(_rows(con, query, values)):
-        edge_type, weight_ns, critical = row[10:]
+    for flow_id, found in enumerate(_rows(con, query, values)):
+        edge_type, weight_ns, critical = found[10:]
         args = json.dumps(
             {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
         )
-        for ph, bp, (pid, tid, ts_ns, dur_ns, is_start) in (("s", None, row[:5]), ("f", "e", row[5:10])):
+        for ph, bp, (pid, tid, ts_ns, dur_ns, is_start) in (("s", None, found[:5]), ("f", "e", found[5:10])):
             # A slice ends before its end: 1 us earlier, as HTA does on the GPU, a viewer still finds it.
             at = ts_ns if is_start else ts_ns + dur_ns - min(1000, dur_ns)
             yield trace_event(
@@ -244,5 +240,5 @@ def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int) -> 
         }
         if dur_ns != weight_ns:
             args["weight"] = weight_ns / 1000
-        label = _DELAYS.get(edge_type, "") + (name or edge_type)
+        label = _LABELS.get(edge_type, "") + (name or edge_type)
         yield trace_event("X", "critical_path", label, own, "0", start_ns - base_ns, dur_ns, args=json.dumps(args))

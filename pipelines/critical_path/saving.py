@@ -31,7 +31,7 @@ SOURCES = (
     "_clip",
     "_kernel_class",
     "_refused_windows",
-    "bound_by",
+    "_bound_by",
 )
 """The tables that `save_path` reads, beside `events`, `traces` and `switches`."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable
 
-from pipelines.models.catalog import load_catalog
+from pipelines.datafiles import rule_rows
 
 
 def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -14,9 +13,7 @@ def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[
 
     Raises ValueError that lists the switches, or what the switch takes.
     """
-    lines = load_catalog().models["switches"].path.read_text().splitlines()
-    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    takes = {row["switch"]: row["takes"] for row in rows}
+    takes = {row["switch"]: row["takes"] for row in rule_rows("switches")}
     found = {}
     for name, value in settings:
         if name not in takes or not value:

@@ -3,7 +3,7 @@
 It has no times, but says which tensors every operator read and wrote: the data dependencies that a profiler trace lacks.
 """
 
-from pipelines.execution.load import ExecutionSummary, load_execution
+from pipelines.execution.execution_trace import ExecutionSummary, load_execution
 from pipelines.execution.tables import create_tables
 
 __all__ = ["ExecutionSummary", "create_tables", "load_execution"]

@@ -16,7 +16,9 @@ METRICS = {
 _STEPS_WITH_NUMBERS = 16
 
 
-def heat_map(title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()) -> str:
+def rank_step_heat_map(
+    title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()
+) -> str:
     """SVG with a row a rank and a column a step, coloured from 0 to the largest value; `marked` ranks are framed.
 
     `cells` are rows of `rank_steps`. ValueError: an unknown metric, or no cell has it.

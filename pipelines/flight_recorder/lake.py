@@ -13,6 +13,7 @@ from pipelines.flight_recorder.verdicts import judge
 from pipelines.inputs import Read, Reading, SetInput
 from pipelines.lake.layout import DUMP_MARK
 from pipelines.lake.rows import unforeseen
+from pipelines.origin import job_from_path
 from pipelines.paths import path_text
 
 
@@ -41,7 +42,8 @@ def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read
     if set_id in reading.known:
         return Read(set_id, status="known")
     verdict = judge(dumps)
-    of_set = {"job": reading.job, "folder": path_text(folder.absolute()), "ingested_at": datetime.now(UTC)}
+    job = reading.job or job_from_path(dumps[0].path)
+    of_set = {"job": job, "folder": path_text(folder.absolute()), "ingested_at": datetime.now(UTC)}
     reading.add_rows(DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
     reading.add_rows("flight_recorder_entries", entry_rows(dumps))
     reading.add_rows("flight_recorder_verdicts", verdict_rows(verdict))

@@ -8,7 +8,7 @@ import duckdb
 
 from pipelines.lake.rows import unforeseen
 from pipelines.models.errors import CatalogError
-from pipelines.origin import WrongRankPattern
+from pipelines.origin import WrongPattern
 from pipelines.sqltext import first_line
 
 LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -16,7 +16,7 @@ LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 def reason_of(error: Exception) -> str:
     """The reason of a row of `rejects`. Raises the error if it is about the lake's disk, the environment or our rules."""
-    if isinstance(error, WrongRankPattern | CatalogError):
+    if isinstance(error, WrongPattern | CatalogError):
         raise error
     if isinstance(error, OSError):
         if error.errno in LAKE_ERRNOS:

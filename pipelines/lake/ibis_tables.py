@@ -1,40 +1,8 @@
-"""The lake as Ibis tables, for analysts in Python. Nothing else imports this file: ibis takes two seconds to import."""
+"""An old name, kept for programs outside the project: what was here is in pipelines/ibis_tables.py.
 
-from __future__ import annotations
+It imports upward, out of its room; no file of the project imports it (tests/test_rooms.py, OLD_NAMES).
+"""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pipelines.ibis_tables import open_tables
 
-from pipelines.extras import need
-from pipelines.lake.locked import CLOSED, connect_attached, lock
-from pipelines.lake.publish import analyst
-from pipelines.lake.store import Lake
-from pipelines.models.materialize import materialize
-
-if TYPE_CHECKING:
-    from ibis.backends.duckdb import Backend
-
-
-def open_tables(lake: Lake | str | Path, *tables: str, locked: bool = False) -> Backend:
-    """What `<lake>/analyst.duckdb` shows, read-only: `open_tables("/data/lake", "kernels").table("kernels")`.
-
-    The model tables named in `tables` are computed first if they are missing or out of date; others are as they are,
-    empty if they were never computed. To see what is published later, open again. `disconnect()` closes it.
-    `locked`: for untrusted users, as in pipelines/lake/locked.py: no files except the lake's tables, and no settings.
-    Raises FileNotFoundError for a lake without traces, CatalogError for a name that is not a table,
-    MissingExtra without Ibis.
-    """
-    need("notebook", "a table in Ibis")
-    import ibis
-
-    lake = lake if isinstance(lake, Lake) else Lake(lake)
-    if not lake.exists:
-        raise FileNotFoundError(f"no traces in the lake {lake.root}")
-    if tables:
-        materialize(lake, tables)
-    # Attached, not connected to: a process that still has an older state of the file open would be given that one.
-    con = analyst(lake, connect=lambda file: connect_attached(file, config=CLOSED if locked else None))
-    backend = ibis.duckdb.from_connection(con)  # sets the time zone
-    if locked:
-        lock(con, lake.root)
-    return backend
+__all__ = ["open_tables"]

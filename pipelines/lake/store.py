@@ -237,17 +237,25 @@ class Lake:
 
     def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
         """The model version that each table of a batch was computed with; a table without a file is not in it."""
+        return self.versions([batch], tables)[batch]
+
+    def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
+        """`versions_of` several batches: opening a connection for each costs more than reading them."""
+        listed = list(tables)
+        with database.connect() as con:
+            return {batch: self._versions(con, batch, listed) for batch in batches}
+
+    def _versions(self, con: duckdb.DuckDBPyConnection, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
         files = {path: table for table in tables if (path := table_file(self.root, table, batch)).exists()}
         if not files:
             return {}
-        with database.connect() as con:
-            try:
-                rows = con.execute(_versions(files)).fetchall()
-            except duckdb.Error:  # of no version: recomputed
-                bad = {one.path for one in unreadable(con, files, lambda path: _versions([path]))}
-                if not (files := {path: table for path, table in files.items() if path not in bad}):
-                    return {}
-                rows = con.execute(_versions(files)).fetchall()
+        try:
+            rows = con.execute(_versions(files)).fetchall()
+        except duckdb.Error:  # of no version: recomputed
+            bad = {one.path for one in unreadable(con, files, lambda path: _versions([path]))}
+            if not (files := {path: table for path, table in files.items() if path not in bad}):
+                return {}
+            rows = con.execute(_versions(files)).fetchall()
         return {files[Path(name)]: value for name, key, value in rows if key == VERSION_KEY}
 
     def sweep(self) -> list[Path]:

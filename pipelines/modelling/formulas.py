@@ -9,17 +9,14 @@ convolution counts once here and `groups` times there.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from pipelines.datafiles import SQL_DIR
+from pipelines.datafiles import rule_rows
 from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
-
-_OP_KINDS = SQL_DIR / "rules" / "op_kinds.csv"
 
 
 @dataclass(frozen=True)
@@ -69,9 +66,7 @@ def work_of(
 @lru_cache
 def _kinds() -> dict[str, tuple[str, str]]:
     """Family and name of the formula, by operator."""
-    with _OP_KINDS.open(newline="") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {row["op"]: (row["family"], row["formula"]) for row in rows}
+    return {row["op"]: (row["family"], row["formula"]) for row in rule_rows("op_kinds")}
 
 
 def _sum(*parts: int | None) -> int | None:

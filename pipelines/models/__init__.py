@@ -1,1 +1,1 @@
-"""The SQL models: catalog, run, materialize."""
+"""The SQL models: catalog, run, the tables that Python makes."""

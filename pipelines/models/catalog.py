@@ -33,6 +33,7 @@ class Model:
     rules (a CSV) or python (made by `function`, `module:name`; see python_tables.py). `scope`: see header.py.
 
     `staged`: columns and SQL types of `_staged_<name>`, where it reads that. `runs`: models that the function runs.
+    `part_of`: the table that is made of this one and others.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Model:
     staged: Mapping[str, str] = field(default_factory=dict)
     function: str = ""
     runs: tuple[str, ...] = ()
+    part_of: str | None = None
 
     @property
     def private(self) -> bool:
@@ -88,7 +90,7 @@ class Catalog:
 
     @cached_property
     def of_captures(self) -> list[str]:
-        """The tables of captures: computed when a capture's traces are in the lake, by pipelines/fleet/materialize.py."""
+        """The tables of captures: computed when a capture's traces are in the lake, by pipelines/materialize/per_capture.py."""
         return self._computed(CAPTURE)
 
     def _computed(self, scope: str) -> list[str]:
@@ -149,7 +151,7 @@ def load_catalog(folder: Path = SQL_DIR) -> Catalog:
         models[model.name] = model
     given = {name: table for name, table in declared.items() if table.is_given} | _staged(models)
     # A folder of a few files (a test's) need not hold the marks: then their keys are the project's.
-    keys = _keys(SQL_DIR) | _keys(folder)
+    keys = _keys(folder) if folder == SQL_DIR else _keys(SQL_DIR) | _keys(folder)
     for model in models.values():
         _check_dependencies(model, models, given)
         _check_scope(model, models, keys)
@@ -211,6 +213,7 @@ def _python_model(table: DeclaredTable) -> Model:
 
 
 def _sql_models(folder: Path) -> list[Model]:
+    """A model for every file, and for every table that is made of parts."""
     files = sorted(folder.glob("*/*.sql"))
     seen: dict[str, Path] = {}
     for path in files:
@@ -219,7 +222,36 @@ def _sql_models(folder: Path) -> list[Model]:
         if path.parent.name not in LAYERS:
             raise CatalogError(f"{path}:1: unknown layer {path.parent.name!r}; put it in one of {', '.join(LAYERS)}")
         seen[path.stem] = path
-    return [_sql_model(path, parsed) for path, parsed in parse_files(folder, files).items()]
+    models = [_sql_model(path, parsed) for path, parsed in parse_files(folder, files).items()]
+    wholes = sorted({model.part_of for model in models if model.part_of})
+    return [*models, *(_whole(name, [model for model in models if model.part_of == name]) for name in wholes)]
+
+
+def _whole(name: str, parts: list[Model]) -> Model:
+    """The table that has the rows of all its parts. Raises CatalogError where they do not fit together."""
+    first = parts[0]
+    columns = [column.name for column in first.columns]
+    for part in parts:
+        if not name.startswith("_") or not part.private:
+            raise CatalogError(f"{part.path}:1: `part of: {name}`: begin its name, and the file's, with an underscore")
+        if [column.name for column in part.columns] != columns or part.layer != first.layer:
+            raise CatalogError(
+                f"{part.path}:1: the parts of {name} have one folder and the same columns in the same order; make them "
+                f"those of {first.path}: {', '.join(columns)}"
+            )
+    rows = "\nUNION ALL\n".join(f"SELECT {', '.join(columns)} FROM {part.name}" for part in parts)
+    return Model(
+        name=name,
+        layer=first.layer,
+        path=first.path,
+        sql=rows,
+        doc=f"One row: a row of one of {', '.join(part.name for part in parts)}.",
+        columns=first.columns,
+        dependencies=tuple(part.name for part in parts),
+        checks=(),
+        kind="sql",
+        scope=first.scope,
+    )
 
 
 def _sql_model(path: Path, parsed: ParsedFile) -> Model:
@@ -236,6 +268,7 @@ def _sql_model(path: Path, parsed: ParsedFile) -> Model:
         kind=_kind(layer, path.stem, parsed.header.scope),
         scope=parsed.header.scope,
         staged=parsed.staged,
+        part_of=parsed.header.part_of,
     )
 
 

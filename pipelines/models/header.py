@@ -12,6 +12,8 @@ The scope decides where a table is written, when it is computed and what commits
 
 One table of a scope is its commit mark: its header has the line `-- key: COLUMN`. The key is in every table of the
 scope, and rows count where their key and batch are in the mark.
+
+`-- part of: _TABLE` adds a model's rows to a private table that has no file: it is all its parts together.
 """
 
 from __future__ import annotations
@@ -28,17 +30,21 @@ TRACE, CAPTURE, RUN, JOB, DUMP, RECORDING, FILE, LAKE = SCOPES = (
 )
 # The scope of files that do not say theirs, where that is not trace.
 USUAL = {"fleet": CAPTURE, "schedule": LAKE}
-_ONE_ROW, _CHECK, _SCOPE, _KEY = "One row: ", "check: ", "scope: ", "key: "
+_ONE_ROW, _CHECK, _SCOPE, _KEY, _PART = "One row: ", "check: ", "scope: ", "key: ", "part of: "
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the comment at the top of a file says; `key` is there where the table is the mark of its scope."""
+    """What the comment at the top of a file says.
+
+    `key` is there where the table is the mark of its scope, `part_of` where another table is made of it and others.
+    """
 
     doc: str
     scope: str
     key: str | None
     checks: tuple[str, ...]
+    part_of: str | None = None
 
 
 def read_header(path: Path, text: str) -> Header:
@@ -48,8 +54,8 @@ def read_header(path: Path, text: str) -> Header:
         raise CatalogError(f"{path}:1: start the file with `-- {_ONE_ROW}…`, which says what a row is")
     scope = _scope(path, lines)
     checks = tuple(line.removeprefix(_CHECK) for line in lines if line.startswith(_CHECK))
-    doc = " ".join(line for line in lines if not line.startswith((_CHECK, _SCOPE, _KEY)))
-    return Header(doc, scope, _said(lines, _KEY), checks)
+    doc = " ".join(line for line in lines if not line.startswith((_CHECK, _SCOPE, _KEY, _PART)))
+    return Header(doc, scope, _said(lines, _KEY), checks, _said(lines, _PART))
 
 
 def stored_tables(folder: Path = SQL_DIR) -> dict[str, tuple[str, str | None]]:

@@ -56,11 +56,15 @@ class DeclaredInput:
 
 @dataclass(frozen=True)
 class Code:
-    """What a package declares, and of each module that declares tables a hash over all that it imports."""
+    """What a package declares, and of each module that declares tables a hash over all that it imports.
+
+    `digest`: a hash over all its files.
+    """
 
     tables: list[DeclaredTable]
     versions: dict[str, str]
     inputs: list[DeclaredInput]
+    digest: str = ""
 
 
 def declared_tables() -> dict[str, DeclaredTable]:
@@ -80,6 +84,11 @@ def code_version(module: str) -> str:
     return read_code().versions[module]
 
 
+def code_digest() -> str:
+    """A hash over all Python files of the project: no other version of it has the same."""
+    return read_code().digest
+
+
 @lru_cache
 def read_code(package: Path = PACKAGE) -> Code:
     """What the files of a package declare. Raises CatalogError for a declaration that cannot be read."""
@@ -88,7 +97,7 @@ def read_code(package: Path = PACKAGE) -> Code:
     digest = digest_of(part for path, text in texts.items() for part in (str(path), text))
     known = remembered(f"sources-{digest_of([str(package)])[:16]}", digest, lambda: asdict(_read(names, texts)))
     tables = [DeclaredTable(**table) for table in known["tables"]]
-    return Code(tables, known["versions"], [DeclaredInput(**one) for one in known["inputs"]])
+    return Code(tables, known["versions"], [DeclaredInput(**one) for one in known["inputs"]], digest)
 
 
 def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:

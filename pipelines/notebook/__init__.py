@@ -8,7 +8,7 @@ from pipelines.critical_path.saved import NotASavedPath
 from pipelines.critical_path.windows import WindowNotFound
 from pipelines.notebook.analysis import TraceAnalysis
 from pipelines.notebook.cpgraph import CPEdge, CPEdgeType, CPNode
-from pipelines.notebook.path import CriticalPath, restore_cpgraph
+from pipelines.notebook.critical_path import CriticalPath, restore_cpgraph
 from pipelines.notebook.sources import TraceNotFound
 from pipelines.notebook.trace import Trace
 from pipelines.traces import TraceRejected

@@ -13,7 +13,7 @@ from pipelines.critical_path.windows import PROFILES, WindowRequest, parse_insta
 from pipelines.execution.beside import execution_trace_beside
 from pipelines.lake.store import Lake
 from pipelines.notebook import tables
-from pipelines.notebook.path import CriticalPath, Found, compute
+from pipelines.notebook.critical_path import CriticalPath, Found, compute
 from pipelines.notebook.sources import Files, RankTrace
 from pipelines.notebook.trace import Trace
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
+from pipelines.critical_path.edge_types import HTA_TYPES
 from pipelines.critical_path.edited import UNIT
 from pipelines.critical_path.labels import int_column
-from pipelines.critical_path.overlay import HTA_TYPES
 from pipelines.critical_path.saved import SavedPath
 
 if TYPE_CHECKING:
@@ -26,13 +26,9 @@ if TYPE_CHECKING:
 
 
 class CPEdgeType(Enum):
-    """HTA's types of edges."""
+    """HTA's types of edges, and what `sql/rules/edge_types.csv` adds: `CPEdgeType.SYNC_DEPENDENCY`."""
 
-    OPERATOR_KERNEL = "critical_path_operator"
-    DEPENDENCY = "critical_path_dependency"
-    KERNEL_LAUNCH_DELAY = "critical_path_kernel_launch_delay"
-    KERNEL_KERNEL_DELAY = "critical_path_kernel_kernel_delay"
-    SYNC_DEPENDENCY = "critical_path_sync_dependency"
+    vars().update(HTA_TYPES)
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class CPEdge:
     begin: int
     end: int
     weight: float = 0
-    type: CPEdgeType = CPEdgeType.OPERATOR_KERNEL
+    type: CPEdgeType = CPEdgeType["OPERATOR_KERNEL"]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.notebook.analysis import TraceAnalysis as _TraceAnalysis
 from pipelines.notebook.cpgraph import CPEdge, CPEdgeType, CPNode
-from pipelines.notebook.path import CriticalPath, Found, restore_cpgraph
+from pipelines.notebook.critical_path import CriticalPath, Found, restore_cpgraph
 from pipelines.notebook.sources import Files
 from pipelines.notebook.trace import Trace as _Trace
 from pipelines.notebook.trace import trace_of

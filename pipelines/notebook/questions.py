@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
     import pyarrow as pa
 
-    from pipelines.critical_path.whatif.compare import Comparison
+    from pipelines.critical_path.whatif.before_after import Comparison
     from pipelines.critical_path.whatif.window import Window
 
 
@@ -153,7 +153,7 @@ class AskedGraph(LazyGraph):
         is made once, whatever the number of scenarios, and a restored path needs no trace for it. Raises ScenarioError,
         NothingMatches (the message lists what there is) and NoGraph.
         """
-        from pipelines.critical_path.whatif.compare import what_if
+        from pipelines.critical_path.whatif.before_after import what_if
         from pipelines.critical_path.whatif.scenario import of_options
 
         targets = [remove] if isinstance(remove, str) else remove

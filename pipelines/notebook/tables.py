@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> list[ir.Table]:
     """Tables of one backend. Those that know traces have only the rows of `traces`."""
-    from pipelines.lake.ibis_tables import open_tables
+    from pipelines.ibis_tables import open_tables
 
     listed = list(names)
     backend, mine = open_tables(lake, *listed), _ranks(traces)
@@ -26,7 +26,7 @@ def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> 
 
 def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:
     """A table's rows of `traces`, the rank as its first column."""
-    from pipelines.lake.ibis_tables import open_tables
+    from pipelines.ibis_tables import open_tables
 
     joined = open_tables(lake, name).table(name).join(_ranks(traces), "trace_id")
     return joined.relocate("rank", before="trace_id")

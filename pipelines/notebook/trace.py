@@ -17,7 +17,7 @@ from pipelines import database
 from pipelines.critical_path.windows import PROFILES
 from pipelines.execution import load_execution
 from pipelines.lake.store import Lake
-from pipelines.models.materialize import MEMORY_LIMIT
+from pipelines.materialize.per_trace import MEMORY_LIMIT
 from pipelines.notebook import tables
 from pipelines.notebook.sources import Files, RankTrace, TraceFilesInvalid, find, of_lake, take_in
 from pipelines.sqltext import quoted

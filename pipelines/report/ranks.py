@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.fleet.heat import METRICS, heat_map
+from pipelines.fleet.heat import METRICS, rank_step_heat_map
 from pipelines.fleet.stragglers import Stragglers, stragglers_of
 from pipelines.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table, verdict
 from pipelines.report.subject import Subject
@@ -52,7 +52,7 @@ def rank_map_svg(found: Stragglers, title: str) -> str | None:
     """Ranks by steps as SVG: waiting that a rank causes, else how long its steps take; None if no cell has a number."""
     for metric in METRICS:
         if any(cell[metric] is not None for cell in found.cells):
-            return heat_map(title, found.cells, metric, frozenset(found.stragglers))
+            return rank_step_heat_map(title, found.cells, metric, frozenset(found.stragglers))
     return None
 
 

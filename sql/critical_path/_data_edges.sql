@@ -1,4 +1,5 @@
 -- One row: an edge of a CPU thread that replaces serial edges that were dropped.
+-- part of: _edge_parts
 -- How: operators follow whatever produced their data, and the bounds of their stretch; calls follow the call before.
 -- Except between calls, an edge weighs what the serial edge into its destination weighs: host time right before an
 -- operator stays with that operator.
@@ -19,18 +20,31 @@ calls AS (
     FROM _data_order
     WHERE is_call
     WINDOW thread AS (PARTITION BY window_no, thread_id ORDER BY ordinal)
+),
+replacing AS (
+    SELECT
+        e.window_no, e.src_node_id, c.dst_node_id, c.edge_code, c.dts_ns, c.ends_blocking_call, c.attributed_event_id
+    FROM ends AS e
+    JOIN _cpu_edges AS c ON c.window_no = e.window_no AND c.thread_id = e.thread_id AND c.ordinal = e.ordinal
+    UNION ALL
+    SELECT c.window_no, c.call_node_id, c.node_id, t.dependency, 0, FALSE, NULL
+    FROM calls AS c
+    CROSS JOIN _edge_codes AS t
+    WHERE c.change = 1 AND c.call_change = -1 AND c.call_node_id <> c.last_node_id
 )
 SELECT
-    e.window_no,  -- The window.
-    e.src_node_id,  -- Source node.
-    c.dst_node_id,  -- Destination node.
-    c.edge_code,  -- Type of the edge.
-    c.dts_ns,  -- Time of the thread right before the destination, ns.
-    c.ends_blocking_call,  -- It leads to the end of a blocking call.
-    c.attributed_event_id  -- Event whose time it is.
-FROM ends AS e
-JOIN _cpu_edges AS c ON c.window_no = e.window_no AND c.thread_id = e.thread_id AND c.ordinal = e.ordinal
-UNION ALL
-SELECT window_no, call_node_id, node_id, 2, 0, FALSE, NULL
-FROM calls
-WHERE change = 1 AND call_change = -1 AND call_node_id <> last_node_id
+    r.window_no,  -- The window.
+    5 AS kind,  -- See _edges.
+    -- Place in order of destination and source.
+    row_number() OVER (PARTITION BY r.window_no ORDER BY r.dst_node_id, r.src_node_id) AS ordinal,
+    r.src_node_id,  -- Source node.
+    r.dst_node_id,  -- Destination node.
+    r.edge_code,  -- Type of the edge.
+    -- Time of the thread right before the destination, ns.
+    CASE WHEN r.edge_code = t.dependency THEN 0 ELSE r.dts_ns END AS weight_ns,
+    r.ends_blocking_call,  -- It leads to the end of a blocking call.
+    r.attributed_event_id,  -- Event whose time it is.
+    FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
+    FALSE AS is_inferred  -- A wait that no cuda_sync row shows.
+FROM replacing AS r
+CROSS JOIN _edge_codes AS t

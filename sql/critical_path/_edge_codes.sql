@@ -1,4 +1,5 @@
--- One row: the numbers of all edge types, each in a column with its type's name, so that models write names.
+-- One row: the numbers of the types of edges that HTA has, each in a column with its type's name, so that models write
+-- names. A model of another type reads its number from edge_types.
 SELECT
     CAST(max(edge_code) FILTER (WHERE edge_type = 'OPERATOR_KERNEL') AS INTEGER) AS operator_kernel,  -- Its number.
     CAST(max(edge_code) FILTER (WHERE edge_type = 'DEPENDENCY') AS INTEGER) AS dependency,  -- Its number.

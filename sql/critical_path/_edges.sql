@@ -1,8 +1,10 @@
 -- One row: an edge of the dependency graph of a window, in numbers only.
--- How: the union of lock, call-stack, kernel, synchronisation, launch, data and inferred edges; ascending edge_id is
--- the order in which HTA inserts them.
--- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronisation, 5 data, 6 inferred), plus
--- the edge's place among those of its kind; of the call stack 2^40 times the thread, plus the place on the thread.
+-- How: the edges of all models whose header says `-- part of: _edge_parts`; ascending edge_id is the order in which HTA
+-- inserts them.
+-- edge_id: 2^60 times the kind of edge (1 lock, 2 call stack, 3 kernel, 4 synchronisation, 5 data, 6 inferred, 7 any
+-- other), plus the edge's place among those of its kind; of the call stack 2^40 times the thread, plus the place on the
+-- thread. Edges of kind 7 are numbered here. Two nodes have one edge: of several of kind 7 the heaviest, and none where
+-- an edge of another kind joins them.
 WITH call_waits AS (
     SELECT
         window_no, dst_event_id * 2 + 1 AS dst_node_id, src_ns, src_in_window, dst_ns - src_ns AS remaining_ns,
@@ -29,127 +31,45 @@ profiled AS (
     FROM critical_path_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
-kernel_edges AS (
+added AS (
     SELECT
-        k.window_no, k.ordinal * 8 AS ordinal, k.event_id * 2 AS src_node_id, k.event_id * 2 + 1 AS dst_node_id,
-        t.operator_kernel AS edge_code, k.dur_ns AS weight_ns, k.event_id AS attributed_event_id, FALSE AS is_earlier
-    FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
-    UNION ALL
-    SELECT
-        k.window_no, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, t.kernel_launch_delay,
-        CASE WHEN k.waited_for_launch THEN k.ts_ns - k.launch_ts_ns ELSE 0 END, NULL, FALSE
-    FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
-    WHERE (k.waited_for_launch OR k.zero_weight_launch AND k.launch_in_window) AND NOT k.held_up_since_launch
-    UNION ALL
-    -- Launched behind work from outside the window: not a launch delay, and there is nothing in the window to follow.
-    SELECT
-        k.window_no, k.ordinal * 8 + 1, k.launch_event_id * 2, k.event_id * 2, t.kernel_kernel_delay,
-        k.ts_ns - k.launch_ts_ns, NULL, k.waits_for_earlier_work
-    FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
-    WHERE k.held_up_since_launch
-    UNION ALL
-    SELECT
-        k.window_no, k.ordinal * 8 + 2, k.last_event_id * 2 + 1, k.event_id * 2, t.kernel_kernel_delay,
-        k.ts_ns - k.last_end_ns,
-        CASE WHEN NOT k.waits_for_earlier_work THEN k.last_event_id END, k.waits_for_earlier_work
-    FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
-    WHERE k.may_wait_for_last AND NOT k.waited_for_launch AND k.overlapped_ts_ns IS NULL
-    UNION ALL
-    -- Overlapping work: the time until the second began belongs to the first, and the second does not finish before the
-    -- first.
-    SELECT
-        k.window_no, k.ordinal * 8 + 3, k.last_event_id * 2, k.event_id * 2, t.operator_kernel,
-        k.ts_ns - k.overlapped_ts_ns, k.last_event_id, FALSE
-    FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
-    WHERE k.overlapped_ts_ns IS NOT NULL
-    UNION ALL
-    SELECT k.window_no, k.ordinal * 8 + 4, k.last_event_id * 2 + 1, k.event_id * 2 + 1, t.dependency, 0, NULL, FALSE
-    FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
-    WHERE k.overlapped_ts_ns IS NOT NULL AND k.last_end_ns <= k.ts_ns + k.dur_ns
-    UNION ALL
-    SELECT
-        k.window_no, k.ordinal * 8 + 5, k.ordered_after_event_id * 2 + CASE WHEN k.overlaps_previous THEN 0 ELSE 1 END,
-        k.event_id * 2, t.dependency, 0, NULL, FALSE
-    FROM _kernel_nodes AS k
-    CROSS JOIN _edge_codes AS t
-    WHERE k.ordered_after_event_id IS NOT NULL
+        *,
+        row_number() OVER (
+            PARTITION BY window_no, src_node_id, dst_node_id ORDER BY weight_ns DESC, edge_code, ordinal
+        ) AS choice
+    FROM _edge_parts
+    WHERE kind = 7
 ),
--- A kernel that waits for the work before it on its own stream: stream order already says so.
-sync_edges AS (
-    SELECT s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start
-    FROM _sync_edges AS s
-    LEFT JOIN _kernel_nodes AS k
-        ON k.window_no = s.window_no AND k.event_id = s.dst_event_id
-            AND (
-                k.last_event_id = s.src_event_id AND (
-                    k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch
-                )
-                OR k.ordered_after_event_id = s.src_event_id
-            )
-    WHERE s.src_in_window AND (k.event_id IS NULL OR NOT s.dst_is_start)
+joined AS (
+    SELECT a.window_no, a.src_node_id, a.dst_node_id
+    FROM added AS a
+    JOIN _edge_parts AS p
+        ON p.window_no = a.window_no AND p.src_node_id = a.src_node_id AND p.dst_node_id = a.dst_node_id
+    WHERE a.choice = 1 AND p.kind < 7
 ),
 edges AS (
     SELECT
-        l.window_no, 1152921504606846976 + l.ordinal AS edge_id, l.src_node_id, l.dst_node_id, l.edge_code,
-        coalesce(l.dts_ns, 0) AS weight_ns, FALSE AS ends_blocking_call,
-        CASE WHEN l.edge_code = t.operator_kernel THEN l.dst_node_id // 2 END AS attributed_event_id,
-        FALSE AS is_earlier, FALSE AS is_inferred
-    FROM _lock_edges AS l
-    CROSS JOIN _edge_codes AS t
+        window_no, kind * 1152921504606846976 + ordinal AS edge_id, src_node_id, dst_node_id, edge_code, weight_ns,
+        ends_blocking_call, attributed_event_id, is_earlier, is_inferred
+    FROM _edge_parts
+    WHERE kind < 7
     UNION ALL
     SELECT
-        c.window_no, 2305843009213693952 + c.thread_id * 1099511627776 + c.ordinal, c.src_node_id, c.dst_node_id,
-        c.edge_code,
-        CASE WHEN c.edge_code = t.dependency THEN 0 ELSE c.dts_ns END, c.ends_blocking_call, c.attributed_event_id,
-        FALSE, FALSE
-    FROM _cpu_edges AS c
-    CROSS JOIN _edge_codes AS t
-    LEFT JOIN _fallen_edges AS f ON f.window_no = c.window_no AND f.thread_id = c.thread_id AND f.ordinal = c.ordinal
-    WHERE f.window_no IS NULL
-    UNION ALL
-    SELECT
-        window_no, 3458764513820540928 + ordinal, src_node_id, dst_node_id, edge_code, weight_ns, FALSE,
-        attributed_event_id, is_earlier, FALSE
-    FROM kernel_edges
-    UNION ALL
-    SELECT
-        s.window_no,
-        4611686018427387904 + row_number() OVER (PARTITION BY s.window_no ORDER BY s.dst_event_id, s.src_event_id),
-        s.src_event_id * 2 + 1, s.dst_event_id * 2 + CASE WHEN s.dst_is_start THEN 0 ELSE 1 END, t.sync_dependency, 0,
-        FALSE, NULL, FALSE, FALSE
-    FROM sync_edges AS s
-    CROSS JOIN _edge_codes AS t
-    UNION ALL
-    SELECT
-        d.window_no,
-        5764607523034230784 + row_number() OVER (PARTITION BY d.window_no ORDER BY d.dst_node_id, d.src_node_id),
-        d.src_node_id, d.dst_node_id, d.edge_code, CASE WHEN d.edge_code = t.dependency THEN 0 ELSE d.dts_ns END,
-        d.ends_blocking_call, d.attributed_event_id, FALSE, FALSE
-    FROM _data_edges AS d
-    CROSS JOIN _edge_codes AS t
-    UNION ALL
-    SELECT
-        i.window_no,
-        6917529027641081856 + row_number() OVER (PARTITION BY i.window_no ORDER BY i.dst_event_id, i.src_event_id),
-        i.src_event_id * 2 + 1, i.dst_event_id * 2 + CASE WHEN i.dst_is_start THEN 0 ELSE 1 END,
-        CASE WHEN i.dst_is_start THEN t.kernel_kernel_delay ELSE t.operator_kernel END, i.weight_ns,
-        NOT i.dst_is_start, CASE WHEN i.dst_is_start THEN i.src_event_id ELSE i.dst_event_id END, FALSE, TRUE
-    FROM _inferred_edges AS i
-    CROSS JOIN _edge_codes AS t
-    WHERE i.src_in_window
+        a.window_no,
+        8070450532247928832 + row_number() OVER (PARTITION BY a.window_no ORDER BY a.dst_node_id, a.src_node_id),
+        a.src_node_id, a.dst_node_id, a.edge_code, a.weight_ns, a.ends_blocking_call, a.attributed_event_id,
+        a.is_earlier, a.is_inferred
+    FROM added AS a
+    LEFT JOIN joined AS j
+        ON j.window_no = a.window_no AND j.src_node_id = a.src_node_id AND j.dst_node_id = a.dst_node_id
+    WHERE a.choice = 1 AND j.window_no IS NULL
 )
 SELECT
     e.window_no,  -- The window.
     e.edge_id,  -- Number of the edge within the window; ascending in insertion order.
     e.src_node_id,  -- Source node: twice the event, plus 1 for its end.
     e.dst_node_id,  -- Destination node, likewise.
-    e.edge_code,  -- Type of the edge in edge_types.
+    CAST(e.edge_code AS INTEGER) AS edge_code,  -- Type of the edge in edge_types.
     -- Weight as measured, ns.
     CASE WHEN e.ends_blocking_call AND p.blocking_is_always_free THEN 0 ELSE e.weight_ns END AS weight_ns,
     CASE

@@ -1,4 +1,5 @@
 -- One row: an edge between calls that take the CUDA runtime lock, over all threads.
+-- part of: _edge_parts
 -- How: starts are grouped by the number of ends before them; each has an edge to the next end, and an end has one to an
 -- end that directly follows it (HTA 2.8.4).
 WITH locks AS (
@@ -32,22 +33,32 @@ closed AS (
 )
 SELECT
     c.window_no,  -- The window.
+    1 AS kind,  -- See _edges.
     c.ordinal * 4 AS ordinal,  -- Place in time order, four numbers apart.
     c.src_event_id * 2 AS src_node_id,  -- Source node.
     c.dst_event_id * 2 + 1 AS dst_node_id,  -- Destination node: always an end.
     -- Type of the edge, in edge_types.
     CASE WHEN c.src_event_id = c.dst_event_id THEN t.operator_kernel ELSE t.dependency END AS edge_code,
-    -- From source to destination, ns; NULL for dependencies.
-    CASE WHEN c.src_event_id = c.dst_event_id THEN c.dts_ns END AS dts_ns
+    -- From source to destination, ns; 0 for dependencies.
+    CASE WHEN c.src_event_id = c.dst_event_id THEN c.dts_ns ELSE 0 END AS weight_ns,
+    FALSE AS ends_blocking_call,  -- It leads to the end of a blocking call, whose time does not count.
+    -- Event whose time it is.
+    CASE WHEN c.src_event_id = c.dst_event_id THEN c.dst_event_id END AS attributed_event_id,
+    FALSE AS is_earlier,  -- A wait for GPU work from outside the window.
+    FALSE AS is_inferred  -- A wait that no cuda_sync row shows.
 FROM closed AS c
 CROSS JOIN _edge_codes AS t
 UNION ALL
-SELECT o.window_no, o.ordinal * 4 + 1, o.event_before * 2 + 1, o.event_id * 2 + 1, t.dependency, NULL
+SELECT
+    o.window_no, 1, o.ordinal * 4 + 1, o.event_before * 2 + 1, o.event_id * 2 + 1, t.dependency, 0, FALSE, NULL, FALSE,
+    FALSE
 FROM ordered AS o
 CROSS JOIN _edge_codes AS t
 WHERE o.change = -1 AND o.change_before = -1
 UNION ALL
-SELECT c.window_no, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, t.operator_kernel, l.dur_ns
+SELECT
+    c.window_no, 1, c.ordinal * 4 + 2, c.src_event_id * 2, c.src_event_id * 2 + 1, t.operator_kernel, l.dur_ns, FALSE,
+    c.src_event_id, FALSE, FALSE
 FROM closed AS c
 CROSS JOIN _edge_codes AS t
 JOIN locks AS l ON l.window_no = c.window_no AND l.event_id = c.src_event_id

@@ -1,6 +1,5 @@
 -- One row: an edge of the longest path of a window, with what it is bound by; columns are numbers where rows are many.
--- How: the attributed event's side and class choose the rule in rules/bound_by.csv; rules are matched once per kind of
--- edge.
+-- How: the attributed event's side and class choose the rule in _bound_by; rules are matched once per kind of edge.
 WITH gpu_work AS (
     SELECT c.window_no, c.event_id, k.class
     FROM _clip AS c
@@ -55,7 +54,7 @@ ruled AS (
         row_number() OVER (PARTITION BY k.profile, k.edge_code, k.side, k.class ORDER BY b.rule_rank) AS choice
     FROM kinds AS k
     JOIN edge_types AS t ON t.edge_code = k.edge_code
-    JOIN bound_by AS b
+    JOIN _bound_by AS b
         ON b.profile = k.profile AND b.edge_type = t.edge_type
             AND (b.side = '*' OR b.side = k.side) AND (b.class = '*' OR b.class = k.class)
 )

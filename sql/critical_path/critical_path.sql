@@ -16,21 +16,21 @@ SELECT
     b.duration_ns,  -- The edge's time in the summary, ns: measured in HTA, used in default.
     b.attributed_event_id,  -- Event that the edge's time belongs to; NULL for edges without time and for launch delays.
     coalesce(b.attributed_event_id, b.dst_node_id // 2) AS event_id,  -- The event to show for this edge.
-    -- Name of the attributed event; for a launch delay, or where earlier work held a kernel up, the name of that
-    -- kernel; NULL for edges without time.
+    -- Name of the attributed event; for a launch delay (names_work in edge_types), or where earlier work held a kernel
+    -- up, the name of that kernel; NULL for edges without time.
     CASE
-        WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' OR b.waits_for_earlier_work
+        WHEN b.attributed_event_id IS NOT NULL OR t.names_work OR b.waits_for_earlier_work
             THEN e.name
     END AS name,
     -- Its category.
     CASE
-        WHEN b.attributed_event_id IS NOT NULL OR t.edge_type = 'KERNEL_LAUNCH_DELAY' OR b.waits_for_earlier_work
+        WHEN b.attributed_event_id IS NOT NULL OR t.names_work OR b.waits_for_earlier_work
             THEN e.cat
     END AS cat,
     e.pid,  -- Process of event_id.
     e.tid,  -- Thread of event_id.
     e.stream,  -- Stream of event_id; NULL on the CPU.
-    b.bound_by,  -- cpu_bound, gpu_compute_bound, … by rules/bound_by.csv.
+    b.bound_by,  -- cpu_bound, gpu_compute_bound, … by bound_by and edge_types.
     b.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
 FROM _path_bounds AS b
 JOIN critical_path_windows AS w ON w.window_no = b.window_no

@@ -11,7 +11,7 @@ SELECT
     e.src_node_id % 2 = 0 AS src_is_start,  -- The source is the event's start.
     e.dst_node_id // 2 AS dst_event_id,  -- Event of the destination node.
     e.dst_node_id % 2 = 0 AS dst_is_start,  -- The destination is the event's start.
-    t.edge_type,  -- OPERATOR_KERNEL, DEPENDENCY, KERNEL_LAUNCH_DELAY, KERNEL_KERNEL_DELAY or SYNC_DEPENDENCY.
+    t.edge_type,  -- Type of the edge, one of edge_types.
     e.weight_ns,  -- Weight as measured, ns; negative where the trace goes backwards.
     e.path_weight_ns,  -- Weight as used on the path, ns.
     e.attributed_event_id,  -- Event that the edge's time belongs to; NULL for edges without time and for launch delays.

@@ -27,12 +27,10 @@ paths AS (
 beside AS (
     SELECT
         o.window_no, o.at_ns - o.path_weight_ns AS start_ns, o.at_ns AS end_ns,
-        o.edge_code IN (t.kernel_launch_delay, t.kernel_kernel_delay) AND o.path_weight_ns > 1000000 AS is_gap
+        t.is_gap AND o.path_weight_ns > 1000000 AS is_gap
     FROM on_path AS o
-    CROSS JOIN _edge_codes AS t
-    WHERE
-        o.path_weight_ns > 0
-        AND o.bound_by IN ('cpu_bound', 'gpu_kernel_kernel_overhead', 'gpu_kernel_launch_overhead')
+    JOIN edge_types AS t ON t.edge_code = o.edge_code
+    WHERE o.path_weight_ns > 0 AND (o.bound_by = 'cpu_bound' OR t.is_gap AND o.bound_by = t.bound_by)
 ),
 reaches AS (
     SELECT window_no, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM beside GROUP BY window_no

@@ -25,11 +25,11 @@ import duckdb
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.fleet.materialize import materialize
 from pipelines.ingest import TraceRow, ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
 from pipelines.lake.publish import publish
+from pipelines.materialize.run_order import materialize_all
 from tests.attack.account import silent_loss
 from tests.attack.mutate import made
 from tests.attack.tally import Tally
@@ -110,7 +110,7 @@ def _tried(mutants: list[Mutant], lake: Lake, models: bool) -> list[tuple[str, s
     with _ended_after(SECONDS + 2 * len(mutants)):
         rows = {Path(row.path).name: row for row in ingest([mutant.path for mutant in mutants], lake).rows}
         if models and lake.exists:
-            materialize(lake)
+            materialize_all(lake)
             publish(lake)
     found, superseded = _found(lake), _superseded(lake)
     return [_outcome(mutant, rows.get(mutant.path.name), *found, superseded) for mutant in mutants]

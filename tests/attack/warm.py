@@ -2,13 +2,6 @@
 
 import pyarrow.parquet  # noqa: F401
 
-import pipelines.cli.app
-import pipelines.cli.ingest
-import pipelines.cli.query
-import pipelines.fleet.materialize
-import pipelines.ingest
-import pipelines.lake.publish
-import pipelines.lake.retention  # noqa: F401
 import tests.attack.verbs  # noqa: F401
 from pipelines.models.catalog import load_catalog
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from pipelines import cli
 from pipelines.cli.app import app
-from pipelines.fleet.heat import heat_map
+from pipelines.fleet.heat import rank_step_heat_map
 from pipelines.foreign_text import visible
 from pipelines.record.folder import Recording
 from pipelines.report.flame import Seen, flame, folded
@@ -274,7 +274,7 @@ def test_pictures_say_the_name(name: str) -> None:
     drawn = {
         "gantt": gantt(Timeline("recorded", [span]), title=f"t{name}t"),
         "flame": flame(f"t{name}t", [Seen(name, [name, name], 5)], "samples"),
-        "heat": heat_map(f"t{name}t", [{"rank": 0, "step": 0, **dict.fromkeys(HEAT, 5)}], "wait_ns"),
+        "heat": rank_step_heat_map(f"t{name}t", [{"rank": 0, "step": 0, **dict.fromkeys(HEAT, 5)}], "wait_ns"),
     }
     for kind, svg in drawn.items():
         assert not RAW.search(svg), kind

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipelines.cli.app import app
-from pipelines.fleet.materialize import materialize
 from pipelines.fleet.roles import RolesError
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, table_files
 from pipelines.lake.prices import read_prices
+from pipelines.materialize.run_order import materialize_all
 from pipelines.models.errors import CatalogError
 from tests.lake.world import write_trace
 
@@ -90,7 +90,7 @@ def test_wrong_prices_stop_what_needs_prices(lake: Lake, tmp_path: Path) -> None
 def test_wrong_roles_stop_what_needs_roles(lake: Lake, tmp_path: Path) -> None:
     roles = lake.root / "roles.csv"
     roles.write_text("rank,role,group\n0,pp,a\n1,pp,b\n")
-    materialize(lake, ["capture_roles", "collectives"])
+    materialize_all(lake, ["capture_roles", "collectives"])
     before = {table: table_files(lake.root, table) for table in ("captures", "capture_roles", "collectives")}
     roles.write_text("rank,role,group\n0,pp\n")
     assert_refused(ask(lake, "straggler_groups"), "roles.csv:2: 'group' is empty")  # which reads capture_roles
@@ -100,7 +100,7 @@ def test_wrong_roles_stop_what_needs_roles(lake: Lake, tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "rank2.json", 2, distributedInfo={"rank": 2})], lake, job="train")
     assert json.loads(ask(lake, "capture_ranks").stdout) == [{"n": 3}]
     with pytest.raises(RolesError, match=r"roles\.csv:2: 'group' is empty"):
-        materialize(lake, ["capture_roles"])
+        materialize_all(lake, ["capture_roles"])
     roles.write_text("rank,role,group\n0,pp,a\n2,pp,b\n")  # what was computed without roles is computed with them
     assert json.loads(ask(lake, "capture_roles").stdout) == [{"n": 2}]
 

@@ -11,7 +11,7 @@ import duckdb
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
-from pipelines.models.materialize import materialize
+from pipelines.materialize.per_trace import materialize
 from tests.harness import kernel, x
 
 

@@ -16,7 +16,7 @@ from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.edited import give_back
 from pipelines.critical_path.saved import SavedPath, restore_path
 from pipelines.critical_path.saving import write_saved
-from pipelines.critical_path.whatif.compare import what_if
+from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import of_saved
 from pipelines.critical_path.windows import WindowRequest

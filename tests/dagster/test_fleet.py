@@ -5,9 +5,9 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.fleet.materialize import materialize_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.materialize.per_capture import materialize_captures
 from pipelines.models.catalog import load_catalog
 from tests.dagster.conftest import write_trace
 

@@ -6,20 +6,27 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from typer.testing import CliRunner
 
+from dagster_project import serve
 from dagster_project.guard import LOCAL, Guard, refusal
-from dagster_project.serve import SETTINGS, is_taken, prepare
+from dagster_project.serve import SETTINGS, commands, prepare, why_not
+from pipelines.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTATION = "mutation{setNuxSeen}"
@@ -211,7 +218,61 @@ def test_the_ui_answers_its_own_pages_only_and_ends_whole(running: Ui) -> None:
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(60) == 0
     assert members(running.marker) == []
-    assert not is_taken(running.port)
+    assert why_not(running.port) is None
+
+
+def test_the_tables_of_dagster_are_made_once_and_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The web server and the daemon, which start together, would both make them."""
+    home, seen = tmp_path / "home", list[set[str]]()
+
+    def look(*_: object) -> int:
+        tables = (home / "schedules" / "schedules.db", home / "history" / "runs.db")
+        seen.append({name for path in tables for name in _tables(path)})
+        return 0
+
+    monkeypatch.setattr(serve, "serve", look)
+    monkeypatch.setattr(sys, "argv", ["serve", str(free_port())])
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    assert serve.main() == 0
+    assert {"alembic_version", "job_ticks", "runs"} <= seen[0]
+
+
+def _tables(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as con:
+        return [name for (name,) in con.execute("SELECT name FROM sqlite_master")]
+
+
+def test_two_that_prepare_the_same_lake_do_not_meet(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as several:
+        list(several.map(prepare, [tmp_path] * 4))  # without the lock: "table alembic_version already exists"
+    assert "job_ticks" in _tables(tmp_path / "schedules" / "schedules.db")
+
+
+def test_it_listens_where_it_is_told_to() -> None:
+    assert "127.0.0.1" in commands(3000)[0]
+    assert "0.0.0.0" in commands(3000, "0.0.0.0")[0] and "127.0.0.1" not in commands(3000, "0.0.0.0")[0]
+    for host in ("203.0.113.7", "no-such-host.invalid"):
+        assert "is not an address of this machine" in (why_not(free_port(), host) or "")
+    assert why_not(free_port(), "0.0.0.0") is None
+
+
+@pytest.mark.parametrize(("words", "said"), [((), []), (("--host", "0.0.0.0"), ["no users", "--allow-host"])])
+def test_who_listens_to_all_is_told_what_that_means(
+    words: tuple[str, ...], said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def popen(command: list[str], **_: Any) -> SimpleNamespace:
+        started.append(command)
+        return SimpleNamespace(wait=lambda: 0, send_signal=None)
+
+    monkeypatch.setattr("pipelines.cli.demo.subprocess.Popen", popen)
+    monkeypatch.setattr("pipelines.cli.demo.signal.signal", lambda *_: None)
+    told = CliRunner().invoke(app, ["ui", "--lake", str(tmp_path), *words]).stderr
+    assert started[0][-1] == (words[1] if words else "127.0.0.1")
+    assert all(part in told for part in said) and ("caveat" in told) == bool(said)
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.execution.edges import data_edges
-from pipelines.execution.load import read_nodes
+from pipelines.execution.execution_trace import read_nodes
 from pipelines.execution.nodes import mutated_arguments
 from pipelines.traces.record import TraceRejected
 from tests.execution.make import Op, write

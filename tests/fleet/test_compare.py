@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.fleet.compare import CompareError, Difference, compare
+from pipelines.fleet.side_by_side import CompareError, Difference, compare
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import connect, x

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.fleet.materialize import materialize
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.materialize.run_order import materialize_all
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.conftest import SHARED
 from tests.harness import call, kernel, x
@@ -67,7 +67,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
     for job, paths in {**files, "torchrec": torchrec}.items():
         if paths:
             ingest(paths, lake, job=job)
-    materialize(lake, TABLES)
+    materialize_all(lake, TABLES)
 
     def found(job: str, columns: str) -> list[tuple]:
         with lake.connect([*TABLES, "captures"]) as con:

@@ -13,9 +13,9 @@ import pytest
 
 from pipelines.fleet.alignment import fit_capture
 from pipelines.fleet.lanes import Kernels
-from pipelines.fleet.materialize import materialize
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import create_rules
 from tests.fleet.lanes_help import simulated
@@ -119,7 +119,7 @@ def test_a_real_trace_with_metadata_as_two_ranks(shared: Path, tmp_path: Path) -
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(source))
     lake = Lake(tmp_path / "lake")
     ingest([tmp_path / "rank0.json", tmp_path / "rank1.json"], lake)
-    materialize(lake, ["collectives", "collective_groups"])
+    materialize_all(lake, ["collectives", "collective_groups"])
     with lake.connect(["collectives", "collective_groups"]) as con:
         rows = con.execute(
             "SELECT kind, bytes, transfer_ns, algorithm_gbps, bus_gbps, group_size, wait_ns, end_skew_ns FROM collectives "

@@ -7,10 +7,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.fleet.materialize import materialize, materialize_captures, stale_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, batch_of, table_files
+from pipelines.materialize.per_capture import materialize_captures, stale_captures
+from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.lake.world import STRIDE, run_killed, shown
@@ -46,7 +47,7 @@ def test_every_table_of_captures_is_known_to_the_lake() -> None:
 def test_the_truth_of_a_simulation(capture: Capture, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     ingest(capture.paths, lake)
-    materialize(lake, TABLES)
+    materialize_all(lake, TABLES)
     rows = ask(
         lake,
         "SELECT s.rank, n_collectives, wait_ns, wait_clock_ns, n_last, n_last_clock, is_straggler, offset_ns, error_ns "

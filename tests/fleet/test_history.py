@@ -135,6 +135,17 @@ def test_the_check_fails_loudly(history: Lake) -> None:
     assert "slower" in str(result.metadata["found"].value)
 
 
+def test_the_check_warns_if_it_judged_nothing(tmp_path: Path) -> None:
+    from assets.regressions import no_regression
+
+    few = lake_of(tmp_path / "few", *[write_capture(tmp_path / f"day{day}", day, [1000]) for day in range(2)])
+    analyst(few).close()
+    result = no_regression(few)
+    assert isinstance(result, dg.AssetCheckResult)
+    assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "1 jobs have too few captures: a verdict needs 15" in str(result.metadata["nothing judged"].value)
+
+
 def test_few_captures_are_insufficient(tmp_path: Path) -> None:
     captures = [write_capture(tmp_path / f"day{day}", day, [1000]) for day in range(6)]
     found = regressions(analyst(lake_of(tmp_path / "lake", *captures)))

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.fleet.materialize import materialize, part_of, stale_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
+from pipelines.materialize.per_capture import part_of, stale_captures
+from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
 
@@ -38,8 +39,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 @pytest.fixture
 def lake(inputs: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Both captures, each in a batch of its own. The analysts' file is left out: it takes longer than the tables."""
-    for module in ("pipelines.fleet.materialize", "pipelines.models.materialize"):
-        monkeypatch.setattr(f"{module}.publish", lambda *_: None)
+    monkeypatch.setattr("pipelines.materialize.publishing.publish", lambda *_: None)
     made = Lake(tmp_path / "lake")
     for job, paths in inputs.items():
         ingest(paths, made, job=job)
@@ -57,7 +57,7 @@ def test_only_the_part_is_computed_and_parts_add_up_to_the_whole(lake: Lake) -> 
     one, two = capture_of(lake, "one"), capture_of(lake, "two")
     part = part_of(lake, one)
     assert (part.captures, part.batches) == ({one}, {lake.batches()[0]})
-    materialize(lake, LATER, part=part)
+    materialize_all(lake, LATER, part=part)
     assert [path.stem for path in table_files(lake.root, "temporal_breakdown")] == [lake.batches()[0].batch_id]
     assert asked(lake, "SELECT capture_id FROM captures") == [(one,)]
     assert asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks") == [(one,)]
@@ -67,24 +67,24 @@ def test_only_the_part_is_computed_and_parts_add_up_to_the_whole(lake: Lake) -> 
     )
     query = "SELECT capture_id, rank, wait_ns, n_last FROM straggler_ranks ORDER BY ALL"
     only_one = asked(lake, query)
-    materialize(lake, LATER, part=part_of(lake, two))
+    materialize_all(lake, LATER, part=part_of(lake, two))
     both = asked(lake, query)
     assert set(only_one) < set(both) and {row[0] for row in both} == {one, two}
     assert not stale_captures(lake, load_catalog(), CAPTURES)
 
 
 def test_captures_in_one_file_keep_their_rows(lake: Lake) -> None:
-    materialize(lake, FIRST)
-    materialize(lake, LATER, part=part_of(lake, capture_of(lake, "one")))
+    materialize_all(lake, FIRST)
+    materialize_all(lake, LATER, part=part_of(lake, capture_of(lake, "one")))
     assert len(asked(lake, "SELECT DISTINCT capture_id FROM straggler_ranks")) == 2
 
 
 def test_a_capture_that_changed_in_the_same_file_is_brought_up_to_date(lake: Lake, tmp_path: Path) -> None:
     three = write_capture(CaptureSpec(ranks=3, steps=3, straggler=1), tmp_path / "three").paths
     ingest(three[:2], lake, job="three")
-    materialize(lake, FIRST)
+    materialize_all(lake, FIRST)
     ingest(three[2:], lake, job="three")
-    materialize(lake, LATER, part=part_of(lake, capture_of(lake, "one")))
+    materialize_all(lake, LATER, part=part_of(lake, capture_of(lake, "one")))
     found = dict(asked(lake, "SELECT capture_id, count(*) FROM straggler_ranks GROUP BY capture_id"))
     assert found == {capture_of(lake, job): ranks for job, ranks in (("one", 2), ("two", 2), ("three", 3))}
     assert not stale_captures(lake, load_catalog(), CAPTURES)

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.app import app
-from pipelines.fleet.heat import heat_map
-from pipelines.fleet.materialize import materialize_captures
+from pipelines.fleet.heat import rank_step_heat_map
 from pipelines.fleet.roles import RolesError, read_roles
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.materialize.per_capture import materialize_captures
 from pipelines.synthetic import CaptureSpec, write_capture
 
 CULPRITS = {"dlrm_8": 7, "torchrec_4": 2, "torchrec_unequal": 2}
@@ -118,7 +118,7 @@ def cell(step: int | None, rank: int, caused: int | None) -> dict[str, Any]:
 
 def test_the_picture() -> None:
     cells = [cell(4, 0, 0), cell(4, 1, 2_000_000), cell(5, 0, 500_000), cell(5, 1, None), cell(None, 1, 1_000_000)]
-    svg = ET.fromstring(heat_map("job <1>", cells, "caused_wait_ns", frozenset({1})))
+    svg = ET.fromstring(rank_step_heat_map("job <1>", cells, "caused_wait_ns", frozenset({1})))
     boxes = {title.text: box for box in svg.iterfind("{*}rect") for title in box.iterfind("{*}title")}
     assert set(boxes) == {
         "rank 0, step 4: caused_wait 0.000 ms",
@@ -135,9 +135,9 @@ def test_the_picture() -> None:
 
 def test_a_picture_of_nothing_says_so() -> None:
     with pytest.raises(ValueError, match="no step of any rank has caused_wait_ns"):
-        heat_map("job", [cell(4, 0, None)], "caused_wait_ns")
+        rank_step_heat_map("job", [cell(4, 0, None)], "caused_wait_ns")
     with pytest.raises(ValueError, match="unknown metric 'heat'; known are: caused_wait_ns"):
-        heat_map("job", [cell(4, 0, 1)], "heat")
+        rank_step_heat_map("job", [cell(4, 0, 1)], "heat")
 
 
 def test_errors_of_the_command(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.models.materialize import materialize
+from pipelines.materialize.per_trace import materialize
 from tests.harness import x
 
 BASE_NS = 1_700_000_000_000_000_000

@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.app import app
-from pipelines.fleet.materialize import materialize
 from pipelines.fleet.stage import lake_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import MANIFEST, batch_of, table_files
+from pipelines.materialize.run_order import materialize_all
 from pipelines.sqltext import quoted
 from tests.effort import SLOW
 from tests.harness import kernel
@@ -39,8 +39,7 @@ def write_rank(folder: Path, rank: int, start: int, name: str = "gemm", world_si
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """The analysts' file is left out: it takes longer than the tables."""
-    for module in ("pipelines.fleet.materialize", "pipelines.models.materialize"):
-        monkeypatch.setattr(f"{module}.publish", lambda *_: None)
+    monkeypatch.setattr("pipelines.materialize.publishing.publish", lambda *_: None)
     return Lake(tmp_path / "lake")
 
 
@@ -68,7 +67,7 @@ def test_every_trace_of_a_capture_joins_it_as_ranks_come_in(lake: Lake, tmp_path
         ingest(files, lake, job="one" if n % 2 else None)
         if n:  # the new ones are in no computed capture yet: their ids lead to none
             assert pairs(lake, JOINED) == before
-        materialize(lake, ["captures"])
+        materialize_all(lake, ["captures"])
         assert pairs(lake, JOINED) == pairs(lake, MEMBERS) == truth(lake)
         before = truth(lake)
         assert len(before) == len(lake.known_traces())
@@ -77,11 +76,11 @@ def test_every_trace_of_a_capture_joins_it_as_ranks_come_in(lake: Lake, tmp_path
 
 def test_a_capture_that_is_split_later(lake: Lake, tmp_path: Path) -> None:
     ingest([write_rank(tmp_path, 0, 0), write_rank(tmp_path, 1, 100)], lake)
-    materialize(lake, ["captures"])
+    materialize_all(lake, ["captures"])
     ((one, before), (other, same)) = pairs(lake, JOINED)
     assert before == same  # ranks of any time are one capture while no rank comes again
     ingest([write_rank(tmp_path, 0, 100)], lake)
-    materialize(lake, ["captures"])
+    materialize_all(lake, ["captures"])
     after = dict(pairs(lake, JOINED))
     assert len(after) == 3 and len({after[one], after[other]}) == 2
     assert sorted(after.items()) == truth(lake)
@@ -91,7 +90,7 @@ def test_a_lake_of_an_older_version(lake: Lake, tmp_path: Path) -> None:
     """There `traces` holds the group under the name capture_id, and captures may have been computed without ranks."""
     for start in (0, 100, 200):
         ingest([write_rank(tmp_path / "in", rank, start) for rank in range(3)], lake)
-    materialize(lake, ["captures"])
+    materialize_all(lake, ["captures"])
     for path in table_files(lake.root, "traces"):
         duckdb.sql(
             f"COPY (SELECT * EXCLUDE (group_id) REPLACE (group_id AS capture_id) FROM read_parquet({quoted(path)})) "
@@ -100,13 +99,13 @@ def test_a_lake_of_an_older_version(lake: Lake, tmp_path: Path) -> None:
         path.with_suffix(".old").replace(path)
     shutil.rmtree(lake.root / MANIFEST)  # that version noted nothing of its files
     ingest([write_rank(tmp_path / "in", 0, 300)], lake)
-    materialize(lake, ["captures"])
+    materialize_all(lake, ["captures"])
     assert pairs(lake, JOINED) == pairs(lake, MEMBERS) == truth(lake)
     assert len(truth(lake)) == 10
     for path in table_files(lake.root, "capture_ranks"):
         lake.take_away(batch_of(path), ["capture_ranks"])
     assert pairs(lake, JOINED) == []  # not known, and not wrong
-    materialize(lake, ["captures"])
+    materialize_all(lake, ["captures"])
     assert pairs(lake, JOINED) == truth(lake)
 
 

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from pipelines.check import check
 from pipelines.cli.app import app
-from pipelines.fleet.materialize import materialize
 from pipelines.ingest import ingest
 from pipelines.lake import Lake, manifest
 from pipelines.lake.layout import ANALYST, MANIFEST, PUBLISHED, QUARANTINE, RETIRED, table_file, table_files
 from pipelines.lake.publish import analyst
 from pipelines.lake.retention import retire
+from pipelines.materialize.run_order import materialize_all
 from tests.lake.world import STRIDE, capture, run_killed, shown, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "captures", "capture_ranks"]
@@ -34,7 +34,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lake = Lake(folder / "lake")
     ingest(capture(folder / "in", ranks=2), lake)
     ingest([write_trace(folder / "other" / "rank0.json", 7)], lake)
-    materialize(lake, COMPUTED)
+    materialize_all(lake, COMPUTED)
     return folder
 
 
@@ -196,7 +196,7 @@ def test_repair_takes_out_what_cannot_be_computed(
     assert sorted(row[0] for row in rejected) == [str(whole / "in" / f"rank{rank}.json") for rank in (0, 1)]
     assert sql(lake, "SELECT count(*) AS n FROM traces")[:2] == (0, '"n"\n1\n')
     assert [row.status for row in ingest([whole / "in"], lake).rows] == ["rejected", "ok", "ok"]
-    materialize(lake, COMPUTED)
+    materialize_all(lake, COMPUTED)
     assert shown(lake, [*SHOWN[:3], *COMPUTED[:2]]) == expected
 
 
@@ -232,7 +232,7 @@ def test_a_lake_of_an_older_version_works_and_is_told(lake: Lake, tmp_path: Path
     batch = lake.batches()[0]
     path = table_file(lake.root, "kernels", batch)
     path.unlink()
-    materialize(lake, ["kernels"])  # its log begins with a table that was computed since
+    materialize_all(lake, ["kernels"])  # its log begins with a table that was computed since
     assert shown(lake, SHOWN) == expected and not check(lake).faults
     assert check(lake).n_not_recorded == found.n_files - 1
     _flip(table_files(lake.root, "events")[0], 40)

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 from pipelines.check import check
 from pipelines.cli.app import app
 from pipelines.cli.query import open_analyst
-from pipelines.fleet.materialize import materialize
 from pipelines.forget import NoSuchTrace, forget
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import MARK
-from pipelines.models import materialize as models
+from pipelines.materialize import per_trace
+from pipelines.materialize.run_order import materialize_all
+from pipelines.models.catalog import CatalogError, load_catalog
 from tests.lake.world import STRIDE, assert_whole, capture, run_killed, shown, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "capture_ranks"]
@@ -31,7 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     lake = Lake(folder / "lake")
     ingest(capture(folder / "in"), lake)
-    materialize(lake, COMPUTED)
+    materialize_all(lake, COMPUTED)
     return folder
 
 
@@ -64,7 +65,7 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "in" / f"rank{seed}.json", seed) for seed in range(5)], lake)
     poison = sorted(lake.known_traces())[2]
-    run = models.run_models
+    run = per_trace.run_models
 
     def failing(con: duckdb.DuckDBPyConnection, catalog, tables, have=frozenset(), on_model=None):
         def starts(name: str) -> None:
@@ -78,8 +79,8 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
         return run(con, catalog, tables, have, starts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(models, "run_models", failing)
-        models.materialize(lake, ["kernels", "temporal_breakdown"])
+        patch.setattr(per_trace, "run_models", failing)
+        per_trace.materialize(lake, ["kernels", "temporal_breakdown"])
     with open_analyst(lake.root, ["kernels", "temporal_breakdown"]) as con:
         count = "SELECT count(DISTINCT trace_id), count(*) FILTER (trace_id = '{}') > 0 FROM {}"
         assert con.execute(count.format(poison, "kernels")).fetchall() == [(5, True)]
@@ -91,22 +92,22 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
         said = " ".join(result.stderr.split())
         assert (result.exit_code, f"lacks 1 trace, such as {poison}" in said) == (0, True), said
     ingest([write_trace(tmp_path / "late.json", 9)], lake)  # later batches go on
-    models.materialize(lake, ["temporal_breakdown"], force=True)  # it fails no more
+    per_trace.materialize(lake, ["temporal_breakdown"], force=True)  # it fails no more
     with open_analyst(lake.root, []) as con:
         assert con.execute("SELECT count(*) FROM model_failures").fetchall() == [(0,)]
         assert con.execute("SELECT count(DISTINCT trace_id) FROM temporal_breakdown").fetchall() == [(6,)]
 
 
-@pytest.mark.parametrize("error", [OSError("disk"), duckdb.IOException("disk"), models.CatalogError("code")])
+@pytest.mark.parametrize("error", [OSError("disk"), duckdb.IOException("disk"), CatalogError("code")])
 def test_no_trace_is_blamed_for_the_machine_or_the_code(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def failing(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(models, "run_models", failing)
+    monkeypatch.setattr(per_trace, "run_models", failing)
     with pytest.raises(type(error)):
-        models.materialize(lake, ["kernels"], force=True)
+        per_trace.materialize(lake, ["kernels"], force=True)
 
 
 def test_a_batch_of_which_no_trace_can_be_computed_has_an_empty_table(
@@ -116,11 +117,11 @@ def test_a_batch_of_which_no_trace_can_be_computed_has_an_empty_table(
         raise OverflowError("too large")
 
     with monkeypatch.context() as patch:
-        patch.setattr(models, "run_models", failing)
-        models.materialize(lake, ["kernels"], force=True)
+        patch.setattr(per_trace, "run_models", failing)
+        per_trace.materialize(lake, ["kernels"], force=True)
     with lake.connect(["kernels"]) as con:
         assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(0,)]
-    models.materialize(lake, ["kernels"], force=True)
+    per_trace.materialize(lake, ["kernels"], force=True)
     assert len(shown(lake, ["kernels"])["kernels"]) == 12
 
 
@@ -134,9 +135,9 @@ def test_a_forgotten_trace_is_in_no_file_and_may_come_again(lake: Lake, whole: P
     with open_analyst(lake.root, COMPUTED) as con:
         assert assert_whole(con) == 2
         assert con.execute("SELECT list(rank ORDER BY rank) FROM capture_ranks").fetchall() == [([0, 2],)]
-    assert not check(lake).faults and not models.stale(lake, models.load_catalog(), ["kernels"], lake.batches()[0])
+    assert not check(lake).faults and not per_trace.stale(lake, load_catalog(), ["kernels"], lake.batches()[0])
     assert {row.status for row in ingest([whole / "in"], lake).rows} == {"known", "ok", "rejected"}
-    materialize(lake, COMPUTED)
+    materialize_all(lake, COMPUTED)
     assert {k: v for k, v in shown(lake, SHOWN).items() if k != "capture_ranks"} == {
         k: v for k, v in expected.items() if k != "capture_ranks"
     }

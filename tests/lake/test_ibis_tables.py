@@ -10,9 +10,9 @@ import duckdb
 import ibis
 import pytest
 
+from pipelines.ibis_tables import open_tables
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.ibis_tables import open_tables
 from pipelines.lake.publish import publish
 from pipelines.models.catalog import load_catalog
 from pipelines.renamed import old_tables

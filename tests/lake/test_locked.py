@@ -10,13 +10,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from pipelines.ibis_tables import open_tables
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.ibis_tables import open_tables
 from pipelines.lake.locked import LimitReached, Limits, LockedLake, QueryRefused
 from pipelines.lake.publish import publish
+from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
-from pipelines.models.materialize import materialize
 from tests.lake.world import capture
 
 # {lake}: the lake's folder; {out}: a folder outside of it, with canary.csv; {file}: a committed file of kernels.

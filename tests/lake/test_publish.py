@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 from pipelines.cli.app import app
 from pipelines.cli.query import open_analyst
+from pipelines.ibis_tables import open_tables
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.contents import NotPublished, column_types
-from pipelines.lake.ibis_tables import open_tables
 from pipelines.lake.layout import ANALYST, PUBLISHED
 from pipelines.lake.publish import analyst, is_published, publish
+from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
-from pipelines.models.materialize import materialize
 from tests.lake.world import PROCESSES, TABLES, assert_whole, capture, do_publish, write_trace
 
 

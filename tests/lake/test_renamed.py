@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from pipelines.check import check
 from pipelines.cli.app import app
-from pipelines.fleet.materialize import materialize
+from pipelines.ibis_tables import open_tables
 from pipelines.ingest import ingest
 from pipelines.lake import Lake, manifest
-from pipelines.lake.ibis_tables import open_tables
 from pipelines.lake.layout import table_files
 from pipelines.lake.publish import publish
+from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
 from pipelines.renamed import old_columns, old_tables
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_job(folder / "job", Shape(pp=2, dp=3, steps=(1,), batches=2), lambda key: (1 + 20 * key[1]) * UNIT)
     spec = CaptureSpec(ranks=2, steps=2, straggler=1, seed=3)
     ingest([*write_capture(spec, folder / "in").paths, folder / "job"], lake)
-    materialize(lake, STORED)
+    materialize_all(lake, STORED)
     publish(lake)
     return lake.root
 
@@ -136,7 +136,7 @@ def test_a_lake_of_an_older_version_says_the_same(today: Lake, older: Lake) -> N
 def test_an_older_lake_is_computed_anew_where_it_lies(older: Lake, today: Lake) -> None:
     """No batch has a table twice, however often it is computed; new batches take the new name."""
     before = {table: [path.name for path in table_files(older.root, table)] for table in NEW}
-    materialize(older, [*old_tables()], force=True)
+    materialize_all(older, [*old_tables()], force=True)
     for table in NEW:
         files = [path for name in (table, *old_tables()) if old_tables().get(name, name) == table
                  for path in older.root.glob(f"{name}/*/*.parquet")]  # fmt: skip

@@ -16,7 +16,7 @@ from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish import publish
 from pipelines.lake.retention import REMOVED, retire
-from pipelines.models.materialize import materialize
+from pipelines.materialize.per_trace import materialize
 from tests.lake.world import STRIDE, TABLES, assert_whole, run_killed, shown, write_trace
 
 NOW = datetime.now(UTC)

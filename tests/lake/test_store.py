@@ -11,8 +11,8 @@ from pipelines.ingest import ingest
 from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import ANALYST, table_file, table_files
 from pipelines.lake.publish import column_types, publish
+from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
-from pipelines.models.materialize import materialize
 from pipelines.renamed import old_tables
 from tests.lake.world import capture, write_trace
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.fleet.materialize import materialize
 from pipelines.ingest import ingest
 from pipelines.lake import Batch, Lake, layout
+from pipelines.materialize.run_order import materialize_all
 from pipelines.traces import reader
 from tests.lake.world import shown, write_trace
 
@@ -27,7 +27,7 @@ def cut(path: Path, target: Path, share: float = 0.6) -> Path:
 
 def seen(lake: Lake) -> list[tuple]:
     """By rank its status and kernels."""
-    materialize(lake, ["kernels", "capture_ranks"])
+    materialize_all(lake, ["kernels", "capture_ranks"])
     with lake.connect(["traces", "kernels", "capture_ranks"]) as con:
         return con.execute(
             "SELECT t.rank, t.status, count(*), (SELECT count(*) FROM capture_ranks AS c WHERE c.rank = t.rank) "
@@ -101,11 +101,11 @@ def test_with_the_clock_set_back_a_late_rank_joins_its_capture(tmp_path: Path, m
 
     monkeypatch.setattr(layout, "datetime", Clock)
     ingest(files[:2], lake)
-    materialize(lake, ["capture_ranks"])
+    materialize_all(lake, ["capture_ranks"])
     before = shown(lake, ["captures"])["captures"][0][0]
     ahead = timedelta(0)
     ingest(files[2:], lake)
-    materialize(lake, ["capture_ranks"])
+    materialize_all(lake, ["capture_ranks"])
     with lake.connect(["capture_ranks"]) as con:
         found = con.execute("SELECT capture_id, list(rank ORDER BY rank) FROM capture_ranks GROUP BY 1").fetchall()
     assert found == [(before, [0, 1, 2])]

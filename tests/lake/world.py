@@ -18,7 +18,7 @@ from tests.effort import SLOW
 
 # Children start from a process that has the modules loaded and nothing running, so a test can afford many of them.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pipelines.ingest", "pipelines.models.materialize", "tests.lake.world", "pyarrow"])
+PROCESSES.set_forkserver_preload(["pipelines.ingest", "pipelines.materialize.per_trace", "tests.lake.world", "pyarrow"])
 TABLES = ["kernels", "temporal_breakdown"]
 STRIDE = 1 if SLOW else 3
 """Tests that kill at every step take each third, but for SLOW=1."""
@@ -115,7 +115,7 @@ def do_ingest(root: Path, paths: list[Path]) -> None:
 
 def do_materialize(root: Path) -> None:
     """Compute TABLES, in a process of its own."""
-    from pipelines.models.materialize import materialize
+    from pipelines.materialize.per_trace import materialize
 
     materialize(Lake(root), TABLES)
 

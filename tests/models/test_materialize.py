@@ -7,12 +7,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-import pipelines.models.materialize
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, table_files
+from pipelines.materialize.per_trace import materialize, stale
 from pipelines.models.catalog import Catalog, CatalogError, load_catalog
-from pipelines.models.materialize import materialize, stale
 from tests.lake.world import TABLES, capture, shown, write_trace
 
 
@@ -57,7 +56,7 @@ def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: 
     tables = [name for name in load_catalog().materialized if name != "critical_path_windows"]
     materialize(lake, tables)
     whole, steps = shown(lake, ["traces", *tables]), []
-    monkeypatch.setattr(pipelines.models.materialize, "GROUP_EVENTS", 9)  # a trace has 8
+    monkeypatch.setattr("pipelines.materialize.per_trace.GROUP_EVENTS", 9)  # a trace has 8
     materialize(lake, tables, force=True, on_step=steps.append)
     assert shown(lake, ["traces", *tables]) == whole
     assert "kernels (group 3 of 3)" in steps

@@ -69,6 +69,6 @@ def test_a_change_of_convert_is_a_change_of_the_paths(tmp_path: Path) -> None:
         file.write("# more\n")
     after = read_code(copy).versions
     assert {module.partition(".")[2] for module in before if before[module] != after[module]} == {
-        "critical_path.path",
-        "fleet.path.captures",
+        "critical_path.window_paths",
+        "fleet.path.capture_walks",
     }

@@ -7,9 +7,11 @@ import tomllib
 from typing import Any
 
 import pytest
+import sqlalchemy
 import typer
 import yaml
 from dagster._daemon.cli import create_dagster_daemon_cli
+from dagster_postgres.utils import pg_config, pg_url_from_config
 from dagster_webserver.cli import dagster_webserver
 from packaging.specifiers import SpecifierSet
 
@@ -74,6 +76,16 @@ def test_dagsters_settings_differ_in_the_storage_alone() -> None:
     )
     assert set(ours.pop("storage")) == {"postgres"}
     assert ours == theirs
+
+
+def test_the_driver_of_postgres_is_the_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making the engine imports the driver; nothing is connected to."""
+    settings = yaml.safe_load((ROOT / "dagster_project" / "dagster-postgres.yaml").read_text())
+    given = settings["storage"]["postgres"]["postgres_db"]
+    plain = {name: value["env"] if isinstance(value, dict) else value for name, value in given.items()}
+    assert set(given) <= set(pg_config()["postgres_db"].config_type.fields)  # pyright: ignore[reportAttributeAccessIssue]
+    engine = sqlalchemy.create_engine(pg_url_from_config({"postgres_db": plain}))
+    assert engine.dialect.driver == "psycopg2" and engine.url.host == "POSTGRES_HOST"
 
 
 def test_the_commands_of_the_services_parse() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from assets.pictures import pictures
-from pipelines.fleet.materialize import materialize
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 
 
@@ -25,7 +25,7 @@ def test_a_capture_s_pictures(tmp_path: Path) -> None:
     assert pictures(lake, "rank_steps") == {}
     capture = write_capture(CaptureSpec(ranks=2, steps=3), tmp_path / "in")
     ingest(capture.paths, lake)
-    materialize(lake, ["straggler_ranks", "rank_steps", "spans", "span_utilization"])
+    materialize_all(lake, ["straggler_ranks", "rank_steps", "spans", "span_utilization"])
     cells = drawn(pictures(lake, "rank_steps")["ranks by steps"])
     assert len(cells) == 2 * 3 and any(cell.startswith("rank 1, step 2:") for cell in cells)
     boxes = drawn(pictures(lake, "span_utilization")["layered utilisation"])

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.critical_path.edge_types import EDGE_TYPES, EdgeType, edge_codes
 from pipelines.critical_path.whatif.window import load
 from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.datafiles import rule_rows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, op, sync
@@ -73,6 +75,27 @@ def test_what_each_edge_is_bound_by(profile: str, expected: dict[tuple[str, str 
         of_class = window.events.families[window.events.family[owner]][0] if own and owner >= 0 else None
         found.add(((window.kinds[kind], of_class), window.bounds[bound]))
     assert found == set(expected.items())
+
+
+def test_what_each_type_says_agrees() -> None:
+    """The columns and their values; numbers and names are of one type each, and short names, too."""
+    assert list(EdgeType.__annotations__) == list(rule_rows("edge_types")[0])
+    for column in ("edge_code", "edge_type", "hta_type"):
+        assert len({getattr(kind, column) for kind in EDGE_TYPES.values()}) == len(EDGE_TYPES)
+    targets = [kind.target for kind in EDGE_TYPES.values() if kind.target]
+    assert len(set(targets)) == len(targets)
+    for kind in EDGE_TYPES.values():
+        assert kind.time_of in ("event", "source", "nobody") and kind.meaning
+    with pytest.raises(ValueError, match="unknown edge type 'X'; known are OPERATOR_KERNEL"):
+        edge_codes(["DEPENDENCY", "X"])
+
+
+def test_python_and_models_read_the_same_types() -> None:
+    con, _ = connect([op("aten::a", 0, 8)])
+    run_models(con, load_catalog(), ["edge_types"])
+    rows = con.execute("SELECT * FROM edge_types ORDER BY edge_code").fetchall()
+    ours = [tuple(getattr(kind, name) for name in EdgeType.__annotations__) for kind in EDGE_TYPES.values()]
+    assert [tuple("" if value is None else value for value in row) for row in rows] == ours
 
 
 def test_work_is_of_one_class_in_breakdown_and_path() -> None:

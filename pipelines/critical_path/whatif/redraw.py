@@ -8,9 +8,10 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.critical_path.found_path import show_path
 from pipelines.critical_path.graph import Ints
 from pipelines.critical_path.overlay import write_overlay
-from pipelines.critical_path.whatif.compare import Path
+from pipelines.critical_path.whatif.before_after import Path
 from pipelines.critical_path.whatif.times import Clock, new_times
 from pipelines.paths import path_text
 from pipelines.sqltext import quoted
@@ -19,7 +20,7 @@ PREFIX = "what_if_"
 """What the source's name is preceded by; the overlay's own prefix comes before it."""
 _SCHEMA = "what_if"
 
-# The overlay reads `events` and `critical_path`: here they stand in a schema that is searched first.
+# The overlay reads `events` and `critical_path`: here they are in a schema that is searched first.
 _MOVED_EVENTS = f"""
     CREATE OR REPLACE VIEW {_SCHEMA}.events AS
     SELECT
@@ -29,24 +30,6 @@ _MOVED_EVENTS = f"""
         )
     FROM {{events}} AS e LEFT JOIN {_SCHEMA}.moved AS m ON m.event_id = e.event_id
     WHERE e.trace_id = {{trace_id}}
-"""
-_NEW_PATH = f"""
-    CREATE OR REPLACE TABLE {_SCHEMA}.critical_path AS
-    SELECT
-        {{trace_id}} AS trace_id, {{window_id}} AS window_id, r.seq,
-        r.src_node_id // 2 AS src_event_id, r.src_node_id % 2 = 0 AS src_is_start,
-        r.dst_node_id // 2 AS dst_event_id, r.dst_node_id % 2 = 0 AS dst_is_start,
-        r.edge_type, r.weight_ns, r.weight_ns AS path_weight_ns, r.attributed_event_id, r.event_id,
-        CASE WHEN r.attributed_event_id IS NOT NULL OR r.edge_type = 'KERNEL_LAUNCH_DELAY' THEN e.name END AS name,
-        r.bound_by
-    FROM (
-        SELECT
-            * REPLACE (nullif(attributed_event_id, -1) AS attributed_event_id),
-            CASE WHEN attributed_event_id = -1 THEN dst_node_id // 2 ELSE attributed_event_id END AS event_id,
-            {{kinds}}[kind + 1] AS edge_type, {{bounds}}[bound + 1] AS bound_by
-        FROM path_rows
-    ) AS r
-    LEFT JOIN {{events}} AS e ON e.trace_id = {{trace_id}} AND e.event_id = r.event_id
 """
 
 
@@ -60,47 +43,21 @@ def write_redrawn(con: duckdb.DuckDBPyConnection, path: Path, source: FilePath |
     stored = con.execute("SELECT path FROM traces WHERE trace_id = ?", [of.trace_id]).fetchall()
     name = path_text(source.name) if source else FilePath(stored[0][0] or f"{of.trace_id}.json.gz").name
     database, schema = con.execute("SELECT current_database(), current_schema()").fetchall()[0]
-    here = f'"{database}"."{schema}"'
-    values = {
-        "trace_id": quoted(of.trace_id),
-        "window_id": quoted(of.window_id),
-        "events": f"{here}.events",
-        "kinds": _texts(of.kinds),
-        "bounds": _texts(of.bounds),
-    }
     rows = moved_events(con, path)
+    weight = path.weights.path[path.edges]
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
-    con.execute(f"CREATE OR REPLACE TABLE {_SCHEMA}.moved AS SELECT event_id, ts_ns, dur_ns FROM rows")
-    path_rows = _path_rows(path)
-    con.execute(_NEW_PATH.format(**values))
-    con.execute(_MOVED_EVENTS.format(**values))
-    del rows, path_rows
     try:
         con.execute(f"SET search_path = '{_SCHEMA},{schema}'")
+        con.execute("CREATE OR REPLACE TABLE moved AS SELECT event_id, ts_ns, dur_ns FROM rows")
+        del rows
+        show_path(con, of, path.edges, (weight, weight, weight))
+        con.execute(_MOVED_EVENTS.format(events=f'"{database}"."{schema}".events', trace_id=quoted(of.trace_id)))
         return write_overlay(
             con, of.trace_id, FilePath(PREFIX + name), out_dir, window_id=of.window_id, only_critical=False
         )
     finally:
         con.execute(f"SET search_path = '{schema}'")
         con.execute(f"DROP SCHEMA {_SCHEMA} CASCADE")
-
-
-def _texts(values: list[str]) -> str:
-    return f"[{', '.join(map(quoted, values))}]"
-
-
-def _path_rows(path: Path) -> dict[str, Ints]:
-    """The edges of the new path, in order. Arrays, because DuckDB imports pandas to read an Arrow table."""
-    of, on = path.window, path.edges
-    return {
-        "seq": np.arange(1, len(on) + 1),
-        "src_node_id": of.graph.node_ids[of.graph.src[on]],
-        "dst_node_id": of.graph.node_ids[of.graph.dst[on]],
-        "weight_ns": path.weights.path[on],
-        "attributed_event_id": of.attributed[on],
-        "kind": of.kind[on],
-        "bound": of.bound[on],
-    }
 
 
 def moved_events(con: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Ints]:

@@ -19,6 +19,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipelines.critical_path.edge_types import EDGE_TYPES
+
+SHORT = {
+    **{kind.target: f"edge:{name}" for name, kind in EDGE_TYPES.items() if kind.target},
+    "earlier_work": "edge:EARLIER_WORK",
+    "communication": "class:COMMUNICATION",
+    "computation": "class:COMPUTATION",
+    "memory": "class:MEMORY",
+    "cpu": "class:CPU",
+}
+"""What can be changed by a short name, and the target that it stands for."""
+
 
 class ScenarioError(ValueError):
     """A scenario that cannot be read; the message says where and what is possible."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.critical_path.labels import CPU
-from pipelines.critical_path.whatif.compare import Path, Weights
+from pipelines.critical_path.whatif.before_after import Path, Weights
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import Window
 

@@ -9,7 +9,7 @@ A target selects the time of events (edges that are an event's own time) or a ki
 - `rank:3`: every edge of that rank's trace.
 - `edge:KERNEL_LAUNCH_DELAY`, `edge:critical_path_kernel_launch_delay` (HTA's text): every edge of that type.
 - `edge:EARLIER_WORK`: waits at the window's beginning for GPU work that was launched before it, whatever their type.
-- short names: `launch_overhead`, `kernel_gaps`, `earlier_work`, `communication`, `computation`, `memory`, `cpu`.
+- short names: `launch_overhead`, `kernel_gaps`, … (`scenario.SHORT`).
 """
 
 from __future__ import annotations
@@ -19,22 +19,14 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.critical_path.edge_types import HTA_TYPES
 from pipelines.critical_path.whatif.overlap import hidden_communication
-from pipelines.critical_path.whatif.scenario import Scenario
+from pipelines.critical_path.whatif.scenario import SHORT, Scenario
 from pipelines.critical_path.whatif.window import Window
 
-SHORT = {
-    "launch_overhead": "edge:KERNEL_LAUNCH_DELAY",
-    "kernel_gaps": "edge:KERNEL_KERNEL_DELAY",
-    "earlier_work": "edge:EARLIER_WORK",
-    "communication": "class:COMMUNICATION",
-    "computation": "class:COMPUTATION",
-    "memory": "class:MEMORY",
-    "cpu": "class:CPU",
-}
 _PREFIXES = ("name", "class", "stream", "rank", "edge")
 _HTA_PREFIX = "critical_path_"
-_HTA_TYPES = {"OPERATOR": "OPERATOR_KERNEL"}  # the only type whose text in HTA is not its name
+_OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TYPES.items()}
 
 
 class NothingMatches(LookupError):
@@ -78,7 +70,7 @@ class _Factors:
             return self.kind, list(range(len(w.kinds))) if str(w.rank) == what else []
         if prefix == "edge":
             kind = what.removeprefix(_HTA_PREFIX).upper()
-            kind = _HTA_TYPES.get(kind, kind)
+            kind = _OF_HTA.get(kind, kind)
             return self.kind, [i for i, known in enumerate(w.kinds) if known == kind and i in w.kinds_present]
         if prefix == "class":
             held = [i for i, (known, _) in enumerate(w.events.families) if known == what.upper()]

@@ -15,9 +15,9 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.critical_path.edge_types import EDGE_TYPES
 from pipelines.critical_path.graph import ArrayGraph, Ints
 from pipelines.critical_path.labels import CPU, EVENTS, RULES, flags, int_column, labels, owners, text_codes
-from pipelines.critical_path.overlay import HTA_TYPES
 from pipelines.critical_path.saved import SavedPath
 from pipelines.critical_path.whatif.forest import Forest
 from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
@@ -28,13 +28,11 @@ from pipelines.sqltext import quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OWN_TIME = "OPERATOR_KERNEL"
-"""Type of the edges that are an event's own time; the others are delays between events, or order only."""
 EARLIER_WORK = "EARLIER_WORK"
 """What edges are here, beside the types that the graph has, that wait for GPU work from outside the window: no scenario
 that changes gaps or operators changes that wait."""
 
-_SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "bound_by", "edge_types", "_profiles",
+_SOURCES = ("_edges", "critical_path_windows", "_clip", "_kernel_class", "_bound_by", "edge_types", "_profiles",
             "_refused_windows")  # fmt: skip
 _EDGES = """
     SELECT e.edge_id, e.src_node_id, e.dst_node_id, y.edge_type, e.weight_ns, e.path_weight_ns, e.attributed_event_id,
@@ -78,7 +76,8 @@ class Window:
     `graph.weight` is the weight on the path, `duration` the weight in the summary (they differ in profile hta);
     `kind` counts in `kinds` (edge types, EARLIER_WORK), `bound` in `bounds`; `owner` is the place in `events` of the event whose time
     the edge is, or -1, and `attributed` that event's id, or -1; `src_event`, `dst_event` are the places of the events at
-    its ends. `n_inferred`: how many edges are waits that no cuda_sync row tells.
+    its ends. `edge_type` counts in `kinds`, too, without EARLIER_WORK; `earlier` are the edges that wait for work from
+    outside the window, `inferred` those that are waits that no cuda_sync row tells.
     """
 
     trace_id: str
@@ -88,6 +87,9 @@ class Window:
     edge_id: Ints
     duration: Ints
     kind: Ints
+    edge_type: Ints
+    earlier: npt.NDArray[np.bool_]
+    inferred: npt.NDArray[np.bool_]
     bound: Ints
     owner: Ints
     attributed: Ints
@@ -96,7 +98,11 @@ class Window:
     kinds: list[str]
     bounds: list[str]
     events: Events
-    n_inferred: int
+
+    @property
+    def n_inferred(self) -> int:
+        """How many edges are waits that no cuda_sync row tells."""
+        return int(self.inferred.sum())
 
     @cached_property
     def forest(self) -> Forest:
@@ -111,7 +117,8 @@ class Window:
     @cached_property
     def own_time_of(self) -> Ints:
         """For each edge the place of the event whose own time it is, -1 for delays and order (m,)."""
-        return np.where(self.kind == self.kinds.index(OWN_TIME), self.owner, -1)
+        own = [i for i, name in enumerate(self.kinds) if name in EDGE_TYPES and EDGE_TYPES[name].is_own_time]
+        return np.where(np.isin(self.kind, own), self.owner, -1)
 
     @cached_property
     def family(self) -> Ints:
@@ -200,8 +207,8 @@ def _window(
     attributed = int_column(edges, "attributed_event_id")
     owner = _place(events.event_id, attributed)
     names, code = text_codes(edges, "edge_type")
-    kinds = [*HTA_TYPES, *sorted(set(names) - set(HTA_TYPES))]
-    kind = np.array([kinds.index(name) for name in names])[code]
+    kinds = [*EDGE_TYPES, *sorted(set(names) - set(EDGE_TYPES))]
+    kind = edge_type = np.array([kinds.index(name) for name in names])[code]
     earlier = flags(edges, "waits_for_earlier_work")
     bounds, bound = labels(rules, kinds, classes, kind, owners(owner, attributed, of_class, earlier))
     if earlier.any():
@@ -214,6 +221,9 @@ def _window(
         int_column(edges, "edge_id"),
         int_column(edges, "weight_ns") if measured else path,
         kind,
+        edge_type,
+        earlier,
+        flags(edges, "is_inferred"),
         bound,
         owner,
         attributed,
@@ -222,7 +232,6 @@ def _window(
         kinds,
         bounds,
         events,
-        int(flags(edges, "is_inferred").sum()),
     )
 
 

@@ -5,7 +5,7 @@ Each gives the event whose end was waited for, or None. Whoever uses one labels 
 
 from __future__ import annotations
 
-from pipelines.fleet.path.rank_graph import SYNC, RankEvents, RankGraph
+from pipelines.fleet.path.rank_graph import WAITS, RankEvents, RankGraph
 
 THRESHOLD_NS = 20_000
 """A shorter wait needs no explanation; between 5 and 200 us it made no difference on real traces."""
@@ -60,7 +60,7 @@ def thread_source(graph: RankGraph, place: int, bound_ns: int | None) -> int | N
 
 
 def _has_sync(graph: RankGraph, node: int) -> bool:
-    return bool((graph.code[graph.first[node] : graph.first[node + 1]] == SYNC).any())
+    return not WAITS.isdisjoint(graph.code[graph.first[node] : graph.first[node + 1]].tolist())
 
 
 def _launched_ns(events: RankEvents, place: int) -> int:

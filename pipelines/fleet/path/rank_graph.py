@@ -12,9 +12,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-OPERATOR_KERNEL, DEPENDENCY, LAUNCH_DELAY, KERNEL_DELAY, SYNC = 1, 2, 3, 4, 5
-"""Types of edges, as in sql/rules/edge_types.csv."""
+from pipelines.critical_path.edge_types import EDGE_TYPES
 
+WAITS = frozenset(kind.edge_code for kind in EDGE_TYPES.values() if kind.is_wait)
+"""The types of edges that say what GPU work or a call waited for."""
 _EDGE_PARTS = {"weight": np.int64, "code": np.int8, "owner": np.int32}
 
 

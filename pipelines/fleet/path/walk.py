@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.critical_path.edge_types import EDGE_TYPES
 from pipelines.fleet.path.guesses import THRESHOLD_NS, stream_source, sync_source, thread_source
 from pipelines.fleet.path.joined import JoinedGraph
-from pipelines.fleet.path.rank_graph import KERNEL_DELAY, LAUNCH_DELAY, SYNC, RankGraph
+from pipelines.fleet.path.rank_graph import WAITS, RankGraph
 
 TARGETS = ("last_gpu_end", "last_collective_end", "last_event_end")
 
@@ -141,7 +142,7 @@ class _Walk:
         known = self._time(source) if code in _DELAYS else bound
         if self._guess_start(known + offset):
             return True
-        synced = code == SYNC and self.now - bound <= THRESHOLD_NS
+        synced = code in WAITS and self.now - bound <= THRESHOLD_NS
         self._emit(("cross_stream_wait" if node % 2 == 0 else "sync_return") if synced else "gap", bound)
         owner = int(graph.owner[edge])
         self._emit(_DELAYS.get(code) or self._work(source), self._time(source), owner if owner >= 0 else node // 2)
@@ -192,4 +193,4 @@ class _Walk:
         return True
 
 
-_DELAYS = {LAUNCH_DELAY: "launch_delay", KERNEL_DELAY: "kernel_delay"}
+_DELAYS = {kind.edge_code: kind.segment for kind in EDGE_TYPES.values() if kind.segment}

@@ -9,7 +9,7 @@ from pipelines.fleet.straggler.whatif import WhatIf
 LOW, HIGH = 1.0, 1.5
 
 
-def heat_map(found: WhatIf) -> str:
+def score_heat_map(found: WhatIf) -> str:
     """The scores as SVG: one row per stage, one column per dp rank, the worst ranks framed, times in the tooltips.
 
     ValueError: the job loses too little to have scores.

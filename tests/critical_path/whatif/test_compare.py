@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.whatif.compare import Comparison, what_if
+from pipelines.critical_path.whatif.before_after import Comparison, what_if
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.sensitivity import rank_families
 from pipelines.critical_path.whatif.targets import NothingMatches

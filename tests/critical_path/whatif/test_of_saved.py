@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pipelines.cli.app import app
 from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.saved import OlderSavedPath, digest, restore_path
-from pipelines.critical_path.whatif.compare import what_if
+from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import NoGraph, load, of_saved
 from pipelines.critical_path.windows import WindowRequest

@@ -12,16 +12,22 @@ import duckdb
 import numpy as np
 import pytest
 
-from pipelines.critical_path.whatif.compare import Path as LongestPath
-from pipelines.critical_path.whatif.compare import what_if
+from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.overlay import write_overlay
+from pipelines.critical_path.whatif.before_after import Path as LongestPath
+from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.redraw import moved_events, write_redrawn
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.times import Clock
-from pipelines.critical_path.whatif.window import Window
+from pipelines.critical_path.whatif.window import Window, load
+from pipelines.critical_path.windows import WindowRequest
+from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.harness import connect
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import textbook
 
+from .test_of_saved import HELD_UP
 from .windows import opened, scaled
 
 SCENARIOS = [
@@ -86,6 +92,21 @@ def drawn(trace: dict[str, Any] | Path, scenario: Scenario, folder: Path) -> dic
     assert path.name.startswith("overlaid_critical_path_what_if_")
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         return json.load(file)
+
+
+@pytest.mark.parametrize("profile", ["default", "hta"])
+def test_a_path_that_did_not_change_is_drawn_as_the_overlay_draws_it(profile: str, tmp_path: Path) -> None:
+    """Both show the rows of `critical_path`, also where a step waits for work of the step before it."""
+    for number, (trace, annotation) in enumerate(((random_capture(1), ""), (HELD_UP, "ProfilerStep"))):
+        con, trace_id = connect(trace)
+        request = WindowRequest(trace_id, "w", profile, annotation)
+        with con:
+            assert critical_path(con, load_catalog(), request).success
+            told = write_overlay(con, trace_id, Path("a.json"), tmp_path, window_id="w", only_critical=False)
+            same = path_under(load(con, load_catalog(), request), Scenario())
+            drawn = write_redrawn(con, same, Path("a.json"), tmp_path / str(number))
+        one, other = (json.loads(file.read_text())["traceEvents"] for file in (told, drawn))
+        assert one == other
 
 
 def test_a_chain_of_halved_kernels(tmp_path: Path) -> None:

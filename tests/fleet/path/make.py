@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipelines.critical_path.edge_types import edge_codes
 from pipelines.fleet.path.joined import Instance, JoinedGraph, join_ranks
-from pipelines.fleet.path.rank_graph import DEPENDENCY, OPERATOR_KERNEL, RankEvents, RankGraph, rank_graph
+from pipelines.fleet.path.rank_graph import RankEvents, RankGraph, rank_graph
+
+OPERATOR_KERNEL, DEPENDENCY = edge_codes(["OPERATOR_KERNEL", "DEPENDENCY"])
 
 
 @dataclass(frozen=True)

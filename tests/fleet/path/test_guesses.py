@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.fleet.path.joined import join_ranks
-from pipelines.fleet.path.load import load_ranks
+from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.walk import Segment, walk_back
 from tests.harness import call, connect, kernel, op, sync
 

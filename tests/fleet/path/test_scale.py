@@ -11,10 +11,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.fleet.materialize import materialize_captures
 from pipelines.fleet.path.rank_graph import RankGraph
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.fleet.path.make import joined, random_case
 
@@ -26,12 +26,12 @@ TABLES = ("capture_ranks", "clock_offsets", "collective_groups", "collectives", 
 _WALK = f"""
 import json, sys
 from pathlib import Path
-from pipelines.fleet.path import captures
+from pipelines.fleet.path import capture_walks
 from pipelines.lake import Lake
-captures.GROUP_EVENTS = 20_000
+capture_walks.GROUP_EVENTS = 20_000
 con = Lake(sys.argv[1]).connect(["traces", "events", "findings", *{TABLES}])
 con.execute("SET threads = 1")  # each thread keeps memory of its own
-captures.walk_captures(con)
+capture_walks.walk_captures(con)
 status = Path("/proc/self/status").read_text().splitlines()
 peak = 1024 * int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
 print(json.dumps([peak, *con.execute("SELECT max(n_nodes), max(n_edges) FROM _walked_segments").fetchone()]))

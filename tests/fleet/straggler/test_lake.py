@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from pipelines.fleet.straggler import read_job, what_if
-from pipelines.fleet.straggler.picture import colour, heat_map
+from pipelines.fleet.straggler.picture import colour, score_heat_map
 from pipelines.fleet.straggler.rows import excess_rows
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
@@ -99,7 +99,7 @@ def test_other_yaml_files_are_still_rejected(path: Path, tmp_path: Path) -> None
 def test_the_picture_has_a_cell_for_every_rank(path: Path) -> None:
     found = what_if(read_job(path))
     assert found.scores is not None
-    tree = ElementTree.fromstring(heat_map(found))
+    tree = ElementTree.fromstring(score_heat_map(found))
     space = "{http://www.w3.org/2000/svg}"
     cells = {r[0].text: r for r in tree.iter(f"{space}rect") if len(r) and r[0].tag == f"{space}title"}
     assert len(cells) == found.scores.size

@@ -16,7 +16,7 @@ import duckdb
 from pipelines import database
 from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
-from pipelines.fleet.path.load import load_ranks
+from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.walk import TARGETS, NoTarget, Segment, walk_back
 from pipelines.models.python_tables import create_table, insert_columns, python_model
 from pipelines.sqltext import quoted
@@ -61,7 +61,7 @@ class JoinableRank:
     doc="One row: a segment of the critical path through the ranks of a capture, or why there is none.",
     columns=_COLUMNS,
     reads=("capture_ranks", "clock_offsets", "collective_groups", "collectives", "collective_ranks"),
-    runs=("_edges", "_path_events", "critical_path_windows"),  # in load.py, a group of ranks at a time
+    runs=("_edges", "_path_events", "critical_path_windows"),  # in load_ranks.py, a group of ranks at a time
 )
 def walk_captures(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_walked_segments` for all captures in `con`: every segment to each target, or one row with why not.

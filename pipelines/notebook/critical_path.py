@@ -13,8 +13,8 @@ import networkx as nx
 
 from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.dependencies import SWITCH
+from pipelines.critical_path.edge_types import HTA_TYPES
 from pipelines.critical_path.edited import give_back
-from pipelines.critical_path.overlay import HTA_TYPES
 from pipelines.critical_path.saved import SavedPath, restore_path
 from pipelines.critical_path.saving import write_saved
 from pipelines.critical_path.windows import WindowRequest

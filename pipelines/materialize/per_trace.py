@@ -1,0 +1,257 @@
+"""Batches of the lake → model tables. A file that is missing or of another version than its model is recomputed.
+
+A batch is worked through in groups of traces of at most GROUP_EVENTS events, so memory does not grow with the batch;
+each table's file is put in place whole, so a killed run leaves the old or the new one. Where a model fails, the trace
+that it fails on is found by halves and left out of the tables that need the model (table model_failures); the others go on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines import database
+from pipelines.lake.broken import Broken, BrokenFiles, unreadable
+from pipelines.lake.contents import column_types
+from pipelines.lake.layout import MARK, Batch, table_file
+from pipelines.lake.manifest import LeftOut
+from pipelines.lake.store import VERSION_KEY, Lake, Staged
+from pipelines.materialize.publishing import Materialized, run_and_publish
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.errors import CatalogError
+from pipelines.models.run import run_models
+from pipelines.renamed import tables_now
+from pipelines.sqltext import file_list, quoted
+
+# 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
+GROUP_EVENTS = 1_500_000
+MEMORY_LIMIT = "2GB"
+SOURCES = ("traces", "events", "findings")
+# The machine, the lake or the code is at fault, and no trace.
+_NO_FAULT_OF_A_TRACE = (CatalogError, OSError, MemoryError, duckdb.IOException, duckdb.InterruptException)
+
+
+def stale(lake: Lake, catalog: Catalog, tables: Iterable[str], batch: Batch) -> list[str]:
+    """The tables of a batch whose file is missing or was computed by another version of the model."""
+    versions = lake.versions_of(batch, tables)
+    return [table for table in tables if versions.get(table) != catalog.version(table)]
+
+
+def materialize(
+    lake: Lake,
+    tables: Iterable[str] | None = None,
+    batches: Iterable[Batch] | None = None,
+    force: bool = False,
+    on_step: Callable[[str], Any] | None = None,
+) -> list[Materialized]:
+    """Bring tables of traces up to date (all of them by default), of some batches or all, and publish.
+
+    Raises what compute_traces raises.
+    """
+    asked = asked_tables(load_catalog(), tables)
+    steps = compute_traces(lake, asked, batches, force, on_step)
+    return run_and_publish(lake, steps, asked, of_all=batches is None, force=force)
+
+
+def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
+    """The tables of traces among those named, in the order in which they are computed; None: all.
+
+    Raises CatalogError for a name that is not a table.
+    """
+    asked = set(catalog.materialized if tables is None else tables_now(tables))
+    catalog.closure(asked)  # rejects names that are not tables
+    return [table for table in catalog.materialized if table in asked]
+
+
+def compute_traces(
+    lake: Lake,
+    tables: Iterable[str] | None = None,
+    batches: Iterable[Batch] | None = None,
+    force: bool = False,
+    on_step: Callable[[str], Any] | None = None,
+) -> Iterator[Materialized]:
+    """Bring model tables up to date (all of them by default); `on_step(text)` is called before each model.
+
+    Private models, and public ones that the asked tables read, are computed with them and not stored. Publishes nothing.
+    Raises CatalogError for a name that is not a table, and BrokenFiles, when all other batches are computed, for batches of
+    which `events` or what else is needed is missing or broken.
+    """
+    catalog = load_catalog()
+    asked = asked_tables(catalog, tables)
+    broken: list[Broken] = []
+    sources: list[Broken] | None = None  # those that are broken; looked for once, and only where something is computed
+    todo = lake.batches() if batches is None else list(batches)
+    for batch in todo if force else stale_batches(lake, catalog, asked, todo):
+        wanted = asked if force else stale(lake, catalog, asked, batch)
+        if not wanted:  # another process was at it
+            continue
+        sources = lake.broken(SOURCES) if sources is None else sources
+        if lost := [one for one in sources if one.batch == batch]:
+            broken += lost
+            continue
+        try:
+            yield from _compute_batch(lake, _Work(catalog, wanted, batch, on_step or (lambda _: None)))
+        except BrokenFiles as error:
+            broken += error.broken
+    if broken and not lake.without_broken:
+        raise BrokenFiles(broken)
+
+
+def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:
+    """The batches of which some table's file is missing or was computed by another version of the model."""
+    versions = lake.versions(batches, tables)
+    return [b for b in batches if any(versions[b].get(table) != catalog.version(table) for table in tables)]
+
+
+@dataclass
+class _Work:
+    """Tables to compute for one batch, the seconds each took so far and the traces that it lacks."""
+
+    catalog: Catalog
+    tables: list[str]
+    batch: Batch
+    on_step: Callable[[str], Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, list[LeftOut]] = field(default_factory=dict)
+    n_parts: int = 0
+    step: str = ""  # the model that runs
+
+    def next_part(self, folder: Path) -> Path:
+        """A new folder, named so that parts sort in the order in which they are made."""
+        self.n_parts += 1
+        part = folder / f"{self.n_parts:06d}"
+        part.mkdir()
+        return part
+
+
+def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
+    """Raises BrokenFiles if what the tables are computed from cannot be read."""
+    folder = Path(tempfile.mkdtemp(dir=lake.staging(work.batch)))
+    try:
+        groups = _groups(lake, work.batch)
+        for number, traces in enumerate(groups):
+            label = "" if len(groups) == 1 else f" (group {number + 1} of {len(groups)})"
+            _run(lake, work, work.tables, traces, folder, label)
+        with database.connect() as con:  # one for all: opening one costs as much as many of the tables
+            staged = {table: _joined(con, work, table, folder) for table in work.tables}
+        lake.put_all(work.batch, staged)
+        return [Materialized(t, work.batch, s.n_rows or 0, work.seconds.get(t, 0.0)) for t, s in staged.items()]
+    except duckdb.Error:
+        if broken := _unreadable_sources(lake, work.batch):
+            raise BrokenFiles(broken) from None
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unreadable_sources(lake: Lake, batch: Batch) -> list[Broken]:
+    with database.connect() as con:
+        return unreadable(con, [table_file(lake.root, table, batch) for table in SOURCES])
+
+
+def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: Path, label: str) -> None:
+    """Compute tables of traces into parts; where a model fails, by halves, and of the trace itself what can be had."""
+    part = work.next_part(folder)
+    try:
+        _run_group(lake, work, tables, traces, part, label)
+    except _NO_FAULT_OF_A_TRACE:
+        raise
+    except Exception as error:  # models in Python fail in other ways than DuckDB
+        shutil.rmtree(part)
+        if broken := _unreadable_sources(lake, work.batch):
+            raise BrokenFiles(broken) from None
+        if len(traces) > 1:
+            half = len(traces) // 2
+            _run(lake, work, tables, traces[:half], folder, label)
+            _run(lake, work, tables, traces[half:], folder, label)
+        else:
+            rest = _without_failed(work, tables, traces[0], error)
+            if rest:
+                _run(lake, work, rest, traces, folder, label)
+
+
+def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Exception) -> list[str]:
+    """The tables that do not need the model that failed; the others are noted to lack the trace."""
+    said = str(error).strip().splitlines() or [""]
+    reason = f"{type(error).__name__}: {said[0]}"[:500]
+    lost = [table for table in tables if not work.step or work.step in work.catalog.closure([table])]
+    for table in lost:
+        work.left_out.setdefault(table, []).append(LeftOut(trace_id, work.step or "(windows)", reason))
+    return [table for table in tables if table not in lost]
+
+
+def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
+    """The batch's traces in order of trace_id, cut where the events of a group would exceed GROUP_EVENTS."""
+    with database.connect() as con:
+        path = quoted(table_file(lake.root, "traces", batch))
+        rows = con.execute(f"SELECT trace_id, n_events FROM read_parquet({path}) ORDER BY trace_id").fetchall()
+    groups: list[list[str]] = []
+    size = 0
+    for trace_id, n_events in rows:
+        if not groups or size + n_events > GROUP_EVENTS:
+            groups.append([])
+            size = 0
+        groups[-1].append(trace_id)
+        size += n_events
+    return groups
+
+
+def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: Path, label: str) -> None:
+    def starts(name: str) -> None:
+        work.step = name
+        work.on_step(name + label)
+
+    from pipelines.critical_path.windows import request_windows, usual_windows  # a run that is up to date needs none
+
+    file = folder / "work.duckdb"
+    work.step = ""
+    with database.connect(file) as con:
+        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        con.execute("SET preserve_insertion_order = false")
+        _batch_views(con, lake, work.batch, traces)
+        request_windows(con, usual_windows(con, traces))
+        for run in run_models(con, work.catalog, tables, on_model=starts):
+            work.seconds[run.name] = work.seconds.get(run.name, 0.0) + run.seconds
+        order = (
+            " ORDER BY trace_id" if len(traces) > 1 else ""
+        )  # so that a trace's row groups are found by their bounds
+        for table in tables:
+            work.step = table
+            rows = f"SELECT *, {quoted(work.batch.batch_id)} AS batch_id FROM {table}{order}"
+            _write(con, rows, folder / f"{table}.parquet", work.catalog.version(table))
+    file.unlink()
+
+
+def _batch_views(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:
+    listed = ", ".join(quoted(trace_id) for trace_id in traces)
+    for table in SOURCES:
+        path = quoted(table_file(lake.root, table, batch))
+        columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch tells which capture a trace is in
+        rows = f"SELECT {columns} FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
+        con.execute(f"CREATE VIEW {table} AS {rows}")
+
+
+def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Path) -> Staged:
+    """The parts of a table as one file; where no trace could be computed, one without rows."""
+    parts = sorted(folder.glob(f"*/{table}.parquet"))
+    version = work.catalog.version(table)
+    whole = parts[0] if parts else folder / f"{table}.whole"
+    if not parts:
+        columns = (f'CAST(NULL AS {kind}) AS "{name}"' for name, kind in column_types(work.catalog)[table])
+        _write(con, f"SELECT {', '.join(columns)} WHERE false", whole, version)
+    elif len(parts) > 1:
+        whole = folder / f"{table}.whole"
+        _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, version)
+    n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
+    return Staged(whole, n_rows, tuple(work.left_out.get(table, ())))
+
+
+def _write(con: duckdb.DuckDBPyConnection, rows: str, target: Path, version: str) -> None:
+    options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(version)}}}"
+    con.execute(f"COPY ({rows}) TO {quoted(target)} ({options})")

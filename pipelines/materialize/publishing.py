@@ -1,0 +1,52 @@
+"""What a run makes, and where it ends: everything is published, once.
+
+A run that is killed before it publishes leaves the old analysts' file; the next run or the next look at the lake publishes
+(see `is_published` in pipelines/lake/publish.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipelines.lake.layout import Batch
+from pipelines.lake.publish import publish
+from pipelines.lake.store import Lake
+from pipelines.materialize.computed import is_complete, look, note_complete
+from pipelines.models.catalog import load_catalog
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """A table's file that was written: its rows and the seconds its own model took."""
+
+    table: str
+    batch: Batch
+    n_rows: int
+    seconds: float
+
+
+def run_and_publish(
+    lake: Lake, steps: Iterator[Materialized], tables: Sequence[str], of_all: bool, force: bool
+) -> list[Materialized]:
+    """Take all steps, then publish; where one fails, what was made before it is published all the same.
+
+    `tables`: what the steps bring up to date, `of_all`: for all that is in the lake and not a part of it. Where the tables
+    are known to be complete no step is taken, unless by `force`. Raises what the steps and `publish` raise.
+    """
+    catalog = load_catalog()
+    if not force and is_complete(lake, catalog, tables):
+        return []
+    before = look(lake, catalog) if of_all else None
+    done: list[Materialized] = []
+    try:
+        for step in steps:
+            done.append(step)
+    except Exception:
+        if done:
+            publish(lake, catalog)
+        raise
+    publish(lake, catalog)
+    if before:
+        note_complete(lake, catalog, tables, before, [(one.table, one.batch) for one in done])
+    return done
