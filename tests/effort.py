@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis.strategies import SearchStrategy, lists
 
 SLOW = os.environ.get("SLOW", "0") not in ("", "0")
 
@@ -42,4 +43,17 @@ def by_size(paths: Iterable[Path]) -> list[Any]:
 
 def examples(full: int) -> int:
     """How many examples a hypothesis test tries: `full` of them with SLOW=1, else a quarter, but no fewer than 5."""
-    return full if SLOW else max(full // 4, min(full, 5))
+    return full if SLOW else _quarter(full)
+
+
+def _quarter(full: int) -> int:
+    return max(full // 4, min(full, 5))
+
+
+LISTS = 5 if SLOW else 2
+"""How many lists a test tries that takes its examples from `at_once`: the first is of the simplest there are."""
+
+
+def at_once(strategy: SearchStrategy[Any], full: int) -> SearchStrategy[list[Any]]:
+    """A quarter of `full` examples in one list, for tests where a hundred small traces cost little more than one."""
+    return lists(strategy, min_size=_quarter(full), max_size=_quarter(full))

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from pipelines.critical_path.answer import PathAnswer, _answer
 from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.ingest import load_trace
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+
+ANSWERED = (
+    *(
+        "critical_path_windows",
+        "critical_path_summary",
+        "critical_path",
+        "critical_path_edges",
+        "critical_path_caveats",
+    ),
+    *("_path_bounds", "_edges", "edge_types"),
+)
+"""What the answer to a request for a path is made of; the last is the same for all."""
 
 
 def x(cat: str, name: str, ts: float, dur: float, tid: Any = 1, pid: Any = 100, **args: Any) -> dict[str, Any]:
@@ -46,16 +60,76 @@ def sync(
 
 def connect(trace: list[dict] | dict | Path, *requests: WindowRequest) -> tuple[duckdb.DuckDBPyConnection, str]:
     """A connection with the trace's tables and its windows asked for (the whole trace in `default` without requests)."""
-    con = duckdb.connect()
-    if isinstance(trace, Path):
-        staged = load_trace(con, trace)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.json"
-            path.write_text(json.dumps({"traceEvents": trace} if isinstance(trace, list) else trace))
-            staged = load_trace(con, path)
-    request_windows(con, list(requests) or [WindowRequest(staged.trace_id)])
-    return con, staged.trace_id
+    con, (trace_id,) = connect_all([trace])
+    if requests:
+        request_windows(con, list(requests))
+    return con, trace_id
+
+
+def connect_all(traces: Iterable[list[dict] | dict | Path]) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
+    """One connection with many traces, and their ids in the order given; the whole of each is asked for in `default`.
+
+    Models cost the same for one small trace and for a hundred: who has many runs them once, and looks at each by its id
+    (`only`). Traces that are equal are told apart by a number that is written into them.
+    """
+    con, found, traces = duckdb.connect(), [], list(traces)
+    tables = ("events", "traces", "findings") if len(traces) > 1 else ()
+    with tempfile.TemporaryDirectory() as folder:
+        for number, trace in enumerate(traces):
+            path = trace if isinstance(trace, Path) else Path(folder) / "trace.json"
+            if not isinstance(trace, Path):
+                document = {"traceEvents": trace} if isinstance(trace, list) else trace
+                path.write_text(json.dumps({**document, "number": number} if number else document))
+            found.append(load_trace(con, path).trace_id)  # which replaces the tables
+            for table in tables:
+                kept = f"INSERT INTO all_{table}" if number else f"CREATE TABLE all_{table} AS"
+                con.execute(f"{kept} FROM {table}")
+    for table in tables:
+        con.execute(f"DROP TABLE {table}; ALTER TABLE all_{table} RENAME TO {table}")
+    request_windows(con, [WindowRequest(trace_id) for trace_id in found])
+    return con, found
+
+
+def only(con: duckdb.DuckDBPyConnection, trace_id: str, tables: Iterable[str], window_id: str | None = None) -> None:
+    """From now on these tables show the rows of one trace, or of one of its windows, whatever they call it."""
+    window = f"window_id = '{window_id}'" if window_id else "true"
+    number = f"SELECT window_no FROM memory.main.critical_path_windows WHERE trace_id = '{trace_id}' AND {window}"
+    number_of_trace = f"SELECT trace_profile_id FROM memory.main._profiles WHERE trace_id = '{trace_id}'"
+    for table in tables:
+        there = {column for (column, *_) in con.execute(f"DESCRIBE memory.main.{table}").fetchall()}
+        if "trace_id" in there:
+            whose = f"trace_id = '{trace_id}' AND {window if 'window_id' in there else 'true'}"
+        else:
+            whose = f"window_no IN ({number})" if "window_no" in there else f"trace_profile_id IN ({number_of_trace})"
+        con.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM memory.main.{table} WHERE {whose}")
+
+
+def each(traces: Iterable[list[dict] | dict | Path], *tables: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The tables of each trace; the models run once over all of them."""
+    con, found = connect_all(traces)
+    run_models(con, load_catalog(), tables)
+    for trace_id in found:
+        only(con, trace_id, tables)
+        yield con
+
+
+def answers(
+    traces: Iterable[list[dict] | dict | Path], profile: str = "default", **overrides: str
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, PathAnswer]]:
+    """The path of each trace as a whole, of all of them computed at once, and the tables while it is looked at."""
+    con, found = connect_all(traces)
+    windows = [WindowRequest(trace_id, profile=profile) for trace_id in found]
+    request_windows(con, windows, {(profile, name): value for name, value in overrides.items()})
+    run_models(con, load_catalog(), ANSWERED)
+    for window in windows:
+        yield con, answer_in(con, window)
+
+
+def answer_in(con: duckdb.DuckDBPyConnection, window: WindowRequest) -> PathAnswer:
+    """Of one of the windows whose tables (ANSWERED) are in `con`, which then show that one."""
+    only(con, window.trace_id, ANSWERED[:-1], window.window_id)
+    ((window_us,),) = con.execute("SELECT (end_ns - start_ns) / 1000 FROM critical_path_windows").fetchall()
+    return _answer(con, window_us, with_path=True)
 
 
 def rows_of(trace: list[dict] | dict | Path, table: str, columns: str, order: str = "ALL") -> list[tuple]:

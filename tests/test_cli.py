@@ -1,4 +1,4 @@
-"""The commands as a person calls them: whole processes on a lake made in the test."""
+"""The commands as a person calls them, on a lake made in the test; a few as whole processes, which cost a second each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
 from pipelines.synthetic import CaptureSpec, write_capture
 
 
 def tracelake(*words: object) -> subprocess.CompletedProcess[str]:
+    """The command in this process, as a process of its own would end."""
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
+def process(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pipelines.cli.app", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
 
@@ -21,7 +31,7 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
     capture = write_capture(CaptureSpec(ranks=2, steps=2, straggler=1, seed=5), tmp_path / "in")
     (tmp_path / "in" / "notes.txt").write_text("not a trace")
     lake = tmp_path / "lake"
-    done = tracelake("ingest", tmp_path / "in", "--lake", lake, "--json")
+    done = process("ingest", tmp_path / "in", "--lake", lake, "--json")
     rows = json.loads(done.stdout)
     assert done.returncode == 1  # one file was rejected, with a reason
     assert sorted(row["status"] for row in rows) == ["ok", "ok", "rejected"]
@@ -33,7 +43,7 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
 
     trace_id = next(row["trace_id"] for row in rows if row["rank"] == 0)
     edges = tmp_path / "edges.parquet"
-    done = tracelake("critical-path", trace_id[:8], "--lake", lake, "--edges", edges, "--json")
+    done = process("critical-path", trace_id[:8], "--lake", lake, "--edges", edges, "--json")
     answer = json.loads(done.stdout)
     assert answer["success"] and round(1000 * answer["length_us"]) == capture.ranks[0].truth.full.length_ns
     assert set(answer["path"][0]) == {"event_id", "name", "edge_type", "duration_us", "bound_by"}
@@ -54,9 +64,10 @@ def test_from_files_to_answers(tmp_path: Path) -> None:
     for wrong in (("critical-path", "ffff", "--lake", lake), ("sql", "SELECT x", "--lake", lake), ("tables", "nope")):
         done = tracelake(*wrong)
         assert done.returncode == 1 and "error:" in done.stderr
+    assert process("sql", "SELECT x", "--lake", lake).returncode == 1
 
 
 def test_every_command_explains_itself() -> None:
     for name in ("ingest", "sql", "tables", "breakdown", "critical-path", "overlay", "materialize", "demo", "ui"):
-        done = tracelake(name, "--help")
+        done = (process if name == "ui" else tracelake)(name, "--help")
         assert done.returncode == 0 and "Example: " in done.stdout.replace("\n", " "), name

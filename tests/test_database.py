@@ -7,10 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from pipelines import database
+
 ROOT = Path(__file__).parents[1]
 SLOW = "SELECT count(*) AS n FROM range(16000) AS a, range(16000) AS b WHERE (a.range * b.range) % 7 = 8"
 
 
+def test_connections_draw_no_bar() -> None:
+    con = database.connect()
+    for one in (con, database.cursor(con), database.cursor()):
+        assert one.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
+
+
+@pytest.mark.slow
 def test_a_slow_query_prints_its_answer_alone() -> None:
     """On its connection, and on those that are made beside it."""
     program = (

@@ -42,8 +42,11 @@ def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read
     if set_id in reading.known:
         return Read(set_id, status="known")
     verdict = judge(dumps)
-    job = reading.job or job_from_path(dumps[0].path)
-    of_set = {"job": job, "folder": path_text(folder.absolute()), "ingested_at": datetime.now(UTC)}
+    of_set = {
+        "job": reading.job or job_from_path(min(files)),
+        "folder": path_text(folder.absolute()),
+        "ingested_at": datetime.now(UTC),
+    }
     reading.add_rows(DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
     reading.add_rows("flight_recorder_entries", entry_rows(dumps))
     reading.add_rows("flight_recorder_verdicts", verdict_rows(verdict))

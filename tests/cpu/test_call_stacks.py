@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
-from tests.harness import op, rows_of
+from tests.effort import LISTS, at_once
+from tests.harness import each, op, rows_of
 
 
 def machine(events: list[dict]) -> list[tuple[int, int | None, int]]:
@@ -35,8 +35,12 @@ def test_nested_touching_and_instant_events() -> None:
     assert rows == [(0, None, 1), (1, 0, 2), (2, 0, 2), (3, 4, 2), (4, None, 1), (5, None, 1)]
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(1, 2)), min_size=1, max_size=20))
-def test_equal_to_the_stack_machine(shape: list[tuple[int, int, int]]) -> None:
-    events = [op(f"o{i}", ts, dur, tid) for i, (ts, dur, tid) in enumerate(shape)]
-    assert rows_of(events, "call_stacks", "event_id, parent_event_id, depth") == machine(events)
+@settings(max_examples=LISTS, deadline=None)
+@given(
+    at_once(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(1, 2)), min_size=1, max_size=20), 40)
+)
+def test_equal_to_the_stack_machine(shapes: list[list[tuple[int, int, int]]]) -> None:
+    traces = [[op(f"o{i}", ts, dur, tid) for i, (ts, dur, tid) in enumerate(shape)] for shape in shapes]
+    for events, con in zip(traces, each(traces, "call_stacks"), strict=True):
+        rows = con.execute("SELECT event_id, parent_event_id, depth FROM call_stacks ORDER BY ALL").fetchall()
+        assert rows == machine(events)

@@ -16,7 +16,7 @@ import duckdb
 from pipelines.critical_path.windows import request_windows, usual_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect
+from tests.harness import connect_all, only
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 TABLES = (
@@ -68,23 +68,24 @@ class File:
         return start - min(max([since, *(end for _, end, i in before if i != event)]), start)
 
 
-def solved(trace: Path | dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    """The tables of every usual window (whole trace, profiler steps) of a trace."""
-    con, trace_id = connect(trace)
-    request_windows(con, usual_windows(con, [trace_id]))
+def check(*traces: Path | dict[str, Any]) -> int:
+    """Assert all that is said below of every usual window (whole trace, profiler steps) of the traces.
+
+    Returns how many edges wait for work of before their window.
+    """
+    con, found = connect_all(traces)
+    request_windows(con, usual_windows(con, found))
     run_models(con, load_catalog(), TABLES)
-    return con
-
-
-def check(trace: Path | dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    """Assert all that is said below; the tables are returned for more."""
-    con, file = solved(trace), File(trace)
-    _launch_delays_are_idle_time(con, file)
-    _no_stretch_is_charged_twice(con, file)
-    _shares_sum(con)
-    _inferred_waits_are_told(con, file)
-    _caveats_speak(con)
-    return con
+    for trace, trace_id in zip(traces, found, strict=True):
+        only(con, trace_id, TABLES)
+        file = File(trace)
+        _launch_delays_are_idle_time(con, file)
+        _no_stretch_is_charged_twice(con, file)
+        _shares_sum(con)
+        _inferred_waits_are_told(con, file)
+        _caveats_speak(con)
+    query = "SELECT count(*) FROM memory.main.critical_path_edges WHERE waits_for_earlier_work"
+    return con.execute(query).fetchall()[0][0]
 
 
 def _launch_delays_are_idle_time(con: duckdb.DuckDBPyConnection, file: File) -> None:

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from pipelines.critical_path.answer import PathAnswer, critical_path
-from pipelines.critical_path.windows import WindowRequest
+from pipelines.critical_path.answer import PathAnswer
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.harness import connect
+from tests.harness import answers, connect
 
 CASES = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S9", "S9b", "S10", "S11", "S12", "S13")
 Edges = set[tuple[int, bool, int, bool, str]]
 
 
-def solve(path: Path, profile: str) -> tuple[PathAnswer, dict]:
-    con, trace_id = connect(path)
-    answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "full", profile), with_edges=True)
-    rows = con.execute(
-        "SELECT src_event_id, src_is_start, dst_event_id, dst_is_start, edge_type, weight_ns / 1000 FROM critical_path_edges"
-    ).fetchall()
-    return answer, {tuple(row[:5]): row[5] for row in rows}
+@cache
+def solved(folder: Path, profile: str) -> dict[str, tuple[PathAnswer, dict]]:
+    """By case the answer and the edges, of all cases at once."""
+    found = {}
+    for case, (con, answer) in zip(CASES, answers((folder / f"{case}.json" for case in CASES), profile), strict=True):
+        rows = con.execute(
+            "SELECT src_event_id, src_is_start, dst_event_id, dst_is_start, edge_type, weight_ns / 1000 FROM critical_path_edges"
+        ).fetchall()
+        found[case] = answer, {tuple(row[:5]): row[5] for row in rows}
+    return found
+
+
+def solve(shared: Path, case: str, profile: str) -> tuple[PathAnswer, dict]:
+    return solved(shared / "golden" / "cases", profile)[case]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -31,7 +38,7 @@ def test_hta_profile_gives_htas_answer(shared: Path, case: str) -> None:
     expected = json.loads((shared / "golden" / "cases" / f"{case}.hta.json").read_text())
     if "error" in expected:
         pytest.skip(f"HTA fails here: {expected['error'][:60]}")
-    answer, edges = solve(shared / "golden" / "cases" / f"{case}.json", "hta")
+    answer, edges = solve(shared, case, "hta")
     assert edges == {(a, b, c, d, kind): weight for a, b, c, d, weight, _, kind in expected["edges"]}
     assert answer.success == expected["success"]
     if answer.success:
@@ -53,7 +60,7 @@ def test_hta_profile_gives_htas_answer(shared: Path, case: str) -> None:
     ],
 )
 def test_default_lengths(shared: Path, case: str, length_us: float) -> None:
-    answer, _ = solve(shared / "golden" / "cases" / f"{case}.json", "default")
+    answer, _ = solve(shared, case, "default")
     assert (answer.success, answer.length_us) == (True, length_us)
 
 
@@ -71,7 +78,7 @@ def test_default_lengths(shared: Path, case: str, length_us: float) -> None:
     ],
 )
 def test_default_has_the_edges_that_hta_lacks(shared: Path, case: str, edges: Edges) -> None:
-    _, found = solve(shared / "golden" / "cases" / f"{case}.json", "default")
+    _, found = solve(shared, case, "default")
     assert edges <= set(found)
     assert case != "S7" or not [e for e in found if e[4] == "KERNEL_KERNEL_DELAY"]
 

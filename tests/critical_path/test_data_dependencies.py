@@ -10,17 +10,18 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.answer import PathAnswer, critical_path
 from pipelines.critical_path.dependencies import NothingJoined
-from pipelines.critical_path.windows import PROFILES, WindowRequest
+from pipelines.critical_path.windows import PROFILES, WindowRequest, request_windows
 from pipelines.execution import load_execution
 from pipelines.models.catalog import load_catalog
-from tests.effort import examples, slow_if
+from pipelines.models.run import run_models
+from tests.effort import LISTS, at_once, slow_if
 from tests.execution.make import Op, write
-from tests.harness import connect, x
+from tests.harness import connect, connect_all, x
 
 ITEM = "aten::item(Tensor self) -> Scalar"
 Edges = list[tuple[int, int, int]]
@@ -206,13 +207,29 @@ def longest(parts: list[Part]) -> int:
     return run(parts, 0, True)
 
 
-@settings(max_examples=examples(25), deadline=None)
-@given(programs())
-def test_any_program_is_as_long_as_its_longest_flow(parts: list[Part]) -> None:
-    assume(any(part.kind != "unjoined" for top in parts for part in top.walk()))
-    serial, data, _, edges = both(parts)
-    assert data.length_us == longest(parts) <= serial.length_us
-    assert len({(src, dst) for src, dst, _ in edges}) == len(edges)
+def joined(part: Part) -> bool:
+    return any(one.kind != "unjoined" for one in part.walk())
+
+
+@settings(max_examples=LISTS, deadline=None)
+@given(at_once(programs().filter(lambda parts: any(map(joined, parts))), 25))
+def test_any_program_is_as_long_as_its_longest_flow(found: list[list[Part]]) -> None:
+    con, traces = connect_all(map(events_of, found))
+    lengths, edges = [], []
+    with con, TemporaryDirectory() as folder:
+        for number, (parts, trace_id) in enumerate(zip(found, traces, strict=True)):
+            load_execution(con, write(Path(folder, f"et{number}.json"), nodes_of(parts)), trace_id)
+        for value in ("serial", "data"):
+            request_windows(con, [WindowRequest(one) for one in traces], {("default", "dependencies"): value})
+            run_models(con, load_catalog(), ["critical_path_windows", "critical_path", "_edges"])
+            query = "SELECT trace_id, sum(path_weight_ns) FROM critical_path GROUP BY ALL"
+            lengths.append(dict(con.execute(query).fetchall()))
+            query = "SELECT window_no, src_node_id, dst_node_id FROM _edges"
+            edges.append(con.execute(query).fetchall())
+    serial, data = lengths
+    for parts, trace_id in zip(found, traces, strict=True):
+        assert data.get(trace_id, 0) == 1000 * longest(parts) <= serial.get(trace_id, 0)
+    assert len({*edges[1]}) == len(edges[1])
 
 
 @pytest.mark.parametrize("profile", PROFILES)

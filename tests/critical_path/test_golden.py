@@ -5,19 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.windows import WindowRequest
+from pipelines.critical_path.answer import PathAnswer, critical_path
+from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.ingest import load_trace
 from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from tests.conftest import SHARED
 from tests.effort import slow_if
+from tests.harness import ANSWERED, answer_in, connect_all
 
 GOLDEN = SHARED / "golden" / "hta"
 # HTA rounds these traces to whole microseconds unless told not to (`nsoff`); we keep their nanoseconds.
@@ -57,15 +59,43 @@ def _loaded(path: Path) -> tuple[duckdb.DuckDBPyConnection, str]:
     return con, load_trace(con, path).trace_id
 
 
-def _answer(case: str, golden: dict[str, Any], with_path: bool = False):
-    con, trace_id = _loaded(_trace_of(case))
+Overrides = tuple[tuple[tuple[str, str], str], ...]
+
+
+def _asked(case: str, trace_id: str, golden: dict[str, Any]) -> WindowRequest:
     instance = golden["instance_id"]
     first, last = (0, 0) if instance is None else (instance, instance) if isinstance(instance, int) else instance
-    overrides = {("hta", "drop_last_step"): str("__incllast" not in case).lower()}
-    if golden["add_zero_weight_launch_edges"]:
-        overrides["hta", "zero_weight_launch"] = "true"
-    request = WindowRequest(trace_id, "asked", "hta", golden["annotation"], first, last)
-    return con, critical_path(con, load_catalog(), request, overrides=overrides, with_edges=True, with_path=with_path)
+    return WindowRequest(trace_id, case, "hta", golden["annotation"], first, last)
+
+
+def _overrides(case: str) -> Overrides:
+    zero_weight = ((("hta", "zero_weight_launch"), "true"),) if case.endswith("__zwl") else ()
+    return ((("hta", "drop_last_step"), str("__incllast" not in case).lower()), *zero_weight)
+
+
+def _answer(case: str, golden: dict[str, Any]) -> tuple[duckdb.DuckDBPyConnection, PathAnswer]:
+    assert golden["add_zero_weight_launch_edges"] == case.endswith("__zwl")
+    if not _is_large(case):
+        con, windows = _small(_overrides(case))
+        return con, answer_in(con, windows[case])
+    con, trace_id = _loaded(_trace_of(case))
+    asked, how = _asked(case, trace_id, golden), dict(_overrides(case))
+    return con, critical_path(con, load_catalog(), asked, overrides=how, with_edges=True, with_path=False)
+
+
+@cache
+def _small(overrides: Overrides) -> tuple[duckdb.DuckDBPyConnection, dict[str, WindowRequest]]:
+    """All small cases that are asked in this way, computed at once."""
+    named = [*_exact_cases(), *_unrounded_cases()]
+    cases = {case: _golden(case) for case in named if not _is_large(case) and _overrides(case) == overrides}
+    cases = {case: golden for case, golden in cases.items() if "error" not in golden}
+    traces = sorted({_trace_of(case) for case in cases})
+    con, found = connect_all(traces)
+    trace_ids = dict(zip(traces, found, strict=True))
+    windows = {case: _asked(case, trace_ids[_trace_of(case)], golden) for case, golden in cases.items()}
+    request_windows(con, list(windows.values()), dict(overrides))
+    run_models(con, load_catalog(), ANSWERED)
+    return con, windows
 
 
 def _ours(con: duckdb.DuckDBPyConnection) -> Counter:
@@ -79,10 +109,14 @@ def _theirs(golden: dict[str, Any]) -> Counter:
     )
 
 
+def _is_large(case: str) -> bool:
+    file = GOLDEN / f"{case}.json.gz"
+    return file.exists() and file.stat().st_size > 150_000
+
+
 def _by_size(cases: list[str]) -> list[Any]:
     """Slow on large graphs; of each way to ask HTA small ones remain."""
-    files = {case: GOLDEN / f"{case}.json.gz" for case in cases}
-    return [pytest.param(c, marks=slow_if(f.exists() and f.stat().st_size > 150_000)) for c, f in files.items()]
+    return [pytest.param(case, marks=slow_if(_is_large(case))) for case in cases]
 
 
 @pytest.mark.parametrize("case", _by_size(_exact_cases()))
@@ -169,7 +203,7 @@ def test_absolute_nanoseconds_differ_from_hta_only_by_its_grid() -> None:
 
 def test_worked_example_of_the_source_document() -> None:
     """HTA-24 and HTA-25: simple_add, annotation of the AlexNet forward, instance 1."""
-    con, answer = _answer("simple_add__alexfwd_1", _golden("simple_add__alexfwd_1"), with_path=True)
+    con, answer = _answer("simple_add__alexfwd_1", _golden("simple_add__alexfwd_1"))
     assert answer.success
     assert (answer.nodes, answer.edges) == (414, 415)
     printed = {bound_by: round(percent, 6) for bound_by, percent in answer.summary.items()}

@@ -15,17 +15,23 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_invariants import without_sync_rows
-from tests.harness import call, connect, kernel, op, rows_of, sync, x
+from tests.harness import answers, call, connect, each, kernel, op, sync, x
 from tests.synthetic.random_capture import random_capture
-from tests.synthetic.textbook import TEXTBOOK, textbook
+from tests.synthetic.textbook import TEXTBOOK, TextbookCase, textbook
 
 Waits = dict[int, tuple[int, str]]
 """What waited → what it waited for, and the basis."""
 
 
 def inferred(trace: Any) -> Waits:
-    rows = rows_of(trace, "_inferred_waits", "event_id, source_event_id, basis")
-    return {event: (source, basis) for event, source, basis in rows}
+    return inferred_in([trace])[0]
+
+
+def inferred_in(traces: list[Any]) -> list[Waits]:
+    """Of each trace."""
+    query = "SELECT event_id, source_event_id, basis FROM _inferred_waits"
+    connections = each(traces, "_profiles", "_inferred_waits")
+    return [{event: (source, basis) for event, source, basis in con.execute(query).fetchall()} for con in connections]
 
 
 def answer_of(trace: Any, **overrides: str) -> Any:
@@ -45,11 +51,15 @@ def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_p
     """Shares of the path by what it is bound by, in points of percent; with no inference they are far off."""
     spec = CaptureSpec(ranks=2, steps=3, straggler=1, seed=7, compute_streams=streams, layers=6)
     far = 0
-    for rank in write_capture(spec, tmp_path).ranks:
-        document = document_of(rank.path)
-        told = answer_of(document).summary
-        guessed = answer_of(without_sync_rows(document))
-        blind = answer_of(without_sync_rows(document), infer_waits="never").summary
+    ranks = write_capture(spec, tmp_path).ranks
+    with_rows = [document_of(rank.path) for rank in ranks]
+    without = [without_sync_rows(document) for document in with_rows]
+    sighted = [answer for _, answer in answers([*with_rows, *without])]
+    unsighted = [answer for _, answer in answers(without, infer_waits="never")]
+    for rank, of_rows, guessed, of_none in zip(
+        ranks, sighted[: len(ranks)], sighted[len(ranks) :], unsighted, strict=True
+    ):
+        told, blind = of_rows.summary, of_none.summary
         labels = {*told, *guessed.summary, *blind}
         assert max(abs((told.get(k) or 0) - (guessed.summary.get(k) or 0)) for k in labels) < 4
         far += max(abs((told.get(k) or 0) - (blind.get(k) or 0)) for k in labels) > 10
@@ -62,11 +72,11 @@ def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
     spec = CaptureSpec(ranks=2, steps=2, straggler=1, seed=7, compute_streams=3, layers=6)
     documents = [document_of(path) for path in write_capture(spec, tmp_path).paths]
     found = right = held_up = 0
-    for document in (*documents, *(random_capture(seed) for seed in range(8))):
-        waits = real_waits(document)
+    documents += [random_capture(seed) for seed in range(8)]
+    of_all = zip(documents, real_waits(documents), inferred_in([*map(without_sync_rows, documents)]), strict=True)
+    for document, waits, told in of_all:
         moved = [i for i, e in enumerate(document["traceEvents"]) if e.get("cat") != "cuda_sync"]
-        told = inferred(without_sync_rows(document)).items()
-        guesses = {moved[k]: moved[s] for k, (s, basis) in told if s is not None and basis == "wait_call"}
+        guesses = {moved[k]: moved[s] for k, (s, basis) in told.items() if s is not None and basis == "wait_call"}
         held_up += len(waits)
         found += sum(k in guesses for k in waits)
         right += sum(guesses[k] in sources for k, sources in waits.items() if k in guesses)
@@ -74,30 +84,38 @@ def test_the_inferred_waits_are_the_real_ones(tmp_path: Path) -> None:
     assert found >= 0.9 * held_up and right >= 0.9 * found, (held_up, found, right)
 
 
-def real_waits(document: dict[str, Any]) -> dict[int, set[int]]:
+def real_waits(documents: list[dict[str, Any]]) -> list[dict[int, set[int]]]:
     """GPU work → what it really waited for through an event, where that ended after its stream was free and its launch."""
-    con, _ = connect(document)
-    run_models(con, load_catalog(), ["_event_waits", "_gpu_history"])
-    rows = con.execute(
-        "SELECT w.waiting_kernel_id, w.source_kernel_id, s.end_ns FROM _event_waits AS w "
-        "JOIN _gpu_history AS k ON k.event_id = w.waiting_kernel_id JOIN _gpu_history AS s ON s.event_id = w.source_kernel_id "
-        "WHERE s.stream_key <> k.stream_key AND s.end_ns > greatest(k.busy_until_ns, k.launch_ts_ns)"
-    ).fetchall()
-    latest: dict[int, int] = {}
-    sources: dict[int, set[int]] = {}
-    for work, source, end in rows:
-        if end >= latest.get(work, 0):
-            sources[work] = {source} if end > latest.get(work, 0) else sources[work] | {source}
-            latest[work] = end
-    return sources
+    found = []
+    for con in each(documents, "_profiles", "_event_waits", "_gpu_history"):
+        rows = con.execute(
+            "SELECT w.waiting_kernel_id, w.source_kernel_id, s.end_ns FROM _event_waits AS w "
+            "JOIN _gpu_history AS k ON k.event_id = w.waiting_kernel_id "
+            "JOIN _gpu_history AS s ON s.event_id = w.source_kernel_id "
+            "WHERE s.stream_key <> k.stream_key AND s.end_ns > greatest(k.busy_until_ns, k.launch_ts_ns)"
+        ).fetchall()
+        latest: dict[int, int] = {}
+        sources: dict[int, set[int]] = {}
+        for work, source, end in rows:
+            if end >= latest.get(work, 0):
+                sources[work] = {source} if end > latest.get(work, 0) else sources[work] | {source}
+                latest[work] = end
+        found.append(sources)
+    return found
 
 
-@pytest.mark.parametrize("name", TEXTBOOK)
-def test_textbook_cases_without_their_rows(name: str, tmp_path: Path) -> None:
-    case = textbook(name)
-    told, guessed = answer_of(case.write(tmp_path)), answer_of(without_sync_rows(json.loads(case.text)))
-    # What follows a wait weighs nothing where a row tells of it, and is kept where it is inferred.
-    assert told.length_us <= guessed.length_us <= told.length_us * 1.05
+def test_textbook_cases_without_their_rows(tmp_path: Path) -> None:
+    traces = [trace for name in TEXTBOOK for trace in both_ways(textbook(name), tmp_path / name)]
+    lengths = [answer.length_us for _, answer in answers(traces)]
+    for name, told, guessed in zip(TEXTBOOK, lengths[::2], lengths[1::2], strict=True):
+        # What follows a wait weighs nothing where a row tells of it, and is kept where it is inferred.
+        assert told <= guessed <= told * 1.05, name
+
+
+def both_ways(case: TextbookCase, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """With the rows of waits and without."""
+    folder.mkdir()
+    return case.write(folder), without_sync_rows(json.loads(case.text))
 
 
 STREAMS = [
@@ -133,28 +151,33 @@ def test_what_was_launched_after_the_call_was_not_waited_for() -> None:
     assert inferred(later)[7] == (4, "wait_call")
 
 
-@pytest.mark.parametrize(
-    ("gap_us", "covered_us", "late_us", "waited"),
-    [
-        (400, 400, 0, True),  # it ended when the gap was over
-        (400, 390, 40, True),  # within 50 us, and all of the gap
-        (400, 20, 0, True),  # just before
-        (400, 300, 100, True),  # most of the gap
-        (400, 20, 100, False),  # neither
-        (45, 45, 0, False),  # a gap like any other
-    ],
+GAPS = (  # the gap, what other work covers of it, how late before its end that ended (us); it was waited for
+    (400, 400, 0, True),  # it ended when the gap was over
+    (400, 390, 40, True),  # within 50 us, and all of the gap
+    (400, 20, 0, True),  # just before
+    (400, 300, 100, True),  # most of the gap
+    (400, 20, 100, False),  # neither
+    (45, 45, 0, False),  # a gap like any other
 )
-def test_where_no_calls_are_shown_times_must_tell(gap_us: int, covered_us: int, late_us: int, waited: bool) -> None:
+
+
+def after_a_gap(gap_us: int, covered_us: int, late_us: int) -> list[dict[str, Any]]:
     start = 600 + gap_us
-    trace = [
+    return [
         *(call("cudaLaunchKernel", 10, 5, 1), kernel("gemm", 100, 500, 1)),
         *(call("cudaLaunchKernel", 20, 5, 2), kernel("gemm", start, 100, 2)),
         *(call("cudaLaunchKernel", 30, 5, 3), kernel("nccl", start - late_us - covered_us, covered_us, 3, stream=20)),
     ]
-    assert (3 in inferred(trace)) == waited
+
+
+def test_where_no_calls_are_shown_times_must_tell() -> None:
+    traces = [after_a_gap(*gap) for *gap, _ in GAPS]
     # Where the trace does show the calls, both must hold, for there was no such call before this work.
-    shown = [*trace, call("cudaStreamWaitEvent", 5000, 2, 9)]
-    assert (3 in inferred(shown)) == (waited and late_us <= 50 and covered_us >= gap_us / 2)
+    traces += [[*trace, call("cudaStreamWaitEvent", 5000, 2, 9)] for trace in traces]
+    found = [3 in waits for waits in inferred_in(traces)]
+    assert found[: len(GAPS)] == [waited for *_, waited in GAPS]
+    both = [waited and late <= 50 and covered >= gap / 2 for gap, covered, late, waited in GAPS]
+    assert found[len(GAPS) :] == both
 
 
 def blocked(name: str, **work: Any) -> list[dict[str, Any]]:
@@ -166,18 +189,19 @@ def blocked(name: str, **work: Any) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("name", ["cudaStreamSynchronize", "hipDeviceSynchronize", "cudaFree", "cuStreamSynchronize"])
-def test_a_blocking_call_waited_for_what_ended_in_it(name: str) -> None:
-    assert inferred(blocked(name)) == {3: (2, "blocking_call")}
-    answer = answer_of(blocked(name))
-    by_name = {row["name"]: row["duration_us"] for row in answer.path}
-    assert (by_name["gemm"], by_name[name]) == (980, 50)  # the 50 us after the kernel's end stay the call's own
-    assert answer.length_us == pytest.approx(2000)
+def test_a_blocking_call_waited_for_what_ended_in_it() -> None:
+    names = ("cudaStreamSynchronize", "hipDeviceSynchronize", "cudaFree", "cuStreamSynchronize")
+    traces = [blocked(name) for name in names]
+    assert inferred_in(traces) == [{3: (2, "blocking_call")}] * len(names)
+    for name, (_, answer) in zip(names, answers(traces), strict=True):
+        by_name = {row["name"]: row["duration_us"] for row in answer.path}
+        assert (by_name["gemm"], by_name[name]) == (980, 50)  # the 50 us after the kernel's end stay the call's own
+        assert answer.length_us == pytest.approx(2000)
 
 
-@pytest.mark.parametrize("name", ["cudaLaunchKernel", "cudaEventRecord", "aten::linear"])
-def test_a_call_that_does_not_block_did_not_wait(name: str) -> None:
-    assert inferred(blocked(name)) == {}
+def test_a_call_that_does_not_block_did_not_wait() -> None:
+    names = ("cudaLaunchKernel", "cudaEventRecord", "aten::linear")
+    assert inferred_in([blocked(name) for name in names]) == [{}] * 3
 
 
 def test_work_launched_by_another_thread_after_the_call_began_was_not_waited_for() -> None:
@@ -191,9 +215,9 @@ def test_work_launched_by_another_thread_after_the_call_began_was_not_waited_for
 
 def test_a_copying_call_waited_for_its_copy() -> None:
     copy = kernel("Memcpy DtoH (Device -> Pageable)", 1002, 20, 2, cat="gpu_memcpy")
-    assert inferred([*blocked("cudaMemcpyAsync"), copy])[3] == (4, "own_copy")
     long_after = kernel("Memcpy DtoH (Device -> Pinned)", 1202, 20, 2, cat="gpu_memcpy")
-    assert 3 not in inferred([*blocked("cudaMemcpyAsync"), long_after])
+    waited, did_not = inferred_in([[*blocked("cudaMemcpyAsync"), one] for one in (copy, long_after)])
+    assert waited[3] == (4, "own_copy") and 3 not in did_not
 
 
 def test_the_first_work_of_a_stream_may_wait_for_work_of_before_the_trace() -> None:
@@ -228,12 +252,15 @@ def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
     assert exposed > 60 and summary["gpu_communication_bound"] > exposed and summary["gpu_kernel_kernel_overhead"] < 5
 
 
-@pytest.mark.parametrize("name", ["alexnet", "simple_add", "cuda_event_sync"])
-def test_where_there_are_rows_nothing_changes(shared: Path, name: str) -> None:
-    trace = shared / "traces" / "critical_path" / f"{name}.json.gz"
-    assert inferred(trace) == {}
-    told, plain = answer_of(trace), answer_of(trace, infer_waits="never", forward_thread="by_name")
-    assert (told.path, told.edges, told.length_us) == (plain.path, plain.edges, plain.length_us)
+def test_where_there_are_rows_nothing_changes(shared: Path) -> None:
+    names = ("alexnet", "simple_add", "cuda_event_sync")
+    traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
+    assert inferred_in(traces) == [{}] * len(names)
+    told, plain = (
+        [(answer.path, answer.edges, answer.length_us) for _, answer in answers(traces, **how)]
+        for how in ({}, {"infer_waits": "never", "forward_thread": "by_name"})
+    )
+    assert told == plain and all(path for path, *_ in told)
 
 
 def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.critical_path.invariants import check
-from tests.effort import by_size, examples
+from tests.effort import LISTS, at_once, by_size
 from tests.synthetic.random_capture import random_capture
 
 TRACES = (
@@ -24,20 +24,16 @@ def without_sync_rows(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "traceEvents": [e for e in document["traceEvents"] if e.get("cat") != "cuda_sync"]}
 
 
-@settings(max_examples=examples(12), deadline=None)
-@given(st.integers(0, 10**9), st.booleans())
-def test_random_captures(seed: int, with_sync_rows: bool) -> None:
-    document = random_capture(seed)
-    check(document if with_sync_rows else without_sync_rows(document))
+@settings(max_examples=LISTS, deadline=None)
+@given(at_once(st.tuples(st.integers(0, 10**9), st.booleans()), 12))
+def test_random_captures(chosen: list[tuple[int, bool]]) -> None:
+    documents = [(random_capture(seed), with_sync_rows) for seed, with_sync_rows in chosen]
+    check(*(document if with_sync_rows else without_sync_rows(document) for document, with_sync_rows in documents))
 
 
 def test_work_that_crosses_the_border_of_a_step_is_no_launch_delay() -> None:
     """The generator does make what the property is about: some work waits for work of the step before."""
-    crossed = 0
-    for seed in range(8):
-        con = check(random_capture(seed))
-        crossed += con.execute("SELECT count(*) FROM critical_path_edges WHERE waits_for_earlier_work").fetchall()[0][0]
-    assert crossed > 2
+    assert check(*(random_capture(seed) for seed in range(8))) > 2
 
 
 def test_every_shared_trace(trace: Path) -> None:

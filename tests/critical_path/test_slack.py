@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import networkx as nx
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from pipelines.critical_path.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import examples
-from tests.harness import call, connect, kernel, op, rows_of
+from tests.harness import call, connect_all, kernel, only, op, rows_of
 from tests.synthetic.random_capture import random_capture
 
 Edge = tuple[int, int, int, int]  # source, destination, weight, event (-1: none)
@@ -81,11 +82,17 @@ def test_slack_spread_over_the_edges_changes_nothing(edges: list[Edge], data: st
 
 
 @pytest.mark.parametrize("profile", ["default", "hta"])
-@pytest.mark.parametrize("seed", range(5))
-def test_random_captures(seed: int, profile: str) -> None:
-    con, trace_id = connect(random_capture(seed))
-    request_windows(con, [WindowRequest(trace_id, profile=profile)])
-    run_models(con, load_catalog(), ["critical_path_edges", "critical_path_nodes", "critical_path", "event_slack"])
+def test_random_captures(profile: str) -> None:
+    con, traces = connect_all(random_capture(seed) for seed in range(5))
+    request_windows(con, [WindowRequest(trace_id, profile=profile) for trace_id in traces])
+    tables = ("critical_path_edges", "critical_path_nodes", "critical_path", "event_slack")
+    run_models(con, load_catalog(), tables)
+    for trace_id in traces:
+        only(con, trace_id, tables)
+        slack_of_the_edges(con)
+
+
+def slack_of_the_edges(con: duckdb.DuckDBPyConnection) -> None:
     edges = con.execute(
         "SELECT src_node_id, dst_node_id, path_weight_ns, coalesce(attributed_event_id, -1) FROM critical_path_edges "
         "ORDER BY edge_id"

@@ -9,6 +9,7 @@ import pytest
 
 from assets.checks import checks
 from assets.common import today
+from assets.traces import LAKE_TABLES
 from dagster_project.definitions import definitions
 from dagster_project.demo import asset_names, materialize_all
 from pipelines.ingest import ingest
@@ -28,12 +29,18 @@ def state(folder: Path) -> dict[str, int]:
     return {str(p): p.stat().st_mtime_ns for p in files}
 
 
-def test_tiny_trace_through_every_asset_then_again_then_only_the_models(run, inbox: Path, tmp_path: Path) -> None:
+SOME = ("kernels", "merged_intervals", "critical_path_edges", "critical_path", "overlay")
+
+
+@pytest.mark.parametrize("only", [SOME, pytest.param(None, marks=pytest.mark.slow, id="every_asset")])
+def test_tiny_trace_through_assets_then_again_then_only_the_models(
+    run, inbox: Path, tmp_path: Path, only: tuple[str, ...] | None
+) -> None:
     write_trace(inbox / "rank0.json")
-    result = run()
+    result = run(only=only)
     first = materialized(result)
     assert result.success
-    assert set(first) == set(asset_names())
+    assert set(first) == ({*only, *LAKE_TABLES} if only else {*asset_names()})
     assert first["events"]["dagster/row_count"] == 4
     assert first["kernels"]["dagster/row_count"] == 1
     assert first["kernels"]["computed"] is True
@@ -50,7 +57,7 @@ def test_tiny_trace_through_every_asset_then_again_then_only_the_models(run, inb
         assert con.execute("SELECT count(*) FROM critical_path").fetchall()[0][0] > 0
 
     before = state(tmp_path / "lake")
-    again = materialized(run())
+    again = materialized(run(only=only))
     assert state(tmp_path / "lake") == before
     assert {n: m.get("dagster/row_count") for n, m in again.items()} == {
         n: m.get("dagster/row_count") for n, m in first.items()
@@ -59,7 +66,7 @@ def test_tiny_trace_through_every_asset_then_again_then_only_the_models(run, inb
     assert again["overlay"]["written"] == 0
 
     write_trace(inbox / "rank1.json", shift=5)
-    models = materialized(run(job="analyse"))
+    models = materialized(run(job="analyse", only=only))
     assert "events" not in models
     assert models["critical_path"]["dagster/row_count"] > 0
     assert models["overlay"]["files"] == 1

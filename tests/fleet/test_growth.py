@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -14,7 +16,7 @@ from pipelines.materialize.per_capture import materialize_captures, stale_captur
 from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
-from tests.lake.world import STRIDE, run_killed, shown
+from tests.lake.world import STRIDE, kept, run_killed, shown
 
 TABLES = [
     *("captures", "capture_ranks", "capture_quality", "capture_roles", "collective_groups", "collectives"),
@@ -26,6 +28,22 @@ TABLES = [
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     spec = CaptureSpec(ranks=4, steps=3, straggler=2, clock_offset_ns=(0, 30_000, -45_000, 12_345), seed=4)
     return write_capture(spec, tmp_path_factory.mktemp("in"))
+
+
+@pytest.fixture(scope="module")
+def whole(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The capture in a lake, its tables computed."""
+    folder = tmp_path_factory.mktemp("whole")
+    ingest(capture.paths, Lake(folder / "lake"))
+    materialize_all(Lake(folder / "lake"), TABLES)
+    return folder
+
+
+@pytest.fixture
+def lake(whole: Path) -> Iterator[Lake]:
+    """The lake of `whole`, which is there again afterwards."""
+    with kept(whole) as lake:
+        yield lake
 
 
 KILLED = ["captures", "capture_ranks", "clock_offsets", "collectives", "collective_ranks"]
@@ -44,12 +62,9 @@ def test_every_table_of_captures_is_known_to_the_lake() -> None:
     assert sorted(CAPTURE_TABLES) == sorted(load_catalog().of_captures)
 
 
-def test_the_truth_of_a_simulation(capture: Capture, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    ingest(capture.paths, lake)
-    materialize_all(lake, TABLES)
+def test_the_truth_of_a_simulation(capture: Capture, whole: Path) -> None:
     rows = ask(
-        lake,
+        Lake(whole / "lake"),
         "SELECT s.rank, n_collectives, wait_ns, wait_clock_ns, n_last, n_last_clock, is_straggler, offset_ns, error_ns "
         "FROM straggler_ranks AS s JOIN clock_offsets USING (capture_id, rank) ORDER BY rank",
     )
@@ -67,10 +82,8 @@ def test_the_truth_of_a_simulation(capture: Capture, tmp_path: Path) -> None:
         assert flag == (rank == capture.straggler)
 
 
-def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, tmp_path: Path) -> None:
-    whole, grown = Lake(tmp_path / "whole"), Lake(tmp_path / "grown")
-    ingest(capture.paths, whole)
-    materialize_captures(whole, TABLES)
+def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, whole: Path, tmp_path: Path) -> None:
+    grown = Lake(tmp_path / "grown")
     for n in (2, 3, 4):
         ingest(capture.paths[n - 2 : n], grown)
         assert stale_captures(grown, load_catalog(), TABLES)
@@ -80,13 +93,10 @@ def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, tm
         missing = ask(grown, "SELECT n FROM capture_quality WHERE \"check\" = 'missing_ranks'")
         assert missing == ([(4 - n,)] if n < 4 else [])
     assert len(table_files(grown.root, CAPTURE_MARK)) == 3  # the older ones stay until retention, and nobody sees them
-    assert shown(grown, TABLES) == shown(whole, TABLES)
+    assert shown(grown, TABLES) == shown(Lake(whole / "lake"), TABLES)
 
 
-def test_what_is_up_to_date_is_left_alone(capture: Capture, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    ingest(capture.paths, lake)
-    materialize_captures(lake, TABLES)
+def test_what_is_up_to_date_is_left_alone(lake: Lake) -> None:
     files = {path: path.stat().st_mtime_ns for table in TABLES for path in table_files(lake.root, table)}
     assert not stale_captures(lake, load_catalog(), TABLES)
     assert materialize_captures(lake, TABLES) == []
@@ -99,10 +109,10 @@ def test_what_is_up_to_date_is_left_alone(capture: Capture, tmp_path: Path) -> N
 
 def test_killed_at_every_step(capture: Capture, tmp_path: Path) -> None:
     lake, expected = Lake(tmp_path / "lake"), Lake(tmp_path / "expected")
-    for one in (lake, expected):
-        ingest(capture.paths[:2], one)
-        materialize_captures(one, KILLED)
-        ingest(capture.paths[2:], one)
+    ingest(capture.paths[:2], lake)
+    materialize_captures(lake, KILLED)
+    ingest(capture.paths[2:], lake)
+    shutil.copytree(lake.root, expected.root)
     before = shown(lake, KILLED)
     materialize_captures(expected, KILLED)
     after = shown(expected, KILLED)
@@ -119,10 +129,7 @@ def test_killed_at_every_step(capture: Capture, tmp_path: Path) -> None:
     assert shown(lake, KILLED) == after
 
 
-def test_a_capture_whose_traces_are_gone_is_gone(capture: Capture, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    ingest(capture.paths, lake)
-    materialize_captures(lake, TABLES)
+def test_a_capture_whose_traces_are_gone_is_gone(lake: Lake, tmp_path: Path) -> None:
     for path in table_files(lake.root, "traces"):
         lake.take_away(batch_of(path), ["traces"])
     other = write_capture(CaptureSpec(ranks=2, seed=8), tmp_path / "other")

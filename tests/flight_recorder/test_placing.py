@@ -77,6 +77,17 @@ def test_a_ring_that_lost_a_group_s_calls_does_not_say_that_there_were_none(tmp_
     assert told(judge([rank0, stuck])) == ("state_split", 5, (1,), False)
 
 
+def test_one_unfinished_call_that_nothing_compares_forbids_the_word_healthy(tmp_path: Path) -> None:
+    """Rank 1's ring lost call 1, of which rank 0 says that it is not over."""
+    lost = made(tmp_path, 1, call(2), call(3), begins=1)
+    found = judge([made(tmp_path, 0, waits(1), call(2), call(3)), lost])
+    assert [group.n_unfinished for group in found.groups] == [1]
+    assert (found.verdict, told(found)) == ("undecided", None)
+    (doubt,) = found.doubts
+    assert "1 calls are unfinished" in doubt
+    assert judge([made(tmp_path, 0, call(1), call(2), call(3)), lost]).verdict == "no_mismatch"
+
+
 def test_dumps_of_unfinished_calls_only(tmp_path: Path) -> None:
     """TORCH_INCLUDE_ONLY_ACTIVE: what is not there was completed, as far as the counters go."""
     status = {"0": {"last_enqueued_collective": 5, "last_completed_collective": 4}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
-from tests.harness import kernel, op, rows_of
+from tests.effort import LISTS, at_once
+from tests.harness import each, kernel, op, rows_of
 
 
 def spans(*intervals: tuple[int, int]) -> list[dict]:
@@ -45,12 +45,23 @@ def test_a_trace_without_gpu_work_has_zeros() -> None:
     assert rows_of([op("a", 0, 5)], "temporal_breakdown", columns) == [(None, 0, 0, 0, 0, 0, 0)]
 
 
-@settings(max_examples=examples(25), deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8), st.integers(0, 1)), min_size=1, max_size=25))
-def test_merging_equals_brute_force(work: list[tuple[int, int, int]]) -> None:
+@settings(max_examples=LISTS, deadline=None)
+@given(
+    at_once(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8), st.integers(0, 1)), min_size=1, max_size=25), 25)
+)
+def test_merging_equals_brute_force(shapes: list[list[tuple[int, int, int]]]) -> None:
+    traces = [
+        [kernel("k", ts, dur, i + 1, stream=i, device=device) for i, (ts, dur, device) in enumerate(work)]
+        for work in shapes
+    ]
+    for work, con in zip(shapes, each(traces, "merged_intervals"), strict=True):
+        rows = con.execute("SELECT device, start_ns, end_ns FROM merged_intervals WHERE scope = 'all' ORDER BY ALL")
+        assert [list(row) for row in rows.fetchall()] == merged(work)
+
+
+def merged(work: list[tuple[int, int, int]]) -> list[list[int]]:
     """Half-microsecond cells: a cell is busy where some kernel of the device covers it, its ends included."""
-    events = [kernel("k", ts, dur, i + 1, stream=i, device=device) for i, (ts, dur, device) in enumerate(work)]
-    expected = []
+    expected: list[list[int]] = []
     for device in (0, 1):
         cells = sorted({c for ts, dur, d in work if d == device for c in range(2 * ts, 2 * (ts + dur) + 1)})
         for cell in cells:
@@ -58,5 +69,4 @@ def test_merging_equals_brute_force(work: list[tuple[int, int, int]]) -> None:
                 expected[-1][2] = 500 * cell
             else:
                 expected.append([device, 500 * cell, 500 * cell])
-    rows = rows_of(events, "merged_intervals", "device, start_ns, end_ns, scope")
-    assert [list(row[:3]) for row in rows if row[3] == "all"] == expected
+    return expected

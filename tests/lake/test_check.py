@@ -21,7 +21,7 @@ from pipelines.lake.layout import ANALYST, MANIFEST, PUBLISHED, QUARANTINE, RETI
 from pipelines.lake.publish import analyst
 from pipelines.lake.retention import retire
 from pipelines.materialize.run_order import materialize_all
-from tests.lake.world import STRIDE, capture, run_killed, shown, write_trace
+from tests.lake.world import STRIDE, capture, kept, run_killed, shown, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "captures", "capture_ranks"]
 SHOWN = ["traces", "events", "findings", "rejects", *COMPUTED]
@@ -41,11 +41,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
     """The lake of `whole`, which is there again afterwards."""
-    kept, root = whole / "kept", whole / "lake"
-    shutil.copytree(root, kept)
-    yield Lake(root)
-    shutil.rmtree(root)
-    kept.rename(root)
+    with kept(whole) as lake:
+        yield lake
 
 
 def _remove(path: Path) -> None:
@@ -246,8 +243,8 @@ def check_and_repair(root: Path) -> None:
 @pytest.mark.parametrize("table", ["events", pytest.param("captures", marks=pytest.mark.slow)])
 def test_repair_killed_at_every_step(lake: Lake, whole: Path, table: str) -> None:
     _flip(table_files(lake.root, table)[0])
-    kept = whole / "broken"
-    shutil.copytree(lake.root, kept)
+    broken = whole / "broken"
+    shutil.copytree(lake.root, broken)
     killed, step = 0, 1
     while run_killed(step, check_and_repair, lake.root):
         check(lake, repair=True)
@@ -255,9 +252,9 @@ def test_repair_killed_at_every_step(lake: Lake, whole: Path, table: str) -> Non
         n = 1 if table == "events" else 3
         assert len(shown(lake, ["traces"])["traces"]) == n, f"step {step}"
         shutil.rmtree(lake.root)
-        shutil.copytree(kept, lake.root)
+        shutil.copytree(broken, lake.root)
         killed, step = killed + 1, step + 5 * STRIDE  # each costs a second
-    shutil.rmtree(kept)
+    shutil.rmtree(broken)
     assert killed * STRIDE >= 3
 
 

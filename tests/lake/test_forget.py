@@ -20,7 +20,7 @@ from pipelines.lake.layout import MARK
 from pipelines.materialize import per_trace
 from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import CatalogError, load_catalog
-from tests.lake.world import STRIDE, assert_whole, capture, run_killed, shown, write_trace
+from tests.lake.world import STRIDE, assert_whole, capture, kept, run_killed, shown, write_trace
 
 COMPUTED = ["kernels", "temporal_breakdown", "capture_ranks"]
 SHOWN = [MARK, "events", "findings", *COMPUTED]
@@ -39,11 +39,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lake(whole: Path) -> Iterator[Lake]:
     """The lake of `whole`, which is there again afterwards."""
-    kept, root = whole / "kept", whole / "lake"
-    shutil.copytree(root, kept)
-    yield Lake(root)
-    shutil.rmtree(root)
-    kept.rename(root)
+    with kept(whole) as lake:
+        yield lake
 
 
 def traces_of_rank(lake: Lake) -> dict[int, str]:
@@ -162,8 +159,8 @@ def do_forget(root: Path, trace: str) -> None:
 
 def test_forget_killed_at_every_step(lake: Lake, whole: Path) -> None:
     trace = traces_of_rank(lake)[1]
-    kept = whole / "before"
-    shutil.copytree(lake.root, kept)
+    before = whole / "before"
+    shutil.copytree(lake.root, before)
     killed, step = 0, 1
     while run_killed(step, do_forget, lake.root, trace, calls=("replace", "unlink")):
         half = shown(lake, SHOWN[:-1])
@@ -175,7 +172,7 @@ def test_forget_killed_at_every_step(lake: Lake, whole: Path) -> None:
         assert all_ids(lake) == set(lake.known_traces()) and trace not in all_ids(lake), f"step {step}"
         assert not check(lake).faults, f"step {step}"
         shutil.rmtree(lake.root)
-        shutil.copytree(kept, lake.root)
+        shutil.copytree(before, lake.root)
         killed, step = killed + 1, step + 5 * STRIDE  # each costs seconds
-    shutil.rmtree(kept)
+    shutil.rmtree(before)
     assert killed * STRIDE >= 4

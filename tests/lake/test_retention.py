@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish import publish
 from pipelines.lake.retention import REMOVED, retire
 from pipelines.materialize.per_trace import materialize
-from tests.lake.world import STRIDE, TABLES, assert_whole, run_killed, shown, write_trace
+from tests.lake.world import STRIDE, TABLES, assert_whole, kept, run_killed, shown, write_trace
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -43,14 +44,24 @@ def put(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch, days_ago: flo
     return files
 
 
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two traces of 40 days ago, one of 20, one of yesterday, all computed and published."""
-    lake = Lake(tmp_path / "lake")
-    for days_ago, seeds in ((40, (1, 2)), (20, (3,)), (1, (4,))):
-        put(lake, tmp_path / "in", monkeypatch, days_ago, *seeds)
+    folder = tmp_path_factory.mktemp("whole")
+    lake = Lake(folder / "lake")
+    with pytest.MonkeyPatch.context() as patch:
+        for days_ago, seeds in ((40, (1, 2)), (20, (3,)), (1, (4,))):
+            put(lake, folder / "in", patch, days_ago, *seeds)
     materialize(lake, TABLES)
-    return lake
+    return folder
+
+
+@pytest.fixture
+def lake(whole: Path, tmp_path: Path) -> Iterator[Lake]:
+    """The lake of `whole`, which is there again afterwards; what came into it lies in tmp_path/in."""
+    shutil.copytree(whole / "in", tmp_path / "in")
+    with kept(whole) as lake:
+        yield lake
 
 
 def n_traces(lake: Lake) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +17,22 @@ import duckdb
 from pipelines.lake import Lake
 from pipelines.models.catalog import load_catalog
 from tests.effort import SLOW
+from tests.harness import call, kernel
 
 # Children start from a process that has the modules loaded and nothing running, so a test can afford many of them.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["pipelines.ingest", "pipelines.materialize.per_trace", "tests.lake.world", "pyarrow"])
 TABLES = ["kernels", "temporal_breakdown"]
-STRIDE = 1 if SLOW else 3
-"""Tests that kill at every step take each third, but for SLOW=1."""
+STRIDE = 1 if SLOW else 5
+"""Tests that kill at every step take each fifth, but for SLOW=1."""
 
 
 def write_trace(path: Path, seed: int, n: int = 4, **top: Any) -> Path:
     """A trace of n launches, each with a kernel; the seed makes its content, and so its id, its own."""
     events: list[dict[str, Any]] = []
     for i in range(n):
-        at = {"ts": 100 * i + seed, "ph": "X"}
-        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "dur": 5}
-        kernel = {"cat": "kernel", "name": f"gemm_{seed}", "pid": 0, "tid": 7, "dur": 20}
-        events.append({**at, **launch, "args": {"correlation": i + 1}})
-        events.append({**at, **kernel, "args": {"correlation": i + 1, "stream": 7, "device": 0}})
+        at = 100 * i + seed
+        events += [call("cudaLaunchKernel", at, 5, i + 1), kernel(f"gemm_{seed}", at, 20, i + 1)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**top, "traceEvents": events}))
     return path
@@ -44,6 +44,16 @@ def capture(folder: Path, ranks: int = 3) -> list[Path]:
     broken = folder / "broken.json"
     broken.write_text("no trace at all")
     return [*files, broken]
+
+
+@contextmanager
+def kept(folder: Path) -> Iterator[Lake]:
+    """The lake that was prepared in `folder`, in its place, for its paths are absolute; afterwards it is as it was."""
+    before, root = folder / "kept", folder / "lake"
+    shutil.copytree(root, before)
+    yield Lake(root)
+    shutil.rmtree(root)
+    before.rename(root)
 
 
 def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pipelines.modelling.stacks import parents
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from tests.effort import examples
-from tests.harness import call, connect, kernel, op, x
+from tests.effort import LISTS, at_once, examples
+from tests.harness import call, connect, each, kernel, op, x
 from tests.modelling.span_walk import Walk
 
 
@@ -260,23 +260,20 @@ MAKERS = (
 )
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(MAKERS), st.integers(0, 30), st.integers(0, 20), st.integers(1, 2), st.integers(0, 2)
-        ),
-        max_size=18,
-    ),
-    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 2)), min_size=1, max_size=6),
-)
-def test_owners_are_those_of_a_walk_up_the_stack(spans: list[tuple], launches: list[tuple[int, int]]) -> None:
-    events = [event for make, ts, dur, tid, n in spans for event in make(ts, dur, tid, n)]
-    events += [event for i, (ts, tid) in enumerate(launches, 1) for event in launch(i, ts, tid)]
-    con, _ = connect(events)
-    run_models(con, load_catalog(), ["span_gpu_work", "kernels"])
-    rows = con.execute(
-        "SELECT k.name, w.span_id, w.phase FROM span_gpu_work AS w JOIN kernels AS k USING (trace_id, event_id)"
-    ).fetchall()
-    assert len(rows) == len(set(rows))
-    assert set(rows) == Walk(events).owners()
+SPANS = st.tuples(st.sampled_from(MAKERS), st.integers(0, 30), st.integers(0, 20), st.integers(1, 2), st.integers(0, 2))
+LAUNCHES = st.tuples(st.integers(0, 40), st.integers(1, 2))
+
+
+@settings(max_examples=LISTS, deadline=None)
+@given(at_once(st.tuples(st.lists(SPANS, max_size=18), st.lists(LAUNCHES, min_size=1, max_size=6)), 30))
+def test_owners_are_those_of_a_walk_up_the_stack(drawn: list[tuple[list[tuple], list[tuple[int, int]]]]) -> None:
+    traces = []
+    for spans, launches in drawn:
+        events = [event for make, ts, dur, tid, n in spans for event in make(ts, dur, tid, n)]
+        traces.append(events + [event for i, (ts, tid) in enumerate(launches, 1) for event in launch(i, ts, tid)])
+    for events, con in zip(traces, each(traces, "span_gpu_work", "kernels"), strict=True):
+        rows = con.execute(
+            "SELECT k.name, w.span_id, w.phase FROM span_gpu_work AS w JOIN kernels AS k USING (trace_id, event_id)"
+        ).fetchall()
+        assert len(rows) == len(set(rows))
+        assert set(rows) == Walk(events).owners()

@@ -15,6 +15,7 @@ import duckdb
 import pytest
 
 from pipelines.models.header import FILE, SCOPES
+from tests.effort import SLOW
 from tests.fleet.straggler.make import Shape, write_job
 from tests.flight_recorder.make import call, made
 from tests.harness import kernel
@@ -105,8 +106,10 @@ def test_every_scope_has_a_new_table() -> None:
 def test_a_new_file_is_a_new_table_for_every_command(copy: Path) -> None:
     report = json.loads(tracelake(copy, "ingest", "in", "--json"))
     assert sorted(row["status"] for row in report) == ["ok"] * 5
-    written = {row["table"] for row in json.loads(tracelake(copy, "materialize", "--json"))}
-    assert written >= {"new_of_traces", "new_of_captures", "new_of_python"}
+    computed = ["new_of_traces", "new_of_captures", "new_of_python"]
+    asked = [] if SLOW else computed  # all tables of the copy take their time
+    written = {row["table"] for row in json.loads(tracelake(copy, "materialize", *asked, "--json"))}
+    assert written >= {*computed}
     listed = tracelake(copy, "tables")
     assert [name for name in ROWS if name not in listed] == []
     query = " UNION ALL ".join(f"SELECT '{name}' AS name, sum(n) AS n FROM {name}" for name in ROWS)

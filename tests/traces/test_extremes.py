@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import duckdb
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.critical_path.windows import request_windows, usual_windows
-from pipelines.ingest import load_trace
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.traces import ReadTrace
 from pipelines.traces.numbers import LATEST_NS, LONGEST_NS
-from tests.effort import SLOW, examples
+from tests.effort import LISTS, SLOW, at_once
+from tests.harness import connect_all
 from tests.traces.test_malformed import GOOD, stage, trace
 
 FAR, LONG = LATEST_NS // 1000, LONGEST_NS // 1000  # us
@@ -125,16 +122,16 @@ BROKEN = (
 )
 
 
-def all_models(events: list) -> ReadTrace:
-    """Every model over a file with these events."""
+def all_models(*traces: list) -> None:
+    """Every model over files with these events, all of them at once: each is there, and none stops a model."""
     catalog = load_catalog()
-    with TemporaryDirectory() as folder, duckdb.connect(config={"threads": 1}) as con:
-        path = Path(folder) / "rank0.json"
-        path.write_text(json.dumps({"traceEvents": events, "distributedInfo": {"rank": 0, "world_size": 2}}))
-        read = load_trace(con, path)
-        request_windows(con, usual_windows(con, [read.trace_id]))
+    told = {"distributedInfo": {"rank": 0, "world_size": 2}}
+    con, found = connect_all({"traceEvents": events, **told} for events in traces)
+    with con:
+        request_windows(con, usual_windows(con, found))
         run_models(con, catalog, catalog.materialized)
-    return read
+        counted = con.execute("SELECT trace_id, n_events FROM traces").fetchall()
+    assert sorted(counted) == sorted((trace_id, len(LAUNCHES)) for trace_id in found) and len({*found}) == len(traces)
 
 
 @st.composite
@@ -159,18 +156,22 @@ def far(*places: tuple[int, str, object]) -> list:
     return events
 
 
-@settings(max_examples=examples(8), deadline=None)
-@given(spoiled())
-@example(far((2, "ts", -FAR), (7, "ts", FAR), (12, "ts", -FAR), (17, "ts", FAR)))
-@example(far(*((at, "dur", LONG) for at in range(len(LAUNCHES)))))
-@example(far((3, "bytes", 2**63 - 1), (8, "bytes", 2**63 - 1), (4, "Bytes", 2**63 - 1), (9, "Bytes", 2**63 - 1)))
-@example(far((0, "Input Dims", "[[1,2],["), (5, "Input Dims", "[" * 100_000), (10, "Input Dims", [[2**62, 2**62]])))
-def test_no_model_stumbles(events: list) -> None:
-    assert all_models(events).n_events == len(LAUNCHES)
+WORST = (
+    far((2, "ts", -FAR), (7, "ts", FAR), (12, "ts", -FAR), (17, "ts", FAR)),
+    far(*((at, "dur", LONG) for at in range(len(LAUNCHES)))),
+    far((3, "bytes", 2**63 - 1), (8, "bytes", 2**63 - 1), (4, "Bytes", 2**63 - 1), (9, "Bytes", 2**63 - 1)),
+    far((0, "Input Dims", "[[1,2],["), (5, "Input Dims", "[" * 100_000), (10, "Input Dims", [[2**62, 2**62]])),
+)
 
 
-def test_no_model_stumbles_over_any_value_of_any_field(tmp_path: Path) -> None:
-    """A trace for each field of each kind of event and each value, in one connection: every 41st, with SLOW=1 every 7th."""
+@settings(max_examples=LISTS, deadline=None)
+@given(at_once(spoiled(), 8))
+def test_no_model_stumbles(traces: list[list]) -> None:
+    all_models(*traces, *WORST)
+
+
+def test_no_model_stumbles_over_any_value_of_any_field() -> None:
+    """A trace for each field of each kind of event and each value, in one connection: every 97th, with SLOW=1 every 13th."""
     found: list[list] = []
     for at in (*range(5), len(LAUNCHES) - 1):
         for of_args, key in [(False, key) for key in LAUNCHES[at]] + [
@@ -180,12 +181,4 @@ def test_no_model_stumbles_over_any_value_of_any_field(tmp_path: Path) -> None:
                 events = json.loads(json.dumps(LAUNCHES))
                 (events[at]["args"] if of_args else events[at])[key] = value
                 found.append(events)
-    catalog = load_catalog()
-    with duckdb.connect() as con:
-        read = []
-        for number, events in enumerate(found[:: 7 if SLOW else 41]):
-            path = tmp_path / f"{number}.json"
-            path.write_text(json.dumps({"traceEvents": events, "number": number}))
-            read.append(load_trace(con, path).trace_id)
-        request_windows(con, usual_windows(con, read))
-        run_models(con, catalog, catalog.materialized)
+    all_models(*found[:: 13 if SLOW else 97])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.answer import PathAnswer, critical_path
 from pipelines.critical_path.whatif.before_after import Comparison, what_if
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.sensitivity import rank_families
@@ -21,7 +21,7 @@ from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.window import NoGraph, Window
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
-from tests.effort import examples
+from tests.effort import SLOW, examples
 from tests.harness import connect, kernel, op
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import textbook
@@ -116,22 +116,31 @@ def test_a_window_without_edges_is_an_error() -> None:
         pass
 
 
+@cache
+def captured(seed: int, profile: str = "default") -> tuple[duckdb.DuckDBPyConnection, PathAnswer, Window | None]:
+    """A random capture, its path and its window; none without a path: then the capture contradicts itself."""
+    events = random_capture(seed)["traceEvents"]
+    con, trace_id = connect(events)
+    found = critical_path(con, load_catalog(), WindowRequest(trace_id, profile=profile), with_edges=True)
+    if not found.success:
+        return con, found, None
+    with opened(events, profile) as (_, window):
+        return con, found, window
+
+
 @pytest.mark.parametrize("profile", ["default", "hta"])
 def test_before_is_the_critical_path(profile: str) -> None:
     """Length and summary as the command and the tables have them."""
     for seed in range(3):
-        events = random_capture(seed)["traceEvents"]
-        con, trace_id = connect(events)
-        expected = critical_path(con, load_catalog(), WindowRequest(trace_id, profile=profile))
-        if not expected.success:
+        _, expected, window = captured(seed, profile)
+        if window is None:
             continue
-        with opened(events, profile) as (_, window):
-            before = next(what_if(window, [Scenario()])).before
-            assert before.length_us == expected.length_us
-            assert list(before.summary) == list(expected.summary)
-            assert before.summary == pytest.approx(expected.summary)
-            ids = {step["event_id"] for step in expected.path}
-            assert ids <= set(window.events.event_id[before.touched].tolist())
+        before = next(what_if(window, [Scenario()])).before
+        assert before.length_us == expected.length_us
+        assert list(before.summary) == list(expected.summary)
+        assert before.summary == pytest.approx(expected.summary)
+        ids = {step["event_id"] for step in expected.path}
+        assert ids <= set(window.events.event_id[before.touched].tolist())
 
 
 FACTORS = st.sampled_from([0.0, 0.1, 0.5, 2.0])
@@ -140,19 +149,17 @@ TARGETS = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(15), deadline=None)
-@given(st.integers(0, 10_000), st.lists(st.tuples(TARGETS, FACTORS), min_size=1, max_size=3))
+@settings(max_examples=examples(100), deadline=None)
+@given(st.integers(0, 14 if SLOW else 2), st.lists(st.tuples(TARGETS, FACTORS), min_size=1, max_size=3))
 def test_plain_networkx_finds_the_same_length(seed: int, scale: list[tuple[str, float]]) -> None:
-    con, trace_id = connect(random_capture(seed)["traceEvents"])
-    # Without a path the capture contradicts itself: its graph has a cycle.
-    assume(critical_path(con, load_catalog(), WindowRequest(trace_id), with_edges=True).success)
+    con, _, window = captured(seed)
+    assume(window is not None)
     expected = recomputed(con, scale)
-    with opened(random_capture(seed)["traceEvents"]) as (_, window):
-        try:
-            found = next(what_if(window, [Scenario(tuple(scale))]))
-        except NothingMatches:
-            return
-        assert found.after.length_us == expected / 1000
+    try:
+        found = next(what_if(window, [Scenario(tuple(scale))]))
+    except NothingMatches:
+        return
+    assert found.after.length_us == expected / 1000
 
 
 def recomputed(con: duckdb.DuckDBPyConnection, scale: list[tuple[str, float]]) -> int:

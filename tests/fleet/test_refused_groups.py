@@ -1,0 +1,51 @@
+"""Collectives of a group that is refused count nowhere: neither as waiting nor as what a rank is blamed for."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from pipelines.models.catalog import load_catalog
+
+MODELS = ("rank_steps", "step_exposure", "straggler_ranks")
+# Two ranks and four collectives in one step. Rank 1 is last in those of lane 0, rank 0 in that of lane 1.
+GIVEN = """
+CREATE TABLE collectives AS
+    SELECT 'c' AS capture_id, n AS collective_id, n // 3 AS lane, 5 AS step, 100 AS wait_ns, 70 AS late_ns,
+        1 - n // 3 AS culprit_rank, 1 - n // 3 AS culprit_clock_rank, CAST(NULL AS VARCHAR) AS refused_reason
+    FROM range(4) AS r(n);
+CREATE TABLE collective_ranks AS
+    SELECT 'c' AS capture_id, collective_id, lane, rank, 't' || rank AS trace_id, collective_id AS event_id,
+        1000 * collective_id AS aligned_start_ns, 1000 * collective_id + 300 AS aligned_end_ns, 300 AS dur_ns,
+        CASE WHEN rank = culprit_rank THEN 0 ELSE 100 END AS wait_ns, 0 AS wait_clock_ns
+    FROM collectives, range(2) AS r(rank);
+CREATE TABLE collective_kernels AS
+    SELECT trace_id, event_id, 0 AS device, 5 AS step, aligned_start_ns AS ts_ns, aligned_end_ns AS end_ns
+    FROM collective_ranks;
+CREATE TABLE capture_ranks AS
+    SELECT DISTINCT capture_id, rank, trace_id, CAST(NULL AS VARCHAR) AS left_out_reason FROM collective_ranks;
+CREATE TABLE step_times AS
+    SELECT trace_id, 5 AS step, 5000 AS dur_ns, 2000 AS busy_ns, 800 AS compute_ns FROM capture_ranks;
+CREATE TABLE merged_intervals AS
+    SELECT trace_id, 0 AS device, 'COMPUTATION' AS scope, 0 AS start_ns, 50 AS end_ns FROM capture_ranks;
+CREATE TABLE step_pipeline AS
+    SELECT trace_id, 5 AS step, 5000 AS actual_ns, 0.5 AS efficiency, 'comp' AS dragging_stage, 800 AS ideal_ns,
+        600 AS comm_ideal_ns, 800 AS comp_ideal_ns
+    FROM capture_ranks;
+"""
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_collectives_of_a_refused_group_count_like_those_that_were_never_matched(model: str) -> None:
+    with duckdb.connect() as con:
+        con.execute(GIVEN)
+        answers = []
+        for change in (
+            "SELECT 1",
+            "UPDATE collectives SET refused_reason = 'order_mismatch' WHERE lane = 1",
+            "DELETE FROM collectives WHERE lane = 1",
+        ):
+            con.execute(change)
+            answers.append(con.execute(f"FROM ({load_catalog().models[model].sql}) ORDER BY rank").fetchall())
+    with_it, refused, without = answers
+    assert len(refused) == 2 and refused == without and refused != with_it
