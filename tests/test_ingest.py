@@ -91,13 +91,14 @@ def test_progress_counts_the_packed_bytes(tmp_path: Path) -> None:
     assert sum(read) >= sum(path.stat().st_size for path in files[:-1])
 
 
-def test_a_full_disk_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), duckdb.IOException("No space left")])
+def test_a_full_disk_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def full(*_: object, **__: object) -> Never:
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(pipelines.load, "INPUT", EventInput((), full))
     lake = Lake(tmp_path / "lake")
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(type(error), match="No space left"):
         ingest(capture(tmp_path / "in"), lake)
     assert not list(lake.root.glob(".staging/*"))
     assert not table_files(lake.root, "rejects")

@@ -58,10 +58,10 @@ class SetInput:
     """Files that fill the tables of a scope together, once by the key of the scope's mark.
 
     `scope`, `suffixes` (of names; none: any file) are literals. `recognise(files)`: the sets among files, by the path
-    that each is known by, with its files. `read(reading, path, files)` stages one set's tables; it raises one of
-    `refusals`, or anything, and only this set is rejected; None where none of its files could be read. `known(lake)`: the keys in the lake and what is known of them;
-    `settled(known)`: those of them that stay as they are, by default all. `before_put(con, lake)`: called under the
-    lake's lock before the tables are written.
+    that each is known by, with its files. `read(reading, path, files)` stages one set's tables, or returns None where none
+    of its files could be read; it raises one of `refusals`, or anything, and only this set is rejected. `known(lake)`: the
+    keys in the lake and what is known of them; `settled(known)`: those of them that stay as they are, by default all.
+    `before_put(con, lake)`: called under the lake's lock before the tables are written.
     """
 
     scope: str

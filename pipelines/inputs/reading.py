@@ -30,14 +30,13 @@ class Reading:
         self.mark = tables_of(scope)[0]
         self.tables = staged_tables(catalog, scope)
         self.rejected: dict[Path, str] = {}
+        self.filled: set[str] = set()
         create_empty(con, catalog, scope)
         con.execute("CREATE SCHEMA one")
 
     def begin(self) -> None:
-        """Empty the tables of one set."""
-        self.rejected = {}
-        for table in self.tables:
-            self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS FROM main.{table} LIMIT 0")
+        """Nothing is staged of the next set yet."""
+        self.rejected, self.filled = {}, set()
 
     def add_rows(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         """Fill a table of the set, through its SQL, from rows by the names of what that reads; the rest is NULL."""
@@ -46,7 +45,8 @@ class Reading:
 
     def add_files(self, table: str, paths: Collection[Path]) -> None:
         """The same from Parquet files (none: no rows); a column that an older writer did not know is NULL."""
-        source = f"read_parquet({file_list(paths)}, union_by_name = true)" if paths else "(SELECT 0) WHERE false"
+        by_name = ", union_by_name = true" if len(paths) > 1 else ""
+        source = f"read_parquet({file_list(paths)}{by_name})" if paths else "(SELECT 0) WHERE false"
         there = {found[0] for found in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}
         types = self.catalog.models[table].staged
         chosen = (f'"{name}"' if name in there else f'CAST(NULL AS {types[name]}) AS "{name}"' for name in types)
@@ -60,10 +60,15 @@ class Reading:
                 getattr(import_module(given.module), given.function.partition(":")[2])(self.con)
         self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS {model.sql}")
         self.con.execute(f"DROP {kind} {STAGED}{table}")
+        self.filled.add(table)
 
     def count(self, *tables: str) -> int:
         """Rows of the set in some of its tables."""
-        return sum(self.con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0] for table in tables)
+        return sum(
+            self.con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0]
+            for table in tables
+            if table in self.filled
+        )
 
     def keep(self, key: str, batch: Batch) -> None:
         """Add the set to those of the batch, in the place of one with the same key.
@@ -75,7 +80,7 @@ class Reading:
         column = KEYS[self.mark]
         own = f"{quoted(key)} AS {column}, {quoted(batch.batch_id)} AS batch_id"
         with all_or_nothing(self.con):
-            for table in self.tables:
-                if key in self.known:
-                    self.con.execute(f"DELETE FROM main.{table} WHERE {column} = {quoted(key)}")
+            for table in self.tables if key in self.known else ():
+                self.con.execute(f"DELETE FROM main.{table} WHERE {column} = {quoted(key)}")
+            for table in self.filled:
                 self.con.execute(f"INSERT INTO main.{table} SELECT * REPLACE ({own}) FROM one.{table}")
