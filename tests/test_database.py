@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import database
-
 ROOT = Path(__file__).parents[1]
 SLOW = "SELECT count(*) AS n FROM range(16000) AS a, range(16000) AS b WHERE (a.range * b.range) % 7 = 8"
 
 
 def test_connections_draw_no_bar() -> None:
-    con = database.connect()
-    for one in (con, database.cursor(con), database.cursor()):
-        assert one.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
+    """In a program that is no file, as in a notebook, DuckDB would."""
+    program = (
+        "import duckdb; from pipelines import database\n"
+        "con = database.connect()\n"
+        "for one in (duckdb.connect(), con, database.cursor(con), database.cursor()):\n"
+        """    print(one.execute("SELECT current_setting('enable_progress_bar')").fetchall())\n"""
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["[(True,)]", *["[(False,)]"] * 3]
 
 
 @pytest.mark.slow
