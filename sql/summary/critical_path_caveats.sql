@@ -56,6 +56,15 @@ marks AS (
     UNION ALL
     SELECT window_no, end_ns, 0, 0, -1, CASE WHEN only_communication THEN -1 ELSE 0 END FROM busy
 ),
+-- Where one stretch of the path ends, the next begins: most marks cancel out and need not be sorted.
+changes AS (
+    SELECT
+        window_no, at_ns, CAST(sum(beside) AS INTEGER) AS beside, CAST(sum(gaps) AS INTEGER) AS gaps,
+        CAST(sum(busy) AS INTEGER) AS busy, CAST(sum(communicating) AS INTEGER) AS communicating
+    FROM marks
+    GROUP BY window_no, at_ns
+    HAVING sum(beside) <> 0 OR sum(gaps) <> 0 OR sum(busy) <> 0 OR sum(communicating) <> 0
+),
 swept AS (
     SELECT
         window_no, at_ns,
@@ -64,7 +73,7 @@ swept AS (
         sum(gaps) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS gaps,
         sum(busy) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS busy,
         sum(communicating) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS communicating
-    FROM marks
+    FROM changes
     WINDOW in_time AS (PARTITION BY window_no ORDER BY at_ns)
 ),
 shared AS (
