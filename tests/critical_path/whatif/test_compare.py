@@ -214,3 +214,11 @@ def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
         lengths = [found.after.length_us for found in answers]
         assert window.forest is forest
         assert lengths == sorted(lengths) and lengths[-1] < answers[0].before.length_us == 1_636_911.0
+
+
+def test_a_type_is_named_as_hta_writes_it() -> None:
+    """Also where that is not the type's name."""
+    with opened(json.loads(textbook("chain").text)) as (_, window):
+        texts = ("edge:OPERATOR_KERNEL", "edge:critical_path_operator", "edge:operator")
+        lengths = {next(what_if(window, [Scenario(((text, 0.5),))])).after.length_us for text in texts}
+    assert len(lengths) == 1
