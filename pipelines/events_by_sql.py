@@ -1,7 +1,7 @@
 """Traces of other tools → `events`: an input stages tables of its own, and a SELECT in `sql/ingest/` makes events of them.
 
     @given_table("_staged_kernels", layer="ingest", doc="…", columns=(("name", "VARCHAR", "…"), …))
-    def stage(con, path): ...  # fills these tables from the file, says what else is in it
+    def stage(con, path): ...  # fills these tables from the file and returns Contents
 
     INPUT = EventInput(suffixes=(".sqlite",), recognise=…, read=events_by_sql("_my_events", stage))
 
@@ -45,7 +45,7 @@ _ROWS = 122_880
 class Contents:
     """What a file says beside its events. `metadata`: as in Kineto's (distributedInfo, deviceProperties, host_name, …).
 
-    `status`: partial where something is missing, repaired where something was mended; `findings` say what.
+    `status`: partial if something is missing, repaired if something was repaired; `findings` say what.
     """
 
     format: str
@@ -140,7 +140,7 @@ def _staged(
 def _tables(
     con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_id: str, batch_id: str
 ) -> Iterator[pa.Table]:
-    """The rows of `events`, a row group each; there is one at least, so that the file has its columns."""
+    """Yields the rows of `events` by row group; at least one, so that the file has its columns."""
     import pyarrow as pa
 
     try:
@@ -154,9 +154,9 @@ def _tables(
 
 
 def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_id: str, batch_id: str) -> str:
-    """The SELECT of all columns of `events`, in their types: NULL what the model's SQL does not have.
+    """Returns the SELECT of all columns of `events`, in their types; columns that the model's SQL lacks are NULL.
 
-    Times that the lake cannot hold are NULL and counted, as those of Kineto's traces are (`time_flaw`).
+    Times that the lake cannot hold become NULL and are counted, as in Kineto's traces (`time_flaw`).
     """
     types = {name: kind for name, kind, *_ in con.execute("DESCRIBE events").fetchall()}
     own = {column.name for column in catalog.models[model].columns}

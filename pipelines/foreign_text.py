@@ -40,7 +40,7 @@ def in_html(value: Any) -> str:
 
 
 def in_markdown(value: Any) -> str:
-    """Text for a cell or a line of Markdown (GitHub's kind): no link, tag, code, emphasis or new cell is made of it."""
+    """Text for a cell or a line of Markdown (GitHub's kind): it cannot form a link, tag, code, emphasis or a new cell."""
     return _MARKDOWN.sub(lambda found: "\\" + found[0], visible(value))
 
 

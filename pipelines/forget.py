@@ -33,7 +33,7 @@ FORGOTTEN = ".forgotten"
 
 
 class NoSuchTrace(Exception):
-    """No trace id, or several, start with this; the message says which."""
+    """No trace id, or more than one, starts with the given text; the message says which."""
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 _LEAN = "CASE WHEN ph = 'M' THEN args END AS args, CAST(NULL AS VARCHAR) AS extra"
 
 
-# What a file's times are compared with: half of its events come before. Metadata's times mean nothing.
+# The median time, which all others are compared with. Times of metadata events mean nothing.
 _MIDDLE = "SELECT quantile_disc(ts_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
 
 
 @dataclass(frozen=True)
 class _Move:
-    """What becomes of all times: moved by the base that stands behind the array, NULL where far from the middle (if any)."""
+    """How times are corrected: shifted by the base that follows the array, NULL if too far from the median."""
 
     shift_ns: int
     middle_ns: int | None
@@ -55,9 +55,10 @@ def load_events(
 ) -> ReadTrace | KnownTrace:
     """Read a trace into `<folder>/<trace_id>.parquet`, table `events`.
 
-    Nothing is written where the id is in `known`: that costs one pass of inflating and hashing.
-    `limits` are the environment's where none are given. `on_bytes(n)` is called while packed bytes are read. A `lean` file is for one answer and not for a lake: it lacks
-    what no model reads (extra, and args but those of metadata events) and is not packed. Raises TraceRejected, or OSError if the file cannot be read.
+    If the id is in `known`, nothing is written: that costs one pass of inflating and hashing.
+    Without `limits`, those of the environment hold. `on_bytes(n)` is called as compressed bytes are read. A `lean` file is
+    for one answer and not for a lake: it lacks what no model reads (extra, and args except those of metadata events) and
+    is not compressed. Raises TraceRejected, or OSError if the file cannot be read.
     """
     reader = TraceReader(path, folder, on_bytes, limits)
     if reader.trace_id in known:
@@ -99,7 +100,7 @@ def _prepare(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceRead
 def _finished(
     con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path, compression: str
 ) -> ReadTrace:
-    con.execute("RESET threads")  # nothing else runs any more
+    con.execute("RESET threads")  # nothing else is running by now
     con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")  # all begin events are sorted together
     counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, compression)
     if counts and not counts["n_readable"]:
@@ -139,7 +140,7 @@ def complete(
 
 
 def add_findings(add: Callable[[str, int], Any], counts: dict[str, Any]) -> None:
-    """What the counts of a trace's events show that is not as it should be, by `add(check, n)`."""
+    """Report what the counts show to be wrong in a trace, by `add(check, n)`."""
     begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
     add("time_not_a_number", counts.get("n_not_a_number", 0))
     add("time_out_of_range", counts.get("n_out_of_range", 0))
@@ -155,7 +156,7 @@ def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
 
 
 def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move: _Move, compression: str) -> None:
-    """Write the part again, with the durations of begin events and the base that stands behind the array."""
+    """Write the part again, with the durations of begin events and the base that follows the array."""
     durations = f"SELECT event_id, dur_ns FROM (\n{catalog.models['_begin_end'].sql}\n) ORDER BY event_id"
     con.execute(f"CREATE TABLE _begin_end AS {durations}")
     completed = part.with_suffix(".completed")
@@ -164,7 +165,7 @@ def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move
 
 
 def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Iterator[pa.Table]:
-    """The row groups one after another: sorting the whole file would take memory that grows with it."""
+    """Yields the row groups one after another: sorting the whole file would take memory that grows with it."""
     first, shifted = 0, f"(CAST(e.ts_ns AS HUGEINT) + {move.shift_ns})"
     fits = f"abs({shifted}) <= {LATEST_NS}"
     if move.middle_ns is not None:

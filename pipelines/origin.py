@@ -25,13 +25,12 @@ class WrongPattern(ValueError):
 
 
 def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> dict[str, Any]:
-    """group_id, job, rank, world_size, host, device_name, device_count; None if nothing says so.
+    """Returns group_id, job, rank, world_size, host, device_name, device_count; None for what nothing says.
 
-    `group_id` is the same for the traces of one job found in one folder: they make one capture, or several where ranks
-    come again (pipelines/fleet/captures.py). The pattern for ranks in file names is
-    RANK_PATTERN or the environment's TRACELAKE_RANK_PATTERN; its first group that matches is the rank. The job is `job`,
-    else what TRACELAKE_JOB_PATTERN finds in the path, else what the metadata says, else the inbox's folder (job_from_path).
-    Raises WrongPattern.
+    `group_id` is the same for the traces of one job found in one folder: they make one capture, or several if ranks are
+    repeated (pipelines/fleet/captures.py). Ranks in file names are found by TRACELAKE_RANK_PATTERN (default
+    RANK_PATTERN): its first group that matches is the rank. The job is `job`, else what TRACELAKE_JOB_PATTERN finds in
+    the path, else what the metadata says, else the folder below the inbox (job_from_inbox). Raises WrongPattern.
     """
     spread = metadata.get("distributedInfo")
     spread = spread if isinstance(spread, dict) else {}
@@ -53,18 +52,20 @@ def describe_origin(path: Path, metadata: dict[str, Any], job: str | None) -> di
 
 
 def job_from_path(path: Path) -> str | None:
-    """The job that a path alone names: by the environment's pattern, else by the folder of the inbox. Raises WrongPattern."""
+    """Returns the job that a path alone tells: by the environment's pattern, else by its folder below the inbox.
+
+    Raises WrongPattern."""
     return job_from_pattern(path) or job_from_inbox(path)
 
 
 def job_from_pattern(path: Path) -> str | None:
-    """The first group that TRACELAKE_JOB_PATTERN matches in the absolute path; None without one. Raises WrongPattern."""
+    """Returns the first group that TRACELAKE_JOB_PATTERN matches in the absolute path, else None. Raises WrongPattern."""
     given = os.environ.get(JOB_PATTERN)
     return _first_group(_pattern(JOB_PATTERN, given, "runs/([^/]+)/"), path_text(path.absolute())) if given else None
 
 
 def job_from_inbox(path: Path) -> str | None:
-    """The folder right below TRACELAKE_INBOX that the file is in; None for other files, and for those in no such folder."""
+    """Returns the folder directly below TRACELAKE_INBOX that holds the file; None for files outside it or at its top."""
     inbox = os.environ.get(INBOX)
     below = path.absolute()
     if not inbox or not below.is_relative_to(Path(inbox).absolute()):
@@ -106,7 +107,7 @@ def unusable_numbers(path: Path, metadata: dict[str, Any]) -> list[str]:
 
 
 def rank_from_name(name: str) -> int | None:
-    """The rank that a file's name says, by RANK_PATTERN or the environment's; None if it says none.
+    """Returns the rank in a file's name, by RANK_PATTERN or TRACELAKE_RANK_PATTERN; None if there is none.
 
     Raises WrongPattern.
     """

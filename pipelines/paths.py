@@ -1,5 +1,6 @@
-"""Paths as users give them: of this machine, or refused before a folder is made that is named like a URL's scheme;
-and their text, as it is stored and shown: a file's name is bytes, which need not be UTF-8.
+"""Paths as users give them, and their text as it is stored and shown.
+
+A URL is rejected before a folder is made that is named like its scheme. A file's name is bytes, which need not be UTF-8.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ _ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
 
 class UnusablePath(ValueError):
-    """A path that cannot be what it is given for; the message names it and says why."""
+    """A path that cannot be used; the message names it and says why."""
 
 
 def local_path(given: str | Path) -> Path:
-    """The path. Raises UnusablePath for what is none of this machine's: s3://…, gs://…, file://…, host:/…"""
+    """Returns the path. Raises UnusablePath for what is not a path of this machine: s3://…, gs://…, file://…, host:/…"""
     found = _SCHEME.match(str(given))
     # A Path that was given as ./s3:/x looks the same.
     if found is None or (isinstance(given, Path) and Path(f"{found[1]}:").exists()):
@@ -64,7 +65,7 @@ def utf8_path(path: Path) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """A regular file, or something that cannot be accessed (no permission, path too long): trying to read it says why."""
+    """Whether it is a regular file, or something that cannot be accessed: trying to read that says why."""
     try:
         return path.is_file()
     except OSError:
@@ -72,7 +73,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """A folder that can be looked at."""
+    """Whether it is a folder that can be accessed."""
     try:
         return path.is_dir()
     except OSError:
@@ -80,9 +81,9 @@ def is_folder(path: Path) -> bool:
 
 
 def files_under(folder: Path) -> list[Path]:
-    """All files in a folder but hidden ones, recursively and sorted; links to folders are not followed.
+    """Returns all files in a folder except hidden ones, recursively and sorted; links to folders are not followed.
 
-    A folder that cannot be listed stands for itself, so that whoever reads it learns why.
+    A folder that cannot be listed is itself in the list, so that reading it says why.
     """
     found: list[Path] = []
     folders = [folder]
@@ -103,11 +104,11 @@ def files_under(folder: Path) -> list[Path]:
 
 
 def total_size(files: Iterable[Path]) -> int:
-    """Bytes of the files that can be looked at."""
+    """Returns the bytes of those files that can be accessed."""
     size = 0
     for path in files:
         try:
             size += path.stat().st_size if path.is_file() else 0
-        except OSError:  # it is named when it is read
+        except OSError:  # reading it says so
             continue
     return size

@@ -1,7 +1,7 @@
 """Recordings of counters, spans and stacks → the lake: folders that `pipelines.record` wrote, once by their recording_id.
 
-One that still runs, or was killed, comes in with what is on disk, and its state says so; where there is more of it later,
-it comes in anew and replaces what was there.
+A recording that is still running, or was killed, is ingested with what is on disk, and its state says so. If there is
+more of it later, it is ingested again and replaces what was there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pipelines.models.header import RECORDING
 from pipelines.record.folder import COMPLETE, is_alive
 from pipelines.sqltext import quoted
 
-_SILENT_NS = 180 * 10**9  # a recorder of another host that was not heard of for so long is dead
+_SILENT_NS = 180 * 10**9  # a recorder on another host that has been silent for this long is taken for dead
 
 
 def recording_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """The folders of the recordings' parts among the files, each with these."""
+    """The folders of recordings, each with those of its parts that are among the files."""
     tables = tables_of(RECORDING)
     parts = [path for path in files if (path.stem.rpartition("-")[0] or path.stem) in tables]
     return {folder: [path for path in parts if path.parent == folder] for folder in sorted({p.parent for p in parts})}
@@ -38,7 +38,7 @@ def read_recording(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
         return Read(recording_id, status="known")
     if state == COMPLETE:
         return Read(recording_id, n_rows, state=(state, n_rows))
-    # What its recorder last wrote down may be less, or more.
+    # What its recorder last recorded about itself may be less, or more.
     reading.con.execute(f"UPDATE one.{RECORDING_MARK} SET state = {quoted(state)}, n_rows = {n_rows}")
     return Read(recording_id, n_rows, "partial", _SAYS[state], (state, n_rows))
 
@@ -58,7 +58,7 @@ def _complete(known: dict[str, tuple[str, int]]) -> set[str]:
 
 
 def _is_news(before: tuple[str, int] | None, state: str, n_rows: int) -> bool:
-    """There is more of a recording than the lake has: a complete one is final, an older copy is nothing new."""
+    """Whether there is more of a recording than the lake has. A complete one is final; an older copy adds nothing."""
     if before is None or before[0] == COMPLETE:
         return before is None
     return state == COMPLETE or n_rows > before[1] or (n_rows == before[1] and state != before[0])
@@ -71,7 +71,7 @@ _SAYS = {
 
 
 def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
-    """The tables of one recording; returns its id and state. Raises Rejected."""
+    """Create the tables of one recording; returns its id and state. Raises Rejected."""
     mark = folder / f"{RECORDING_MARK}.parquet"
     for table in reading.tables:
         parts = [mark] if table == RECORDING_MARK else sorted(folder.glob(f"{table}-*.parquet"))
@@ -86,7 +86,7 @@ def _stage(reading: Reading, folder: Path) -> tuple[str, str]:
 
 
 def _state(told: dict[str, Any]) -> str:
-    """complete, running or killed. Earlier recorders wrote the row when all was complete."""
+    """Returns complete, running or killed. Earlier recorders wrote the row only when all was complete."""
     if told.get("state") in (None, COMPLETE):
         return COMPLETE
     if told["host"] == socket.gethostname():
@@ -101,7 +101,7 @@ def _samples(reading: Reading) -> list[str]:
 
 
 def _without_mark(reading: Reading) -> str:
-    """The id of a recording whose own row was never written: an earlier recorder's that was killed."""
+    """Returns the id of a recording without a row of its own: an earlier recorder was killed before it wrote one."""
     ids = " UNION ".join(f"SELECT recording_id FROM one.{table}" for table in _samples(reading))
     found = reading.con.execute(f"SELECT recording_id FROM ({ids}) WHERE recording_id IS NOT NULL").fetchall()
     if len(found) != 1:

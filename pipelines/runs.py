@@ -1,6 +1,6 @@
 """Runs of schedules: folders of Parquet files that `python -m pipelines.schedule.run` wrote.
 
-A run comes in once, by its run_id, and whole: its rows become visible with the file of `schedule_runs`.
+A run is ingested once, by its run_id, and as a whole: its rows become visible with the file of `schedule_runs`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
 
 
 def run_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """The folders among the files' that hold a run, each with the tables of it that are among the files."""
+    """The folders that hold a run, each with those of its tables that are among the files."""
     tables = [path for path in files if path.suffix == ".parquet" and path.stem in RUN_TABLES]
     folders = sorted({path.parent for path in tables if path.stem == RUN_MARK})
     return {folder: [path for path in tables if path.parent == folder] for folder in folders}
@@ -43,7 +43,7 @@ def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
 
 
 def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
-    """A plan's tasks stand once in the lake, with the first run that brought them."""
+    """Keep a plan's tasks only once in the lake, with the first run that brought them."""
     con.execute(
         "DELETE FROM schedule_plans WHERE (plan_hash, run_id) NOT IN "
         "(SELECT plan_hash, min(run_id) FROM schedule_plans GROUP BY plan_hash)"

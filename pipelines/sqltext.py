@@ -1,7 +1,7 @@
 """Python values as SQL text.
 
-Bound parameters (`execute(query, [value])`) would do, but the first one makes DuckDB import pandas where it is
-installed (ibis brings it), which costs a process half a second: more than reading a small trace.
+Bound parameters (`execute(query, [value])`) would also work, but the first one makes DuckDB import pandas if it is
+installed (ibis brings it). That costs half a second per process, more than reading a small trace.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pipelines.paths import utf8_path
 
 
 def as_text(value: str) -> str:
-    """A text that can be encoded: bytes of file names that are not UTF-8, and lone surrogates of JSON, as escapes."""
+    """Returns text that can be encoded: file-name bytes that are not UTF-8, and lone surrogates of JSON, become escapes."""
     value = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
     return value.encode("utf-8", "backslashreplace").decode()
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the lines below that show the query."""
+    """Returns an error's message without the lines that show the query."""
     return as_text(next(iter(str(error).splitlines()), ""))
 
 

@@ -1,4 +1,4 @@
-"""The types of edges of the graph, as `sql/rules/edge_types.csv` describes them: nothing else lists them.
+"""The types of edges of the graph. `sql/rules/edge_types.csv` describes them; nothing else lists them.
 
 A new type is a row there and a model with `-- part of: _edge_parts` in its header, which makes its edges.
 """
@@ -13,7 +13,7 @@ from pipelines.datafiles import rule_rows
 
 @dataclass(frozen=True)
 class EdgeType:
-    """One row of edge_types.csv, which says what each column means; what is empty there is an empty text here."""
+    """One row of edge_types.csv, whose header says what each column means; an empty cell is an empty string."""
 
     edge_code: int
     edge_type: str
@@ -33,13 +33,13 @@ class EdgeType:
 
     @property
     def is_own_time(self) -> bool:
-        """Its edges are an event's own time; those of the others are delays between events, or order only."""
+        """Whether its edges are an event's own time. Edges of other types are delays between events, or only order them."""
         return self.time_of == "event"
 
 
 def read_type(row: dict[str, str]) -> EdgeType:
     """A row of edge_types.csv. Raises ValueError where a flag is neither true nor false."""
-    told = [field.name for field in fields(EdgeType) if field.type == "bool"]  # annotations are texts here
+    told = [field.name for field in fields(EdgeType) if field.type == "bool"]  # annotations are strings here
     for name in told:
         if row[name] not in ("true", "false"):
             raise ValueError(
@@ -56,7 +56,7 @@ HTA_TYPES = {name: kind.hta_type for name, kind in EDGE_TYPES.items()}
 
 
 def edge_codes(names: Iterable[str]) -> list[int]:
-    """The numbers of types. Raises ValueError for one that edge_types.csv does not have."""
+    """Returns the numbers of types. Raises ValueError for a type that is not in edge_types.csv."""
     try:
         return [EDGE_TYPES[name].edge_code for name in names]
     except KeyError as unknown:

@@ -1,7 +1,7 @@
-"""A path that was found outside the models, under a scenario or after edits, as the tables that the models make of one.
+"""A path found outside the models (by a what-if scenario or after edits), as the tables that the models make of a path.
 
-`critical_path.sql` and `critical_path_summary.sql` read the edges of a path from `_path_bounds`, and its window from
-`critical_path_windows`. Here these two are filled with what was found: how a path is shown is said in SQL alone.
+`critical_path.sql` and `critical_path_summary.sql` read a path's edges from `_path_bounds` and its window from
+`critical_path_windows`. This module fills these two, so that only SQL says how a path is shown.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def show_path(
 ) -> None:
     """Create `tables` in the current schema of `con`, which has `events`, for a path of `window`.
 
-    `on` are the path's edges in order, as places in the graph's edge arrays; `weights` are theirs as measured, as used
-    on the path and in the summary, ns. `profile` and `span_ns`, from the window's start to its end, are those of the
+    `on`: the path's edges in order, as indices into the graph's edge arrays. `weights`: their weights in ns as measured,
+    as used on the path, and as used in the summary. `profile` and `span_ns`, from the window's start to its end, are those of the
     summary. Raises ValueError for a type of edge that edge_types.csv does not have.
     """
     present, place = np.unique(window.edge_type[on], return_inverse=True)

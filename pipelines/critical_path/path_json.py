@@ -1,4 +1,4 @@
-"""A path's answer as JSON, row by row as DuckDB gives it: a path of a million rows is nowhere held as objects."""
+"""The path answer as JSON, streamed row by row from DuckDB: a path of a million rows is never held as objects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def as_parts(members: dict[str, Any]) -> Iterator[str]:
 
 
 def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
-    # The model as part of the query: as a table it would take as long again, for columns that nobody reads here.
+    # The model's SQL is part of the query: creating its table would take as long again, for columns not needed here.
     found = con.execute(
         "SELECT event_id, name, edge_type, duration_ns / 1000.0, bound_by "
         f"FROM (\n{catalog.models['critical_path'].sql}\n) ORDER BY seq"
@@ -51,7 +51,7 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
 
 
 class _Texts(dict[str | None, str]):
-    """Text → as JSON; names come again and again."""
+    """Returns a text as JSON; cached, because names repeat."""
 
     def __missing__(self, value: str | None) -> str:
         self[value] = written = json.dumps(value)

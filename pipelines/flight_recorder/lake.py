@@ -1,4 +1,4 @@
-"""Flight Recorder dumps → the lake: all dumps of a folder are one set, which comes in once by its content."""
+"""Flight Recorder dumps → the lake. All dumps of a folder are one set, which is ingested once by its content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.paths import path_text
 
 
 def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """The dumps among the files by folder. One that came alone brings the others of its folder: they are one set."""
+    """Returns the dumps by folder. A dump that is given alone brings the others of its folder: they are one set."""
     folders = dict.fromkeys(path.parent for path in files if is_dump(path))
     return {
         folder: [path for path in sorted(folder.iterdir()) if path.name[:1] != "." and is_dump(path)]
@@ -27,7 +27,7 @@ def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read | None:
-    """Stage one set. A dump that cannot be read is rejected by itself, and the set's verdicts say that it is missing."""
+    """Stage one set. A dump that cannot be read is rejected on its own, and the set's verdicts say that it is missing."""
     dumps: list[Dump] = []
     for path in files:
         try:
@@ -63,7 +63,7 @@ def content_id(dumps: Iterable[Dump]) -> str:
 
 INPUT = SetInput(
     scope="dump",
-    suffixes=(),  # PyTorch's have none, and any name will do
+    suffixes=(),  # PyTorch's dumps have no suffix, and any name is possible
     recognise=dump_files,
     read=stage_dumps,
     refusals=(DumpError,),

@@ -39,7 +39,7 @@ from pipelines.traces.limits import Limits
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
-_TABLES = (MARK, "findings", REJECTS)  # whose rows are made here; events are a file of their own
+_TABLES = (MARK, "findings", REJECTS)  # their rows are made here; events are written by the reader
 
 
 class EventBatch:
@@ -144,7 +144,7 @@ class EventBatch:
         try:
             self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({rows})")
             found = self.rows.execute(query).fetchall()
-        except duckdb.Error:  # a mark that cannot be read blocks no ingestion: this only tells what the views do
+        except duckdb.Error:  # this only reports what the views do, so an unreadable mark must not stop ingestion
             return
         for path, trace_id, n_events, by, by_path, by_events, status in found:
             reason = (
@@ -157,7 +157,7 @@ class EventBatch:
         if len(self.parts) == 1:
             return self.parts[0]
         target = self.folder / "events.table"
-        join_files(sorted(self.parts), target)  # named by trace: sorted, so that row groups prune
+        join_files(sorted(self.parts), target)  # file names are trace ids: sorted, so that queries skip row groups
         return target
 
 

@@ -1,4 +1,4 @@
-"""Which input takes which file: each is asked in turn, and is imported only where a file has one of its suffixes."""
+"""Which input takes which file. Inputs are asked in turn, and imported only if a file has one of their suffixes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Sets = list[tuple[SetInput, Mapping[Path, Collection[Path]]]]
 
 
 def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
-    """The sets among files, by scope; the files that are left, one trace each or nothing; those that an input fails at."""
+    """Returns the sets by scope, the files that belong to no set (at most one trace each), and those at which an input fails."""
     found: Sets = []
     left, failed = list(files), {}
     for declared in sorted(_declared("SetInput"), key=_place):
@@ -30,7 +30,7 @@ def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
 
 
 def _asked(kind: SetInput, files: list[Path]) -> tuple[Mapping[Path, Collection[Path]], dict[Path, str]]:
-    """The sets among files, and why those are in none at which `recognise` fails: they stop no other file."""
+    """Returns the sets, and the reasons for files at which `recognise` fails: those must not stop the others."""
     try:
         return kind.recognise(files), {}
     except Exception:
@@ -47,7 +47,7 @@ def _failure(kind: SetInput, path: Path) -> str | None:
 
 
 def events_input(path: Path) -> EventInput:
-    """The input that reads a file as one trace: the first that recognises it, else the one that takes whatever is left."""
+    """Returns the input that reads a file as one trace: the first that recognizes it, else the one that takes any file."""
     rest: list[EventInput] = []
     for declared in _declared("EventInput"):
         if _fits(declared, path):

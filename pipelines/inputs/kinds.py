@@ -1,4 +1,4 @@
-"""What an input declares, and what becomes of a file."""
+"""What an input declares, and the result for each file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipelines.traces.record import KnownTrace, ReadTrace
 
 @dataclass(frozen=True)
 class TraceRow:
-    """What became of one file. `status`: ok, repaired, partial, known (its content is in the lake, or was until
+    """The result for one file. `status`: ok, repaired, partial, known (its content is in the lake, or was until
     retention removed it) or rejected.
 
-    Files of other kinds that come in together are one row: `path` is their folder (or, of an op-level job, its Parquet
-    file), `trace_id` the key of their set (run_id, job_id, set_id, recording_id), `n_events` its timings, ops, calls or
+    Files that are ingested together as a set are one row: `path` is their folder (for an op-level job, its Parquet file),
+    `trace_id` is the key of the set (run_id, job_id, set_id, recording_id), `n_events` counts its timings, ops, calls or
     samples.
     """
 
@@ -36,7 +36,7 @@ class TraceRow:
 
 
 class Rejected(Exception):
-    """Files that are not what they were taken for; the message says why and what to do."""
+    """The files are not what they seemed to be; the message says why and what to do."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where an input puts what it reads of a set: the tables of its scope, each through the SQL of its table."""
+"""Where an input puts what it reads: the tables of its scope, each filled through the table's SQL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Reading:
         con.execute("CREATE SCHEMA one")
 
     def begin(self) -> None:
-        """Nothing is staged of the next set yet."""
+        """Start the next set: nothing of it is staged yet."""
         self.rejected, self.filled = {}, set()
 
     def add_rows(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -63,7 +63,7 @@ class Reading:
         self.filled.add(table)
 
     def count(self, *tables: str) -> int:
-        """Rows of the set in some of its tables."""
+        """Returns how many rows the set has in these tables."""
         return sum(
             self.con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0]
             for table in tables
@@ -71,9 +71,9 @@ class Reading:
         )
 
     def keep(self, key: str, batch: Batch) -> None:
-        """Add the set to those of the batch, in the place of one with the same key.
+        """Add the set to the batch, replacing one with the same key.
 
-        Raises LookupError for one without rows in the mark: nothing of it would ever be seen.
+        Raises LookupError if it has no row in the mark: none of it would ever be visible.
         """
         if not self.count(self.mark):
             raise LookupError(f"it has no rows in {self.mark}")

@@ -1,4 +1,4 @@
-"""Why a file does not go in, from what was raised while it was read; or the error itself, where no file is to blame."""
+"""Why a file is rejected, from the error that was raised; errors that are no file's fault are raised again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def reason_of(error: Exception) -> str:
-    """The reason of a row of `rejects`. Raises the error if it is about the lake's disk, the environment or our rules."""
+    """Returns the reason for `rejects`. Raises the error if it concerns the lake's disk, the environment or our own rules."""
     if isinstance(error, WrongPattern | CatalogError):
         raise error
     if isinstance(error, OSError):
@@ -24,4 +24,4 @@ def reason_of(error: Exception) -> str:
         return f"cannot be read: {error.strerror or error}"
     if isinstance(error, duckdb.Error):
         return f"DuckDB cannot read it: {first_line(error)}"
-    return unforeseen(error)  # a fault of ours that this file brings to light: the others go in
+    return unforeseen(error)  # a bug of ours that this file reveals: the other files are still ingested

@@ -27,7 +27,7 @@ def ingest_sets(
     job: str | None = None,
     on_bytes: Callable[[int], Any] | None = None,
 ) -> list[TraceRow]:
-    """Put sets into the lake; a row for each, and for each of its files that is rejected by itself.
+    """Ingest sets; returns one row per set, and one per file that is rejected on its own.
 
     Raises duckdb.IOException or OSError if the lake cannot be written.
     """

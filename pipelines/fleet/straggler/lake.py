@@ -1,4 +1,4 @@
-"""Op-level job traces → the lake: once by content, what the what-if model makes of them with them."""
+"""Op-level job traces → the lake, once by content, together with the results of the what-if model."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pipelines.lake.layout import JOB_MARK
 
 
 def job_files(files: Iterable[Path]) -> dict[Path, set[Path]]:
-    """The jobs among the files, each with those of its two files that were given.
+    """Returns the jobs, each with those of its two files that were given.
 
-    A YAML file that came alone, after its Parquet file, brings that with it.
+    A YAML file that is given alone, after its Parquet file, brings that file with it.
     """
     found: dict[Path, set[Path]] = {}
     for path in files:
@@ -30,7 +30,7 @@ def job_files(files: Iterable[Path]) -> dict[Path, set[Path]]:
 
 
 def _described(path: Path) -> list[Path]:
-    """The Parquet files whose sizes a YAML file may hold."""
+    """Returns the Parquet files that a YAML file may describe."""
     if path.suffix not in (".yaml", ".yml"):
         return []
     beside = [path.with_suffix(".parquet"), path.with_name(f"trace-{path.stem.removeprefix('meta-')}.parquet")]
