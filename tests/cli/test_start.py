@@ -94,7 +94,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("query", ["SELECT 1", "SELECT count(*) FROM kernels JOIN traces USING (trace_id)"])
 def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
     heavy = [name for name in _HEAVY if name not in ("duckdb", "rich")]
-    ours = ("pipelines.traces.reader", "pipelines.execution.load", "pipelines.critical_path.path", "pipelines.ingest")
+    ours = (
+        "pipelines.traces.reader",
+        "pipelines.execution.execution_trace",
+        "pipelines.critical_path.window_paths",
+        "pipelines.ingest",
+    )
     assert imported((*heavy, *ours), "sql", query, "--lake", lake) == []
 
 
