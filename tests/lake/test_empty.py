@@ -26,7 +26,7 @@ QUERIES = (
 
 def published(lake: Lake) -> list[list[tuple]]:
     """Tables, columns, comments and some rows of the lake's file, published anew."""
-    publish(lake)
+    publish(lake, anew=True)
     with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
         return [con.execute(query).fetchall() for query in QUERIES]
 
