@@ -26,7 +26,7 @@ def write_one_by_one(root: Path, files: list[Path]) -> None:
 
 def publish_until(root: Path, done: Any) -> None:
     while not done.is_set():
-        publish(Lake(root))
+        publish(Lake(root), anew=True)
 
 
 def read_until(root: Path, done: Any, reads: Any) -> None:
