@@ -139,6 +139,14 @@ def test_a_stream_that_was_told_to_wait_waited_for_what_ended_last() -> None:
     assert "gpu_communication_bound" not in answer_of(STREAMS, infer_waits="never").summary
 
 
+def test_what_waited_still_follows_the_work_before_it_on_its_stream() -> None:
+    """So that a what-if which takes the wait away does not let it begin before that work has ended."""
+    con, trace_id = connect(STREAMS)
+    critical_path(con, load_catalog(), WindowRequest(trace_id), with_edges=True)
+    edges = con.execute("SELECT src_event_id, dst_event_id, edge_type FROM critical_path_edges").fetchall()
+    assert (1, 7, "DEPENDENCY") in edges and (4, 7, "KERNEL_KERNEL_DELAY") in edges
+
+
 def test_rows_of_another_kind_of_wait_are_rows_of_waits() -> None:
     told = [*STREAMS, call("cudaDeviceSynchronize", 40, 880, 6), sync("Context Sync", 41, 879, 6)]
     assert inferred(told) == {}
