@@ -202,8 +202,8 @@ class _Pieces:
             with database.cursor(self.con) as cursor:
                 query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
                 return cursor.sql(query).to_arrow_table()
-        except (duckdb.InvalidInputException, duckdb.DataError):
-            return None
+        except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
+            return None  # UnicodeDecodeError: DuckDB's message quotes half a character of the file
 
     def _tolerantly(self, piece: Piece) -> pa.Table:
         # The bracket that ends the array was cut off after the last plain piece.
