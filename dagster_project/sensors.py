@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 import duckdb
 
-from assets.common import today
+from assets.common import DAYS, today
 from assets.traces import INBOX, batch_hash, no_inbox, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
@@ -138,6 +138,8 @@ def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
     """
     for record in failed_last(instance, ingest_and_analyse.name):
         run = record.dagster_run
+        if not DAYS.has_partition_key(run.tags[PARTITION_TAG]):
+            continue  # the lake has nothing of that day, so it has no partition
         times = int(run.tags.get(REPEAT_TAG, "0"))
         if times < MAX_REPEATS and now >= record.update_timestamp.timestamp() + wait_seconds(times + 1):
             return dg.RunRequest(

@@ -55,6 +55,8 @@ def why_not(port: int, host: str = LOCAL) -> str | None:
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
                 return f"--host {host} is not an address of this machine"
+            if error.errno != errno.EADDRINUSE:
+                return f"port {port} cannot be used: {error.strerror}; choose another with --port"
             return f"port {port} is taken; choose another with --port"
     return None
 

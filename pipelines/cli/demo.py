@@ -160,7 +160,7 @@ def ui(
     if host not in ("127.0.0.1", "localhost", "::1"):
         err.print("caveat: the UI has no users; whoever reaches this address can start and delete runs", style="yellow")
     if host in ANY and not allow_host:
-        err.print("hint: it answers to this machine's names only after --allow-host NAME", style="yellow")
+        err.print("hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow")
     served = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port), host], cwd=PROJECT, env=env)
 
     def pass_on(number: int, _: Any) -> None:

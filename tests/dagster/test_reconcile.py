@@ -168,7 +168,10 @@ def test_a_run_that_never_said_its_process_is_given_up(world: World) -> None:
 def _NOTHING() -> None: ...
 
 
-def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_not_for_ever(world: World) -> None:
+def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_not_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensors, "DAYS", dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1))
     job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
     tags = {"dagster/partition": "2026-01-02"}
     found = []
@@ -183,6 +186,14 @@ def test_a_run_that_failed_after_its_files_were_in_is_repeated_for_its_day_and_n
         found += requests
         tags = {"dagster/partition": requests[0].partition_key or "", **requests[0].tags}
     assert [(r.partition_key, config(r)["files"]) for r in found] == [("2026-01-02", [])] * sensors.MAX_REPEATS
+
+
+def test_a_day_of_which_the_lake_has_nothing_is_not_repeated(world: World) -> None:
+    """It has no partition any more: a request for it would fail every tick."""
+    job = dg.Definitions(jobs=[_NOTHING]).resolve_job_def("ingest_and_analyse")
+    world.instance.report_run_failed(world.instance.create_run_for_job(job, tags={"dagster/partition": "2025-01-02"}))
+    world.ahead = 3000
+    assert world.tick() == []
 
 
 def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
