@@ -16,6 +16,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from pipelines.cli import overview
+from pipelines.cli.values import take_no_help, take_simple_values
 from pipelines.foreign_text import visible
 
 # Errors whose message says what to do. Modules that were not imported cannot have raised theirs.
@@ -53,6 +54,11 @@ class Commands(TyperGroup):
         with _words_told_as_text():
             return super().invoke(ctx)
 
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        take_no_help(option)
+        return option
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show all commands; typer's own way takes three times as long."""
         if not overview.is_usual():
@@ -83,12 +89,20 @@ class Later(TyperCommand):
         """The context of the command itself."""
         module, _, function = self.where.partition(":")
         own = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
-        own.command(self.name, cls=Command)(getattr(import_module(f"pipelines.cli.{module}"), function))
-        return typer.main.get_command(own).make_context(info_name, args, parent=parent, **extra)
+        called = getattr(import_module(f"pipelines.cli.{module}"), function)
+        own.command(self.name, cls=Command)(called)
+        command = typer.main.get_command(own)
+        take_simple_values(command, called)
+        return command.make_context(info_name, args, parent=parent, **extra)
 
 
 class Command(TyperCommand):
     """One command. Errors in its input are printed, and it exits with status 1."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        take_no_help(option)
+        return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse its arguments; options may have their old names."""

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipelines.cli import overview
+from pipelines.cli import commands, overview
 from pipelines.cli.app import COMMANDS, app
 from pipelines.cli.query import tables_in
 from pipelines.ingest import ingest
@@ -93,7 +93,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # With a name of each kind: a table in the lake, one that is computed, a view over others.
 @pytest.mark.parametrize("query", ["SELECT 1", "SELECT count(*) FROM kernels JOIN traces USING (trace_id)"])
 def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
-    heavy = [name for name in _HEAVY if name not in ("duckdb", "rich")]
+    heavy = [*(name for name in _HEAVY if name not in ("duckdb", "rich")), "pydantic"]
     ours = (
         "pipelines.traces.reader",
         "pipelines.execution.execution_trace",
@@ -101,6 +101,69 @@ def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
         "pipelines.ingest",
     )
     assert imported((*heavy, *ours), "sql", query, "--lake", lake) == []
+
+
+def parsed(*words: str) -> dict[str, Any] | str:
+    """The values of a command's parameters, or what is wrong with its words."""
+    group: Any = typer.main.get_command(app)
+    try:
+        return group.commands[words[0]].make_context(words[0], [*words[1:]]).params
+    except typer.BadParameter.__base__ as error:
+        return error.format_message()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "sql q",
+        "sql q --format json --limit 3 --timeout 0.5 --max-rows 0 --memory 4GB --allow-files --lake there",
+        "sql q --limit -1",
+        "sql q --max-rows -1",
+        "sql q --max-rows x",
+        "sql q --timeout nan",
+        "sql q --timeout 1e3",
+        "sql q --format yaml",
+        "sql q --lake s3://there",
+        "sql",
+        "materialize",
+        "materialize kernels spans --force",
+        "tables",
+        "tables kernels --json",
+        "ingest a b --job j --max-ratio 7",
+        "ingest a --max-ratio 0",
+        "ingest",
+        "what-if trace --scale a=0.5 --scale b=2 --perfect-overlap",
+        "what-if trace --scenario gs://there",
+        "critical-path trace --instance 1 --alternatives 2 --edges out.parquet",
+        "critical-path trace --instance 1.5",
+        "critical-path trace --profile none",
+        "flight-recorder a b",
+        "flight-recorder",
+        "status --min-free 101",
+        "status --min-free 100 --max-backlog 2 --inbox there",
+        "retention",
+        "retention --keep-days 0",
+        "report one two --rank 0",
+    ],
+)
+def test_values_are_those_that_typer_takes(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = parsed(*words.split())
+    monkeypatch.setattr(commands, "take_simple_values", lambda *_: None)
+    assert ours == parsed(*words.split())
+    if isinstance(ours, dict):  # 1 == 1.0, and Format.json == "json"
+        theirs = parsed(*words.split())
+        assert isinstance(theirs, dict)
+        assert {name: type(value) for name, value in ours.items()} == {n: type(value) for n, value in theirs.items()}
+
+
+def test_values_of_the_environment_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LAKE": "there", "MAX_RATIO": "12", "WITHOUT_BROKEN": "1"}.items():
+        monkeypatch.setenv(f"TRACELAKE_{name}", value)
+    words = (("ingest", "a"), ("sql", "q"))
+    ours = [parsed(*one) for one in words]
+    monkeypatch.setattr(commands, "take_simple_values", lambda *_: None)
+    assert ours == [parsed(*one) for one in words]
+    assert [one["lake"] for one in ours if isinstance(one, dict)] == [Path("there")] * 2
 
 
 @pytest.mark.parametrize(
