@@ -66,7 +66,15 @@ def sql(
     import duckdb
 
     from pipelines.lake.failures import caveats
-    from pipelines.lake.locked import HINT, LimitReached, Limits, LockedLake, QueryRefused, refuse_but_reading
+    from pipelines.lake.locked import (
+        HINT,
+        LimitReached,
+        Limits,
+        LockedLake,
+        QueryRefused,
+        connect_parser,
+        refuse_but_reading,
+    )
     from pipelines.renamed import columns_in
 
     if format is Format.parquet and sys.stdout.isatty():
@@ -75,9 +83,11 @@ def sql(
             "Redirect it: tracelake sql … --format parquet > answer.parquet",
         )
     try:
-        if not allow_files:
-            refuse_but_reading(query)  # before anything is computed
-        ready = bring_up_to_date(lake, tables_in(query), without_broken=without_broken)
+        with connect_parser() as parser:
+            if not allow_files:
+                refuse_but_reading(query, parser)  # before anything is computed
+            tables = tables_in(query, parser)
+        ready = bring_up_to_date(lake, tables, without_broken=without_broken)
         limits = Limits(timeout, max_rows, memory, spill)
         with LockedLake(ready.lake, limits, allow_files=allow_files, tables=ready.tables) as locked:
             _tell(caveats(locked.con, ready.read))
@@ -102,11 +112,11 @@ def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> Non
         _copy_out(answer.arrow(), format, for_spreadsheet)
 
 
-def tables_in(query: str) -> list[str]:
+def tables_in(query: str, con: Any = None) -> list[str]:
     """Returns the tables that a query reads, directly or through views, and that must be brought up to date or may be
     damaged.
 
-    None of them if it cannot be parsed.
+    None of them if it cannot be parsed. `con`: a connection to parse it with; otherwise one is opened.
     """
     from pipelines.lake.layout import MARK
     from pipelines.lake.prices import PRICE_TABLE
@@ -115,7 +125,7 @@ def tables_in(query: str) -> list[str]:
     from pipelines.renamed import tables_now
 
     catalog = load_catalog()
-    named = _named_in(query)
+    named = _named_in(query, con)
     found = set(tables_now(named))
     views = [name for name in found if name in catalog.models and catalog.models[name].kind == "view"]
     read = {source for name in views for source in _read_by_view(catalog, name)}
@@ -124,24 +134,16 @@ def tables_in(query: str) -> list[str]:
     return [name for name in (*catalog.materialized, *catalog.of_captures, PRICE_TABLE) if name in found | read]
 
 
-def _named_in(query: str) -> set[str]:
+def _named_in(query: str, con: Any = None) -> set[str]:
     """The names after FROM and JOIN, in lower case; none where the query cannot be parsed: DuckDB says better why."""
-    import json
+    from pipelines.lake.locked import connect_parser
+    from pipelines.lake.query_tree import named_in
 
-    from pipelines import database
-    from pipelines.sqltext import quoted
-
-    with database.connect() as con:  # the query is text here, so nothing in it is run
-        tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
-    if tree["error"]:
-        return _named_in_others(query)
-    found, todo = set(), [tree]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, dict) and node.get("type") == "BASE_TABLE":
-            found.add(node["table_name"].lower())
-        todo += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return found
+    if con is None:
+        with connect_parser() as own:
+            return _named_in(query, own)
+    named = named_in(con, query)
+    return _named_in_others(query) if named is None else set(named.tables)
 
 
 def _named_in_others(query: str) -> set[str]:

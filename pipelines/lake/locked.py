@@ -22,6 +22,7 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake.publish import analyst
+from pipelines.lake.query_tree import named_in
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.renamed import names_of
@@ -254,6 +255,13 @@ def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None
     con.execute("SET lock_configuration = true")
 
 
+def connect_parser() -> duckdb.DuckDBPyConnection:
+    """Returns a locked connection without a lake, to parse queries with: parsing IMPORT reads its file."""
+    con = database.connect(config=CLOSED)
+    lock(con)
+    return con
+
+
 def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None) -> None:
     """Raise QueryRefused for anything but exactly one statement that reads tables; duckdb.ParserException for invalid
     SQL.
@@ -261,8 +269,7 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
     `con`: a locked connection to parse it with; otherwise one is opened.
     """
     if con is None:
-        with database.connect(config=CLOSED) as own:
-            lock(own)  # parsing IMPORT reads its file
+        with connect_parser() as own:
             return refuse_but_reading(query, own)
     try:
         statements = _statements(con, query)
@@ -281,15 +288,25 @@ def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None)
         raise QueryRefused(
             f"{told}: a query reads the lake's tables, with SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
         )
-    called = [quoted(name) for name, after in pairwise(words) if after == "("]
-    found = con.execute(
-        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'table_macro') "
-        f"AND function_name IN ({', '.join(called)})"
-    ).fetchall() if called else []  # fmt: skip
-    if forbidden := sorted({name for (name,) in found} - _HARMLESS):
+    if forbidden := sorted(_table_functions(con, query, words) - _HARMLESS):
         raise QueryRefused(
             f"{forbidden[0]}(): a query may only read the lake's tables, not files or text that is run as a query"
         )
+
+
+def _table_functions(con: duckdb.DuckDBPyConnection, query: str, words: list[str]) -> set[str]:
+    """Returns the table functions among the names that a query calls. Listing all functions takes longer than most
+    queries, so that is only done for a query that calls one, or whose tree DuckDB does not show.
+    """
+    named = named_in(con, query)
+    called = [quoted(name) for name, after in pairwise(words) if after == "("]
+    if not called or (named is not None and not named.functions):
+        return set()
+    rows = con.execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'table_macro') "
+        f"AND function_name IN ({', '.join(called)})"
+    ).fetchall()
+    return {name for (name,) in rows}
 
 
 def _table_folders(root: Path) -> list[Path]:

@@ -1,0 +1,72 @@
+"""What a query names is found wherever it stands: whether a query may run depends on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.lake.locked import QueryRefused, connect_parser, refuse_but_reading
+from pipelines.lake.query_tree import named_in
+
+# Every place where a table can stand, {} being the table.
+PLACES = [
+    "SELECT * FROM {}",
+    "FROM {}",
+    "SELECT max(a) FROM b, {}",
+    "FROM b JOIN {} ON true",
+    "FROM b ASOF JOIN {} USING (z)",
+    "FROM b POSITIONAL JOIN {}",
+    "FROM b, LATERAL (FROM {})",
+    "SELECT (SELECT max(a) FROM {})",
+    "SELECT (FROM {}).a",
+    "SELECT 1 WHERE 2 IN (FROM {})",
+    "FROM b WHERE EXISTS (FROM {})",
+    "FROM b WHERE a = ANY (FROM {})",
+    "WITH c AS MATERIALIZED (FROM {}) FROM c",
+    "WITH RECURSIVE r AS (SELECT 1 UNION ALL FROM {}) FROM r",
+    "SELECT * FROM (VALUES (1)) UNION ALL FROM {}",
+    "SELECT x ORDER BY (FROM {})",
+    "SELECT 1 LIMIT (SELECT count(*) FROM {})",
+    "SELECT DISTINCT ON ((FROM {})) 1",
+    "SELECT 1 QUALIFY (FROM {})",
+    "SELECT 1 GROUP BY GROUPING SETS (((FROM {})))",
+    "SELECT sum(1) OVER (ORDER BY (FROM {}))",
+    "SELECT sum(1) FILTER (WHERE (FROM {}))",
+    "SELECT [z FOR z IN (FROM {})]",
+    "SELECT ARRAY(FROM {})",
+    "SELECT {{'a': (FROM {})}}",
+    "SELECT MAP {{1: (FROM {})}}",
+    "SELECT CASE WHEN true THEN (FROM {}) END",
+    "SELECT list_transform([1], lambda z: (FROM {}))",
+    "SELECT * REPLACE ((FROM {}) AS c) FROM b",
+    "FROM b AT (VERSION => (FROM {}))",
+    "FROM range((FROM {}))",
+    "FROM (DESCRIBE SELECT * FROM {})",
+    "FROM (SUMMARIZE FROM {})",
+    "DESCRIBE SELECT * FROM {}",
+    "FROM (UNPIVOT (FROM {}) ON a)",
+]
+# Those of which DuckDB shows no tree.
+NO_TREE = ["FROM (PIVOT (FROM {}) ON a)", "PIVOT (FROM {}) ON a", "EXPLAIN SELECT * FROM {}", "EXPLAIN ANALYZE FROM {}"]
+
+
+@pytest.mark.parametrize("place", [*PLACES, *NO_TREE])
+@pytest.mark.parametrize("called", ["read_csv('x')", "Read_CSV('x')", "\"READ_csv\"('x')", "system.main.read_csv('x')"])
+def test_a_table_function_is_refused_wherever_it_stands(place: str, called: str) -> None:
+    with connect_parser() as con:
+        named = named_in(con, place.format(called))
+        assert named is None if place in NO_TREE else "read_csv" in named.functions
+        with pytest.raises(QueryRefused, match="read_csv"):
+            refuse_but_reading(place.format(called), con)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_table_is_found_wherever_it_stands(place: str) -> None:
+    with connect_parser() as con:
+        named = named_in(con, place.format("Kernels"))
+    assert named is not None and "kernels" in named.tables
+
+
+def test_what_is_nested_too_deeply_has_no_tree() -> None:
+    with connect_parser() as con:
+        assert named_in(con, f"SELECT {'(' * 900}1{')' * 900}, (FROM kernels)") is not None
+        assert named_in(con, "SELECT " + "(SELECT " * 400 + "1" + ")" * 400) is None
