@@ -32,6 +32,7 @@ COMMANDS = {
         "Put traces into the lake and print one row per trace. Content that is already there is skipped.",
     ),
     "sql": ("query:sql", "Query the lake in SQL. Tables that are not computed yet are computed first."),
+    "ask": ("ask:ask", 'Ask one of the saved questions, such as "which kernels take the most GPU time?".'),
     "tables": (
         "query:tables",
         "List the tables and what a row of each is, or one table's columns with types and meanings.",

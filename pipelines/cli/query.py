@@ -301,6 +301,9 @@ def _texts_as(written: Callable[[Any], Any], table: Any) -> Any:
 def tables(
     name: Annotated[str | None, typer.Argument(help="A table; without one, all tables are listed.")] = None,
     lake: LakeOption = DEFAULT_LAKE,
+    search: Annotated[
+        str | None, typer.Option(help="Only tables and columns with this in their name or meaning.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """List the tables and what a row of each is, or one table's columns with types and meanings.
@@ -313,9 +316,10 @@ def tables(
 
     catalog = load_catalog()
     renamed = old_tables()
-    if name is None:
+    if name is None and search is None:
+        layers = (*(layer for layer in LAYERS if layer != "rules"), "rules")
         models = sorted(
-            (catalog.models[name] for name in catalog.public), key=lambda m: (LAYERS.index(m.layer), m.name)
+            (catalog.models[name] for name in catalog.public), key=lambda m: (layers.index(m.layer), m.name)
         )
         rows = [(m.layer, m.name, m.doc.removeprefix("One row: ").split(" How: ")[0]) for m in models]
         rows += [(catalog.models[new].layer, old, f"renamed to {new}") for old, new in sorted(renamed.items())]
@@ -324,8 +328,11 @@ def tables(
     if name in renamed:
         err.print(styled("[yellow]renamed:[/] {} is called {} now", name, renamed[name]))
         name = renamed[name]
-    if name not in catalog.public:
+    if name is not None and name not in catalog.public:
         raise fail(f"no table {name!r}", f"There are: {', '.join(sorted(catalog.public))}")
+    if name is None or search is not None:
+        _show(("table", "column", "meaning"), _found(catalog, search or "", name), json)
+        return
     types = dict(column_types(catalog)[name])
     model = catalog.models[name]
     if not json:
@@ -333,6 +340,17 @@ def tables(
         out.print()
     _tell_failures(lake, name)
     _show(("column", "type", "meaning"), [(c.name, types.get(c.name, ""), c.doc) for c in model.columns], json)
+
+
+def _found(catalog: Any, search: str, table: str | None) -> list[tuple[str, str, str]]:
+    """Returns table, column and meaning of what has a text in its name or meaning; a table itself has no column."""
+    rows = []
+    for model in (catalog.models[name] for name in catalog.public if table in (None, name)):
+        if search.lower() in f"{model.name} {model.doc}".lower():
+            rows.append((model.name, "", model.doc.removeprefix("One row: ")))
+        named = (column for column in model.columns if search.lower() in f"{column.name} {column.doc}".lower())
+        rows += [(model.name, column.name, column.doc) for column in named]
+    return rows
 
 
 def tell_broken(broken: list[Any]) -> None:

@@ -25,6 +25,7 @@ LAYERS = (
     *("rules", "ingest", "canonical", "gpu", "cpu", "sync", "critical_path", "summary"),
     *("modelling", "fleet", "schedule"),
 )
+QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questions.py)
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ def _python_model(table: DeclaredTable) -> Model:
 
 def _sql_models(folder: Path) -> list[Model]:
     """Returns a model for every file, and for every table that is made of parts."""
-    files = sorted(folder.glob("*/*.sql"))
+    files = sorted(path for path in folder.glob("*/*.sql") if path.parent.name != QUESTIONS)
     seen: dict[str, Path] = {}
     for path in files:
         if path.stem in seen:

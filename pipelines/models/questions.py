@@ -1,0 +1,92 @@
+"""Saved questions: `sql/ask/<name>.sql`, each one query over the public tables, with its question and how to read the answer.
+
+The file runs as it is, over the whole lake. A question about traces reads `traces AS t`, one about captures `captures AS c`;
+`asked` puts the chosen part in that place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pipelines.datafiles import SQL_DIR
+from pipelines.models.catalog import QUESTIONS
+from pipelines.models.errors import CatalogError
+from pipelines.sqltext import quoted
+
+TOPICS = (
+    *("The lake", "GPU time", "Steps", "Critical path", "Host and streams", "Operators and modules"),
+    *("Communication", "Memory", "Captures and cost", "Schedules"),
+)
+_PARTS = ("Topic", "Question", "Reading")
+# What a question can be limited to, by the table that it reads; a text is the beginning of an id, `job` is a whole name.
+_CONDITIONS = {
+    "traces AS t": {
+        "job": "job = {}",
+        "capture": "starts_with(capture_id, {})",
+        "trace": "starts_with(trace_id, {})",
+        "rank": "rank = {}",
+    },
+    "captures AS c": {"job": "job = {}", "capture": "starts_with(capture_id, {})"},
+}
+
+
+class NotAsked(ValueError):
+    """The question cannot be limited in this way; the message says to what it can be."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A saved question. `reading`: what a row is, and what to beware of."""
+
+    name: str
+    topic: str
+    question: str
+    reading: str
+    sql: str
+
+    @property
+    def limits(self) -> list[str]:
+        """Returns what it can be limited to: job, capture, trace, rank."""
+        return list(_CONDITIONS[self._of]) if self._of else []
+
+    @property
+    def _of(self) -> str:
+        return next((place for place in _CONDITIONS if place in self.sql), "")
+
+    def asked(self, top: int = 0, **limits: str | int | None) -> str:
+        """Returns its SQL for part of the lake and at most `top` rows (0: all). Raises NotAsked."""
+        given: Mapping[str, str | int] = {name: value for name, value in limits.items() if value is not None}
+        if refused := [name for name in given if name not in self.limits]:
+            can = f"only by {', '.join(self.limits)}" if self.limits else "not at all"
+            raise NotAsked(f"{self.name} cannot be limited by {', '.join(refused)}: {can}")
+        sql = self.sql
+        if given:
+            conditions = _CONDITIONS[self._of]
+            table, alias = self._of.split(" AS ")
+            where = " AND ".join(conditions[name].format(_literal(value)) for name, value in given.items())
+            sql = sql.replace(self._of, f"(SELECT * FROM {table} WHERE {where}) AS {alias}")
+        return f"{sql}\nLIMIT {top}" if top else sql
+
+
+@lru_cache(maxsize=1)
+def load_questions() -> dict[str, Question]:
+    """Returns all questions by name, in the order of their topics. Raises CatalogError where a header is wrong."""
+    found = []
+    for path in sorted((SQL_DIR / QUESTIONS).glob("*.sql")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
+        told = re.fullmatch("".join(rf"{part}: (.+?) ?" for part in _PARTS), " ".join(head))
+        if told is None or told[1] not in TOPICS:
+            raise CatalogError(
+                f"{path}:1: write `-- Topic: …` (one of {', '.join(TOPICS)}), `-- Question: …`, `-- Reading: …`"
+            )
+        sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
+        found.append(Question(path.stem, *told.groups(), sql))
+    return {one.name: one for one in sorted(found, key=lambda one: TOPICS.index(one.topic))}
+
+
+def _literal(value: str | int) -> str:
+    return quoted(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,12 @@
+-- Topic: Critical path
+-- Question: Which long kernels may get slower without delaying anything?
+-- Reading: Kernels off the critical path: `slack` is how much longer one may get before the path does. They are
+-- candidates to give up SMs or bandwidth.
+SELECT
+    t.job, t.rank, k.name, round(k.dur_ns / 1e3, 1) AS dur_us, round(s.slack_ns / 1e3, 1) AS slack_us, k.stream,
+    k.event_id
+FROM event_slack AS s
+JOIN kernels AS k ON k.trace_id = s.trace_id AND k.event_id = s.event_id
+JOIN traces AS t ON t.trace_id = s.trace_id
+WHERE s.window_id = 'full' AND s.slack_ns > 0
+ORDER BY k.dur_ns DESC, t.job, t.rank, k.event_id, t.trace_id
