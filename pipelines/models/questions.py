@@ -84,7 +84,7 @@ def load_questions() -> dict[str, Question]:
                 f"{path}:1: write `-- Topic: …` (one of {', '.join(TOPICS)}), `-- Question: …`, `-- Reading: …`"
             )
         sql = "\n".join(line for line in lines if not line.startswith("-- ")).strip()
-        found.append(Question(path.stem, *told.groups(), sql))
+        found.append(Question(path.stem, told[1], told[2], told[3], sql))
     return {one.name: one for one in sorted(found, key=lambda one: TOPICS.index(one.topic))}
 
 

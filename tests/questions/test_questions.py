@@ -111,7 +111,11 @@ def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables_are_found_by_what_they_mean() -> None:
     said = CliRunner().invoke(app, ["tables", "--search", "Exposed", "--json"])
     found = {(row["table"], row["column"]) for row in json.loads(said.stdout)}
-    assert {("temporal_breakdown", "exposed_communication_ns"), ("step_exposure", ""), ("capture_costs", "cause")} <= found
+    assert {
+        ("temporal_breakdown", "exposed_communication_ns"),
+        ("step_exposure", ""),
+        ("capture_costs", "cause"),
+    } <= found
     assert ("temporal_breakdown", "device") not in found
     said = CliRunner().invoke(app, ["tables", "step_exposure", "--search", "exposed", "--json"])
     assert {row["table"] for row in json.loads(said.stdout)} == {"step_exposure"}
