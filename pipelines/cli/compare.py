@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -15,7 +16,18 @@ from pipelines import database
 from pipelines.cli.capture import opened_capture
 from pipelines.cli.path import opened
 from pipelines.cli.query import open_analyst
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, local, out, print_json, styled
+from pipelines.cli.shared import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    err,
+    fail,
+    human_us,
+    local,
+    out,
+    print_json,
+    styled,
+)
 
 _TABLES = ("profiler_steps", "ops_by_shape")
 
@@ -28,11 +40,19 @@ def compare(
     step: Annotated[str, typer.Option(help="A profiler step, `first` (of each side) or `all`.")] = "first",
     by_name: Annotated[bool, typer.Option("--by-name", help="Compare by name only, not by shape.")] = False,
     limit: Annotated[int, typer.Option(help="Rows to show per device; 0 for all.")] = 15,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Exit with 3 if the test's GPU time is more than this above the control's, e.g. 5%; for CI.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """What one capture or trace does more, less or slower than another: operators and kernels by name and shape.
 
-    Like HTA's trace diff: counts and summed durations, test minus control; `change` refers to counts.
+    Like HTA's trace diff: counts and summed durations, test minus control; `change` refers to counts. Two captures do not
+    tell a regression from noise: `tracelake regressions` tests the newest captures of a job against its history.
 
     Example: `tracelake compare before.json.gz after.json.gz --step all`
     """
@@ -40,12 +60,19 @@ def compare(
     from pipelines.fleet.side_by_side import compare_sides
 
     ranks, steps = _choice(rank, "rank"), _choice(step, "step")
+    most = None if fail_on is None else _percent(fail_on)
     with database.connect() as con:
         sides = [_side(con, given, lake, ranks, steps) for given in (control, test)]
         rows = compare_sides(con, *sides, by_shape=not by_name)
     if json:
         print_json([asdict(row) for row in rows])
-        return
+    else:
+        _print(rows, limit)
+    if most is not None:
+        _judge(rows, most)
+
+
+def _print(rows: list[Any], limit: int) -> None:
     for device in ("gpu", "cpu"):
         found = [row for row in rows if row.device == device]
         changes = Counter(row.change for row in found)
@@ -118,6 +145,31 @@ def _compute(con: Any, trace_id: str) -> None:
 
 
 _CHANGES = ("added", "deleted", "increased", "decreased", "unchanged")
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 0 <= percent < math.inf:
+        raise fail(f"--fail-on {text!r} is not a percentage such as 5%")
+    return percent
+
+
+def _judge(rows: list[Any], most: float) -> None:
+    """Say how much the summed GPU time grew. Exits with 3 if it is more than `most` percent; 1 if there is none."""
+    control, test = (
+        sum(getattr(row, side) for row in rows if row.device == "gpu") for side in ("control_ns", "test_ns")
+    )
+    if not control:
+        raise fail("--fail-on compares GPU time, and the control has none in what is compared")
+    grown = 100 * (test - control) / control
+    times = f"{human_us(control / 1e3)} to {human_us(test / 1e3)}, {grown:+.1f} %"
+    if grown > most:
+        err.print(styled("[red]slower:[/] GPU time went from {}, more than {:g} %", times, most), soft_wrap=True)
+        raise typer.Exit(3)
+    err.print(styled("[green]fine:[/] GPU time went from {}, at most {:g} % allowed", times, most), soft_wrap=True)
 
 
 def _choice(text: str, option: str) -> int | str:

@@ -69,6 +69,11 @@ def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[
         con.execute("SET preserve_insertion_order = false")
         if Path(trace).is_file():
             yield con, _load(con, Path(trace), Path(folder), lean=not with_arguments)
+        elif Path(trace).is_dir():
+            raise fail(
+                f"{trace} is a folder, not a trace",
+                f"Give one of its files. The path through all ranks: tracelake capture-path {trace}",
+            )
         else:
             yield con, _find(con, trace, lake)
 

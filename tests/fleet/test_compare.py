@@ -10,7 +10,9 @@ from typing import Any
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
+from pipelines.cli.app import app
 from pipelines.fleet.side_by_side import CompareError, Difference, compare
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
@@ -171,9 +173,7 @@ def test_real_traces_counted_from_their_json(shared: Path, folder: str, a: str, 
 
 
 def test_command_line(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
 
-    from pipelines.cli.app import app
     from pipelines.ingest import ingest
     from pipelines.lake import Lake
 
@@ -193,3 +193,24 @@ def test_command_line(tmp_path: Path) -> None:
     assert "gpu: 1 added, 1 deleted, 0 increased, 0 decreased, 1 unchanged; 9.5 us in all" in printed
     for wrong in (["nothing", captures[0]], [*captures, "--rank", "last"]):
         assert CliRunner().invoke(app, ["compare", *wrong, "--lake", str(lake.root)]).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("allowed", "code", "told"),
+    # GPU time of the first step, by hand: gemm 30 and add 4 us before, gemm 33.5 and 10 us after: 27.94 % more.
+    [("27.95%", 0, "fine"), ("30", 0, "fine"), ("27.9", 3, "+27.9 %"), ("0", 3, "slower"), ("much", 1, "percentage")],
+)
+def test_more_gpu_time_than_allowed_is_an_exit_code(tmp_path: Path, allowed: str, code: int, told: str) -> None:
+    files = [tmp_path / "before.json", tmp_path / "after.json"]
+    for path, events in zip(files, (BEFORE, AFTER), strict=True):
+        path.write_text(json.dumps({"traceEvents": events}))
+    said = CliRunner().invoke(app, ["compare", *map(str, files), "--fail-on", allowed])
+    assert (said.exit_code, told in said.stderr) == (code, True), said.stderr
+    assert bool(said.stdout) == (allowed != "much")
+
+
+def test_without_gpu_time_nothing_is_judged(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    path.write_text(json.dumps({"traceEvents": BEFORE[:2]}))
+    said = CliRunner().invoke(app, ["compare", str(path), str(path), "--fail-on", "5%"])
+    assert (said.exit_code, "has none" in said.stderr) == (1, True)
