@@ -33,6 +33,11 @@ class CheckedPlan:
         """Returns the identity of the task's stream."""
         return stream_key(self.schedule[name].stream)
 
+    def dependencies(self, name: str, iteration: int) -> list[tuple[str, int]]:
+        """Returns what the task of an iteration depends on, as (task, iteration). Iteration 0 has no predecessor (SWP-10)."""
+        same = [(dep, iteration) for dep in self.intra[name]]
+        return same + [(dep, iteration - 1) for dep in self.inter[name]] if iteration else same
+
 
 def ancestors(intra: dict[str, tuple[str, ...]]) -> dict[str, set[str]]:
     """For each task, everything it depends on in its own iteration, directly or indirectly. Needs acyclic input."""

@@ -64,8 +64,6 @@ class DataFlowPipeline(_PipelineBase):
     def _reset_state(self) -> None:
         super()._reset_state()
         self._firing.reset()
-        self._numbers: dict[Item, int] = {}  # of globally ordered tasks
-        self._next_number = 0
 
     def _do_fill(self, data_iter: Iterator[Any]) -> None:
         self._try_advance(data_iter)
@@ -114,18 +112,10 @@ class DataFlowPipeline(_PipelineBase):
     def _give_to_threads(self, fired: Iterable[Item]) -> None:
         """Requires `_fire_lock`."""
         for item in fired:
-            name, iter_idx = item
-            if self._steps[name].ordered:
-                self._numbers[item] = self._next_number
-                self._next_number += 1
-            self._work_queues[name].put((iter_idx, name))
+            self._enqueue(*item)
 
     def _order(self) -> list[tuple[str, int]]:
         return list(self._firing.stages.items())
 
-    def _sequence_number(self, name: str, iter_idx: int) -> int:
-        return self._numbers.pop((name, iter_idx))
-
     def __repr__(self) -> str:
-        head = f"DataFlowPipeline(device={self.device.name}, max_depth={self.max_depth}, tasks={list(self._tasks)}"
-        return f"{head}, shortcuts={sorted(self._shortcuts.enabled)})"
+        return self._described(f"max_depth={self.max_depth}")

@@ -100,10 +100,7 @@ class Firing:
         if self.pending[name] >= self._max_depth:
             self.held_back = True
             return False
-        needed = [(dep, iteration) for dep in self._checked.intra[name]]
-        if iteration:
-            needed += [(dep, iteration - 1) for dep in self._checked.inter[name]]
-        return self.done.issuperset(needed)
+        return self.done.issuperset(self._checked.dependencies(name, iteration))
 
 
 def _followers(deps: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:

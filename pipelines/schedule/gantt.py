@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import svg
-from pipelines.schedule.timeline import Span, Stall, Timeline
+from pipelines.schedule.timeline import Span, Timeline
 
 _LEFT, _TOP, _LANE, _GAP, _AXIS = 120, 52, 30, 12, 34
 _TICKS = 8
@@ -29,20 +29,18 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class _Scale:
-    """Maps ns to pixels."""
+    """Maps ns to pixels; what lies outside the drawn part is moved to its edge."""
 
     start_ns: int
     end_ns: int
     width: int
 
     def x(self, ns: int) -> float:
-        return round(_LEFT + (ns - self.start_ns) * self.width / max(1, self.end_ns - self.start_ns), 2)
+        inside = min(max(ns, self.start_ns), self.end_ns)
+        return round(_LEFT + (inside - self.start_ns) * self.width / max(1, self.end_ns - self.start_ns), 2)
 
     def shows(self, start_ns: int, end_ns: int) -> bool:
         return end_ns >= self.start_ns and start_ns <= self.end_ns
-
-    def cut(self, ns: int) -> int:
-        return min(max(ns, self.start_ns), self.end_ns)
 
 
 def gantt(
@@ -93,16 +91,10 @@ def _stalls(span: Span, scale: _Scale, y: float) -> Iterator[str]:
     for stall in span.stalls:
         if scale.shows(start, start + stall.ns):
             says = f"waits {_us(stall.ns)} us before {span.task} i{span.iteration}: {stall}"
-            yield _rect("stall", scale, (start, start + stall.ns), y + 6, _LANE - 12, says)
-            yield _caption(stall, scale, (start, start + stall.ns), y)
+            left, right = scale.x(start), scale.x(start + stall.ns)
+            yield svg.rect(left, y + 6, max(0.5, right - left), _LANE - 12, "stall", says=says)
+            yield _label(stall.short, stall.kind, left, right, y, "cause")
         start += stall.ns
-
-
-def _caption(stall: Stall, scale: _Scale, at: tuple[int, int], y: float) -> str:
-    """Writes the cause on the hatched stretch, where there is room."""
-    left, right = (scale.x(scale.cut(ns)) for ns in at)
-    label = _label(stall.short, stall.kind, right - left)
-    return svg.text((left + right) / 2, y + 19, label, "cause", at="middle") if label else ""
 
 
 def _box(span: Span, scale: _Scale, y: float, colour: str) -> str:
@@ -110,20 +102,15 @@ def _box(span: Span, scale: _Scale, y: float, colour: str) -> str:
         f"{span.task} i{span.iteration} on {span.stream}: {_us(span.start_ns)} to {_us(span.end_ns)} us "
         f"({_us(span.duration_ns)} us), submitted {_us(span.submit_ns)} us"
     )
-    left, right = scale.x(scale.cut(span.start_ns)), scale.x(scale.cut(span.end_ns))
-    label = _label(f"{span.task} i{span.iteration}", f"i{span.iteration}", right - left)
-    text = svg.text((left + right) / 2, y + 19, label, at="middle") if label else ""
-    return _rect("task", scale, (span.start_ns, span.end_ns), y, _LANE, says, colour) + text
+    left, right = scale.x(span.start_ns), scale.x(span.end_ns)
+    label = _label(f"{span.task} i{span.iteration}", f"i{span.iteration}", left, right, y)
+    return svg.rect(left, y, max(0.5, right - left), _LANE, "task", colour, says) + label
 
 
-def _rect(kind: str, scale: _Scale, at: tuple[int, int], y: float, height: float, says: str, colour: str = "") -> str:
-    left, right = (scale.x(scale.cut(ns)) for ns in at)
-    return svg.rect(left, y, max(0.5, right - left), height, kind, colour, says)
-
-
-def _label(long: str, short: str, room: float) -> str:
-    """Returns the longer of the two texts that fits, or nothing."""
-    return next((label for label in (long, short) if svg.length(label) <= room - 4), "")
+def _label(long: str, short: str, left: float, right: float, y: float, kind: str = "") -> str:
+    """Writes the longer of the two texts that fits between two places, or nothing."""
+    said = next((text for text in (long, short) if svg.length(text) <= right - left - 4), "")
+    return svg.text((left + right) / 2, y + 19, said, kind, at="middle") if said else ""
 
 
 def _legend(timeline: Timeline) -> Iterator[str]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.record.peaks import device_name
 from pipelines.schedule.delays import Late, delayed, delays, pause_on
+from pipelines.schedule.durations import Duration
 from pipelines.schedule.plan import PipelineTask
 from pipelines.schedule.planfile import PlanFile
 from pipelines.schedule.simulated import SimulatedDevice, simulate
@@ -54,6 +55,16 @@ class Settings:
         if self.engine == "dataflow":
             return self.max_depth or self.plan.checked.depth + 2
         return 1 if self.engine == "serial" else self.plan.checked.depth
+
+    @property
+    def limit(self) -> int | None:
+        """Returns the same as an option of the engine; None for engines whose depth follows from the plan."""
+        return self.depth if self.engine == "dataflow" else None
+
+    def simulated(self, durations: Mapping[str, Duration], **options: Any) -> Timeline:
+        """Returns the plan's simulation under this engine; `options` are those of `simulate`."""
+        engine = ENGINES[self.engine]
+        return simulate(self.plan.checked, durations, engine=engine, max_depth=self.limit, **options)
 
 
 @dataclass
@@ -100,14 +111,7 @@ def _on_paper(run: Settings) -> Measured:
         for name, ns in WORKLOADS[run.plan.workload].nominal_ns.items()
     }
     started_at = datetime.now(UTC).replace(tzinfo=None)
-    timeline = simulate(
-        run.plan.checked,
-        durations,
-        iterations=run.iterations,
-        engine=ENGINES[run.engine],
-        max_depth=run.depth if run.engine == "dataflow" else None,
-        seed=run.seed,
-    )
+    timeline = run.simulated(durations, iterations=run.iterations, seed=run.seed)
     profile = None
     if run.profile:
         device = SimulatedDevice(durations, seed=run.seed)
@@ -145,7 +149,7 @@ def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
 
     _go(run, pipe, work.batches(run.warmup), recorder)
     pipe.drain()
-    with _profiler(trace, run_id, device.type):
+    with _profiled(trace, run_id, device.type) if trace else nullcontext():
         started_at = datetime.now(UTC).replace(tzinfo=None)
         recorder.start()
         retired = _go(run, pipe, work.batches(run.iterations), recorder)
@@ -154,7 +158,8 @@ def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
     pipe.drain()
     timeline = recorded_timeline(launches, run.plan.checked, ENGINES[run.engine], retired, run.depth)
     profile = _profile(pipe, next(iter(work.batches(1)))) if run.profile else None
-    return Measured(timeline, launches, wall_ns, started_at, _device_name(device), profile)
+    name = device_name(str(device)).removeprefix("cpu:")
+    return Measured(timeline, launches, wall_ns, started_at, name, profile)
 
 
 def _engine(run: Settings, tasks: dict[str, PipelineTask], device: Any) -> _PipelineBase:
@@ -185,41 +190,16 @@ def _profile(pipe: _PipelineBase, batch: Any) -> ProfileResult:
     return TaskProfiler(pipe).profile(batch, num_warmup=2, num_measure=5, num_rounds=3)
 
 
-def _profiler(trace: Path | None, run_id: str, device: str) -> AbstractContextManager:
-    return nullcontext() if trace is None else _Trace(trace, run_id, device)
-
-
-class _Trace:
+@contextmanager
+def _profiled(trace: Path, run_id: str, device: str) -> Iterator[None]:
     """Profile the run with torch.profiler; the trace is exported if the run succeeded."""
+    from torch._C._profiler import _ExperimentalConfig
+    from torch.profiler import ProfilerActivity, profile
 
-    def __init__(self, path: Path, run_id: str, device: str) -> None:
-        from torch._C._profiler import _ExperimentalConfig
-        from torch.profiler import ProfilerActivity, profile
-
-        gpu = [ProfilerActivity.CUDA] if device == "cuda" else []
-        # The tasks run in threads of the engine, not in this one.
-        threads = _ExperimentalConfig(profile_all_threads=True)
-        self._profiler = profile(activities=[ProfilerActivity.CPU, *gpu], experimental_config=threads, acc_events=True)
-        self._path, self._run_id = path, run_id
-
-    def __enter__(self) -> None:
-        self._profiler.__enter__()
-        self._profiler.add_metadata_json(TRACE_KEY, json.dumps(self._run_id))
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._profiler.__exit__(kind, error, trace)
-        if error is None:
-            self._profiler.export_chrome_trace(str(self._path))
-
-
-def _device_name(device: Any) -> str:
-    if device.type == "cuda":
-        import torch
-
-        return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return model or platform.processor() or platform.machine()
+    gpu = [ProfilerActivity.CUDA] if device == "cuda" else []
+    # The tasks run in threads of the engine, not in this one.
+    threads = _ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU, *gpu], experimental_config=threads, acc_events=True) as profiler:
+        profiler.add_metadata_json(TRACE_KEY, json.dumps(run_id))
+        yield
+    profiler.export_chrome_trace(str(trace))

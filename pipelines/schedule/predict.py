@@ -90,8 +90,15 @@ def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) 
         raise ValueError(f"{len(ends)} iterations: a steady state needs at least 8")
     first, past = steady(ends, repeats=_always_the_same(timeline))
     span = past - first
-    busy, bubbles = _shares(timeline, first, past)
-    loads = _loads(timeline, first, past, streams)
+    busy: dict[str, int] = dict.fromkeys(timeline.streams, 0)
+    bubbles: dict[str, Counter[str]] = {stream: Counter() for stream in busy}
+    loads: Counter[str] = Counter()
+    for work in timeline.spans:
+        if first < work.iteration <= past:
+            busy[work.stream] += work.duration_ns
+            loads[streams[work.task] if streams else work.stream] += work.duration_ns
+            for stall in work.stalls:
+                bubbles[work.stream][stall.kind] += stall.ns
     bottleneck = max(loads, key=lambda stream: loads[stream])
     return Prediction(
         engine=timeline.engine,
@@ -122,24 +129,3 @@ def steady(ends: Sequence[int], *, repeats: bool = True) -> tuple[int, int]:
         if steps[-length:] == steps[-2 * length : -length] == steps[-3 * length : -2 * length]:
             return past - length, past
     return past // 3, past
-
-
-def _loads(timeline: Timeline, first: int, past: int, streams: Mapping[str, str] | None) -> Counter[str]:
-    """Returns work by the stream that it belongs to."""
-    loads: Counter[str] = Counter()
-    for span in timeline.spans:
-        if first < span.iteration <= past:
-            loads[streams[span.task] if streams else span.stream] += span.duration_ns
-    return loads
-
-
-def _shares(timeline: Timeline, first: int, past: int) -> tuple[dict[str, int], dict[str, Counter[str]]]:
-    """Returns work and stalls of iterations first + 1 … past, by stream."""
-    busy: dict[str, int] = dict.fromkeys(timeline.streams, 0)
-    bubbles: dict[str, Counter[str]] = {stream: Counter() for stream in busy}
-    for span in timeline.spans:
-        if first < span.iteration <= past:
-            busy[span.stream] += span.duration_ns
-            for stall in span.stalls:
-                bubbles[span.stream][stall.kind] += stall.ns
-    return busy, bubbles

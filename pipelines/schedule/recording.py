@@ -7,7 +7,7 @@ used.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -108,22 +108,19 @@ class RecordingDevice:
         launch.end_ns = self.now_ns()
 
     def launch(self, stream: Any, body: Callable[[], None], work: Work) -> None:
-        if self._launches is None:
-            self.inner.launch(stream, body, work)
-            return
         name = self.inner.stream_name(stream) or DEFAULT_STREAM
-        launch = Launch(work.task, work.iteration, name, self.now_ns())
-        self._launches.append(launch)
-        self.inner.launch(stream, partial(self._timed, launch, body), work)
-        launch.submitted_ns = self.now_ns()
+        self._logged(partial(self.inner.launch, stream), name, body, work)
 
     def run_here(self, body: Callable[[], None], work: Work) -> None:
+        self._logged(self.inner.run_here, DEFAULT_STREAM, body, work)
+
+    def _logged(self, run: Callable[..., None], stream: str, body: Callable[[], None], work: Work) -> None:
         if self._launches is None:
-            self.inner.run_here(body, work)
+            run(body, work)
             return
-        launch = Launch(work.task, work.iteration, DEFAULT_STREAM, self.now_ns())
+        launch = Launch(work.task, work.iteration, stream, self.now_ns())
         self._launches.append(launch)
-        self.inner.run_here(partial(self._timed, launch, body), work)
+        run(partial(self._timed, launch, body), work)
         launch.submitted_ns = self.now_ns()
 
     def __getattr__(self, name: str) -> Any:
@@ -160,14 +157,14 @@ def recorded_timeline(
     free: dict[str, int] = {}
     for launch in sorted(launches, key=lambda launch: launch.began_ns):
         waits: list[Wait] = []
+        needed: list[Launch] = []
         if engine != "serial":
             waits += _retirement(launch, plan, engine, retired_ns, in_flight)
-            needed = _dependencies(launch, plan, by_key)
-            waits += sorted((dep.submitted_ns, SIGNAL, dep.task, dep.iteration) for dep in needed)
-            waits.append((launch.submit_ns, HOST, "", None))
-            waits += sorted((dep.ended_ns, EVENT, dep.task, dep.iteration) for dep in needed)
-        else:
-            waits.append((launch.submit_ns, HOST, "", None))
+            keys = plan.dependencies(launch.task, launch.iteration)
+            needed = [by_key[key] for key in keys if key in by_key]
+        waits += sorted((dep.submitted_ns, SIGNAL, dep.task, dep.iteration) for dep in needed)
+        waits.append((launch.submit_ns, HOST, "", None))
+        waits += sorted((dep.ended_ns, EVENT, dep.task, dep.iteration) for dep in needed)
         waits.append((launch.began_ns, SUBMIT, launch.task, launch.iteration))
         # The host's and the GPU's clock agree only to some microseconds: a wait must not end after the span begins.
         clipped = [(min(until, launch.began_ns), kind, task, it) for until, kind, task, it in waits]
@@ -177,12 +174,6 @@ def recorded_timeline(
         )
         free[launch.stream] = max(free.get(launch.stream, 0), launch.ended_ns)
     return Timeline(engine, [spans[id(launch)] for launch in launches], tuple(retired_ns))
-
-
-def _dependencies(launch: Launch, plan: CheckedPlan, launches: Mapping[tuple[str, int], Launch]) -> list[Launch]:
-    keys = [(dep, launch.iteration) for dep in plan.intra[launch.task]]
-    keys += [(dep, launch.iteration - 1) for dep in plan.inter[launch.task]]
-    return [launches[key] for key in keys if key in launches]
 
 
 def _retirement(

@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pipelines.schedule.measure import ENGINES, Measured, Settings, torch_version
+from pipelines.schedule.measure import Measured, Settings, torch_version
 from pipelines.schedule.predict import prediction_of, steady
 from pipelines.schedule.run_tables import TABLES, arrow_table
-from pipelines.schedule.simulated import simulate
 from pipelines.schedule.simulator import stream_labels
 
 Rows = list[dict[str, Any]]
@@ -57,21 +56,16 @@ def _run(run: Settings, run_id: str, measured: Measured, trace_file: str | None)
     return {
         "run_id": run_id,
         "plan_hash": run.plan.plan_hash,
-        "engine": run.engine,
-        "device": run.device,
+        **{name: getattr(run, name) for name in ("engine", "device", "seed", "size", "iterations", "jitter_us")},
         "device_name": measured.device_name,
         "torch_version": torch_version(),
         "python_version": platform.python_version(),
-        "seed": run.seed,
-        "size": run.size,
-        "iterations": run.iterations,
         "warmup": 0 if run.device == "simulated" else run.warmup,
         "wall_ns": measured.wall_ns,
         "throughput_per_s": run.iterations / seconds if seconds else None,
         "host": platform.node(),
         "started_at": measured.started_at,
-        "max_depth": run.depth if run.engine == "dataflow" else None,
-        "jitter_us": run.jitter_us,
+        "max_depth": run.limit,
         "jitter_task": run.jitter_task if run.jitter_us else None,
         "trace_file": trace_file,
     }
@@ -87,10 +81,7 @@ def _plan(run: Settings, run_id: str) -> Rows:
             "workload": file.workload,
             "position": position,
             "task": task.name,
-            "stage": task.stage,
-            "stream": task.stream,
-            "thread_group": task.thread_group,
-            "globally_ordered": task.globally_ordered,
+            **{key: getattr(task, key) for key in ("stage", "stream", "thread_group", "globally_ordered")},
             "depends_on": ",".join(task.intra_iter_deps),
             "depends_on_last": ",".join(task.inter_iter_deps),
         }
@@ -133,39 +124,25 @@ def _predictions(run: Settings, run_id: str, measured: Measured) -> Rows:
     """Simulated with the medians of this run. A GPU's host submits ahead, and submitting takes time."""
     names = run.plan.checked.names
     durations = {name: round(median(span.duration_ns for span in measured.timeline.of(name))) for name in names}
+    launches = (measured.launches or ()) if measured.by_events else ()
     launching = {
-        launch_task: round(median(times))
-        for launch_task in names
-        if measured.by_events
-        and (times := [x.submitted_ns - x.submit_ns for x in measured.launches or () if x.task == launch_task])
+        name: round(median(times))
+        for name in names
+        if (times := [launch.submitted_ns - launch.submit_ns for launch in launches if launch.task == name])
     }
-    timeline = simulate(
-        run.plan.checked,
-        durations,
-        iterations=_PREDICTED_ITERATIONS,
-        engine=ENGINES[run.engine],
-        max_depth=run.depth if run.engine == "dataflow" else None,
-        submit_ns=launching,
-        retire="submitted" if measured.by_events else "finished",
-    )
+    retire = "submitted" if measured.by_events else "finished"
+    timeline = run.simulated(durations, iterations=_PREDICTED_ITERATIONS, submit_ns=launching, retire=retire)
     whole = prediction_of(timeline, stream_labels(run.plan.checked))
     first, past = steady(timeline.completions())
     stalls = dict.fromkeys(names, 0)
     for span in timeline.spans:
         if first < span.iteration <= past:
             stalls[span.task] += span.stall_ns
-    rows: Rows = [
-        {
-            "run_id": run_id,
-            "task": None,
-            "duration_ns": None,
-            "period_ns": round(whole.period_ns),
-            "ideal_ns": round(whole.ideal_ns),
-            "stall_ns": round(sum(stalls.values()) / (past - first)),
-        }
-    ]
+    lengths = {"period_ns": round(whole.period_ns), "ideal_ns": round(whole.ideal_ns)}
+    nothing = {"task": None, "duration_ns": None, **dict.fromkeys(lengths)}
+    stall_ns = round(sum(stalls.values()) / (past - first))
+    rows = [{**nothing, **lengths, "stall_ns": stall_ns}]
     for name in names:
         stall_ns = round(stalls[name] / (past - first))
-        task = {"task": name, "duration_ns": durations[name], "period_ns": None, "ideal_ns": None, "stall_ns": stall_ns}
-        rows.append({"run_id": run_id, **task})
-    return rows
+        rows.append({**nothing, "task": name, "duration_ns": durations[name], "stall_ns": stall_ns})
+    return [{"run_id": run_id, **row} for row in rows]

@@ -7,7 +7,8 @@ engine = SWPipeline(found.best.plan)
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -250,15 +251,19 @@ class _Judge:
         iteration's end takes at most depth - s periods. That does not hold where progress() does not wait for the
         device.
         """
-        loads: dict[int, int] = {}
-        for name, stream in zip(self.space.names, choice.streams, strict=True):
-            loads[stream] = loads.get(stream, 0) + self.durations[name]
-        bounds: list[float] = [self.turn, *loads.values()]
+        bounds: list[float] = [self.turn, *self._loads(choice.streams)]
         if self.simulation["retire"] == "finished":
             stage = dict(zip(self.space.names, choice.stages, strict=True))
             depth = max(choice.stages) + 1
             bounds += [rest / (depth - stage[name]) for name, rest in self.rest.items()]
         return max(bounds)
+
+    def _loads(self, places: Sequence[int]) -> Collection[int]:
+        """Returns the work on each stream or unit, ns; `places`: that of each task."""
+        loads: Counter[int] = Counter()
+        for name, place in zip(self.space.names, places, strict=True):
+            loads[place] += self.durations[name]
+        return loads.values()
 
     def _rest(self) -> dict[str, int]:
         """Returns the longest chain of dependencies from each task to the iteration's end, ns."""
@@ -283,10 +288,8 @@ class _Judge:
 
     def least(self) -> float:
         """Returns a lower bound of the period over all assignments."""
-        loads: dict[int, int] = {}
-        for name, unit in zip(self.space.names, self.space.units, strict=True):
-            loads[unit] = loads.get(unit, 0) + self.durations[name]
-        shares = [sum(loads.values()) / self.space.max_streams, *loads.values(), self.turn]
+        loads = self._loads(self.space.units)
+        shares = [sum(loads) / self.space.max_streams, *loads, self.turn]
         if self.simulation["retire"] == "finished":
             shares.append(max(self.rest.values()) / self.space.max_depth)
         return max(shares)

@@ -128,8 +128,8 @@ class Simulation:
             self._submit(item, waits)
 
     def _wait_for_dependencies(self, item: _Item, waits: list[Wait]) -> Thread:
-        """Phase 1. Iteration 0 has no predecessor to wait for (SWP-10)."""
-        for task, iteration in self._dependencies(item.task, item.iteration):
+        """Phase 1."""
+        for task, iteration in self.plan.dependencies(item.task, item.iteration):
             yield self._flag(task, iteration)
             waits.append((self.host.now, SIGNAL, task, iteration))
 
@@ -153,18 +153,12 @@ class Simulation:
 
     def _launch(self, task: str, iteration: int, waits: list[Wait]) -> None:
         stream = self.streams[task]
-        events = [(self._ends[dep], EVENT, *dep) for dep in self._dependencies(task, iteration)]
+        events = [(self._ends[dep], EVENT, *dep) for dep in self.plan.dependencies(task, iteration)]
         stalls, start = stalls_between(self._free[stream], [*waits, *sorted(events)])
         end = start + self.work.durations[task][iteration]
         self.spans.append(Span(task, iteration, stream, self.host.now, start, end, stalls))
         self._free[stream] = self._ends[task, iteration] = end
         self._iteration_end[iteration] = max(self._iteration_end[iteration], end)
-
-    def _dependencies(self, task: str, iteration: int) -> list[tuple[str, int]]:
-        deps = [(dep, iteration) for dep in self.plan.intra[task]]
-        if iteration:
-            deps += [(dep, iteration - 1) for dep in self.plan.inter[task]]
-        return deps
 
     def _flag(self, task: str, iteration: int) -> Flag:
         key = (task, iteration)

@@ -47,8 +47,6 @@ class SWPipeline(_PipelineBase):
         self._period = 0  # the next period to submit
         self._began: dict[int, int] = {}  # period -> the iteration that started in it, if any
         self._begun_in: dict[int, int] = {}  # iteration in flight -> that period
-        self._numbers: dict[tuple[str, int], int] = {}  # of globally ordered tasks
-        self._next_number = 0
 
     def _do_fill(self, data_iter: Iterator[Any]) -> None:
         for _ in range(self.depth):
@@ -77,17 +75,11 @@ class SWPipeline(_PipelineBase):
         for name in self._enqueue_order:
             iter_idx = self._began.get(period - self._stages[name])
             if iter_idx is not None:
-                if self.checked.schedule[name].globally_ordered:
-                    self._numbers[name, iter_idx] = self._next_number
-                    self._next_number += 1
-                self._work_queues[name].put((iter_idx, name))
+                self._enqueue(name, iter_idx)
         self._began.pop(period - self.depth, None)
 
     def _order(self) -> list[tuple[str, int]]:
         return [(name, self._stages[name]) for name in self._enqueue_order]
-
-    def _sequence_number(self, name: str, iter_idx: int) -> int:
-        return self._numbers.pop((name, iter_idx))
 
     def format_schedule(self, num_iterations: int = 3) -> str:
         """Returns, as text, which iteration each task works on in the first `num_iterations` periods (SWP-46).
@@ -108,5 +100,4 @@ class SWPipeline(_PipelineBase):
         print(stage_analysis(self.checked))
 
     def __repr__(self) -> str:
-        head = f"SWPipeline(device={self.device.name}, depth={self.depth}, tasks={list(self._tasks)}"
-        return f"{head}, shortcuts={sorted(self._shortcuts.enabled)})\n\n{self.format_schedule(self.depth)}"
+        return f"{self._described(f'depth={self.depth}')}\n\n{self.format_schedule(self.depth)}"

@@ -98,6 +98,8 @@ class _EngineState:
         self._exhausted = False
         self._on_retire: Callable[[IterContext], None] | None = None
         self._data_error: PipelineError | None = None  # to be raised when every started iteration has finished
+        self._numbers: dict[tuple[str, int], int] = {}  # of globally ordered tasks: the place in their common order
+        self._next_number = 0
         self._last_ordered: Any = None
         self._sequencer.timeout_s = self.signal_timeout_s
         self._sequencer.reset()
@@ -170,6 +172,11 @@ class _EngineState:
     def _order(self) -> Iterable[tuple[str, int]]:
         """Returns tasks and their stages, in their submission order within one clock period."""
         raise NotImplementedError
+
+    def _described(self, size: str) -> str:
+        """Returns the engine as text; `size` says how many iterations may be in flight."""
+        head = f"{type(self).__name__}(device={self.device.name}, {size}, tasks={list(self._tasks)}"
+        return f"{head}, shortcuts={sorted(self._shortcuts.enabled)})"
 
     def _synchronize(self) -> None:
         self.device.synchronize(self._used_streams())

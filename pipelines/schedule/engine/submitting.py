@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -22,10 +22,6 @@ from pipelines.schedule.slots import Slot
 class _Submitting(_Batches, ABC):
     """One thread per thread group; each runs its tasks first-in-first-out."""
 
-    @abstractmethod
-    def _sequence_number(self, name: str, iter_idx: int) -> int:
-        """Returns the next number for a globally ordered task among all submissions of such tasks."""
-
     def _after_task_complete(self, name: str, iter_idx: int) -> None:
         """Hook: a task was submitted (its work may not be done). Called by the thread that submitted it."""
 
@@ -43,6 +39,13 @@ class _Submitting(_Batches, ABC):
         ]
         for thread in self._threads:
             thread.start()
+
+    def _enqueue(self, name: str, iter_idx: int) -> None:
+        """Give a task to the thread of its group. A globally ordered one gets the next number of them all (SWP-67)."""
+        if self._steps[name].ordered:
+            self._numbers[name, iter_idx] = self._next_number
+            self._next_number += 1
+        self._work_queues[name].put((iter_idx, name))
 
     def _submit_task(self, run: _Run, iter_idx: int, name: str) -> None:
         """Wait for the task's dependencies (thread and stream), launch it, release the tasks that wait for it (SWP-9)."""
@@ -97,7 +100,7 @@ class _Submitting(_Batches, ABC):
                 self.device.record(self._last_ordered, stream)
 
         try:
-            self._sequencer.execute_ordered(self._sequence_number(work.task, work.iteration), launch)
+            self._sequencer.execute_ordered(self._numbers.pop((work.task, work.iteration)), launch)
         except PipelineTimeout as late:
             message = f"task {work.task!r} of iteration {work.iteration} {late}"
             raise PipelineTimeout(message, work.task, work.iteration) from None

@@ -17,11 +17,11 @@ SIZES = ("tiny", "small", "large")
 class WorkloadInfo:
     """What is known of a workload without torch.
 
-    `nominal_ns`: every task and its duration on `--device simulated`, in the proportions of the API reference (a copy
+    `workload`: its class, in the module of the workload's name. `nominal_ns`: every task and its duration on `--device simulated`, in the proportions of the API reference (a copy
     of 1 ms in a period of 10 ms).
     """
 
-    module: str
+    workload: str
     nominal_ns: dict[str, int]
 
     @property
@@ -36,10 +36,10 @@ _DENSE = {"ZeroGrad": _MS // 10, "WaitBatch": _MS // 10}
 _UPDATE = {"Backward": 6 * _MS, "OptimizerStep": 8 * _MS // 10}
 
 WORKLOADS = {
-    "mlp": WorkloadInfo("mlp", {"CopyBatch": _MS, "Forward": 3 * _MS, "Backward": 6 * _MS, "OptimizerStep": _MS}),
-    "sparse_dist": WorkloadInfo("sparse_dist", {**_DIST, **_DENSE, "Forward": 38 * _MS // 10, **_UPDATE}),
+    "mlp": WorkloadInfo("Mlp", {"CopyBatch": _MS, "Forward": 3 * _MS, "Backward": 6 * _MS, "OptimizerStep": _MS}),
+    "sparse_dist": WorkloadInfo("SparseDist", {**_DIST, **_DENSE, "Forward": 38 * _MS // 10, **_UPDATE}),
     "fused_sparse_dist": WorkloadInfo(
-        "fused_sparse_dist", {**_DIST, "EmbLookup": 8 * _MS // 10, **_DENSE, "Forward": 3 * _MS, **_UPDATE}
+        "FusedSparseDist", {**_DIST, "EmbLookup": 8 * _MS // 10, **_DENSE, "Forward": 3 * _MS, **_UPDATE}
     ),
 }
 
@@ -50,5 +50,6 @@ def build(name: str, size: str = "small", device: Any = "cpu", seed: int = 0) ->
     """
     if size not in SIZES:
         raise ValueError(f"size={size!r}: use one of {', '.join(SIZES)}")
-    module = importlib.import_module(f"{__name__}.{WORKLOADS[name].module}")
-    return module.build(size, device, seed)
+    module = importlib.import_module(f"{__name__}.{name}")
+    workload = getattr(module, WORKLOADS[name].workload)
+    return workload(workload.sizes[size], device, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import cycle, islice
 from typing import Any
 
@@ -18,6 +18,8 @@ class Workload(ABC):
     The seed determines weights, data and their order. A plan that keeps the tasks' dependencies trains the same as a
     serial run: to the last bit on a CPU, up to the order of atomic additions on a GPU.
     """
+
+    sizes: Mapping[str, Any]  # the shapes of each of workloads.SIZES
 
     def __init__(self, device: Any, seed: int) -> None:
         self.device = torch.device(device)

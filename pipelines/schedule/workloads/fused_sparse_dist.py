@@ -8,7 +8,7 @@ import torch
 
 from pipelines.schedule.plan import IterContext, PipelineTask
 from pipelines.schedule.workloads.base import gradients
-from pipelines.schedule.workloads.recommender import SIZES, Recommender, RecommenderSize
+from pipelines.schedule.workloads.recommender import Recommender, RecommenderSize
 
 
 class _FusedLookup(torch.autograd.Function):
@@ -37,12 +37,9 @@ class FusedSparseDist(Recommender):
 
     def tasks(self) -> list[PipelineTask]:
         return [
-            PipelineTask("H2D", self._h2d, writes=("dense", "ids", "lengths", "clicked")),
-            PipelineTask("InputDistStart", self._dist_start, reads=("ids", "lengths"), writes=("sent", "bag_of_id")),
-            PipelineTask("InputDistWait", self._dist_wait, reads=("ids", "sent", "bag_of_id"), writes=("rows", "bags")),
+            *self._input_tasks(),
             PipelineTask("EmbLookup", self._lookup, reads=("rows", "bags"), writes=("pooled", "looked_up_on")),
-            PipelineTask("ZeroGrad", self._zero_grad),
-            PipelineTask("WaitBatch", self._wait_batch, reads=("dense",), writes=("features",)),
+            *self._dense_tasks(),
             PipelineTask("Forward", self._forward, reads=("features", "clicked", "pooled"), writes=("loss",)),
             PipelineTask(
                 "Backward", self._backward, [gradients(self.model.parameters())], reads=("loss", "looked_up_on")
@@ -55,9 +52,6 @@ class FusedSparseDist(Recommender):
         found = _FusedLookup.apply(self.hook, self.table, ctx.rows, self.sparse_lr)
         ctx.pooled = self._pool_bags(found, ctx.bags)
 
-    def _zero_grad(self, ctx: IterContext) -> None:
-        self.dense_optimizer.zero_grad(set_to_none=True)
-
     def _forward(self, ctx: IterContext) -> None:
         ctx.loss = self._loss(ctx, ctx.pooled)
 
@@ -68,11 +62,3 @@ class FusedSparseDist(Recommender):
             # task must not end before that update.
             torch.cuda.current_stream().wait_stream(ctx.looked_up_on)
         self.losses.append(ctx.loss.detach())
-
-    def _step(self, ctx: IterContext) -> None:
-        self.dense_optimizer.step()
-
-
-def build(size: str, device: Any, seed: int) -> FusedSparseDist:
-    """Returns the workload of that size."""
-    return FusedSparseDist(SIZES[size], device, seed)

@@ -31,6 +31,8 @@ SIZES = {
 class Mlp(Workload):
     """Regression on the output of a fixed random layer."""
 
+    sizes = SIZES
+
     def __init__(self, size: MlpSize, device: Any, seed: int) -> None:
         super().__init__(device, seed)
         teacher = torch.randn(size.width, 1, generator=self._host) / size.width**0.5
@@ -68,8 +70,3 @@ class Mlp(Workload):
     def _step(self, ctx: IterContext) -> None:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-
-
-def build(size: str, device: Any, seed: int) -> Mlp:
-    """Returns the workload of that size."""
-    return Mlp(SIZES[size], device, seed)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from pipelines.schedule.plan import IterContext
+from pipelines.schedule.plan import IterContext, PipelineTask
 from pipelines.schedule.workloads.base import Workload
 
 
@@ -80,6 +80,7 @@ class Dense(nn.Module):
 class Recommender(Workload):
     """What both workloads share: data, model, input distribution, dense part."""
 
+    sizes = SIZES
     sparse_lr, dense_lr = 2.0, 0.02
 
     def __init__(self, size: RecommenderSize, device: Any, seed: int) -> None:
@@ -96,7 +97,7 @@ class Recommender(Workload):
         # Row r of table t, at [r // rows_per_shard, t, r % rows_per_shard] of (shards, tables, rows_per_shard).
         self.table = torch.empty(size.tables * size.rows, size.dim, device=self.device)
         self.table.normal_(std=0.1, generator=on_device)
-        self.dense_optimizer = torch.optim.SGD(self.model.parameters(), lr=self.dense_lr, momentum=0.9)
+        self.optimizers = [torch.optim.SGD(self.model.parameters(), lr=self.dense_lr, momentum=0.9)]
 
     def weights(self) -> dict[str, torch.Tensor]:
         return {"table": self.table.detach(), **{name: p.detach() for name, p in self.model.named_parameters()}}
@@ -112,6 +113,19 @@ class Recommender(Workload):
         return Batch(*(self._pinned(tensor) for tensor in (dense, ids, lengths, clicked)))
 
     # --- tasks
+
+    def _input_tasks(self) -> list[PipelineTask]:
+        return [
+            PipelineTask("H2D", self._h2d, writes=("dense", "ids", "lengths", "clicked")),
+            PipelineTask("InputDistStart", self._dist_start, reads=("ids", "lengths"), writes=("sent", "bag_of_id")),
+            PipelineTask("InputDistWait", self._dist_wait, reads=("ids", "sent", "bag_of_id"), writes=("rows", "bags")),
+        ]
+
+    def _dense_tasks(self) -> list[PipelineTask]:
+        return [
+            PipelineTask("ZeroGrad", self._zero_grad),
+            PipelineTask("WaitBatch", self._wait_batch, reads=("dense",), writes=("features",)),
+        ]
 
     def _h2d(self, ctx: IterContext) -> None:
         ctx.dense, ctx.ids, ctx.lengths, ctx.clicked = (self._copied(tensor) for tensor in ctx.batch)
@@ -135,6 +149,14 @@ class Recommender(Workload):
     def _wait_batch(self, ctx: IterContext) -> None:
         """Hands the batch to the model's stream: dense features in the form DLRM takes."""
         ctx.features = torch.log1p(ctx.dense)
+
+    def _zero_grad(self, ctx: IterContext) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    def _step(self, ctx: IterContext) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def _pool_bags(self, found: torch.Tensor, bags: torch.Tensor) -> torch.Tensor:
         """Returns rows summed by bag: (tables, batch, dim)."""
