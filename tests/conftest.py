@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -15,6 +17,9 @@ hypothesis.settings.register_profile("tracelake", deadline=None)
 hypothesis.settings.load_profile("tracelake")
 # Tests run side by side: threads of torch's operators would wait for each other, and spin meanwhile.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests start a hundred processes, which would compile all of the project each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
@@ -24,6 +29,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: SLOW=1 runs it"))
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays: to look through it for garbage again and again costs a test in twenty."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis.strategies import SearchStrategy, lists
 SLOW = os.environ.get("SLOW", "0") not in ("", "0")
 
 
-LARGE = 500_000
+LARGE = 150_000
 """Bytes, packed: real traces from here on are slow, and smaller ones of every kind remain."""
 
 
@@ -36,14 +35,9 @@ def named(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=slow_if(name in LARGE_TRACES)) for name in names]
 
 
-def by_size(paths: Iterable[Path]) -> list[Any]:
-    """Parameters of a test on real files: it is slow on the large ones."""
-    return [pytest.param(path, marks=slow_if(path.stat().st_size > LARGE)) for path in paths]
-
-
 def examples(full: int) -> int:
-    """How many examples a hypothesis test tries: `full` of them with SLOW=1, else a quarter, but no fewer than 5."""
-    return full if SLOW else _quarter(full)
+    """How many examples a hypothesis test tries: `full` of them with SLOW=1, else an eighth, but no fewer than 5."""
+    return full if SLOW else max(full // 8, min(full, 5))
 
 
 def _quarter(full: int) -> int:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import SHARED
 from tests.critical_path.invariants import check
-from tests.effort import LISTS, at_once, by_size
+from tests.effort import LARGE, LISTS, at_once
 from tests.synthetic.random_capture import random_capture
 
 TRACES = (
@@ -36,13 +37,21 @@ def test_work_that_crosses_the_border_of_a_step_is_no_launch_delay() -> None:
     assert check(*(random_capture(seed) for seed in range(8))) > 2
 
 
+def _shared_traces() -> list[Path]:
+    return sorted(path for pattern in TRACES for path in (SHARED / "traces").glob(pattern))
+
+
+def test_small_shared_traces(shared: Path) -> None:
+    check(*(path for path in _shared_traces() if path.stat().st_size <= LARGE))
+
+
+@pytest.mark.slow
 def test_every_shared_trace(trace: Path) -> None:
+    """Alone, the large ones too."""
     check(trace)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "trace" in metafunc.fixturenames:
-        from tests.conftest import SHARED
-
-        paths = sorted(path for pattern in TRACES for path in (SHARED / "traces").glob(pattern))
-        metafunc.parametrize("trace", by_size(paths), ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])
+        paths = _shared_traces()
+        metafunc.parametrize("trace", paths, ids=["/".join(p.parts[-2:]).removesuffix(".gz") for p in paths])
