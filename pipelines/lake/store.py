@@ -30,6 +30,7 @@ from pipelines.lake.layout import (
     table_file,
     table_files,
 )
+from pipelines.lake.local_disk import refuse_network
 from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
 from pipelines.paths import UnusablePath, local_path, utf8_path
 from pipelines.renamed import table_now, tables_now
@@ -170,6 +171,7 @@ class Lake:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
+        refuse_network(self.root)
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / name).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # the kernel frees it when the process dies
@@ -218,7 +220,7 @@ class Lake:
         try:  # a writer may have been between two of its steps
             with self.manifest_lock():
                 return find_broken(self.root, asked)
-        except OSError:  # a lake that cannot be written has no writers
+        except (OSError, UnusablePath):  # a lake that cannot be written here has no writers here
             return find_broken(self.root, asked)
 
     def batches(self, mark: str = MARK) -> list[Batch]:
