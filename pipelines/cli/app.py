@@ -58,6 +58,10 @@ COMMANDS = {
         "capture_path:capture_path",
         "What held the whole job up: the path through all ranks, which moves to the last rank at every collective.",
     ),
+    "timeline": (
+        "timeline:timeline",
+        "Write one trace for Perfetto with all ranks of a capture on one clock; arrows tie each collective together.",
+    ),
     "stragglers": (
         "stragglers:stragglers",
         "Which rank the others wait for, and what it costs: by rank, group of ranks and step.",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 from isal import igzip
 
@@ -78,6 +78,20 @@ def trace_event(
     if extra and (inside := extra.strip()[1:-1].strip()):
         parts.append(inside)
     return f"{{{', '.join(parts)}}}"
+
+
+def write_lines(write: Callable[[bytes], Any], lines: Iterator[str]) -> None:
+    """Write event texts with commas between them, some hundred at a time: one compressor call per event is slow."""
+    pending: list[str] = []
+    before = "\n"
+    for line in lines:
+        pending.append(line)
+        if len(pending) == 500:
+            write((before + ",\n".join(pending)).encode())
+            before = ",\n"
+            pending.clear()
+    if pending:
+        write((before + ",\n".join(pending)).encode())
 
 
 def step_times(steps: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, int, int, T]]:

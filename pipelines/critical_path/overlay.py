@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from pipelines.critical_path.chrome import open_trace, step_times, trace_event, with_critical
+from pipelines.critical_path.chrome import open_trace, step_times, trace_event, with_critical, write_lines
 from pipelines.critical_path.edge_types import EDGE_TYPES, HTA_TYPES
 from pipelines.paths import path_text
 from pipelines.sqltext import row
@@ -121,7 +121,7 @@ def write_overlay(
                 _arrows(con, of, base_ns, all_edges and not only_critical),
                 _track(con, of, base_ns),
             )
-            _write_lines(out.write, lines)
+            write_lines(out.write, lines)
             out.write(b"\n]}\n")
         os.replace(unfinished, target)
     finally:
@@ -148,20 +148,6 @@ def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> 
     base_ns = first // 1_000_000_000 * 1_000_000_000
     inside = metadata[1:-1].strip()
     return f'{{{inside}{", " if inside else ""}"baseTimeNanoseconds": {base_ns}}}', base_ns
-
-
-def _write_lines(write: Callable[[bytes], Any], lines: Iterator[str]) -> None:
-    """Write event texts with commas between them, some hundred at a time: one compressor call per event is slow."""
-    pending: list[str] = []
-    before = "\n"
-    for line in lines:
-        pending.append(line)
-        if len(pending) == 500:
-            write((before + ",\n".join(pending)).encode())
-            before = ",\n"
-            pending.clear()
-    if pending:
-        write((before + ",\n".join(pending)).encode())
 
 
 def _rows(con: duckdb.DuckDBPyConnection, query: str, values: dict[str, Any]) -> Iterator[tuple]:

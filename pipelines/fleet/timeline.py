@@ -1,0 +1,238 @@
+"""All ranks of a capture as one trace for Perfetto: on one clock, one process group per rank, collectives tied by arrows.
+
+The times of a rank are moved by its offset in `clock_offsets`, and stretched where its drift counts. A rank without an offset
+keeps its own clock, and its name says so. The file is written as a stream, so memory does not grow with the traces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import duckdb
+
+from pipelines.critical_path.chrome import open_trace, trace_event, write_lines
+from pipelines.fleet.path.drift import drifting_ranks
+
+TABLES = ("captures", "capture_ranks", "clock_offsets", "collective_ranks", "profiler_steps")
+NOT_ALIGNED = "own clock, not aligned"
+_BATCH = 20_000
+_PIDS, _FLOWS = 10_000, 1 << 40  # ids of a rank begin at so many times its number
+_BETWEEN_RANKS = 1 << 60  # above the ids of all ranks
+_EVENTS = """
+    SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns, e.flow_id, e.bp, e.scope, e.args, e.extra
+    FROM events AS e
+    WHERE e.trace_id = $trace_id AND e.event_id >= $first AND e.event_id < $past AND e.ph IS NOT NULL
+        AND NOT (e.ph = 'M' AND starts_with(e.name, 'process_'))
+        AND ($with_python OR coalesce(e.cat, '') <> 'python_function')
+        AND ($since IS NULL OR e.ph = 'M' OR (e.ts_ns < $until AND coalesce(e.end_ns, e.ts_ns) >= $since AND e.ph <> 'E'))
+        AND ($since IS NULL OR e.ph NOT IN ('s', 't', 'f') OR (e.cat, e.name, e.flow_id) IN (FROM _whole_flows))
+    ORDER BY e.event_id
+"""
+_WHOLE_FLOWS = """
+    CREATE OR REPLACE TEMP TABLE _whole_flows AS
+    SELECT cat, name, flow_id FROM events
+    WHERE trace_id = $trace_id AND ph IN ('s', 'f') AND ts_ns >= $since AND ts_ns < $until
+    GROUP BY ALL
+    HAVING count(DISTINCT ph) = 2
+"""
+_PROCESSES = """
+    SELECT pid, any_value(args ->> 'name') FILTER (WHERE name = 'process_name'),
+        any_value(args ->> 'labels') FILTER (WHERE name = 'process_labels'),
+        coalesce(min(CAST(args ->> 'sort_index' AS BIGINT)) FILTER (WHERE name = 'process_sort_index'), 0) AS place
+    FROM events
+    WHERE trace_id = ? AND pid IS NOT NULL AND ph IS NOT NULL
+    GROUP BY pid
+    ORDER BY place, pid
+"""
+_COLLECTIVES = """
+    SELECT k.collective_id, k.rank, e.pid, e.tid, e.ts_ns
+    FROM collective_ranks AS k
+    JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id
+    WHERE k.capture_id = ?
+    ORDER BY k.collective_id, k.aligned_start_ns, k.rank
+"""
+
+
+class NoTimeline(LookupError):
+    """There is nothing to draw; the message says why."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What was written. `error_us`: the largest error bar of an aligned clock; None where no clock is aligned.
+
+    `not_aligned`: ranks whose times are those of their own clock.
+    """
+
+    path: Path
+    ranks: list[int]
+    not_aligned: list[int]
+    error_us: float | None
+    n_arrows: int
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """A rank's trace; `moved` maps its times to the common clock; `since`, `until`: the part to draw, on its own clock."""
+
+    number: int
+    trace_id: str
+    moved: Callable[[int], int]
+    aligned: bool
+    pids: dict[str, str]
+    names: dict[str, str]
+    since: int | None = None
+    until: int | None = None
+
+    def holds(self, ts_ns: int) -> bool:
+        """Whether a time of its clock is drawn."""
+        return self.since is None or self.until is None or self.since <= ts_ns < self.until
+
+
+def write_timeline(
+    con: duckdb.DuckDBPyConnection, capture_id: str, target: Path, *, step: int | None = None, with_python: bool = True
+) -> Timeline:
+    """Write the merged trace of a capture (gzip where the name ends in .gz) from TABLES and `events` in `con`.
+
+    `step`: only this profiler step, from its start to its end on each rank; arrows with one end outside are left out.
+    `with_python`: keep Python frames. Raises NoTimeline for a step that no rank has.
+    """
+    ranks = _ranks(con, capture_id, step)
+    if not ranks:
+        raise NoTimeline(f"no rank of capture {capture_id} has step {step}" if step is not None else "no ranks")
+    base_ns = min(_first(con, rank) for rank in ranks) // 1_000_000_000 * 1_000_000_000
+    arrows = list(_arrows(con, capture_id, ranks, base_ns))
+    errors = con.execute(
+        "SELECT max(error_ns) FROM clock_offsets WHERE capture_id = ? AND offset_ns IS NOT NULL", [capture_id]
+    ).fetchall()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with open_trace(unfinished, packed=target.name.endswith(".gz")) as out:
+            out.write(f'{{"baseTimeNanoseconds": {base_ns}, "traceEvents": ['.encode())
+            own = (_events(con, rank, base_ns, with_python) for rank in ranks)
+            write_lines(out.write, chain(chain.from_iterable(own), chain.from_iterable(arrows)))
+            out.write(b"\n]}\n")
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    not_aligned = [rank.number for rank in ranks if not rank.aligned]
+    error_ns = errors[0][0] if len(not_aligned) < len(ranks) else None
+    return Timeline(
+        target, [r.number for r in ranks], not_aligned, None if error_ns is None else error_ns / 1e3, len(arrows)
+    )
+
+
+def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str, step: int | None) -> list[_Rank]:
+    drifting = drifting_ranks(con, capture_id)
+    rows = con.execute(
+        "SELECT r.rank, r.trace_id, o.offset_ns, s.start_ns, s.end_ns FROM capture_ranks AS r "
+        "LEFT JOIN clock_offsets AS o ON o.capture_id = r.capture_id AND o.rank = r.rank "
+        "LEFT JOIN profiler_steps AS s ON s.trace_id = r.trace_id AND s.step = $step "
+        "WHERE r.capture_id = $capture_id AND r.left_out_reason IS NULL AND ($step IS NULL OR s.step IS NOT NULL) "
+        "ORDER BY r.rank",
+        {"capture_id": capture_id, "step": step},
+    ).fetchall()
+    found = []
+    for rank, trace_id, offset_ns, since, until in rows:
+        moved = _by_line(*drifting[rank]) if rank in drifting else _by_offset(offset_ns or 0)
+        told = "" if offset_ns is not None else f" ({NOT_ALIGNED})"
+        pids, names = {}, {}
+        for number, (pid, name, labels, _) in enumerate(con.execute(_PROCESSES, [trace_id]).fetchall()):
+            pids[pid] = str(rank * _PIDS + number)
+            names[pids[pid]] = " ".join(
+                filter(None, (f"rank {rank}{told}:", name, labels or (f"pid {pid}" if pid.isdecimal() else pid)))
+            )
+        found.append(_Rank(rank, trace_id, moved, offset_ns is not None, pids, names, since, until))
+    return found
+
+
+def _by_offset(offset_ns: int) -> Callable[[int], int]:
+    return lambda ts_ns: ts_ns - offset_ns
+
+
+def _by_line(first: tuple[int, int], last: tuple[int, int]) -> Callable[[int], int]:
+    """The line through two moments (own clock, common clock), in whole numbers: floats are too coarse since 1970."""
+    (own, common), (own_later, common_later) = first, last
+    more, over = (common_later - common) - (own_later - own), own_later - own
+    return lambda ts_ns: ts_ns - own + common + (ts_ns - own) * more // over
+
+
+def _first(con: duckdb.DuckDBPyConnection, rank: _Rank) -> int:
+    """The time of a rank's first slice, ns on the common clock."""
+    query = "SELECT coalesce(min(ts_ns), 0) FROM events WHERE trace_id = ? AND ph IN ('X', 'B')"
+    return rank.moved(rank.since if rank.since is not None else con.execute(query, [rank.trace_id]).fetchall()[0][0])
+
+
+def _events(con: duckdb.DuckDBPyConnection, rank: _Rank, base_ns: int, with_python: bool) -> Iterator[str]:
+    """Yields the events of a rank, one range of event_id at a time, so that no query sorts or holds them all."""
+    for number, (pid, name) in enumerate(rank.names.items()):
+        order = {"process_name": {"name": name}, "process_sort_index": {"sort_index": rank.number * _PIDS + number}}
+        for kind, args in order.items():
+            yield trace_event("M", None, kind, pid, "0", 0, None, args=json.dumps(args))
+    part = {"trace_id": rank.trace_id, "since": rank.since, "until": rank.until}
+    if rank.since is not None:
+        con.execute(_WHOLE_FLOWS, part)
+    else:
+        con.execute("CREATE OR REPLACE TEMP TABLE _whole_flows (cat VARCHAR, name VARCHAR, flow_id VARCHAR)")
+    past = con.execute("SELECT coalesce(max(event_id) + 1, 0) FROM events WHERE trace_id = ?", [rank.trace_id])
+    for first in range(0, past.fetchall()[0][0], _BATCH):
+        values = {**part, "first": first, "past": first + _BATCH, "with_python": with_python}
+        for ph, cat, name, pid, tid, ts_ns, dur_ns, flow_id, bp, scope, args, extra in con.execute(
+            _EVENTS, values
+        ).fetchall():
+            whole = ph == "B" and rank.since is not None and dur_ns is not None  # its E event may be outside
+            yield trace_event(
+                "X" if whole else ph,
+                cat,
+                name,
+                rank.pids.get(pid),
+                tid,
+                0 if ph == "M" or ts_ns is None else rank.moved(ts_ns) - base_ns,
+                None if ph == "B" and not whole else dur_ns,
+                flow_id=None if flow_id is None else _flow_id(rank.number, flow_id),
+                bp=bp,
+                scope=scope,
+                args=args,
+                extra=extra,
+            )
+
+
+def _flow_id(rank: int, flow_id: str) -> str:
+    """An id of a rank's arrow that no other rank has, as a number: Perfetto reads text as hexadecimal."""
+    own = int(flow_id) if flow_id.isdecimal() else zlib.crc32(flow_id.encode()) + (1 << 32)
+    return str((rank + 1) * _FLOWS + own % _FLOWS)
+
+
+def _arrows(con: duckdb.DuckDBPyConnection, capture_id: str, ranks: list[_Rank], base_ns: int) -> Iterator[list[str]]:
+    """Yields the arrow of each collective through the kernels of its ranks, in the order in which they start: the last
+    one is what the others waited for. Ranks that are not aligned have no place in that order.
+    """
+    drawn = {rank.number: rank for rank in ranks if rank.aligned}
+    kernels: dict[int, list[tuple[int, str, str]]] = {}
+    for collective_id, number, pid, tid, ts_ns in con.execute(_COLLECTIVES, [capture_id]).fetchall():
+        rank = drawn.get(number)
+        if rank is not None and rank.holds(ts_ns):
+            kernels.setdefault(collective_id, []).append((rank.moved(ts_ns) - base_ns, rank.pids[pid], tid))
+    for collective_id, found in kernels.items():
+        if len(found) > 1:
+            yield [
+                trace_event(
+                    "s" if not place else "f" if place == len(found) - 1 else "t",
+                    "collective",
+                    f"collective {collective_id}",
+                    pid,
+                    tid,
+                    at,
+                    None,
+                    flow_id=str(_BETWEEN_RANKS + collective_id),
+                    bp="e",
+                )
+                for place, (at, pid, tid) in enumerate(sorted(found))
+            ]

@@ -1,0 +1,205 @@
+"""The merged timeline of a capture: everything is in it, on one clock, and its arrows begin and end in slices."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.fleet.timeline import NOT_ALIGNED, TABLES, NoTimeline, write_timeline
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.publish import analyst
+from pipelines.materialize.run_order import materialize_all
+from pipelines.synthetic import CaptureSpec, write_capture
+
+OFFSETS = (0, 5_000_000, -3_000_000)
+SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, clock_offset_ns=OFFSETS, include_python_frames=True, seed=3)
+FLOWS = ("s", "t", "f")
+
+
+def merged(path: Path) -> list[dict[str, Any]]:
+    packed = path.read_bytes()
+    return json.loads(gzip.decompress(packed) if path.suffix == ".gz" else packed)["traceEvents"]
+
+
+def ns(microseconds: float) -> int:
+    return round(microseconds * 1000)
+
+
+def by_rank(events: list[dict]) -> dict[int, list[dict]]:
+    """The events of each rank, the arrows between ranks left out."""
+    found: dict[int, list[dict]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") != "collective":
+            found[event["pid"] // 10_000].append(event)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("timeline") / "capture"
+    write_capture(SPEC, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def con(folder: Path) -> duckdb.DuckDBPyConnection:
+    lake = Lake(folder.parent / "lake")
+    ingest([str(folder)], lake)
+    materialize_all(lake, [*TABLES, "collectives"])
+    return analyst(lake)
+
+
+@pytest.fixture(scope="module")
+def capture_id(con: duckdb.DuckDBPyConnection) -> str:
+    return con.execute("SELECT capture_id FROM captures").fetchall()[0][0]
+
+
+@pytest.fixture(scope="module")
+def whole(con: duckdb.DuckDBPyConnection, capture_id: str, folder: Path) -> list[dict]:
+    return merged(write_timeline(con, capture_id, folder.parent / "whole.json.gz").path)
+
+
+def test_every_event_of_every_rank_is_in_it_moved_by_its_offset(
+    whole: list[dict], folder: Path, con: duckdb.DuckDBPyConnection
+) -> None:
+    offsets = dict(con.execute("SELECT rank, offset_ns FROM clock_offsets").fetchall())
+    base = min(ns(event["ts"]) for event in whole if event["ph"] == "X")
+    shifts = {}
+    for rank, found in by_rank(whole).items():
+        given = json.loads(gzip.decompress((folder / f"rank{rank}.json.gz").read_bytes()))["traceEvents"]
+        kept = [event for event in given if not event["name"].startswith("process_")]
+        own = [event for event in found if not event["name"].startswith("process_")]
+        assert Counter(event["ph"] for event in own) == Counter(event["ph"] for event in kept)
+        moved = set()
+        for before, after in zip(kept, own, strict=True):
+            assert (before["name"], before.get("cat"), before.get("args")) == (
+                after["name"],
+                after.get("cat"),
+                after.get("args"),
+            )
+            if before["ph"] == "X":
+                assert ns(before["dur"]) == ns(after["dur"])
+                moved.add(ns(after["ts"]) - ns(before["ts"]))
+        assert len(moved) == 1
+        shifts[rank] = moved.pop()
+    assert base >= 0 and set(shifts) == {0, 1, 2}
+    for rank, planted in enumerate(OFFSETS):
+        assert shifts[0] - shifts[rank] == offsets[rank]
+        assert abs(offsets[rank] - planted) < 2_000
+
+
+def test_the_kernels_of_a_collective_end_together(whole: list[dict], folder: Path) -> None:
+    def spread(events: dict[int, list[dict]]) -> int:
+        ends = [
+            [ns(e["ts"]) + ns(e["dur"]) for e in found if e["ph"] == "X" and "AllReduce" in e["name"]]
+            for _, found in sorted(events.items())
+        ]
+        return max(max(same) - min(same) for same in zip(*ends, strict=True))
+
+    given = {
+        r: json.loads(gzip.decompress((folder / f"rank{r}.json.gz").read_bytes()))["traceEvents"] for r in range(3)
+    }
+    assert spread(given) > 7_000_000
+    assert spread(by_rank(whole)) < 5_000
+
+
+def assert_arrows(events: list[dict]) -> int:
+    """Each arrow has a start and an end, and each of them lies in a slice of its thread. Returns how many join ranks."""
+    slices: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append((ns(event["ts"]), ns(event["ts"]) + ns(event["dur"])))
+    arrows: dict[tuple, list[dict]] = defaultdict(list)
+    for event in events:
+        if event["ph"] in FLOWS:
+            arrows[event["cat"], event["name"], event["id"]].append(event)
+            at = ns(event["ts"])
+            assert any(start <= at <= end for start, end in slices[event["pid"], event["tid"]]), event
+    for parts in arrows.values():
+        kinds = [part["ph"] for part in parts]
+        assert (kinds[0], kinds[-1]) == ("s", "f") and kinds.count("s") == kinds.count("f") == 1
+    return sum(cat == "collective" for cat, _, _ in arrows)
+
+
+def test_arrows_lead_from_rank_to_rank_to_the_last_one(
+    whole: list[dict], con: duckdb.DuckDBPyConnection, capture_id: str
+) -> None:
+    last = dict(con.execute("SELECT collective_id, culprit_clock_rank FROM collectives").fetchall())
+    assert assert_arrows(whole) == len(last) > 5
+    assert "s" in {event["ph"] for event in whole if event.get("cat") == "ac2g"}
+    for event in whole:
+        if event.get("cat") == "collective" and event["ph"] == "f":
+            assert event["pid"] // 10_000 == last[int(event["name"].split()[1])]
+    times = [event["ts"] for event in whole if event.get("cat") == "collective" and event["name"] == "collective 0"]
+    assert len(times) == 3 and times == sorted(times)
+
+
+def test_one_step(con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path, whole: list[dict]) -> None:
+    one = merged(write_timeline(con, capture_id, tmp_path / "one.json", step=1, with_python=False).path)
+    assert_arrows(one)
+    assert not {event["cat"] for event in one if event.get("cat") == "python_function"}
+    assert {event["cat"] for event in whole if event.get("cat") == "python_function"}
+    for rank, found in by_rank(one).items():
+        step = next(event for event in found if event["name"] == "ProfilerStep#1")
+        for event in found:
+            if event["ph"] == "X":
+                assert event["ts"] < step["ts"] + step["dur"] and event["ts"] + event["dur"] >= step["ts"], rank
+        full = [e for e in by_rank(whole)[rank] if e["ph"] == "X" and e["cat"] == "kernel"]
+        kernels = [e for e in found if e["ph"] == "X" and e["cat"] == "kernel"]
+        assert 0 < len(kernels) < len(full)
+    with pytest.raises(NoTimeline, match="step 99"):
+        write_timeline(con, capture_id, tmp_path / "none.json", step=99)
+    assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+def test_a_clock_that_drifts_is_stretched_exactly() -> None:
+    from pipelines.fleet.timeline import _by_line
+
+    first, last = (10**18 + 7, 10**18), (10**18 + 10**12 + 7 + 20_000_000, 10**18 + 10**12)
+    moved = _by_line(first, last)
+    assert (moved(first[0]), moved(last[0])) == (first[1], last[1])
+    middle = (first[0] + last[0]) // 2
+    assert abs(moved(middle) - (first[1] + last[1]) // 2) <= 1
+
+
+def test_the_command_says_which_clocks_are_not_aligned(tmp_path: Path) -> None:
+    write_capture(CaptureSpec(ranks=2, steps=1), tmp_path / "short")  # too few collectives
+    target = tmp_path / "new" / "merged.json"
+    said = CliRunner().invoke(app, ["timeline", str(tmp_path / "short"), "--out", str(target)])
+    assert said.exit_code == 0 and "rank 0, 1" in said.stderr and "clock_offsets" in said.stderr
+    names = {event["args"]["name"] for event in merged(target) if event["name"] == "process_name"}
+    assert all(NOT_ALIGNED in name for name in names) and assert_arrows(merged(target)) == 0
+    said = CliRunner().invoke(app, ["timeline", str(tmp_path / "short"), "--out", str(target), "--json"])
+    assert json.loads(said.stdout) | {"path": ""} == {
+        "path": "",
+        "ranks": [0, 1],
+        "not_aligned": [0, 1],
+        "error_us": None,
+        "n_arrows": 0,
+    }
+    said = CliRunner().invoke(app, ["timeline", str(tmp_path / "short"), "--step", "7"])
+    assert (said.exit_code, "has step 7" in said.stderr) == (1, True)
+
+
+@pytest.mark.slow
+def test_a_real_capture(shared: Path, tmp_path: Path) -> None:
+    target = tmp_path / "dlrm.json"
+    folder = shared / "traces" / "ranks" / "dlrm_8"
+    said = CliRunner().invoke(app, ["timeline", str(folder), "--out", str(target), "--json", "--without-python"])
+    told = json.loads(said.stdout)
+    assert len(told["ranks"]) == 8 and told["n_arrows"] >= 8
+    assert told["error_us"] is None or told["error_us"] < 1_000
+    events = merged(target)
+    assert set(by_rank(events)) == set(told["ranks"])
+    ends = [e for e in events if e.get("cat") == "collective"]
+    slices = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
+    assert all((e["pid"], e["tid"], e["ts"]) in slices for e in ends)
