@@ -51,9 +51,7 @@ class Joined(NamedTuple):
 
 
 def read_operators(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[Operator]:
-    """Returns the operators of a trace by thread in order of start; `events` must hold the arguments for the first
-    method.
-    """
+    """The operators of a trace by thread in order of start; `events` must hold the arguments for the first method."""
     return [Operator(*row) for row in con.execute(_OPERATORS.format(quoted(trace_id))).fetchall()]
 
 

@@ -6,6 +6,7 @@ Without an execution trace they exist but are empty, so that the models run anyw
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import duckdb
@@ -101,23 +102,11 @@ def create_tables(con: duckdb.DuckDBPyConnection) -> None:
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, trace_id: str, rows: Iterable[Sequence[Any]]) -> None:
     """Add rows of a trace (without the trace_id) in chunks, so that they are never all copied at once."""
-    names = list(types_of(table))[1:]
-    piece: list[Sequence[Any]] = []
-    for row in rows:
-        piece.append(row)
-        if len(piece) == 50_000:
-            _insert(con, table, trace_id, names, piece)
-            piece = []
-    if piece:
-        _insert(con, table, trace_id, names, piece)
-
-
-def _insert(
-    con: duckdb.DuckDBPyConnection, table: str, trace_id: str, names: list[str], rows: list[Sequence[Any]]
-) -> None:
     import pyarrow as pa
 
-    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-    con.register("_piece", pa.table({"trace_id": [trace_id] * len(rows), **columns}))
-    con.execute(f"INSERT INTO {table} SELECT * FROM _piece")
-    con.unregister("_piece")
+    names, left = list(types_of(table))[1:], iter(rows)
+    while piece := list(islice(left, 50_000)):
+        columns = dict(zip(names, map(list, zip(*piece, strict=True)), strict=True))
+        con.register("_piece", pa.table({"trace_id": [trace_id] * len(piece), **columns}))
+        con.execute(f"INSERT INTO {table} SELECT * FROM _piece")
+        con.unregister("_piece")

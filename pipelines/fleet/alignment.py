@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -91,11 +91,7 @@ def _of_one_lane(one: FittedLane) -> Aligned:
         FittedClock(member.rank, clock, one.fit.contradiction_ns, None)
         for member, clock in zip(one.lane.members, one.fit.clocks, strict=True)
     ]
-    return clocks, {one.lane.number: _placed(one, one.fit.aligned_start_ns, one.fit.aligned_end_ns)}
-
-
-def _placed(one: FittedLane, starts: np.ndarray, ends: np.ndarray) -> FittedLane:
-    return FittedLane(one.lane, one.match, one.fit, starts, ends)
+    return clocks, {one.lane.number: replace(one, starts=one.fit.aligned_start_ns, ends=one.fit.aligned_end_ns)}
 
 
 def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int) -> Aligned:
@@ -181,5 +177,5 @@ def _spread_out(
         rows, there = [row_of[rank] for rank in members], [place[column] for column in columns.tolist()]
         starts[:, one.fit.kept] = fit.aligned_start_ns[rows][:, there]
         ends[:, one.fit.kept] = fit.aligned_end_ns[rows][:, there]
-        found[one.lane.number] = _placed(one, starts, ends)
+        found[one.lane.number] = replace(one, starts=starts, ends=ends)
     return found

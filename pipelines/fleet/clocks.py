@@ -19,28 +19,13 @@ _MEDIAN_TO_ERROR = 1.2533  # standard error of a median in standard errors of a 
 _ROUNDS, _TOLERANCE = 100, 1e-6
 _PASSES = 3
 _SLOPE_POINTS = 1_000
-
-
-@dataclass(frozen=True)
-class ClockLimits:
-    """Limits for dropping instances and refusing fits. Times in ns.
-
-    Attributes:
-        drop, drop_sigmas: an instance is dropped where a residual exceeds the larger of `drop` and `drop_sigmas` medians
-            of sigma.
-        max_dropped: share of instances that may be dropped.
-        max_sigma: noise of a rank's ends.
-        max_contradiction: how far the hard bounds may contradict each other.
-        drift_span: a drift is only applied to a lane that spans at least this.
-    """
-
-    min_matched: int = 5
-    drop: float = 200_000.0
-    drop_sigmas: float = 10.0
-    max_dropped: float = 0.2
-    max_sigma: float = 150_000.0
-    max_contradiction: float = 50_000.0
-    drift_span: float = 1e9
+# When instances are dropped and fits refused; times in ns.
+_MIN_MATCHED = 5
+_DROP, _DROP_SIGMAS = 200_000.0, 10.0  # a residual above the larger of the first and so many medians of sigma
+_MAX_DROPPED = 0.2  # share of instances
+_MAX_SIGMA = 150_000.0  # noise of a rank's ends
+_MAX_CONTRADICTION = 50_000.0  # of the hard bounds
+_DRIFT_SPAN = 1e9  # a drift is only applied to a lane that spans at least this
 
 
 @dataclass(frozen=True)
@@ -104,35 +89,34 @@ class _Polished:
     kept: np.ndarray
 
 
-def fit_clocks(instances: Instances, n_steps: int = 1, limits: ClockLimits = ClockLimits()) -> ClockFit:
+def fit_clocks(instances: Instances, n_steps: int = 1) -> ClockFit:
     """Fit the clocks of the ranks, which must be connected by instances. `n_steps`: profiler steps; no drift is fitted
     for one.
     """
     base = _bases(instances)
     starts = _relative(instances.start_ns, base, instances.present)
     ends = _relative(instances.end_ns, base, instances.present)
-    first_guess = (base[0] - base).astype(
-        float
-    )  # equal clocks first; where several offsets fit, the nearest to these is found
-    fit = _polished(starts, ends, first_guess, limits)
+    # Equal clocks first: where several offsets fit, the nearest to these is found.
+    first_guess = (base[0] - base).astype(float)
+    fit = _polished(starts, ends, first_guess)
     slopes = _slopes(fit)
-    applied = _drifts(slopes, fit, n_steps, limits)
+    applied = _drifts(slopes, fit, n_steps)
     if applied.any():
         bend = _bend(fit, np.where(applied, slopes, 0.0))
-        fit = _polished(starts - bend, ends - bend, first_guess, limits)
+        fit = _polished(starts - bend, ends - bend, first_guess)
     bounds = _bounds(fit.starts, fit.ends, instances.bounded & fit.kept)
     contradiction = float(max(0.0, -np.diag(bounds).min()))
     estimate = fit.offset - fit.offset[0]
     low, high = -bounds[0, :], bounds[:, 0]
     final = np.where(low <= high, np.clip(estimate, low, high), estimate)
-    refused = _refusal(fit, contradiction, limits)
+    refused = _refusal(fit, contradiction)
     aligned = [_aligned(values, final, base[0], instances.present) for values in (fit.starts, fit.ends)]
     clocks = () if refused else _clocks(fit, base - base[0], estimate, final, (low, high), (slopes, applied))
     return ClockFit(clocks, fit.kept, aligned[0], aligned[1], contradiction, refused)
 
 
-def _polished(starts: np.ndarray, ends: np.ndarray, first_guess: np.ndarray, limits: ClockLimits) -> _Polished:
-    offset, kept = _fit_and_drop(ends, first_guess, limits)
+def _polished(starts: np.ndarray, ends: np.ndarray, first_guess: np.ndarray) -> _Polished:
+    offset, kept = _fit_and_drop(ends, first_guess)
     sigma = _sigmas(ends, offset, kept)
     error = 2 * _MEDIAN_TO_ERROR * sigma / np.sqrt(_count(ends, kept))
     return _Polished(starts, ends, offset, sigma, error, kept)
@@ -187,15 +171,15 @@ def _aligned(times: np.ndarray, offset: np.ndarray, base: np.int64, present: np.
     return on_first.astype(np.int64) + base
 
 
-def _fit_and_drop(ends: np.ndarray, first_guess: np.ndarray, limits: ClockLimits) -> tuple[np.ndarray, np.ndarray]:
+def _fit_and_drop(ends: np.ndarray, first_guess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns offsets (ranks,), rounded to ns, and which instances they are based on (instances,)."""
     kept = np.ones(ends.shape[1], bool)
     offset = _polish(ends, first_guess)
     for _ in range(_PASSES):
         residual = np.abs(ends - _common(ends, offset) - offset[:, None])
-        limit = max(limits.drop, limits.drop_sigmas * float(np.median(_sigmas(ends, offset, kept))))
+        limit = max(_DROP, _DROP_SIGMAS * float(np.median(_sigmas(ends, offset, kept))))
         still = kept & ~(np.nan_to_num(residual) > limit).any(axis=0)
-        if still.sum() == kept.sum() or still.sum() < limits.min_matched:
+        if still.sum() == kept.sum() or still.sum() < _MIN_MATCHED:
             kept = still
             break
         kept = still
@@ -205,8 +189,7 @@ def _fit_and_drop(ends: np.ndarray, first_guess: np.ndarray, limits: ClockLimits
 
 def _polish(ends: np.ndarray, offset: np.ndarray) -> np.ndarray:
     for _ in range(_ROUNDS):
-        common = np.nanmedian(ends - offset[:, None], axis=0)
-        found = np.nanmedian(ends - common, axis=1)
+        found = np.nanmedian(ends - _common(ends, offset), axis=1)
         found -= np.median(found)
         moved = np.abs(found - offset).max()
         offset = found
@@ -250,13 +233,13 @@ def _theil_sen(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.median(slopes)) if len(slopes) else 0.0
 
 
-def _drifts(slopes: np.ndarray, fit: _Polished, n_steps: int, limits: ClockLimits) -> np.ndarray:
-    """Returns the ranks whose drift is more than noise: |slope| x span > 5 standard errors over at least `drift_span`."""
+def _drifts(slopes: np.ndarray, fit: _Polished, n_steps: int) -> np.ndarray:
+    """Returns the ranks whose drift is more than noise: |slope| x span > 5 standard errors over at least _DRIFT_SPAN."""
     if n_steps < 2 or not fit.kept.any():
         return np.zeros(len(slopes), bool)
     ends = fit.ends[:, fit.kept]
     span = np.nanmax(ends, axis=1) - np.nanmin(ends, axis=1)
-    return (np.abs(slopes) * span > 2.5 * fit.error) & (span >= limits.drift_span)
+    return (np.abs(slopes) * span > 2.5 * fit.error) & (span >= _DRIFT_SPAN)
 
 
 def _bend(fit: _Polished, slopes: np.ndarray) -> np.ndarray:
@@ -284,15 +267,15 @@ def _bound(value: float, whole: np.int64) -> int | None:
     return int(whole) + round(value) if np.isfinite(value) else None
 
 
-def _refusal(fit: _Polished, contradiction: float, limits: ClockLimits) -> str | None:
+def _refusal(fit: _Polished, contradiction: float) -> str | None:
     n, n_kept = len(fit.kept), int(fit.kept.sum())
-    if n < limits.min_matched:
-        return f"too_few_matched: {n} of at least {limits.min_matched}"
-    if n - n_kept > limits.max_dropped * n:
+    if n < _MIN_MATCHED:
+        return f"too_few_matched: {n} of at least {_MIN_MATCHED}"
+    if n - n_kept > _MAX_DROPPED * n:
         return f"too_many_dropped: {n_kept} of {n} kept"
-    if fit.sigma.max() > limits.max_sigma:
+    if fit.sigma.max() > _MAX_SIGMA:
         return f"noisy_ends: {fit.sigma.max() / 1000:.0f} us"
-    if contradiction > limits.max_contradiction:
+    if contradiction > _MAX_CONTRADICTION:
         return f"contradiction: {contradiction / 1000:.0f} us"
     return None
 

@@ -13,23 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 MAD_TO_SIGMA = 1.4826
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits for refusing a match. Times in ns.
-
-    Attributes:
-        min_matched: instances that ranks must have in common, and kernels that an overlap must have.
-        min_overlap: share of the shorter sequence that an overlap must have.
-        ambiguity: how many times worse the second-best shift must be.
-        resolution: lower scores count as this value.
-    """
-
-    min_matched: int = 5
-    min_overlap: float = 0.6
-    ambiguity: float = 5.0
-    resolution: float = 1_000.0
+# When a match is refused.
+_MIN_MATCHED = 5  # instances that ranks must have in common, and kernels that an overlap must have
+_MIN_OVERLAP = 0.6  # share of the shorter sequence that an overlap must have
+_AMBIGUITY = 5.0  # how many times worse the second-best shift must be
+_RESOLUTION = 1_000.0  # ns: lower scores count as this value
 
 
 @dataclass(frozen=True)
@@ -69,11 +57,11 @@ class LaneMatch:
     refused: str | None = None
 
 
-def match_lane(lanes: Sequence[RankLane], limits: Limits = Limits()) -> LaneMatch:
+def match_lane(lanes: Sequence[RankLane]) -> LaneMatch:
     """Match one lane of several ranks; the instances are those that all of them have."""
     if all(lane.seq is not None and len(np.unique(lane.seq)) == len(lane) for lane in lanes):
-        return _by_sequence(lanes, limits)
-    return _by_order(lanes, limits)
+        return _by_sequence(lanes)
+    return _by_order(lanes)
 
 
 def refused_match(lanes: Sequence[RankLane], reason: str) -> LaneMatch:
@@ -81,7 +69,7 @@ def refused_match(lanes: Sequence[RankLane], reason: str) -> LaneMatch:
     return LaneMatch(None, {}, {}, {}, np.empty((len(lanes), 0), np.int64), reason)
 
 
-def _by_sequence(lanes: Sequence[RankLane], limits: Limits) -> LaneMatch:
+def _by_sequence(lanes: Sequence[RankLane]) -> LaneMatch:
     numbers = [np.asarray(lane.seq) for lane in lanes]
     common = numbers[0]
     for other in numbers[1:]:
@@ -95,39 +83,39 @@ def _by_sequence(lanes: Sequence[RankLane], limits: Limits) -> LaneMatch:
         if (own != kinds[0]).any():
             at = int(common[np.flatnonzero(own != kinds[0])[0]])
             return refused_match(lanes, f"kind_order_mismatch: rank {lane.rank} at sequence number {at}")
-    if len(common) < limits.min_matched:
-        return refused_match(lanes, f"too_few_matched: {len(common)} of at least {limits.min_matched}")
+    if len(common) < _MIN_MATCHED:
+        return refused_match(lanes, f"too_few_matched: {len(common)} of at least {_MIN_MATCHED}")
     return LaneMatch(None, {}, {}, {}, index)
 
 
-def _by_order(lanes: Sequence[RankLane], limits: Limits) -> LaneMatch:
+def _by_order(lanes: Sequence[RankLane]) -> LaneMatch:
     reference = min(lanes, key=lambda lane: (-len(lane), lane.rank))
     shift, score, runner_up = {}, {}, {}
     for lane in lanes:
-        if len(lane) < limits.min_matched:
-            reason = f"too_few_matched: rank {lane.rank} has {len(lane)} of at least {limits.min_matched}"
+        if len(lane) < _MIN_MATCHED:
+            reason = f"too_few_matched: rank {lane.rank} has {len(lane)} of at least {_MIN_MATCHED}"
             return refused_match(lanes, reason)
-        found = [(0.0, 0)] if lane is reference else _shifts(lane, reference, limits)
+        found = [(0.0, 0)] if lane is reference else _shifts(lane, reference)
         if not found:
             return refused_match(lanes, f"kind_order_mismatch: rank {lane.rank} with rank {reference.rank}")
         score[lane.rank], shift[lane.rank] = found[0]
         runner_up[lane.rank] = found[1][0] if len(found) > 1 else None
-        if len(found) > 1 and found[1][0] < limits.ambiguity * max(found[0][0], limits.resolution):
+        if len(found) > 1 and found[1][0] < _AMBIGUITY * max(found[0][0], _RESOLUTION):
             at = f"rank {lane.rank}: shift {found[0][1]} or {found[1][1]}"
             return refused_match(lanes, f"ambiguous_shift: {at}, spread {found[0][0]:.0f} or {found[1][0]:.0f} ns")
     first = max(shift[lane.rank] for lane in lanes)
     last = min(shift[lane.rank] + len(lane) for lane in lanes)
-    if last - first < limits.min_matched:
-        reason = f"too_few_matched: {max(last - first, 0)} of at least {limits.min_matched}"
+    if last - first < _MIN_MATCHED:
+        reason = f"too_few_matched: {max(last - first, 0)} of at least {_MIN_MATCHED}"
         return refused_match(lanes, reason)
     index = np.stack([np.arange(first, last) - shift[lane.rank] for lane in lanes])
     return LaneMatch(reference.rank, shift, score, runner_up, index)
 
 
-def _shifts(lane: RankLane, reference: RankLane, limits: Limits) -> list[tuple[float, int]]:
+def _shifts(lane: RankLane, reference: RankLane) -> list[tuple[float, int]]:
     """Returns the admissible shifts, best first: (spread of end differences in ns, shift)."""
     shorter = min(len(lane), len(reference))
-    least = max(limits.min_matched, int(np.ceil(limits.min_overlap * shorter)))
+    least = max(_MIN_MATCHED, int(np.ceil(_MIN_OVERLAP * shorter)))
     found = []
     for shift in range(least - len(lane), len(reference) - least + 1):
         first, last = max(0, -shift), min(len(lane), len(reference) - shift)

@@ -58,9 +58,7 @@ Side = dict[str, int | None]
 
 
 def side_of(con: duckdb.DuckDBPyConnection, name: str, ranks: int | str = FIRST, steps: int | str = FIRST) -> Side:
-    """Returns the side with this id or beginning of an id; `con` has TABLES, ops_by_shape not needed. Raises
-    CompareError.
-    """
+    """The side with this id or beginning of an id; `con` has TABLES, ops_by_shape not needed. Raises CompareError."""
     return {trace_id: _step(con, trace_id, steps) for trace_id in _traces(con, name, ranks)}
 
 

@@ -131,9 +131,7 @@ def finding_of(wait: Waiting, calls: Mapping[int, Calls]) -> Finding:
 
 
 def _there(seq: int, calls: Mapping[int, Calls]) -> dict[int, list[Entry]]:
-    """Returns the calls by rank, without end markers of coalesced calls; none where the ring may have cut a coalesced
-    group.
-    """
+    """The calls by rank, without end markers of coalesced calls; none where the ring may have cut a coalesced group."""
     found = {rank: of.by_seq[seq] for rank, of in calls.items() if seq in of.by_seq}
     most = max(map(len, found.values()), default=0)
     return {

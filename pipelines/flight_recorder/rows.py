@@ -16,6 +16,11 @@ from pipelines.flight_recorder.verdicts import GroupVerdict, Verdict
 from pipelines.paths import path_text
 
 Row = dict[str, Any]
+_OF_ENTRY = (
+    *("record_id", "seq", "p2p_seq", "op", "backend", "is_p2p", "state"),
+    *("created_ns", "started_ns", "completed_ns", "timeout_ms", "frame"),
+)
+_OF_FINDING = ("kind", "seq", "op", "state", "created_ns", "waited_ns", "timeout_ms", "may_be_slow")
 
 
 def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
@@ -34,7 +39,7 @@ def dump_rows(dumps: Iterable[Dump], verdict: Verdict) -> list[Row]:
             "pg_status": dump.pg_status,
             "comm_state": dump.comm_state,
             "verdict": verdict.verdict,
-            "doubts": _text(verdict.doubts),
+            "doubts": json.dumps(verdict.doubts),
         }
         for dump in dumps
     ]
@@ -56,30 +61,19 @@ def entry_rows(dumps: Iterable[Dump]) -> list[Row]:
 def _entry_row(dump: Dump, entry: Entry, group: Group | None) -> Row:
     return {
         "rank": dump.rank,
-        "record_id": entry.record_id,
+        **{name: getattr(entry, name) for name in _OF_ENTRY},
         "group_name": entry.pg_name,
         "group_description": entry.pg_desc,
-        "group_ranks": group and _text(group.ranks),
-        "seq": entry.seq,
-        "p2p_seq": entry.p2p_seq,
-        "op": entry.op,
-        "backend": entry.backend,
-        "is_p2p": entry.is_p2p,
-        "state": entry.state,
-        "created_ns": entry.created_ns,
-        "started_ns": entry.started_ns,
-        "completed_ns": entry.completed_ns,
+        "group_ranks": group and json.dumps(group.ranks),
         "duration_ns": None if entry.duration_ms is None else round(entry.duration_ms * 1e6),
-        "timeout_ms": entry.timeout_ms,
         "is_retired": entry.retired,
         "is_over": is_over(entry),
-        "input_sizes": _text(entry.input_sizes),
-        "output_sizes": _text(entry.output_sizes),
-        "input_dtypes": _text(entry.input_dtypes),
-        "output_dtypes": _text(entry.output_dtypes),
+        "input_sizes": json.dumps(entry.input_sizes),
+        "output_sizes": json.dumps(entry.output_sizes),
+        "input_dtypes": json.dumps(entry.input_dtypes),
+        "output_dtypes": json.dumps(entry.output_dtypes),
         "in_elements": _elements(entry.input_sizes),
         "out_elements": _elements(entry.output_sizes),
-        "frame": entry.frame,
     }
 
 
@@ -100,28 +94,17 @@ def _verdict_row(found: GroupVerdict, is_root: bool) -> Row:
     return {
         "group_name": found.group.name,
         "group_description": found.group.desc,
-        "group_ranks": _text(found.group.ranks),
-        "dump_missing": _text(found.dump_missing),
+        "group_ranks": json.dumps(found.group.ranks),
+        "dump_missing": json.dumps(found.dump_missing),
         "first_seq": found.first_seq,
         "last_seq": None if last < 0 else last,
-        "kind": finding and finding.kind,
-        "seq": finding and finding.seq,
-        "op": finding and finding.op,
-        "culprits": finding and _text(finding.culprits),
-        "waiting": finding and _text(finding.waiting),
-        "state": finding and finding.state,
-        "created_ns": finding and finding.created_ns,
+        **{name: finding and getattr(finding, name) for name in _OF_FINDING},
+        "culprits": finding and json.dumps(finding.culprits),
+        "waiting": finding and json.dumps(finding.waiting),
         "frames": finding and json.dumps(finding.frames),
         "last_calls": finding and json.dumps(finding.last_calls),
-        "waited_ns": finding and finding.waited_ns,
-        "timeout_ms": finding and finding.timeout_ms,
-        "may_be_slow": finding and finding.may_be_slow,
         "is_inferred": found.group.is_inferred,
         "n_unfinished": found.n_unfinished,
         "confidence": found.confidence,
         "is_root": is_root,
     }
-
-
-def _text(values: Sequence[Any]) -> str:
-    return json.dumps(values)

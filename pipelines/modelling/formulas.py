@@ -18,6 +18,9 @@ from typing import Any
 from pipelines.datafiles import rule_rows
 from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
 
+# What formulas raise for arguments that do not fit; BadArguments is a ValueError.
+_BAD = (IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError)
+
 
 @dataclass(frozen=True)
 class Work:
@@ -52,16 +55,7 @@ def work_of(
     family, formula = found
     try:
         return _FORMULAS[formula](family, Arguments(dims, types, concrete or ()))
-    except (
-        BadArguments,
-        IndexError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        AttributeError,
-        RecursionError,
-        MemoryError,
-    ):
+    except _BAD:
         return NotModelled("bad_args")
 
 
@@ -94,12 +88,8 @@ def _gemm(kind: str, given: Arguments, *, first: int = 0, out_size: int | None =
     size.
     """
     a, b = given.tensor(first), given.tensor(first + 1)
-    if (
-        len(a.dims) not in (2, 3)
-        or len(a.dims) != len(b.dims)
-        or a.dims[-1] != b.dims[-2]
-        or a.dims[:-2] != b.dims[:-2]
-    ):
+    same_rank = len(a.dims) == len(b.dims) and len(a.dims) in (2, 3)
+    if not same_rank or a.dims[-1] != b.dims[-2] or a.dims[:-2] != b.dims[:-2]:
         raise BadArguments(f"{a.dims} and {b.dims} cannot be multiplied")
     n_out = math.prod(a.dims[:-1]) * b.dims[-1]
     bias = given.tensor(0) if first else None
@@ -221,14 +211,10 @@ def _parameters(given: Arguments, *places: int) -> list[int | None]:
     return [tensor.bytes for tensor in map(given.optional, places) if tensor is not None]
 
 
-def _norm_backward(kind: str, given: Arguments) -> Work:
+def _each_element(kind: str, given: Arguments, *, moved: int, flops: int) -> Work:
+    """Work in proportion to the first tensor: how often each of its elements is read or written, and its operations."""
     x = given.tensor(0)
-    return _work(kind, x, _times(3 * x.n, x.size), vector=9 * x.n)
-
-
-def _softmax(kind: str, given: Arguments) -> Work:
-    x = given.tensor(0)
-    return _work(kind, x, _times(2 * x.n, x.size), vector=3 * x.n)
+    return _work(kind, x, _times(moved * x.n, x.size), vector=flops * x.n)
 
 
 def _embedding(kind: str, given: Arguments) -> Work:
@@ -275,22 +261,14 @@ def _fill(kind: str, given: Arguments) -> Work:
 def _reduce(kind: str, given: Arguments, *, dims_at: int) -> Work:
     """A reduction over the dimensions at a position: a list or a number; over all if there is none."""
     x = given.tensor(0)
-    over = (
-        given.value(dims_at)
-        if dims_at < len(given.types) and given.types[dims_at] in ("Scalar", "ScalarList")
-        else None
-    )
+    is_literal = dims_at < len(given.types) and given.types[dims_at] in ("Scalar", "ScalarList")
+    over = given.value(dims_at) if is_literal else None
     if over is None or over == [] or isinstance(over, bool):
         n_out = 1
     else:
         gone = {d % len(x.dims) for d in (over if isinstance(over, list | tuple) else [over])}
         n_out = math.prod(n for place, n in enumerate(x.dims) if place not in gone)
     return _work(kind, x, _times(x.n + n_out, x.size), vector=x.n)
-
-
-def _cumulative(kind: str, given: Arguments) -> Work:
-    x = given.tensor(0)
-    return _work(kind, x, _times(2 * x.n, x.size), vector=x.n)
 
 
 # A number after a name is the position of the argument for "causal" or the reduced dimensions, or a count of tensors
@@ -309,8 +287,8 @@ _FORMULAS: dict[str, Callable[[str, Arguments], Work]] = {
     "batch_norm": _batch_norm,
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,
-    "norm_backward": _norm_backward,
-    "softmax": _softmax,
+    "norm_backward": partial(_each_element, moved=3, flops=9),
+    "softmax": partial(_each_element, moved=2, flops=3),
     "embedding": _embedding,
     **{f"elementwise_{n}": partial(_elementwise, reads=n) for n in (1, 2, 3)},
     **{f"comparison_{n}": partial(_elementwise, reads=n, out_size=1) for n in (1, 2)},
@@ -318,5 +296,5 @@ _FORMULAS: dict[str, Callable[[str, Arguments], Work]] = {
     "fill": _fill,
     "reduce_1": partial(_reduce, dims_at=1),
     "reduce_2": partial(_reduce, dims_at=2),
-    "cumulative": _cumulative,
+    "cumulative": partial(_each_element, moved=2, flops=1),
 }

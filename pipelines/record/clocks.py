@@ -1,31 +1,17 @@
-"""The two clocks of spans: the host's, and events on a CUDA stream, which never block."""
+"""The two clocks of spans: the host's, and events on a CUDA stream, which never block.
+
+`mark` makes a mark now; `between` is the ns from one mark to another, once `is_done` says both were passed. `device`:
+whose work it times. `can_mark`: whether a mark now would disturb nothing.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
 
 import torch
 
 HOST, CUDA = "host", "cuda"
 HOST_CALLS = "host_calls"  # only the host's calls were timed: the work continued elsewhere
-
-
-class Clock(Protocol):
-    """Interface: `mark` makes a mark now; `between` is the ns from one mark to another, once `is_done` says both were
-    passed.
-
-    `device`: whose work it times. `can_mark`: whether a mark now would disturb nothing.
-    """
-
-    name: str
-    device: torch.device
-
-    def can_mark(self) -> bool: ...
-    def mark(self) -> Any: ...
-    def is_done(self, mark: Any) -> bool: ...
-    def between(self, first: Any, last: Any) -> int: ...
-    def wait(self) -> None: ...
 
 
 class HostClock:
@@ -74,3 +60,6 @@ class CudaClock:
 
     def wait(self) -> None:
         torch.cuda.synchronize(self.device)
+
+
+Clock = HostClock | CudaClock

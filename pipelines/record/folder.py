@@ -97,12 +97,8 @@ class Recording:
         self.folder.mkdir(parents=True)
         # Without a given name each recording gets its own: rows of several recordings must not look like one run.
         self.row: Row = {"recording_id": name, "kind": kind, "run_id": run_id or name, "host": host, "pid": pid}
-        self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0}
-        self.row |= {
-            "recorder_pid": os.getpid(),
-            "recorder_start": _start_of(os.getpid()),
-            "started_ns": time.time_ns(),
-        }
+        self.row |= {"rank": _rank() if rank is None else rank, "n_rows": 0, "n_lost": 0, "started_ns": time.time_ns()}
+        self.row |= {"recorder_pid": os.getpid(), "recorder_start": _start_of(os.getpid())}
         self.error: Exception | None = None  # why something could not be written
         self._told, self._pending = told, pending
         self._flush_seconds = FLUSH_SECONDS if flush_seconds is None else flush_seconds
@@ -149,7 +145,7 @@ class Recording:
 
     @property
     def thread_ident(self) -> int | None:
-        """Main loop of its own thread."""
+        """The thread that writes it."""
         return self._flusher.ident
 
     def _take_pending(self) -> None:
@@ -182,12 +178,8 @@ class Recording:
     def _write(self, table: str, rows: list[Row]) -> None:
         try:
             _put(rows, SCHEMAS[table], self.folder / f"{table}-{self._parts:06d}.parquet")
-        except (
-            pa.ArrowException,
-            ValueError,
-            TypeError,
-            OverflowError,
-        ) as error:  # a value that does not fit its column: no later attempt will succeed
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            # A value that does not fit its column: no later attempt will succeed.
             self.error = error
             self.row["n_lost"] += len(rows)
         except OSError as error:

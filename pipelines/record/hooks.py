@@ -56,11 +56,11 @@ class Hooks:
 
     def before_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
         """Call it before a node of the graph runs."""
-        self._handles.append(node.register_prehook(_ignoring(self.guarded(call, name, kind))))
+        self._handles.append(node.register_prehook(self.guarded(lambda *_: call(), name, kind)))
 
     def after_node(self, node: Any, call: Callable[[], None], name: str, kind: str) -> None:
         """Call it after the node ran."""
-        self._handles.append(node.register_hook(_ignoring(self.guarded(call, name, kind))))
+        self._handles.append(node.register_hook(self.guarded(lambda *_: call(), name, kind)))
 
     def guarded(self, call: Callable[..., None], name: str, kind: str) -> Callable[..., None]:
         """Returns the call wrapped so that it never raises: an exception is noted."""
@@ -77,13 +77,6 @@ class Hooks:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-
-
-def _ignoring(call: Callable[[], None]) -> Callable[..., None]:
-    def hook(*_: Any) -> None:
-        call()
-
-    return hook
 
 
 def why(error: Exception) -> str:

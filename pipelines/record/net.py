@@ -28,17 +28,9 @@ _PORT = {
     "out_of_sequence": ("hw_counters/out_of_sequence", 1),
 }
 _INTERFACE = {
-    name: (f"statistics/{name}", 1)
-    for name in (
-        "rx_bytes",
-        "tx_bytes",
-        "rx_packets",
-        "tx_packets",
-        "rx_errors",
-        "tx_errors",
-        "rx_dropped",
-        "tx_dropped",
-    )
+    f"{way}_{what}": (f"statistics/{way}_{what}", 1)
+    for what in ("bytes", "packets", "errors", "dropped")
+    for way in ("rx", "tx")
 }
 
 

@@ -84,26 +84,16 @@ class StackSampler:
         if timer != THREAD:
             _check(timer)
         self._timer, self._interval = timer, round(1e9 / hz)
-        self._taken: deque[tuple[int, int | None, str | None, Stack, int | None]] = (
-            deque()
-        )  # also appended to in a signal handler
+        # Also appended to in a signal handler.
+        self._taken: deque[tuple[int, int | None, str | None, Stack, int | None]] = deque()
         self._cpu: dict[int, int] = {}
         self._n = self._late = self._cost = 0
         self._is_busy = False
         self._began = time.monotonic_ns()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        command = " ".join(sys.argv)
-        self._recording = Recording(
-            out,
-            "stacks",
-            run_id,
-            os.getpid(),
-            rank,
-            lambda: {"command": command, **self._told()},
-            flush_seconds,
-            self._rows,
-        )
+        self._command = " ".join(sys.argv)
+        self._recording = Recording(out, "stacks", run_id, os.getpid(), rank, self._told, flush_seconds, self._rows)
         if timer == THREAD:
             self._thread = threading.Thread(target=self._run, name="stack-sampler", daemon=True)
             self._thread.start()
@@ -197,6 +187,7 @@ class StackSampler:
 
     def _told(self) -> Row:
         return {
+            "command": self._command,
             "source": self._timer,
             "interval_ns": self._interval,
             "n_samples": self._n,

@@ -31,14 +31,11 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 
 
 _RANKS = [
-    *(
-        Column("rank", "rank", count),
-        Column("wait_ns", "waits", time),
-        Column("caused_wait_ns", "causes waiting", time),
-    ),
-    *(Column("caused_percent", "share", percent), Column("marginal_ns", "gain if fixed", time)),
-    *(Column("marginal_percent", "of the span", percent), Column("n_last", "last", count)),
-    *(Column("n_collectives", "of collectives", count), Column("share_last", "share", share)),
+    *(Column("rank", "rank", count), Column("wait_ns", "waits", time)),
+    *(Column("caused_wait_ns", "causes waiting", time), Column("caused_percent", "share", percent)),
+    *(Column("marginal_ns", "gain if fixed", time), Column("marginal_percent", "of the span", percent)),
+    *(Column("n_last", "last", count), Column("n_collectives", "of collectives", count)),
+    Column("share_last", "share", share),
     Column("is_straggler", "straggler", lambda value: "yes" if value else "no"),
 ]
 _GROUPS = [

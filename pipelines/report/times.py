@@ -146,23 +146,21 @@ def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     of: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         of[row["caveat"]].append(row)
-    return [verdict(f"{label(own[0])}: {own[0]['detail']}" + _also(own[1:])) for own in of.values()]
+    return [_caveat(*own) for own in of.values()]
 
 
-def _also(rows: list[Row]) -> str:
-    return f" (likewise {', '.join(label(row) for row in rows)})" if rows else ""
+def _caveat(first: Row, *others: Row) -> Block:
+    also = f" (likewise {', '.join(map(label, others))})" if others else ""
+    return verdict(f"{label(first)}: {first['detail']}{also}")
 
 
 def _bounds(subject: Subject, rows: list[Row]) -> list[Block]:
     if not rows:
         return [missing(f"{label(subject.shown)} has no critical path")]
     columns = [
-        *(
-            Column("bound_by", "bound by", words),
-            Column("n_edges", "edges", count),
-            Column("duration_ns", "time", time),
-        ),
-        *(Column("percent", "of the path", percent), Column("percent_of_window", "of the window", percent)),
+        *(Column("bound_by", "bound by", words), Column("n_edges", "edges", count)),
+        *(Column("duration_ns", "time", time), Column("percent", "of the path", percent)),
+        Column("percent_of_window", "of the window", percent),
     ]
     return [heading(label(subject.shown)), table("critical_path_summary", columns, rows)]
 

@@ -12,7 +12,12 @@ from pipelines.report.values import count, ratio, shapes, share, time, words
 from pipelines.sqltext import quoted
 
 _STEPS, _MODULES, _OPS = 40, 12, 12
-_MFU = Column("mfu_busy", "MFU, GPU busy", share)
+# Columns of several tables.
+_MFU, _MFU_TF32 = Column("mfu_busy", "MFU, GPU busy", share), Column("mfu_tf32", "with TF32", share)
+_BUSY, _COVERAGE = Column("busy_ns", "GPU busy", time), Column("coverage", "covered", share)
+_BANDWIDTH = Column("bandwidth_utilization", "bandwidth", share)
+_ROOFLINE = Column("roofline_utilization", "of the roofline", share)
+_LIMIT, _PEAKS = Column("bound_by", "limit", words), Column("peak_kind", "peaks", words)
 # How the GPU time divides: columns of op_work_coverage that add up to gpu_ns.
 _MODELLED = {
     "with a model": ("modelled_ns", "compute"),
@@ -23,7 +28,6 @@ _MODELLED = {
     "launch not in the trace": ("no_launch_ns", "idle"),
     "launched outside operators": ("launch_without_op_ns", "memory"),
 }
-_COVERAGE = Column("coverage", "covered", share)
 
 
 def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
@@ -67,22 +71,16 @@ def _coverage(row: Row) -> list[Block]:
 def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
-        "SELECT name, wall_ns, busy_ns, coverage, mfu_wall, mfu_busy, hfu_busy, bandwidth_utilization, roofline_utilization, "
-        f"bound_by, peak_kind, suspect FROM span_utilization WHERE trace_id = {subject.shown_id} AND kind = 'step' "
+        f"SELECT * FROM span_utilization WHERE trace_id = {subject.shown_id} AND kind = 'step' "
         f"AND phase = 'window' ORDER BY wall_ns DESC, span_id, peak_kind LIMIT {_STEPS}",
     )
     columns = [
-        *(Column("name", "step"), Column("wall_ns", "host", time), Column("busy_ns", "GPU busy", time), _COVERAGE),
+        *(Column("name", "step"), Column("wall_ns", "host", time), _BUSY, _COVERAGE),
         *(Column("mfu_wall", "MFU, host", share), _MFU, Column("hfu_busy", "HFU, GPU busy", share)),
-        *(
-            Column("bandwidth_utilization", "bandwidth", share),
-            Column("roofline_utilization", "of the roofline", share),
-        ),
-        *(Column("bound_by", "limit", words), Column("peak_kind", "peaks", words)),
+        *(_BANDWIDTH, _ROOFLINE, _LIMIT, _PEAKS),
     ]
-    return titled(
-        "steps, longest first", "span_utilization", columns, rows, "there are no profiler steps with GPU work"
-    )
+    why = "there are no profiler steps with GPU work"
+    return titled("steps, longest first", "span_utilization", columns, rows, why)
 
 
 def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
@@ -94,20 +92,16 @@ def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         )
     rows = rows_of(
         con,
-        "SELECT p.step, p.actual_ns, p.load_ns, p.comp_ns, p.save_ns, p.efficiency, p.dragging_stage, p.loader_stall_ns, "
-        "coalesce(w.exposure_ratio, p.exposure_ratio) AS exposure_ratio, w.exposed_wait_ns, "
-        "coalesce(w.exposed_transfer_share, p.exposed_comm_share) AS exposed_comm_share, p.bubble_upper, p.suspect "
+        "SELECT p.* REPLACE (coalesce(w.exposure_ratio, p.exposure_ratio) AS exposure_ratio, "
+        "coalesce(w.exposed_transfer_share, p.exposed_comm_share) AS exposed_comm_share), w.exposed_wait_ns "
         f"FROM step_pipeline AS p LEFT JOIN ({waits}) AS w ON w.step = p.step WHERE p.trace_id = {subject.shown_id} "
         f"ORDER BY p.actual_ns DESC, p.step LIMIT {_STEPS}",
     )
     columns = [
         *(Column("step", "step", count), Column("actual_ns", "took", time), Column("load_ns", "loading", time)),
-        *(
-            Column("comp_ns", "computing", time),
-            Column("save_ns", "saving", time),
-            Column("efficiency", "efficiency", ratio),
-        ),
-        *(Column("dragging_stage", "dragging", words), Column("loader_stall_ns", "loader stalls", time)),
+        *(Column("comp_ns", "computing", time), Column("save_ns", "saving", time)),
+        *(Column("efficiency", "efficiency", ratio), Column("dragging_stage", "dragging", words)),
+        Column("loader_stall_ns", "loader stalls", time),
         *(Column("exposure_ratio", "exposure", ratio), Column("exposed_comm_share", "communication exposed", share)),
         *(Column("exposed_wait_ns", "waiting for ranks", time), Column("bubble_upper", "bubble, at most", share)),
     ]
@@ -117,20 +111,14 @@ def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 def _families(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
-        "SELECT family, dtype, not_modelled, n_ops, gpu_ns, flops_matrix, bytes, mfu, mfu_tf32, bandwidth_utilization, "
-        f"roofline_utilization, peak_kind, suspect FROM family_utilization WHERE trace_id = {subject.shown_id} "
+        f"SELECT * FROM family_utilization WHERE trace_id = {subject.shown_id} "
         "ORDER BY gpu_ns DESC, family, dtype, not_modelled, peak_kind",
     )
     columns = [
         *(Column("family", "family", words), Column("dtype", "type", words), Column("not_modelled", "no model", words)),
         *(Column("n_ops", "operators", count), Column("gpu_ns", "GPU time", time)),
-        *(
-            Column("flops_matrix", "matrix operations", count),
-            Column("bytes", "bytes", count),
-            Column("mfu", "MFU", share),
-        ),
-        *(Column("mfu_tf32", "with TF32", share), Column("bandwidth_utilization", "bandwidth", share)),
-        *(Column("roofline_utilization", "of the roofline", share), Column("peak_kind", "peaks", words)),
+        *(Column("flops_matrix", "matrix operations", count), Column("bytes", "bytes", count)),
+        *(Column("mfu", "MFU", share), _MFU_TF32, _BANDWIDTH, _ROOFLINE, _PEAKS),
     ]
     return titled("families of operators", "family_utilization", columns, rows, "no GPU work belongs to an operator")
 
@@ -138,25 +126,21 @@ def _families(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
 def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
-        "SELECT name, phase, n_spans, busy_ns, coverage, mfu_busy, bandwidth_utilization, roofline_utilization, bound_by, "
-        f"suspect FROM span_name_utilization WHERE trace_id = {subject.shown_id} AND kind = 'module' "
+        f"SELECT * FROM span_name_utilization WHERE trace_id = {subject.shown_id} AND kind = 'module' "
         f"AND coalesce(peak_kind, 'datasheet') = 'datasheet' ORDER BY busy_ns DESC, name, phase LIMIT {_MODULES}",
     )
     columns = [
         *(Column("name", "module"), Column("phase", "phase", words), Column("n_spans", "calls", count)),
-        *(Column("busy_ns", "GPU busy", time), _COVERAGE, _MFU, Column("bandwidth_utilization", "bandwidth", share)),
-        *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
+        *(_BUSY, _COVERAGE, _MFU, _BANDWIDTH, _ROOFLINE, _LIMIT),
     ]
-    return titled(
-        "modules with the most GPU time", "span_name_utilization", columns, rows, "the trace names no modules"
-    )
+    why = "the trace names no modules"
+    return titled("modules with the most GPU time", "span_name_utilization", columns, rows, why)
 
 
 def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
-        "SELECT op, dims, dtype, n_ops, gpu_ns, gpu_ns - roofline_ns AS above_ns, tflops, gbps, mfu, mfu_tf32, "
-        "bandwidth_utilization, roofline_utilization, bound_by, suspect FROM op_shape_utilization "
+        "SELECT *, gpu_ns - roofline_ns AS above_ns FROM op_shape_utilization "
         f"WHERE trace_id = {subject.shown_id} AND peak_kind = 'datasheet' "
         f"ORDER BY above_ns DESC NULLS LAST, op, dims, dtype LIMIT {_OPS}",
     )
@@ -165,14 +149,9 @@ def _ops(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         *(Column("n_ops", "calls", count), Column("gpu_ns", "GPU time", time)),
         Column("above_ns", "above it", time, "GPU time less the larger ideal time of each call, ns."),
         *(Column("tflops", "TFLOP/s", ratio), Column("gbps", "GB/s", ratio), Column("mfu", "MFU", share)),
-        *([Column("mfu_tf32", "with TF32", share)] if any(row["mfu_tf32"] != row["mfu"] for row in rows) else []),
-        Column("bandwidth_utilization", "bandwidth", share),
-        *(Column("roofline_utilization", "of the roofline", share), Column("bound_by", "limit", words)),
+        *([_MFU_TF32] if any(row["mfu_tf32"] != row["mfu"] for row in rows) else []),
+        *(_BANDWIDTH, _ROOFLINE, _LIMIT),
     ]
-    return titled(
-        "operators with the most time above their roofline, calls of equal shapes grouped",
-        "op_shape_utilization",
-        columns,
-        rows,
-        "no operator has a model and a peak",
-    )
+    said = "operators with the most time above their roofline, calls of equal shapes grouped"
+    why = "no operator has a model and a peak"
+    return titled(said, "op_shape_utilization", columns, rows, why)

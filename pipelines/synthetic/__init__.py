@@ -13,7 +13,8 @@ computed during the simulation, from what each piece of work waited for, without
 * every event waited for gives an edge of weight 0.
 """
 
-from .capture import Capture, CaptureSpec, PathTruth, RankCapture, Truth, steps_for, write_capture
+from .capture import Capture, PathTruth, RankCapture, Truth, steps_for, write_capture
+from .spec import CaptureSpec
 
 __all__ = [
     "Capture",

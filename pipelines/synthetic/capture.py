@@ -17,63 +17,11 @@ from .inference import DecodeProgram
 from .kineto import Clock, Rows, head, tail
 from .longest import Path
 from .machine import Machine
-from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, Sizes, StepProgram
+from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, StepProgram
+from .spec import CaptureSpec
 from .work import MachineTruth, Pending
 
-SHAPES = {"training": StepProgram, "inference": DecodeProgram, "inference_graph": DecodeProgram}
-
-
-@dataclass(frozen=True)
-class CaptureSpec:
-    """What to write. Times in ns; durations of a step's parts are means.
-
-    Attributes:
-        compute_streams: streams that compute kernels run on; the first is stream 7.
-        bucket_layers: layers of the backward pass that share one all-reduce.
-        straggler: the rank whose compute kernels take `straggler_slowdown` times as long; None for none.
-        clock_offset_ns: how far each rank's clock is ahead of true time; missing ranks have 0.
-        fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
-            offsets must be whole microseconds too.
-        shape: training; inference, whose steps decode `tokens` tokens with small operators on one thread; or
-            inference_graph, where a token is one CUDA graph.
-        sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
-    """
-
-    ranks: int = 2
-    steps: int = 3
-    layers: int = 4
-    ops_per_layer: int = 3
-    seed: int = 0
-    compute_streams: int = 2
-    bucket_layers: int = 2
-    op_ns: int = 24_000
-    kernel_ns: int = 40_000
-    collective_ns: int = 150_000
-    collective_skew_ns: int = 1_000
-    straggler: int | None = None
-    straggler_slowdown: float = 1.5
-    clock_offset_ns: tuple[int, ...] = ()
-    include_python_frames: bool = False
-    fractional_ts: bool = True
-    sync_each_step: bool = True
-    gz: bool = True
-    first_step: int = 0
-    shape: str = "training"
-    tokens: int = 16
-
-    def __post_init__(self) -> None:
-        if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:
-            raise ValueError("ranks, steps, layers, ops_per_layer, compute_streams and bucket_layers must be positive")
-        if self.shape not in SHAPES or self.tokens < 1:
-            raise ValueError(f"shape must be one of {', '.join(SHAPES)}, and tokens positive")
-        if self.straggler is not None and not 0 <= self.straggler < self.ranks:
-            raise ValueError(f"straggler {self.straggler} is not one of {self.ranks} ranks")
-        if not self.fractional_ts and any(offset % 1000 for offset in self.clock_offset_ns):
-            raise ValueError("clock offsets must be whole microseconds if time stamps are")
-
-    def offset_ns(self, rank: int) -> int:
-        """Returns the clock offset of a rank, ns."""
-        return self.clock_offset_ns[rank] if rank < len(self.clock_offset_ns) else 0
+_PROGRAMS = {"training": StepProgram, "inference": DecodeProgram, "inference_graph": DecodeProgram}
 
 
 @dataclass(slots=True)
@@ -138,7 +86,7 @@ class _Rank:
     machine: Machine
     file: IO[bytes]
     path: FilePath
-    sizes: Sizes
+    slowdown: float
     steps: list[PathTruth] = field(default_factory=list)
     wait_ns: int = 0
     arrived_last: int = 0
@@ -170,9 +118,7 @@ def write_capture(spec: CaptureSpec, folder: FilePath | str) -> Capture:
 
 
 def steps_for(spec: CaptureSpec, n_bytes: int) -> int:
-    """Returns how many steps make a file of about `n_bytes` per rank (before gzip), from a trial with one and two
-    steps.
-    """
+    """How many steps make a file of about `n_bytes` per rank (before gzip), from a trial with one and two steps."""
     with TemporaryDirectory() as folder:
         sizes = []
         for steps in (1, 2):
@@ -189,13 +135,9 @@ def _open_rank(spec: CaptureSpec, number: int, folder: FilePath, stack: ExitStac
     device = number % 8
     rows = Rows(Clock(spec.fractional_ts, spec.offset_ns(number)), 1000 + 10 * number, device)
     slowdown = spec.straggler_slowdown if number == spec.straggler else 1.0
-    sizes = Sizes(
-        spec.layers, spec.ops_per_layer, spec.bucket_layers, spec.compute_streams - 1, spec.op_ns, spec.kernel_ns,
-        spec.ranks, slowdown, spec.include_python_frames, spec.sync_each_step,
-        spec.shape, spec.tokens,
-    )  # fmt: skip
-    rank = _Rank(number, Machine(rows), cast(BufferedWriter, file), path, sizes)
-    numbers = [COMPUTE_STREAM, COPY_STREAM, COMM_STREAM, *range(SIDE_STREAMS, SIDE_STREAMS + sizes.side_streams)]
+    rank = _Rank(number, Machine(rows), cast(BufferedWriter, file), path, slowdown)
+    numbers = [COMPUTE_STREAM, COPY_STREAM, COMM_STREAM]
+    numbers += range(SIDE_STREAMS, SIDE_STREAMS + spec.compute_streams - 1)
     rows.metadata(
         {rows.pid: f"thread {rows.pid} (python3.11)", rows.pid + 1: "thread pt_autograd_0"},
         {stream: f"stream {stream} " for stream in numbers},
@@ -226,7 +168,8 @@ def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
 
 
 def _start_step(spec: CaptureSpec, rank: _Rank, step: int) -> Generator[Pending, int, None]:
-    program = SHAPES[spec.shape](rank.machine, rank.sizes, Random(f"{spec.seed}/{rank.number}/{step}"), rank.sequence)
+    rng = Random(f"{spec.seed}/{rank.number}/{step}")
+    program = _PROGRAMS[spec.shape](rank.machine, spec, rank.slowdown, rng, rank.sequence)
     yield from program.run(spec.first_step + step)
     rank.sequence = program.sequence
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from .program import COMPUTE_STREAM, COPY_OUT, GEMM, POINTWISE, StepProgram
+from .program import COMPUTE_STREAM, GEMM, POINTWISE, StepProgram
 from .work import Pending, Work
 
 _LAYER = (
@@ -25,43 +25,32 @@ class DecodeProgram(StepProgram):
     def run(self, number: int) -> Generator[Pending, int, None]:
         """ProfilerStep#number. There are no collectives, so nothing is yielded."""
         m = self.m
-        m.enter(f"ProfilerStep#{number}", "user_annotation")
-        self._input()
-        for _ in range(self.sizes.tokens):
-            if self.sizes.shape == "inference_graph":
-                self._graph()
-            else:
-                self._operators()
-            self._read()
-        if self.sizes.sync_each_step:
-            m.device_sync()
-        m.advance(self.draw(2000))
-        m.leave()
+        with m.enter(f"ProfilerStep#{number}", "user_annotation"):
+            self._input()
+            for _ in range(self.spec.tokens):
+                if self.spec.shape == "inference_graph":
+                    self._graph()
+                else:
+                    self._operators()
+                self._op("aten::argmax", "aten::argmax", POINTWISE)
+                self._item()
+                m.advance(self.draw(3000))
+            if self.spec.sync_each_step:
+                m.device_sync()
+            m.advance(self.draw(2000))
         m.advance(self.draw(20_000))
         yield from ()
 
     def _operators(self) -> None:
-        for _ in range(self.sizes.layers):
+        for _ in range(self.spec.layers):
             for outer, inner, work in _LAYER:
                 self._op(outer, inner, work)
 
     def _graph(self) -> None:
         works: list[tuple[Work, int]] = [
-            (work, self.draw(self.sizes.kernel_ns)) for _ in range(self.sizes.layers) for _, _, work in _LAYER
+            (work, self.draw(self.spec.kernel_ns)) for _ in range(self.spec.layers) for _, _, work in _LAYER
         ]
-        self.m.enter("aten::copy_")
-        self.m.advance(self.draw(self.sizes.op_ns))
-        self.m.leave()
+        with self.m.enter("aten::copy_"):
+            self.m.advance(self.draw(self.spec.op_ns))
         self.m.graph(works, COMPUTE_STREAM, self.draw(20_000), self.draw(25_000))
         self.m.advance(self.draw(3000))
-
-    def _read(self) -> None:
-        m = self.m
-        self._op("aten::argmax", "aten::argmax", POINTWISE)
-        m.enter("aten::item")
-        m.enter("aten::_local_scalar_dense")
-        self._kernel(COPY_OUT, COMPUTE_STREAM, 3000)
-        m.stream_sync(COMPUTE_STREAM)
-        m.leave()
-        m.leave()
-        m.advance(self.draw(3000))

@@ -42,10 +42,6 @@ class Clock:
         """Returns the `dur` text of a duration in ns."""
         return f"{dur_ns // 1000}.{dur_ns % 1000:03d}" if self.fractional else str(dur_ns // 1000)
 
-    def unix_ns(self, true_ns: int) -> int:
-        """Returns what a reader must make of `stamp(true_ns)`: ns since the Unix epoch, on this rank's clock."""
-        return BASE_NS + START_NS + self.offset_ns + true_ns
-
 
 class Rows:
     """Events of one rank as text lines, in the order they were opened. `take()` returns and drops them."""
@@ -73,24 +69,24 @@ class Rows:
 
     def cpu(self, slot: int, cat: str, name: str, tid: int, ts: int, dur: int, args: str) -> None:
         """Fill a slot with a CPU event; ts and dur in true ns, args as the inside of a JSON object."""
-        c = self.clock
-        self._lines[slot] = (
-            f'{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": {self.pid}, "tid": {tid}, "ts": {c.stamp(ts)}, '
-            f'"dur": {c.length(dur)}, "args": {{{args}}}}}'
+        self._lines[slot] = self._span(cat, name, self.pid, tid, ts, dur, args)
+
+    def _span(self, cat: str, name: str, pid: int, tid: int, ts: int, dur: int, args: str) -> str:
+        return (
+            f'{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": {pid}, "tid": {tid}, '
+            f'"ts": {self.clock.stamp(ts)}, "dur": {self.clock.length(dur)}, "args": {{{args}}}}}'
         )
 
     def gpu(self, cat: str, name: str, stream: int, ts: int, dur: int, external: int, corr: int, args: str) -> None:
         """Writes a kernel, copy or memset with the finish of its ac2g flow; ts and dur in true ns."""
-        c, device = self.clock, self.device
-        stamp = c.stamp(ts)
-        self.add(
-            f'{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": {device}, "tid": {stream}, "ts": {stamp}, '
-            f'"dur": {c.length(dur)}, "args": {{"External id": {external}, "device": {device}, "context": 1, '
-            f'"stream": {stream}, "correlation": {corr}, {args}}}}}'
+        device = self.device
+        about = (
+            f'"External id": {external}, "device": {device}, "context": 1, "stream": {stream}, "correlation": {corr}'
         )
+        self.add(self._span(cat, name, device, stream, ts, dur, f"{about}, {args}"))
         self.add(
-            f'{{"ph": "f", "id": {corr}, "pid": {device}, "tid": {stream}, "ts": {stamp}, "cat": "ac2g", '
-            f'"name": "ac2g", "bp": "e"}}'
+            f'{{"ph": "f", "id": {corr}, "pid": {device}, "tid": {stream}, "ts": {self.clock.stamp(ts)}, '
+            f'"cat": "ac2g", "name": "ac2g", "bp": "e"}}'
         )
 
     def flow_start(self, corr: int, tid: int, ts: int) -> None:
@@ -104,21 +100,14 @@ class Rows:
         """Writes a cuda_sync row. stream -1: the whole context, or an event. wait: the wait_on_* arguments, with a
         comma.
         """
-        c, device = self.clock, self.device
-        self.add(
-            f'{{"ph": "X", "cat": "cuda_sync", "name": "{kind}", "pid": {device}, "tid": {stream}, '
-            f'"ts": {c.stamp(ts)}, "dur": {c.length(dur)}, "args": {{"External id": {external}, '
-            f'"cuda_sync_kind": "{kind}", {wait}"stream": {stream}, "correlation": {corr}, "device": {device}, '
-            f'"context": 1}}}}'
-        )
+        about = f'"stream": {stream}, "correlation": {corr}, "device": {self.device}, "context": 1'
+        args = f'"External id": {external}, "cuda_sync_kind": "{kind}", {wait}{about}'
+        self.add(self._span("cuda_sync", kind, self.device, stream, ts, dur, args))
 
     def annotation_on_gpu(self, name: str, stream: int, ts: int, dur: int, external: int) -> None:
         """Writes the GPU copy of a CPU annotation: the span of its kernels on one stream."""
-        c = self.clock
-        self.add(
-            f'{{"ph": "X", "cat": "gpu_user_annotation", "name": "{name}", "pid": {self.device}, "tid": {stream}, '
-            f'"ts": {c.stamp(ts)}, "dur": {c.length(dur)}, "args": {{"External id": {external}}}}}'
-        )
+        args = f'"External id": {external}'
+        self.add(self._span("gpu_user_annotation", name, self.device, stream, ts, dur, args))
 
     def metadata(self, threads: dict[int, str], streams: dict[int, str]) -> None:
         """Writes the M events that name processes, threads and streams."""

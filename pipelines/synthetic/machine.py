@@ -66,8 +66,14 @@ class Machine:
         """Let CPU time pass."""
         self.now += ns
 
-    def enter(self, name: str, cat: str = "cpu_op", args: str = "") -> None:
-        """Open an operator, annotation or Python frame on the current thread."""
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self, name: str, cat: str = "cpu_op", args: str = "") -> Machine:
+        """Open an operator, annotation or Python frame on the current thread; the end of a `with` block closes it."""
         self._external += 1
         opened = _Open(self.rows.slot(), name, cat, self.now, args, self._external)
         if cat == "python_function":
@@ -82,6 +88,7 @@ class Machine:
         elif cat == "cpu_op":
             self._node_opens()
         self.now += self.grid
+        return self
 
     def leave(self) -> None:
         """Close the event opened last."""
@@ -154,26 +161,28 @@ class Machine:
 
     def launch_open(self, work: Work, stream: int, call_ns: int = 5000, latency_ns: int = 6000) -> Pending:
         """Launch work whose end is decided later with `finish`; the stream must not be used until then."""
-        call_start, corr, external, call_path = self._call(work.call, call_ns)
-        self.rows.flow_start(corr, self.tid, call_start)
-        queue = self.stream(stream)
-        start = self._start(queue, call_start + latency_ns)
-        path = self._into_kernel(queue, call_start, call_path, start)
-        queue.waits = []
-        return Pending(work, stream, start, path, external, corr)
+        call = self._call(work.call, call_ns)
+        self.rows.flow_start(call[1], self.tid, call[0])
+        return self._queued(work, stream, call, latency_ns)
 
     def graph(
         self, works: list[tuple[Work, int]], stream: int, call_ns: int = 20_000, latency_ns: int = 25_000
     ) -> None:
         """cudaGraphLaunch: one call for work (with how long it takes, ns) that runs one after another on a stream."""
-        call_start, corr, external, call_path = self._call("cudaGraphLaunch", call_ns)
-        self.rows.flow_start(corr, self.tid, call_start)
-        queue = self.stream(stream)
+        call = self._call("cudaGraphLaunch", call_ns)
+        self.rows.flow_start(call[1], self.tid, call[0])
         for work, dur_ns in works:
-            start = self._start(queue, call_start + latency_ns)
-            path = self._into_kernel(queue, call_start, call_path, start)
-            queue.waits = []
-            self.finish(Pending(work, stream, start, path, external, corr), start + dur_ns)
+            pending = self._queued(work, stream, call, latency_ns)
+            self.finish(pending, pending.start_ns + dur_ns)
+
+    def _queued(self, work: Work, stream: int, call: tuple[int, int, int, Path], latency_ns: int) -> Pending:
+        """Put work on a stream; `call`: what `_call` returned."""
+        call_start, corr, external, call_path = call
+        queue = self.stream(stream)
+        start = self._start(queue, call_start + latency_ns)
+        path = self._into_kernel(queue, call_start, call_path, start)
+        queue.waits = []
+        return Pending(work, stream, start, path, external, corr)
 
     def _start(self, queue: Stream, ready: int) -> int:
         causes = [(ready, "launch")]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from random import Random
 
 from .busy import COMMUNICATION, MEMORY
 from .machine import Machine
+from .spec import CaptureSpec
 from .work import KERNEL_ARGS, Pending, Work
 
 COMPUTE_STREAM, COPY_STREAM, COMM_STREAM = 7, 20, 28
@@ -21,6 +21,7 @@ POINTWISE = Work(
     f"void at::native::vectorized_elementwise_kernel<4, {_LAMBDA}, at::detail::Array<char*, 3> >"
     f"(int, {_LAMBDA}, at::detail::Array<char*, 3>)"
 )
+_MULTIPLY, _ACTIVATE = ("aten::linear", "aten::addmm", GEMM), ("aten::gelu", "aten::mul", POINTWISE)
 COPY_IN = Work("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync",
                '"bytes": 1048576, "memory bandwidth (GB/s)": 12.5')  # fmt: skip
 COPY_OUT = Work("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", MEMORY, "cudaMemcpyAsync",
@@ -29,30 +30,12 @@ CLEAR = Work("Memset (Device)", "gpu_memset", MEMORY, "cudaMemsetAsync",
              '"bytes": 6291456, "memory bandwidth (GB/s)": 1268.4387096774194')  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How long things take (means, ns) and how many there are; see CaptureSpec."""
-
-    layers: int
-    ops_per_layer: int
-    bucket_layers: int
-    side_streams: int
-    op_ns: int
-    kernel_ns: int
-    world_size: int
-    slowdown: float
-    python_frames: bool
-    sync_each_step: bool
-    shape: str = "training"
-    tokens: int = 1
-
-
 class StepProgram:
     """The program of one step. `run` yields a Pending where a collective waits for the other ranks."""
 
-    def __init__(self, machine: Machine, sizes: Sizes, rng: Random, sequence: int) -> None:
-        """sequence: the number of collectives that this rank issued before."""
-        self.m, self.sizes, self.rng = machine, sizes, rng
+    def __init__(self, machine: Machine, spec: CaptureSpec, slowdown: float, rng: Random, sequence: int) -> None:
+        """slowdown: of this rank's compute kernels; sequence: the number of collectives that it issued before."""
+        self.m, self.spec, self.slowdown, self.rng = machine, spec, slowdown, rng
         self.sequence = sequence
         self._ops = 0
 
@@ -65,40 +48,37 @@ class StepProgram:
     def run(self, number: int) -> Generator[Pending, int, None]:
         """Runs ProfilerStep#number. The driver sends each Pending's end in true ns."""
         m = self.m
-        m.enter(f"ProfilerStep#{number}", "user_annotation")
-        self._input()
-        self._forward()
-        yield from self._backward()
-        self._optimizer()
-        self._loss()
-        if self.sizes.sync_each_step:
+        with m.enter(f"ProfilerStep#{number}", "user_annotation"):
+            self._input()
+            self._forward()
+            yield from self._backward()
+            self._optimizer()
+            self._loss()
+            if self.spec.sync_each_step:
+                m.advance(self.draw(2000))
+                m.device_sync()
             m.advance(self.draw(2000))
-            m.device_sync()
-        m.advance(self.draw(2000))
-        m.leave()
         m.advance(self.draw(20_000))
 
     def _kernel(self, work: Work, stream: int, mean_ns: float) -> None:
         self.m.launch(work, stream, self.draw(mean_ns), self.draw(5000), self.draw(7000))
 
     def _compute(self, work: Work, stream: int) -> None:
-        self._kernel(work, stream, self.sizes.kernel_ns * self.sizes.slowdown)
+        self._kernel(work, stream, self.spec.kernel_ns * self.slowdown)
 
     def _op(self, outer: str, inner: str, work: Work, stream: int = COMPUTE_STREAM) -> None:
         """Two nested operators around one launch."""
-        m, part = self.m, self.sizes.op_ns / 4
-        if self.sizes.python_frames:
+        m, part = self.m, self.spec.op_ns / 4
+        if self.spec.include_python_frames:
             m.enter(f"torch/nn/modules/linear.py(116): forward_{self._ops % 7}", "python_function")
-        m.enter(outer)
-        m.advance(self.draw(part))
-        m.enter(inner)
-        m.advance(self.draw(part))
-        self._compute(work, stream)
-        m.advance(self.draw(part))
-        m.leave()
-        m.advance(self.draw(part))
-        m.leave()
-        if self.sizes.python_frames:
+        with m.enter(outer):
+            m.advance(self.draw(part))
+            with m.enter(inner):
+                m.advance(self.draw(part))
+                self._compute(work, stream)
+                m.advance(self.draw(part))
+            m.advance(self.draw(part))
+        if self.spec.include_python_frames:
             m.leave()
         m.advance(self.draw(3000))
         self._ops += 1
@@ -106,64 +86,59 @@ class StepProgram:
     def _side_op(self, stream: int) -> None:
         """An operator on another compute stream, which waits for the main stream and which the main stream waits for."""
         m = self.m
-        m.enter("aten::_fused_side_branch")
-        ready = m.record(COMPUTE_STREAM)
-        m.wait(stream, ready)
-        self._compute(POINTWISE, stream)
-        back = m.record(stream)
-        m.leave()
+        with m.enter("aten::_fused_side_branch"):
+            m.wait(stream, m.record(COMPUTE_STREAM))
+            self._compute(POINTWISE, stream)
+            back = m.record(stream)
         self._op("aten::linear", "aten::addmm", GEMM)
-        m.enter("aten::add")
-        m.wait(COMPUTE_STREAM, back)
-        self._compute(POINTWISE, COMPUTE_STREAM)
-        m.leave()
+        with m.enter("aten::add"):
+            m.wait(COMPUTE_STREAM, back)
+            self._compute(POINTWISE, COMPUTE_STREAM)
         m.advance(self.draw(3000))
+
+    def _item(self) -> None:
+        """Read a number back from the GPU."""
+        with self.m.enter("aten::item"), self.m.enter("aten::_local_scalar_dense"):
+            self._kernel(COPY_OUT, COMPUTE_STREAM, 3000)
+            self.m.stream_sync(COMPUTE_STREAM)
 
     def _input(self) -> None:
         m = self.m
-        m.enter("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation")
-        m.enter("aten::stack")
-        m.advance(self.draw(self.sizes.op_ns))
-        m.leave()
-        m.leave()
-        m.enter("aten::to")
-        self._kernel(COPY_IN, COPY_STREAM, 80_000)
-        copied = m.record(COPY_STREAM)
-        m.leave()
-        m.enter("aten::zero_")
-        self._kernel(CLEAR, COMPUTE_STREAM, 5000)
-        m.wait(COMPUTE_STREAM, copied)
-        m.leave()
+        loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        with m.enter(loader, "user_annotation"), m.enter("aten::stack"):
+            m.advance(self.draw(self.spec.op_ns))
+        with m.enter("aten::to"):
+            self._kernel(COPY_IN, COPY_STREAM, 80_000)
+            copied = m.record(COPY_STREAM)
+        with m.enter("aten::zero_"):
+            self._kernel(CLEAR, COMPUTE_STREAM, 5000)
+            m.wait(COMPUTE_STREAM, copied)
         m.advance(self.draw(3000))
 
     def _forward(self) -> None:
-        m, sizes = self.m, self.sizes
-        m.enter("## forward ##", "user_annotation")
-        for layer in range(sizes.layers):
-            for op in range(sizes.ops_per_layer):
-                gemm = op % 2 == 0
-                self._op("aten::linear" if gemm else "aten::gelu", "aten::addmm" if gemm else "aten::mul",
-                         GEMM if gemm else POINTWISE)  # fmt: skip
-            if sizes.side_streams:
-                self._side_op(SIDE_STREAMS + layer % sizes.side_streams)
-        m.leave()
+        side_streams = self.spec.compute_streams - 1
+        with self.m.enter("## forward ##", "user_annotation"):
+            for layer in range(self.spec.layers):
+                for op in range(self.spec.ops_per_layer):
+                    self._op(*(_MULTIPLY if op % 2 == 0 else _ACTIVATE))
+                if side_streams:
+                    self._side_op(SIDE_STREAMS + layer % side_streams)
 
     def _backward(self) -> Generator[Pending, int, None]:
-        m, sizes = self.m, self.sizes
-        m.enter("## backward ##", "user_annotation")
-        m.on_thread(m.rows.pid + 1)
-        for layer in range(sizes.layers):
-            for op in range(sizes.ops_per_layer):
-                name = "AddmmBackward0" if op % 2 == 0 else "MulBackward0"
-                self._op(f"autograd::engine::evaluate_function: {name}", "aten::mm", GEMM)
-            last = layer == sizes.layers - 1
-            if sizes.world_size > 1 and (last or layer % sizes.bucket_layers == sizes.bucket_layers - 1):
-                yield from self._all_reduce()
-        m.on_thread(m.rows.pid)
-        m.leave()
+        m, spec = self.m, self.spec
+        with m.enter("## backward ##", "user_annotation"):
+            m.on_thread(m.rows.pid + 1)
+            for layer in range(spec.layers):
+                for op in range(spec.ops_per_layer):
+                    name = "AddmmBackward0" if op % 2 == 0 else "MulBackward0"
+                    self._op(f"autograd::engine::evaluate_function: {name}", "aten::mm", GEMM)
+                last = layer == spec.layers - 1
+                if spec.ranks > 1 and (last or layer % spec.bucket_layers == spec.bucket_layers - 1):
+                    yield from self._all_reduce()
+            m.on_thread(m.rows.pid)
 
     def _all_reduce(self) -> Generator[Pending, int, None]:
-        m, world = self.m, self.sizes.world_size
+        m, world = self.m, self.spec.ranks
         args = (
             f'"Collective name": "allreduce", "In msg nelems": {ELEMENTS}, "Out msg nelems": {ELEMENTS}, '
             f'"Group size": {world}, "dtype": "Float", "In split size": "[]", "Out split size": "[]", '
@@ -171,38 +146,27 @@ class StepProgram:
             f'"Process Group Ranks": "{list(range(world))}", "Seq": {self.sequence}'
         )
         self.sequence += 1
-        m.enter("record_param_comms", args=", " + args)
-        ready = m.record(COMPUTE_STREAM)
-        m.enter("nccl:all_reduce", "user_annotation")
-        m.wait(COMM_STREAM, ready)
         name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
         work = Work(name, kind=COMMUNICATION, args=f"{KERNEL_ARGS}, {args}")
-        pending = m.launch_open(work, COMM_STREAM, self.draw(6000), self.draw(8000))
-        m.finish(pending, (yield pending))
-        m.leave()
-        m.leave()
+        with m.enter("record_param_comms", args=", " + args):
+            ready = m.record(COMPUTE_STREAM)
+            with m.enter("nccl:all_reduce", "user_annotation"):
+                m.wait(COMM_STREAM, ready)
+                pending = m.launch_open(work, COMM_STREAM, self.draw(6000), self.draw(8000))
+                m.finish(pending, (yield pending))
         m.advance(self.draw(3000))
 
     def _optimizer(self) -> None:
-        m, sizes = self.m, self.sizes
-        m.enter("Optimizer.step#SGD.step", "user_annotation")
-        if sizes.world_size > 1:
-            reduced = m.record(COMM_STREAM)
-            m.wait(COMPUTE_STREAM, reduced)
-        for _ in range(max(sizes.layers // 2, 1)):
-            self._op("aten::_foreach_add_", "aten::add_", POINTWISE)
-        m.leave()
+        m = self.m
+        with m.enter("Optimizer.step#SGD.step", "user_annotation"):
+            if self.spec.ranks > 1:
+                m.wait(COMPUTE_STREAM, m.record(COMM_STREAM))
+            for _ in range(max(self.spec.layers // 2, 1)):
+                self._op("aten::_foreach_add_", "aten::add_", POINTWISE)
 
     def _loss(self) -> None:
-        m = self.m
-        done = m.record(COMPUTE_STREAM)
-        m.event_sync(done)
+        self.m.event_sync(self.m.record(COMPUTE_STREAM))
         self._op("aten::sum", "aten::sum", POINTWISE)
-        m.enter("aten::item")
-        m.enter("aten::_local_scalar_dense")
-        self._kernel(COPY_OUT, COMPUTE_STREAM, 3000)
-        m.stream_sync(COMPUTE_STREAM)
-        m.leave()
-        m.leave()
+        self._item()
         # Work that nothing else waits for, so that the device sync at the step's end has something to wait for.
         self._op("aten::mean", "aten::mean", POINTWISE)

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.database import rows_of
 from pipelines.sqltext import quoted
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path", "capture_paths")
@@ -99,16 +100,17 @@ def find_capture(con: duckdb.DuckDBPyConnection, beginning: str) -> str:
 
 def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -> CapturePath:
     """Returns the path of a capture from `TABLES` in `con`. Raises PathRefused with the reason if there is none."""
-    paths = con.execute(
-        "SELECT p.refused_reason, p.span_ns / 1000.0, p.n_ranks, p.n_guessed, p.guessed_ns / 1000.0, p.gap_percent, "
-        "p.heaviest_ns / 1000.0, p.n_nodes, p.n_edges, c.job "
-        "FROM capture_paths AS p JOIN captures AS c USING (capture_id) "
-        f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}"
-    ).fetchall()
+    paths = rows_of(
+        con,
+        "SELECT p.refused_reason, p.span_ns / 1000.0 AS span_us, p.n_ranks, p.n_guessed, "
+        "p.guessed_ns / 1000.0 AS guessed_us, p.gap_percent, p.heaviest_ns / 1000.0 AS heaviest_us, p.n_nodes, "
+        "p.n_edges, c.job FROM capture_paths AS p JOIN captures AS c USING (capture_id) "
+        f"WHERE capture_id = {quoted(capture_id)} AND p.target = {quoted(target)}",
+    )
     if not paths:
         raise PathRefused("none of the capture's traces is used; see table capture_ranks")
-    refused, span, n_ranks, n_guessed, guessed, gap, heaviest, n_nodes, n_edges, job = paths[0]
-    if refused:
+    path = paths[0]
+    if refused := path.pop("refused_reason"):
         raise PathRefused(refused)
     rows = con.execute(
         "SELECT seq, rank, kind, (start_ns - min(start_ns) OVER ()) / 1000.0, dur_ns / 1000.0, event_id, "
@@ -119,21 +121,13 @@ def capture_path(con: duckdb.DuckDBPyConnection, capture_id: str, target: str) -
     by_rank, by_kind = _sums(segments, "rank"), _sums(segments, "kind")
     return CapturePath(
         capture_id=capture_id,
-        job=job,
         target=target,
-        span_us=span,
-        n_ranks=n_ranks,
+        **path,
         left_out=_left_out(con, capture_id),
         share_us=by_rank,
-        share_percent=_percent(by_rank, span),
+        share_percent=_percent(by_rank, path["span_us"]),
         kind_us=by_kind,
-        kind_percent=_percent(by_kind, span),
-        gap_percent=gap,
-        guessed_us=guessed,
-        n_guessed=n_guessed,
-        heaviest_us=heaviest,
-        n_nodes=n_nodes,
-        n_edges=n_edges,
+        kind_percent=_percent(by_kind, path["span_us"]),
         stretches=[_stretch(rank, list(part)) for rank, part in groupby(segments, key=lambda s: s.rank)],
         segments=segments,
     )

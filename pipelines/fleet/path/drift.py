@@ -20,12 +20,9 @@ def drifting_ranks(con: duckdb.DuckDBPyConnection, capture_id: str) -> dict[int,
         "SELECT r.rank, min(r.ts_ns), min(r.aligned_start_ns), max(r.ts_ns), max(r.aligned_start_ns) "
         "FROM collective_ranks AS r JOIN clock_offsets AS o USING (capture_id, rank) "
         f"WHERE capture_id = {quoted(capture_id)} AND o.drift_applied AND r.kept AND r.aligned_start_ns IS NOT NULL "
-        "GROUP BY r.rank"
+        "GROUP BY r.rank HAVING min(r.ts_ns) < max(r.ts_ns)"
     ).fetchall()
-    found = {
-        rank: ((first, aligned_first), (last, aligned_last)) for rank, first, aligned_first, last, aligned_last in rows
-    }
-    return {rank: points for rank, points in found.items() if points[0][0] < points[1][0]}
+    return {rank: ((first, aligned), (last, aligned_last)) for rank, first, aligned, last, aligned_last in rows}
 
 
 def on_common_clock(graph: RankGraph, points: Points) -> RankGraph:

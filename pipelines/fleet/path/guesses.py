@@ -48,9 +48,7 @@ def stream_source(graph: RankGraph, place: int, bound_ns: int) -> int | None:
 
 
 def thread_source(graph: RankGraph, place: int, bound_ns: int | None) -> int | None:
-    """Returns the CPU event of another thread of the process that handed over to this one; `bound_ns` is None for a
-    root.
-    """
+    """The CPU event of another thread of the process that handed over to this one; `bound_ns` is None for a root."""
     events = graph.events
     start = int(events.start_ns[place])
     if bound_ns is not None and start - bound_ns <= THRESHOLD_NS:

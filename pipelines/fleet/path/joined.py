@@ -75,11 +75,6 @@ class JoinedGraph:
         """Returns the number of edges, including those to and from meetings."""
         return len(self._edges()[0])
 
-    @property
-    def n_bytes(self) -> int:
-        """Returns the bytes of all ranks' arrays."""
-        return sum(graph.n_bytes for graph in self.ranks)
-
     def graph(self) -> ArrayGraph:
         """Returns the joined graph for networkx; weights are ns, on each rank's own clock.
 

@@ -111,12 +111,6 @@ class RankGraph:
         """Returns the node that each edge leads to (m,)."""
         return np.repeat(np.arange(len(self.first) - 1, dtype=np.int32), np.diff(self.first))
 
-    @property
-    def n_bytes(self) -> int:
-        """Returns the bytes of its arrays."""
-        arrays = (*vars(self.events).values(), *vars(self).values())
-        return sum(value.nbytes for value in arrays if isinstance(value, np.ndarray))
-
 
 def rank_graph(
     rank: int, trace_id: str, events: RankEvents, edges: Mapping[str, npt.NDArray], may_guess: bool = False

@@ -87,20 +87,13 @@ def _stage_edges(ops: tuple[Op, ...], kinds: dict[str, list[int]], data_parallel
     edges = [edge for kind in ("computes", *P2P) for edge in _chain(kinds.get(kind, []))]
     if data_parallel:
         edges += [*_chain(kinds["shards"]), *_gathers(ops, kinds)]
-    separate = kinds.get(SEPARATE, [])
-    if separate:
+    if separate := kinds.get(SEPARATE, []):
         edges += _separate(ops, kinds)
     last = max(kinds["computes"], key=lambda i: ops[i].end)
     reduces = [] if separate else kinds.get(REDUCE, [])
-    tail = [
-        *kinds.get(NORMS, []),
-        *kinds.get(EMBEDDING, []),
-        *reduces,
-        *separate,
-        *kinds.get(CLIP, []),
-        *kinds[OPTIMIZER],
-    ]
-    edges += _chain([last, *kinds.get(GC, []), *tail])
+    norms, embedding, clip, gc = (kinds.get(kind, []) for kind in (NORMS, EMBEDDING, CLIP, GC))
+    tail = [*norms, *embedding, *reduces, *separate, *clip, *kinds[OPTIMIZER]]
+    edges += _chain([last, *gc, *tail])
     if separate and kinds.get(REDUCE):
         edges.append((tail[0], kinds[REDUCE][-1]))
     return edges
@@ -112,19 +105,14 @@ def _chain(ops: list[int]) -> list[tuple[int, int]]:
 
 def _gathers(ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[tuple[int, int]]:
     """The first forward compute of a model chunk waits for the chunk's last gathered parameters."""
-    first: dict[int, int] = {}
-    for i in kinds.get("forward-compute", []):
-        first.setdefault(ops[i].mc, i)
-    gathers = kinds.get(GATHER, [])
-    last = {ops[i].mc: i for i in sorted(gathers, key=lambda i: ops[i].seq_id)}
+    first = {ops[i].mc: i for i in reversed(kinds.get("forward-compute", []))}
+    last = {ops[i].mc: i for i in sorted(kinds.get(GATHER, []), key=lambda i: ops[i].seq_id)}
     return [(first[mc], op) for mc, op in last.items() if mc in first]
 
 
 def _separate(ops: tuple[Op, ...], kinds: dict[str, list[int]]) -> list[tuple[int, int]]:
     """With separate reductions, a chunk's first reduce-scatter waits for its last backward compute."""
-    first: dict[int, int] = {}
-    for i in kinds.get(REDUCE, []):
-        first.setdefault(ops[i].mc, i)
+    first = {ops[i].mc: i for i in reversed(kinds.get(REDUCE, []))}
     last = {ops[i].mc: i for i in sorted(kinds.get("backward-compute", []), key=lambda i: ops[i].end)}
     return [(op, last[mc]) for mc, op in first.items() if mc in last]
 

@@ -1,0 +1,60 @@
+"""What a synthetic capture is like: the sizes and durations that its programs draw from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SHAPES = ("training", "inference", "inference_graph")
+
+
+@dataclass(frozen=True)
+class CaptureSpec:
+    """What to write. Times in ns; durations of a step's parts are means.
+
+    Attributes:
+        compute_streams: streams that compute kernels run on; the first is stream 7.
+        bucket_layers: layers of the backward pass that share one all-reduce.
+        straggler: the rank whose compute kernels take `straggler_slowdown` times as long; None for none.
+        clock_offset_ns: how far each rank's clock is ahead of true time; missing ranks have 0.
+        fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
+            offsets must be whole microseconds too.
+        shape: training; inference, whose steps decode `tokens` tokens with small operators on one thread; or
+            inference_graph, where a token is one CUDA graph.
+        sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
+    """
+
+    ranks: int = 2
+    steps: int = 3
+    layers: int = 4
+    ops_per_layer: int = 3
+    seed: int = 0
+    compute_streams: int = 2
+    bucket_layers: int = 2
+    op_ns: int = 24_000
+    kernel_ns: int = 40_000
+    collective_ns: int = 150_000
+    collective_skew_ns: int = 1_000
+    straggler: int | None = None
+    straggler_slowdown: float = 1.5
+    clock_offset_ns: tuple[int, ...] = ()
+    include_python_frames: bool = False
+    fractional_ts: bool = True
+    sync_each_step: bool = True
+    gz: bool = True
+    first_step: int = 0
+    shape: str = "training"
+    tokens: int = 16
+
+    def __post_init__(self) -> None:
+        if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:
+            raise ValueError("ranks, steps, layers, ops_per_layer, compute_streams and bucket_layers must be positive")
+        if self.shape not in SHAPES or self.tokens < 1:
+            raise ValueError(f"shape must be one of {', '.join(SHAPES)}, and tokens positive")
+        if self.straggler is not None and not 0 <= self.straggler < self.ranks:
+            raise ValueError(f"straggler {self.straggler} is not one of {self.ranks} ranks")
+        if not self.fractional_ts and any(offset % 1000 for offset in self.clock_offset_ns):
+            raise ValueError("clock offsets must be whole microseconds if time stamps are")
+
+    def offset_ns(self, rank: int) -> int:
+        """Returns the clock offset of a rank, ns."""
+        return self.clock_offset_ns[rank] if rank < len(self.clock_offset_ns) else 0
