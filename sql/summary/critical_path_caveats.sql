@@ -10,7 +10,8 @@ WITH windows AS (
 ),
 on_path AS (
     SELECT
-        b.window_no, b.seq, b.edge_code, b.bound_by, b.duration_ns, b.path_weight_ns, b.is_inferred, b.waits_for_earlier_work,
+        b.window_no, b.seq, b.edge_code, b.bound_by, b.duration_ns, b.path_weight_ns, b.is_inferred,
+        b.waits_for_earlier_work,
         c.ts_ns + CASE WHEN b.dst_node_id % 2 = 1 THEN c.dur_ns ELSE 0 END AS at_ns
     FROM _path_bounds AS b
     JOIN _clip AS c ON c.window_no = b.window_no AND c.event_id = b.dst_node_id // 2
