@@ -251,6 +251,7 @@ def critical_path(
                     alternatives=alternatives,
                     with_path=False,
                     on_model=lambda name: advance(1, f"computing {name}"),
+                    at_once=2,  # few models keep two cores busy alone
                 )
         except (WindowNotFound, NothingJoined, OSError) as error:
             raise fail(str(error)) from None

@@ -38,13 +38,14 @@ def critical_path(
     save_to: Path | None = None,
     alternatives: int = 0,
     on_model: Any = None,
+    at_once: int = 1,
 ) -> PathAnswer:
     """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
 
     Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
     `edges_file` receives one row per edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
     receives the path with its graph (`saving.py`, whose errors it raises); `alternatives` says how many other paths to
-    find. Raises WindowNotFound if nothing opens the window, NothingJoined if data dependencies are requested (switch
+    find; `at_once` models run beside each other (`run_models`). Raises WindowNotFound if nothing opens the window, NothingJoined if data dependencies are requested (switch
     `dependencies`) and no execution trace was joined (`load_execution`).
     """
     request_windows(con, [request], overrides)
@@ -71,6 +72,7 @@ def critical_path(
             "edge_types",
         ],
         on_model=on_model,
+        at_once=at_once,
     )
     windows = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()
     if not windows:

@@ -6,14 +6,15 @@ networkx finds it by the entry points in pyproject.toml: `networkx.backends` her
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
-from pipelines.critical_path.convert import from_networkx
 from pipelines.critical_path.graph import ArrayGraph, Ints
 from pipelines.critical_path.longest import longest_path_edges
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _PARAMETERS = ("G", "weight", "default_weight", "topo_order")
 
@@ -24,6 +25,8 @@ class BackendInterface:
     @staticmethod
     def convert_from_nx(graph: nx.DiGraph, **_: Any) -> ArrayGraph:
         """Converts the graph to arrays with its attribute `weight`. Raises NotImplementedError as `from_networkx` does."""
+        from pipelines.critical_path.convert import from_networkx
+
         return from_networkx(graph)
 
     @staticmethod
@@ -56,16 +59,17 @@ class BackendInterface:
         """Returns the nodes along the longest path; networkx's answer, including ties. Raises NetworkXUnfeasible on a
         cycle.
         """
-        edges, last = _solve(G)
+        edges, last = solve(G)
         return [] if last is None else G.node_ids[np.append(G.src[edges], last)].tolist()
 
     @staticmethod
     def dag_longest_path_length(G: ArrayGraph, weight: str = "weight", default_weight: Any = 1) -> int:
         """Returns the summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
-        return int(G.weight[_solve(G)[0]].sum())
+        return int(G.weight[solve(G)[0]].sum())
 
 
-def _solve(graph: ArrayGraph) -> tuple[Ints, int | None]:
+def solve(graph: ArrayGraph) -> tuple[Ints, int | None]:
+    """Returns what `longest_path_edges` does. Raises NotImplementedError where the weights add up to more than 63 bits."""
     weight = graph.weight
     largest = max(abs(int(weight.max())), abs(int(weight.min()))) if len(weight) else 0
     if largest * len(weight) >= 2**63 and sum(map(abs, weight.tolist())) >= 2**63:

@@ -9,22 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Ints = npt.NDArray[np.int64]
 
 
-class GraphHasCycle(nx.NetworkXUnfeasible):
-    """The graph has a cycle, so it has no longest path. `nodes` names some of the nodes that are on or behind the
-    cycle.
-    """
+def __getattr__(name: str) -> Any:
+    """`GraphHasCycle`, found here too; networkx takes longer to import than most paths take to find."""
+    if name != "GraphHasCycle":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pipelines.critical_path.cycle import GraphHasCycle
 
-    def __init__(self, nodes: list[Hashable]) -> None:
-        self.nodes = nodes
-        super().__init__(f"Graph contains a cycle; nodes on it or after it: {', '.join(map(str, nodes))}")
+    return GraphHasCycle
+
+
+def unfeasible() -> type[Exception]:
+    """networkx's error for a graph with a cycle, to be caught: `except unfeasible()` imports networkx only for that."""
+    import networkx as nx
+
+    return nx.NetworkXUnfeasible
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +79,8 @@ class ArrayGraph:
 
         Nodes, successors and predecessors are listed in the order of the graph that this one was made from.
         """
+        import networkx as nx
+
         result = nx.DiGraph()
         nodes = self.node_ids.tolist()
         result.add_nodes_from(nodes)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle, Ints
+from pipelines.critical_path.graph import ArrayGraph, Ints
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,12 @@ def _contract(graph: ArrayGraph) -> Chains:
     )
 
 
+def _cycle(graph: ArrayGraph, nodes: Ints) -> Exception:
+    from pipelines.critical_path.cycle import GraphHasCycle
+
+    return GraphHasCycle(graph.node_ids[nodes].tolist())
+
+
 def _compact(values: np.ndarray) -> array:
     """Eight bytes per item and fast to index from Python; a list takes 32 bytes more per item, and numpy is slow to
     index.
@@ -131,7 +137,7 @@ def _trees(graph: ArrayGraph, chains: Chains, count: Ints) -> tuple[Ints, Ints]:
         above = root[child]
         length[child] += length[above]
         root[child] = root[above]
-    raise GraphHasCycle(graph.node_ids[chains.node[child[:10]]].tolist())
+    raise _cycle(graph, chains.node[child[:10]])
 
 
 def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) -> tuple[Ints, list[int]]:
@@ -172,7 +178,7 @@ def _sweep(graph: ArrayGraph, chains: Chains, *, by_generation: bool = False) ->
                 ready.append(target)
     if visited < n:
         stuck = np.flatnonzero(np.frombuffer(waits_for, dtype="i8") > 0)[:10]
-        raise GraphHasCycle(graph.node_ids[chains.node[stuck]].tolist())
+        raise _cycle(graph, chains.node[stuck])
     return np.frombuffer(distance, dtype="i8"), ready
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.critical_path.path_answer import PathAnswer
 from pipelines.models.catalog import Catalog
 
-_ROWS = 1 << 13  # at a time
+_BATCH, _ROWS = 1 << 17, 1 << 15  # rows that are read and written at a time
+_EXACT_NS = 10**15  # the microseconds of fewer ns have at most 15 digits: each number is its own shortest text
+_FRACTIONS = [f".{n:03d}".rstrip("0") if n else ".0" for n in range(1000)]
 
 
 def json_parts(con: duckdb.DuckDBPyConnection, catalog: Catalog, answer: PathAnswer) -> Iterator[str]:
@@ -32,27 +37,87 @@ def as_parts(members: dict[str, Any]) -> Iterator[str]:
 
 def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
     # The model's SQL is part of the query: creating its table would take as long again, for columns not needed here.
-    found = con.execute(
-        "SELECT event_id, name, edge_type, duration_ns / 1000.0, bound_by "
-        f"FROM (\n{catalog.models['critical_path'].sql}\n) ORDER BY seq"
-    )
-    text = _Texts()
-    between = "["
-    while rows := found.fetchmany(_ROWS):
-        yield between + ", ".join(
-            [
-                f'{{"event_id": {event}, "name": {text[name]}, "edge_type": {text[kind]}, '
-                f'"duration_us": {duration!r}, "bound_by": {text[bound]}}}'
-                for event, name, kind, duration, bound in rows
-            ]
+    # Sorting in DuckDB would move the names, too: here each column is numbers, which are put in place by `seq`.
+    batches = con.execute(
+        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by FROM (\n{catalog.models['critical_path'].sql}\n)"
+    ).to_arrow_reader(_BATCH)
+    name, kind, bound = _Coded(), _Coded(), _Coded()
+    columns: list[list[np.ndarray]] = [[] for _ in range(6)]
+    for batch in batches:
+        for at, values in enumerate(columns):
+            column = batch.column(at)
+            values.append(np.from_dlpack(column) if at < 3 else (name, kind, bound)[at - 3].codes(column))
+    place = np.argsort(_whole(columns[0]))
+    event, duration, *codes = (_whole(values)[place] for values in columns[1:])
+    del columns, place
+    n = len(event)
+    names = _strings(f', "name": {text}' for text in name.texts)
+    kinds = _strings(f', "edge_type": {text}, "duration_us": ' for text in kind.texts)
+    after = _strings(f', "bound_by": {text}}}, ' for text in bound.texts)
+    yield "["
+    for first in range(0, n, _ROWS):
+        part = slice(first, first + _ROWS)
+        text = _joined(
+            _strings(['{"event_id": '])[0],
+            _array(event[part]).cast(pa.string()),
+            names.take(_array(codes[0][part])),
+            kinds.take(_array(codes[1][part])),
+            *_microseconds(duration[part]),
+            after.take(_array(codes[2][part])),
         )
-        between = ", "
-    yield "]" if between != "[" else "[]"
+        yield text if part.stop < n else text.removesuffix(", ")
+    yield "]"
 
 
-class _Texts(dict[str | None, str]):
-    """Returns a text as JSON; cached, because names repeat."""
+class _Coded:
+    """Texts as JSON, each with a number: names repeat."""
 
-    def __missing__(self, value: str | None) -> str:
-        self[value] = written = json.dumps(value)
-        return written
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._code: dict[str | None, int] = {}
+
+    def codes(self, column: pa.Array) -> np.ndarray:
+        """Returns the number of the text of each row."""
+        encoded = column.dictionary_encode(null_encoding="encode")
+        for value in encoded.dictionary.to_pylist():
+            if self._code.setdefault(value, len(self.texts)) == len(self.texts):
+                self.texts.append(json.dumps(value))
+        numbers = np.array([self._code[value] for value in encoded.dictionary.to_pylist()], dtype=np.int32)
+        return numbers[np.from_dlpack(encoded.indices)]
+
+
+def _whole(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+# Arrow arrays from their buffers: pa.array and to_numpy would import pandas, which takes longer than the rows.
+
+
+def _array(numbers: np.ndarray) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers.astype(np.int64))])
+
+
+def _strings(texts: Iterable[str]) -> pa.Array:
+    parts = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, parts)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(parts), pa.py_buffer(ends), pa.py_buffer(b"".join(parts)))
+
+
+def _microseconds(ns: np.ndarray) -> list[pa.Array]:
+    """Returns texts that, one after another, are `repr(ns / 1000)` of each number."""
+    if np.abs(ns).max(initial=0) > _EXACT_NS:
+        return [_strings(repr(one / 1000) for one in ns.tolist())]
+    signs, size = _strings(["", "-"]), np.abs(ns)
+    return [
+        signs.take(_array(ns < 0)),
+        _array(size // 1000).cast(pa.string()),
+        _strings(_FRACTIONS).take(_array(size % 1000)),
+    ]
+
+
+def _joined(*columns: pa.Scalar | pa.Array) -> str:
+    """The texts of all columns, row after row."""
+    rows = pc.binary_join_element_wise(*columns, _strings([""])[0])
+    _, offsets, data = rows.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)
+    return data[int(ends[rows.offset]) : int(ends[rows.offset + len(rows)])].to_pybytes().decode()

@@ -17,11 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import duckdb
-import networkx as nx
 import numpy as np
 
 from pipelines.critical_path.drag import drags
-from pipelines.critical_path.graph import ArrayGraph, Ints
+from pipelines.critical_path.graph import ArrayGraph, Ints, unfeasible
 from pipelines.critical_path.reach import reach
 from pipelines.models.python_tables import create_table, python_model
 from pipelines.sqltext import quoted
@@ -123,7 +122,7 @@ def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
         attributed = load_attributed(con, trace_id, window_id)
         try:
             found = event_slack(attributed)
-        except nx.NetworkXUnfeasible:
+        except unfeasible():
             continue
         # HTA attributes some edges to an event without nodes: the annotation around an operator.
         present = np.concatenate((attributed.graph.node_ids // 2, found.event_id))

@@ -1,4 +1,7 @@
-"""From edge tables to the critical path: `networkx.dag_longest_path` over each window, then back into a table."""
+"""From edge tables to the critical path: the answer of `networkx.dag_longest_path` over each window, back into a table.
+
+The graph goes straight to the backend that networkx would hand it to: importing networkx takes longer than most paths.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import duckdb
-import networkx as nx
 import numpy as np
 
-import pipelines.critical_path.backend  # noqa: F401  networkx dispatches to it: it counts in the version of the table
-from pipelines.critical_path.graph import ArrayGraph
+from pipelines.critical_path.backend import solve
+from pipelines.critical_path.graph import ArrayGraph, unfeasible
 from pipelines.models.python_tables import create_table, python_model
 from pipelines.sqltext import quoted
 
@@ -39,13 +41,23 @@ def path_edges(window: WindowGraph) -> np.ndarray:
     cycle.
     """
     graph = window.graph
+    try:
+        return window.edge_ids[solve(graph)[0]]
+    except NotImplementedError:  # networkx adds up numbers of any size
+        return window.edge_ids[_by_networkx(graph)]
+
+
+def _by_networkx(graph: ArrayGraph) -> np.ndarray:
+    """Returns the edges of the longest path, in order, as indices in the graph's edge arrays."""
+    import networkx as nx
+
     nodes = np.asarray(nx.dag_longest_path(cast(nx.DiGraph, graph), weight="weight"), dtype=np.int64)
     # No two edges join the same nodes, so an edge is on the path if its ends are adjacent there.
     step = np.full(int(graph.node_ids.max()) + 1 if len(graph) else 0, -2, dtype=np.int64)
     step[nodes] = np.arange(len(nodes))
     step = step[graph.node_ids]
     taken = np.flatnonzero((step[graph.src] >= 0) & (step[graph.dst] == step[graph.src] + 1))
-    return window.edge_ids[taken[np.argsort(step[graph.src[taken]])]]
+    return taken[np.argsort(step[graph.src[taken]])]
 
 
 @python_model(
@@ -74,7 +86,7 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
     for trace_id, window_id in windows:
         try:
             edges = path_edges(load_window(con, trace_id, window_id))
-        except nx.NetworkXUnfeasible:
+        except unfeasible():
             continue
         # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
         rows = {"seq": np.arange(1, len(edges) + 1), "edge_id": edges}

@@ -9,7 +9,7 @@ WITH asked AS (
 ),
 -- An annotation that equals some event's whole name means that name: ProfilerStep#5 is not ProfilerStep#50.
 named AS (
-    SELECT w.trace_id, w.window_id, e.event_id
+    SELECT w.trace_id, w.window_id, w.trace_profile_id, w.instances_on_cpu, e.event_id, e.name
     FROM asked AS w
     JOIN events AS e ON e.trace_id = w.trace_id AND e.name = w.annotation
     WHERE w.annotation <> '' AND w.instances_on_cpu AND e.cat <> 'python_function'
@@ -24,27 +24,25 @@ loosely AS (
     WHERE w.annotation <> '' AND n.window_id IS NULL
 ),
 candidates AS (
-    SELECT trace_id, window_id, event_id FROM named
+    SELECT trace_id, window_id, trace_profile_id, instances_on_cpu, event_id, name FROM named
     UNION ALL
-    SELECT w.trace_id, w.window_id, e.event_id
+    SELECT w.trace_id, w.window_id, w.trace_profile_id, w.instances_on_cpu, e.event_id, e.name
     FROM loosely AS w
     JOIN events AS e ON e.trace_id = w.trace_id AND contains(e.name, w.annotation)
     WHERE NOT w.instances_on_cpu OR e.cat <> 'python_function'
 ),
 matching AS (
     SELECT
-        w.trace_id, w.window_id, l.ts_ns, l.ts_ns + l.dur_ns AS end_ns,
-        CASE WHEN w.instances_on_cpu THEN l.ts_ns WHEN l.sorts_first THEN 0 ELSE 1 END AS turn, l.event_id,
+        c.trace_id, c.window_id, l.ts_ns, l.ts_ns + l.dur_ns AS end_ns,
+        CASE WHEN c.instances_on_cpu THEN l.ts_ns WHEN l.sorts_first THEN 0 ELSE 1 END AS turn, l.event_id,
         -- In default, a profiler step annotated on several threads is one instance.
         CASE
-            WHEN w.instances_on_cpu AND regexp_matches(e.name, '^ProfilerStep#[0-9]+$') THEN e.name
+            WHEN c.instances_on_cpu AND regexp_matches(c.name, '^ProfilerStep#[0-9]+$') THEN c.name
             ELSE CAST(l.event_id AS VARCHAR)
         END AS occurrence
     FROM candidates AS c
-    JOIN asked AS w ON w.trace_id = c.trace_id AND w.window_id = c.window_id
-    JOIN _loaded_events AS l ON l.trace_profile_id = w.trace_profile_id AND l.event_id = c.event_id
-    JOIN events AS e ON e.trace_id = c.trace_id AND e.event_id = c.event_id
-    WHERE NOT w.instances_on_cpu OR l.side = 'cpu'
+    JOIN _loaded_events AS l ON l.trace_profile_id = c.trace_profile_id AND l.event_id = c.event_id
+    WHERE NOT c.instances_on_cpu OR l.side = 'cpu'
 ),
 occurrences AS (
     SELECT

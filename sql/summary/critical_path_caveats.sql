@@ -10,7 +10,8 @@ WITH windows AS (
 ),
 on_path AS (
     SELECT
-        b.window_no, b.edge_code, b.bound_by, b.duration_ns, b.path_weight_ns, b.is_inferred, b.waits_for_earlier_work,
+        b.window_no, b.seq, b.edge_code, b.bound_by, b.duration_ns, b.path_weight_ns, b.is_inferred,
+        b.waits_for_earlier_work,
         c.ts_ns + CASE WHEN b.dst_node_id % 2 = 1 THEN c.dur_ns ELSE 0 END AS at_ns
     FROM _path_bounds AS b
     JOIN _clip AS c ON c.window_no = b.window_no AND c.event_id = b.dst_node_id // 2
@@ -26,11 +27,20 @@ paths AS (
 -- Time of the path in which none of its GPU work ran.
 beside AS (
     SELECT
-        o.window_no, o.at_ns - o.path_weight_ns AS start_ns, o.at_ns AS end_ns,
-        t.is_gap AND o.path_weight_ns > 1000000 AS is_gap
+        o.window_no, o.seq, o.at_ns - o.path_weight_ns AS start_ns, o.at_ns AS end_ns,
+        CASE WHEN t.is_gap AND o.path_weight_ns > 1000000 THEN 1 ELSE 0 END AS gaps
     FROM on_path AS o
     JOIN edge_types AS t ON t.edge_code = o.edge_code
     WHERE o.path_weight_ns > 0 AND (o.bound_by = 'cpu_bound' OR t.is_gap AND o.bound_by = t.bound_by)
+),
+-- Where one stretch of the path ends, the next usually begins: such marks cancel out, so they are left out.
+neighbors AS (
+    SELECT
+        window_no, start_ns, end_ns, gaps,
+        lag(end_ns) OVER in_order AS last_end_ns, lag(gaps) OVER in_order AS last_gaps,
+        lead(start_ns) OVER in_order AS next_start_ns, lead(gaps) OVER in_order AS next_gaps
+    FROM beside
+    WINDOW in_order AS (PARTITION BY window_no ORDER BY seq)
 ),
 reaches AS (
     SELECT window_no, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM beside GROUP BY window_no
@@ -45,18 +55,19 @@ busy AS (
     WHERE o.n_communication + o.n_compute + o.n_memory > 0
 ),
 marks AS (
-    SELECT
-        window_no, start_ns AS at_ns, 1 AS beside, CASE WHEN is_gap THEN 1 ELSE 0 END AS gaps, 0 AS busy,
-        0 AS communicating
-    FROM beside
+    SELECT window_no, start_ns AS at_ns, 1 AS beside, gaps, 0 AS busy, 0 AS communicating
+    FROM neighbors
+    WHERE last_end_ns IS NULL OR last_end_ns <> start_ns OR last_gaps <> gaps
     UNION ALL
-    SELECT window_no, end_ns, -1, CASE WHEN is_gap THEN -1 ELSE 0 END, 0, 0 FROM beside
+    SELECT window_no, end_ns, -1, -gaps, 0, 0
+    FROM neighbors
+    WHERE next_start_ns IS NULL OR next_start_ns <> end_ns OR next_gaps <> gaps
     UNION ALL
     SELECT window_no, start_ns, 0, 0, 1, CASE WHEN only_communication THEN 1 ELSE 0 END FROM busy
     UNION ALL
     SELECT window_no, end_ns, 0, 0, -1, CASE WHEN only_communication THEN -1 ELSE 0 END FROM busy
 ),
--- Where one stretch of the path ends, the next begins: most marks cancel out and need not be sorted.
+-- Marks at one time may cancel out, too, and need not be sorted.
 changes AS (
     SELECT
         window_no, at_ns, CAST(sum(beside) AS INTEGER) AS beside, CAST(sum(gaps) AS INTEGER) AS gaps,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models import run
+from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.models.run import run_models
 
+SEVERAL = "pipelines.fleet.fits:create_fits"  # makes three tables
 A = "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM {}\n"
 
 
@@ -58,3 +62,81 @@ def test_an_empty_field_of_a_rule_is_null_and_quotes_are_an_empty_text(catalog: 
     con = duckdb.connect()
     run_models(con, catalog, ["r"])
     assert con.execute("SELECT text FROM r ORDER BY n").fetchall() == [("",), (None,)]
+
+
+@pytest.fixture
+def diamond(tmp_path: Path) -> Catalog:
+    """`last` reads `one` and `other`, which both read `_private`."""
+    files = {
+        "rules/r.csv": "# One row: a rule.\n# n: Number.\nn\n0\n1\n2\n",
+        "gpu/_private.sql": A.format("r"),
+        "gpu/one.sql": A.format("_private"),
+        "gpu/other.sql": A.format("_private"),
+        "summary/last.sql": A.format("one JOIN other USING (n)"),
+    }
+    for name, text in files.items():
+        (tmp_path / "d" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "d" / name).write_text(text)
+    return load_catalog(tmp_path / "d")
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_models_that_run_beside_each_other_make_the_same_tables(diamond: Catalog, at_once: int) -> None:
+    con, seen = duckdb.connect(), []
+    runs = run_models(con, diamond, ["last", "one"], on_model=seen.append, at_once=at_once)
+    assert seen[:2] == [run.name for run in runs][:2] == ["r", "_private"] and seen[-1] == runs[-1].name == "last"
+    assert sorted((run.name, run.n_rows) for run in runs[2:-1]) == [("one", 3), ("other", 3)]
+    assert tables(con) == {"r", "last", "one"}
+    assert con.execute("SELECT n FROM last ORDER BY n").fetchall() == [(0,), (1,), (2,)]
+
+
+def test_models_run_beside_each_other(diamond: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the two waits until the other has begun: one after the other, the first would wait for ever."""
+    both, create = threading.Barrier(2, timeout=20), run._create
+
+    def waiting(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
+        if model.name in ("one", "other"):
+            both.wait()
+        return create(con, model, called)
+
+    monkeypatch.setattr(run, "_create", waiting)
+    assert len(run_models(duckdb.connect(), diamond, ["last"], at_once=2)) == 5
+
+
+def test_a_failing_model_ends_what_runs_beside_it(diamond: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs beside it is interrupted: it would take an hour."""
+    begun, create = threading.Event(), run._create
+
+    def failing(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
+        if model.name == "other":
+            begun.set()
+            con.execute("SELECT max(a.range * b.range) FROM range(1000000000) AS a, range(1000000) AS b")
+        if model.name == "one":
+            assert begun.wait(20)
+            raise ValueError("broken")
+        return create(con, model, called)
+
+    monkeypatch.setattr(run, "_create", failing)
+    con = duckdb.connect()
+    with pytest.raises(ValueError, match="broken"):
+        run_models(con, diamond, ["last"], at_once=2)
+    assert "last" not in tables(con)
+
+
+def test_a_function_with_several_tables_runs_once_whatever_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def made(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
+        if model.function not in called:
+            time.sleep(0.05)
+            calls.append(model.function)
+            called.add(model.function)
+        return 0
+
+    monkeypatch.setattr(run, "_create", made)
+    catalog = load_catalog()
+    several = [name for name, model in catalog.models.items() if model.function and model.function == SEVERAL]
+    assert len(several) > 1
+    read = {name for model in catalog.models.values() for name in model.dependencies} - set(several)
+    run_models(duckdb.connect(), catalog, several, have=frozenset(read), at_once=4)
+    assert calls == [SEVERAL]

@@ -1,0 +1,17 @@
+"""The error of a graph that has no longest path, apart from graph.py: it is the only thing there that needs networkx."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import networkx as nx
+
+
+class GraphHasCycle(nx.NetworkXUnfeasible):
+    """The graph has a cycle, so it has no longest path. `nodes` names some of the nodes that are on or behind the
+    cycle.
+    """
+
+    def __init__(self, nodes: list[Hashable]) -> None:
+        self.nodes = nodes
+        super().__init__(f"Graph contains a cycle; nodes on it or after it: {', '.join(map(str, nodes))}")
