@@ -20,9 +20,10 @@ LARGE_TRACES = (
     "a100_cuda_graphs_rank0_of_16",
     "a100_nccl_metadata",
     "b200_eager_71_process_groups",
+    "mi300_rccl_metadata",
     "v100_ns_absolute",
 )
-"""Those of them that tests name, but for mi300_rccl_metadata, which always runs."""
+"""Those of them that tests name; h100_qwen and mi300_qwen always run."""
 
 
 def slow_if(is_slow: bool) -> list[pytest.MarkDecorator]:

@@ -15,6 +15,7 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_invariants import without_sync_rows
+from tests.effort import SLOW
 from tests.harness import answers, call, connect, each, kernel, op, sync, x
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import TEXTBOOK, TextbookCase, textbook
@@ -46,7 +47,7 @@ def document_of(path: Path) -> dict[str, Any]:
     return json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
 
 
-@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_without_its_rows_a_capture_has_nearly_the_same_path(streams: int, tmp_path: Path) -> None:
     """Shares of the path by what it is bound by, in points of percent; with no inference they are far off."""
     spec = CaptureSpec(ranks=2, steps=3, straggler=1, seed=7, compute_streams=streams, layers=6)
@@ -261,7 +262,7 @@ def test_path_and_breakdown_agree_on_collectives(shared: Path) -> None:
 
 
 def test_where_there_are_rows_nothing_changes(shared: Path) -> None:
-    names = ("alexnet", "simple_add", "cuda_event_sync")
+    names = ("alexnet", "simple_add", "cuda_event_sync") if SLOW else ("cuda_event_sync",)
     traces = [shared / "traces" / "critical_path" / f"{name}.json.gz" for name in names]
     assert inferred_in(traces) == [{}] * len(names)
     told, plain = (
@@ -271,6 +272,7 @@ def test_where_there_are_rows_nothing_changes(shared: Path) -> None:
     assert told == plain and all(path for path, *_ in told)
 
 
+@pytest.mark.slow
 def test_a_window_is_not_charged_for_the_steps_before_it(shared: Path) -> None:
     """The second step of v100_ns_absolute begins 65 ms of GPU work late; HTA's path of it is 95.7 ms long."""
     con, trace_id = connect(shared / "traces" / "single" / "v100_ns_absolute.json.gz")
