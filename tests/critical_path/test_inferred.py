@@ -16,7 +16,7 @@ from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_invariants import without_sync_rows
 from tests.effort import SLOW
-from tests.harness import answers, call, connect, each, kernel, op, sync, x
+from tests.harness import ANSWERED, answer_in, answers, call, connect, connect_all, each, kernel, op, sync, x
 from tests.synthetic.random_capture import random_capture
 from tests.synthetic.textbook import TEXTBOOK, TextbookCase, textbook
 
@@ -317,3 +317,23 @@ def test_a_gap_is_named_after_what_fills_half_of_it(earlier_end: float, label: s
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "w", annotation="ProfilerStep"))
     (gap,) = [step for step in answer.path if step["duration_us"] == pytest.approx(80, abs=3)]
     assert gap["bound_by"] == label
+
+
+def test_a_call_is_named_after_the_earlier_work_that_half_of_it_waited_for() -> None:
+    """The call lasts from 100 to 400 us; work of the step before ends within it. Rows tell of the wait."""
+    expected = {380: "gpu_earlier_work", 250: "gpu_earlier_work", 249: "cpu_bound"}
+    traces = [
+        [
+            *(call("cudaLaunchKernel", 0, 2, 1), kernel("earlier", 5, end - 5, 1)),
+            *(x("user_annotation", "ProfilerStep#1", 50, 400), op("step", 60, 360)),
+            *(call("cudaDeviceSynchronize", 100, 300, 2), sync("Context Sync", 101, 298, 2)),
+        ]
+        for end in expected
+    ]
+    con, found = connect_all(traces)
+    windows = [WindowRequest(trace_id, "w", annotation="ProfilerStep") for trace_id in found]
+    request_windows(con, windows)
+    run_models(con, load_catalog(), ANSWERED)
+    paths = [answer_in(con, window).path for window in windows]
+    told = [{step["name"]: step["bound_by"] for step in path if step["duration_us"] == 300} for path in paths]
+    assert told == [{"cudaDeviceSynchronize": label} for label in expected.values()]
