@@ -160,6 +160,14 @@ def test_what_was_launched_after_the_call_was_not_waited_for() -> None:
     assert inferred(later)[7] == (4, "wait_call")
 
 
+def test_what_ended_after_the_work_began_was_not_waited_for() -> None:
+    """But for 2 us, which clocks of streams differ by: the gemm begins at 815."""
+    beside = [
+        [*STREAMS, call("cudaLaunchKernel", 20, 2, 9), kernel("copy", 600, us, 9, stream=24)] for us in (300, 218, 216)
+    ]
+    assert [waits[7] for waits in inferred_in(beside)] == [(4, "wait_call"), (4, "wait_call"), (9, "wait_call")]
+
+
 GAPS = (  # the gap, what other work covers of it, how late before its end that ended (us); it was waited for
     (400, 400, 0, True),  # it ended when the gap was over
     (400, 390, 40, True),  # within 50 us, and all of the gap

@@ -13,10 +13,8 @@ from pipelines.models.run import run_models
 from tests.effort import named
 from tests.harness import connect, kernel, rows_of
 
-REAL = [*named(["a100_nccl_metadata", "b200_eager_71_process_groups"]), "mi300_rccl_metadata"]
 
-
-@pytest.mark.parametrize("trace", REAL)
+@pytest.mark.parametrize("trace", named(["a100_nccl_metadata", "b200_eager_71_process_groups", "mi300_rccl_metadata"]))
 def test_bandwidths_are_the_reference_s(shared: Path, trace: str) -> None:
     reference = json.loads((shared / "golden" / "modelling" / f"comm__{trace}.json").read_text())["rows"]
     found = rows_of(
