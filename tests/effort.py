@@ -20,9 +20,10 @@ LARGE_TRACES = (
     "a100_cuda_graphs_rank0_of_16",
     "a100_nccl_metadata",
     "b200_eager_71_process_groups",
+    "mi300_qwen",
     "v100_ns_absolute",
 )
-"""Those of them that tests name, but for mi300_rccl_metadata, which always runs."""
+"""Those of them that tests name, but for two that always run: h100_qwen (inference), mi300_rccl_metadata (training)."""
 
 
 def slow_if(is_slow: bool) -> list[pytest.MarkDecorator]:

@@ -19,19 +19,21 @@ from tests.attack.account import entries_of, silent_loss
 from tests.attack.files import attack, attacked
 from tests.attack.mutate import good, made
 from tests.attack.tally import Tally
+from tests.effort import SLOW
 
 SEED = 14
 
 
 def test_mutated_files_go_in_or_are_rejected() -> None:
-    tally, counts, failures = attacked(range(40), SEED, models=False)
-    assert (tally.tried, tally.lost, tally.tracebacks) == (40, 0, 0), "\n".join(tally.notes)
+    n = 40 if SLOW else 20
+    tally, counts, failures = attacked(range(n), SEED, models=False)
+    assert (tally.tried, tally.lost, tally.tracebacks) == (n, 0, 0), "\n".join(tally.notes)
     assert not failures, "\n".join(tally.notes)
-    assert counts["went in"] > 20 and counts["rejected"] > 3 and tally.survived == 40
+    assert counts["went in"] > n // 2 and counts["rejected"] >= n // 10 and tally.survived == n
 
 
 def test_models_run_on_what_went_in() -> None:
-    tally = attack(6, SEED)
+    tally = attack(6 if SLOW else 3, SEED)
     assert tally.tracebacks == 0, "\n".join(tally.notes)
 
 

@@ -16,6 +16,7 @@ import typer
 from pipelines.cli.app import app
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from tests.effort import slow_if
 from tests.lake.world import write_trace
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,12 @@ PRINTING = [
 ]
 
 
+def _one_of_each(commands: list[list[str]]) -> list[Any]:
+    """Parameters: a second way to ask the same program is slow."""
+    first = {command[1]: command for command in reversed(commands)}.values()
+    return [pytest.param(one, marks=slow_if(one not in first), id=" ".join(one[1:])) for one in commands]
+
+
 def start(words: list[object], stdout: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, *map(str, words)]
     return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, cwd=ROOT, pipesize=4096)
@@ -47,7 +54,7 @@ def end_of(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     return process.returncode, err.decode()
 
 
-@pytest.mark.parametrize("words", PRINTING, ids=lambda words: " ".join(words[1:]))
+@pytest.mark.parametrize("words", _one_of_each(PRINTING))
 def test_nobody_reads(words: list[object]) -> None:
     """As `| head -0`: the process ends by SIGPIPE, as other Unix tools do, and says nothing."""
     read, write = os.pipe()
@@ -65,7 +72,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("format", ["csv", pytest.param("json", marks=pytest.mark.slow), "parquet"])
 def test_the_reader_stops_in_the_middle(lake: Lake, format: str) -> None:
     """As `| head -1`; more comes than the pipe holds."""
     query = "SELECT range::VARCHAR || 'x' AS x FROM range(3000)"
@@ -88,7 +95,7 @@ def test_a_failure_is_one_whoever_reads(lake: Lake) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
-@pytest.mark.parametrize("words", PRINTING[:4], ids=lambda words: " ".join(words[1:]))
+@pytest.mark.parametrize("words", _one_of_each(PRINTING[:4]))
 def test_the_answer_cannot_be_written(words: list[object]) -> None:
     with open("/dev/full", "wb") as full:
         status, said = end_of(start(words, full.fileno()))

@@ -207,7 +207,7 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize("name", ["x[/x]\x1b[2J", "[red]\x9b\n\u202e:boom:"])
+@pytest.mark.parametrize("name", ["x[/x]\x1b[2J", pytest.param("[red]\x9b\n\u202e:boom:", marks=pytest.mark.slow)])
 def test_errors_quote_what_was_given_as_text(world: dict[str, Any], name: str) -> None:
     for words in WRONG:
         given = [word.format(name=name, id=world["ids"][0], folder=world["folder"]) for word in words]

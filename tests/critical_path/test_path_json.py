@@ -13,6 +13,7 @@ from pipelines.critical_path import path_json
 from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
+from tests.effort import slow_if
 from tests.harness import call, connect, kernel, op
 from tests.nasty import NASTY
 
@@ -31,8 +32,14 @@ def trace(n: int) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("rows", [1, 3, 1 << 13])
-@pytest.mark.parametrize("profile", ["default", "hta"])
+@pytest.mark.parametrize(
+    ("rows", "profile"),
+    [
+        pytest.param(rows, profile, marks=slow_if((rows, profile) not in ((1, "hta"), (3, "default"))))
+        for rows in (1, 3, 1 << 13)
+        for profile in ("default", "hta")
+    ],
+)
 def test_the_parts_are_the_answer(rows: int, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path_json, "_ROWS", rows)
     con, trace_id = connect(trace(2 * len(_TEXTS)))

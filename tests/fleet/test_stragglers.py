@@ -17,6 +17,7 @@ from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.materialize.per_capture import materialize_captures
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import slow_if
 
 CULPRITS = {"dlrm_8": 7, "torchrec_4": 2, "torchrec_unequal": 2}
 MICROSECOND = 1_000
@@ -28,7 +29,7 @@ def run(*words: object) -> Any:
     return json.loads(result.output)
 
 
-@pytest.mark.parametrize("name", CULPRITS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=slow_if(name != "dlrm_8")) for name in CULPRITS])
 def test_real_captures(shared: Path, tmp_path: Path, name: str) -> None:
     files = [p for p in (shared / "traces" / "ranks" / name).glob("*.json.gz") if "execution" not in p.name]
     picture = tmp_path / "heat.svg"

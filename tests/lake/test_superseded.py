@@ -41,7 +41,11 @@ def told(lake: Lake) -> list[str]:
 
 @pytest.mark.parametrize(
     ("order", "name"),
-    [("cut first", "rank0.json"), ("whole first", "rank0.part.json"), ("together", "rank0.part.json")],
+    [
+        ("cut first", "rank0.json"),
+        pytest.param("whole first", "rank0.part.json", marks=pytest.mark.slow),
+        ("together", "rank0.part.json"),
+    ],
 )
 def test_the_whole_file_supersedes_the_cut_one(tmp_path: Path, order: str, name: str) -> None:
     lake, inbox = Lake(tmp_path / "lake"), tmp_path / "in"

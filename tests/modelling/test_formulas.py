@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.modelling.formulas import NotModelled, Work, work_of
-from tests.effort import examples, named
+from tests.effort import examples
 
 TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
 
 
-@pytest.mark.parametrize("trace", named(TRACES))
+@pytest.mark.parametrize("trace", TRACES)
 def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
     reference = json.loads((shared / "golden" / "modelling" / f"flops__{trace}.json").read_text())
     assert reference["ops"]

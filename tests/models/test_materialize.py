@@ -12,6 +12,7 @@ from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, table_files
 from pipelines.materialize.per_trace import materialize, stale
 from pipelines.models.catalog import Catalog, CatalogError, load_catalog
+from tests.effort import SLOW
 from tests.lake.world import TABLES, capture, shown, write_trace
 
 
@@ -53,7 +54,9 @@ def test_a_changed_model_is_computed_again(lake: Lake, monkeypatch: pytest.Monke
 
 
 def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = [name for name in load_catalog().materialized if name != "critical_path_windows"]
+    tables = ["kernels", "launches", "temporal_breakdown", "critical_path"]
+    if SLOW:
+        tables = [name for name in load_catalog().materialized if name != "critical_path_windows"]
     materialize(lake, tables)
     whole, steps = shown(lake, ["traces", *tables]), []
     monkeypatch.setattr("pipelines.materialize.per_trace.GROUP_EVENTS", 9)  # a trace has 8

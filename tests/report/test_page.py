@@ -113,6 +113,7 @@ def test_another_rank_can_be_asked_for(world: tuple[Page, Path], tmp_path: Path)
     assert result.exit_code == 1 and "no trace id starts with 'zz'" in result.stderr
 
 
+@pytest.mark.slow
 def test_one_real_trace(shared: Path, tmp_path: Path) -> None:
     page = report(tmp_path, shared / "traces" / "single" / "h100_qwen.json.gz")
     reference = json.loads((shared / "golden" / "modelling" / "spans__h100_qwen.json").read_text())
