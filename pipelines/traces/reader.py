@@ -201,7 +201,7 @@ class _Pieces:
         try:
             with database.cursor(self.con) as cursor:
                 query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
-                return cursor.sql(query).to_arrow_table()
+                return cursor.execute(query).to_arrow_table()  # .sql() would plan the query twice
         except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
             return None  # UnicodeDecodeError: DuckDB's message quotes half a character of the file
 

@@ -24,8 +24,8 @@ from pipelines.traces.scan import TAIL_BYTES
 from pipelines.traces.source import Source
 
 PIECE_BYTES = 12 << 20  # of JSON per piece
+_BLOCK = 1 << 16
 _BOUNDARY = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
-_MARK = re.compile(rb'"~')
 # Absolute times with a fraction: a double cannot hold their nanoseconds.
 _LOSSY = re.compile(rb'"ts"\s*:\s*"?-?(?:\d{14,}\.|\d{10,}\.\d{4}|9\d{12}\.|8[89]\d{11}\.)')
 
@@ -92,8 +92,7 @@ class Cutter:
             buffer += chunk
             if len(buffer) >= PIECE_BYTES + TAIL_BYTES and (cut := _boundary(buffer, self.head.limits)):
                 end, begin = cut
-                with memoryview(buffer) as whole, whole[:end] as entries:
-                    self._put(Piece(self._file(number), offset, after=bytes(whole[end:begin])), entries)
+                self._put(Piece(self._file(number), offset, after=bytes(buffer[end:begin])), buffer, end)
                 del buffer[:begin]
                 offset += begin
                 number += 1
@@ -107,36 +106,51 @@ class Cutter:
             self._queue.put(Piece(self._file(number), offset, last=True, plain=False, raw=tail))
         else:
             last = Piece(self._file(number), offset, last=True, metadata=end[1], after=tail[end[0] :])
-            self._put(last, memoryview(tail)[: end[0]])
+            self._put(last, tail, end[0])
 
     def _file(self, number: int) -> Path:
         return self.folder / f"piece{number}.json"
 
-    def _put(self, piece: Piece, entries: memoryview) -> None:
-        written = entries
-        if _loses_digits(entries) or _has_mark(entries):
-            piece.raw, piece.marked = bytes(entries), True
-            written = mark_times(escape_marks(piece.raw))
-        write_piece(piece.file, written)
+    def _put(self, piece: Piece, text: bytes | bytearray, end: int) -> None:
+        with memoryview(text) as whole, whole[:end] as entries:
+            if _loses_digits(entries) or _has_mark(text, end):
+                piece.raw, piece.marked = bytes(entries), True
+                write_piece(piece.file, mark_times(escape_marks(piece.raw)))
+            else:
+                write_piece(piece.file, entries)
         self._queue.put(piece)
 
 
 def _loses_digits(data: memoryview) -> bool:
     """Returns whether some time in it is longer than a double can hold.
 
-    The search by pattern looks at every event; points with ten digits before them are found ten times as fast.
+    The pattern looks at every event. First, ten times as fast, come the characters at fixed distances from every point:
+    a match of the pattern has a digit ten before the point, and also four after it, 14 before it, or an 8 or 9 13 before.
     """
-    text = np.frombuffer(data, dtype=np.uint8)
-    at = np.flatnonzero(text == ord("."))
-    at = at[at > 10]
-    for back in range(1, 11):
-        at = at[text[at - back] - np.uint8(ord("0")) < 10]  # unsigned: what is below "0" wraps to above 9
-    return len(at) > 0 and _LOSSY.search(data) is not None
+    codes = np.frombuffer(data, dtype=np.uint8)
+    at = _points(codes)
+    at = at[at >= 14]
+    at = at[_is_digit(codes[at - 10])]
+    fourth, thirteenth = codes[np.minimum(at + 4, len(codes) - 1)], codes[at - 13]
+    is_long = _is_digit(fourth) | _is_digit(codes[at - 14]) | (thirteenth == ord("8")) | (thirteenth == ord("9"))
+    return bool(is_long.any()) and _LOSSY.search(data) is not None
 
 
-def _has_mark(data: memoryview) -> bool:
-    """Returns whether a text begins with the mark of a quoted time; searches for its character first, which is rare."""
-    return bool((np.frombuffer(data, dtype=np.uint8) == ord(TIME_MARK)).any()) and _MARK.search(data) is not None
+def _points(codes: np.ndarray) -> np.ndarray:
+    """Returns where decimal points are; block by block, because a mask of all of it does not fit the cache."""
+    blocks = range(0, len(codes), _BLOCK)
+    found = [np.flatnonzero(codes[begin : begin + _BLOCK] == ord(".")) + begin for begin in blocks]
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def _is_digit(codes: np.ndarray) -> np.ndarray:
+    return codes - np.uint8(ord("0")) < 10  # unsigned: what is below "0" wraps to above 9
+
+
+def _has_mark(text: bytes | bytearray, end: int) -> bool:
+    """Returns whether a string before `end` begins with the mark of a quoted time; first looks for the mark alone."""
+    mark = TIME_MARK.encode()
+    return (first := text.find(mark, 0, end)) >= 0 and text.find(b'"' + mark, max(first - 1, 0), end) >= 0
 
 
 def _boundary(buffer: bytearray, limits: Limits) -> tuple[int, int] | None:
