@@ -17,7 +17,7 @@ SQL_LINTED := $(VENV)/.sql-linted
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test reference docs bench bench-engine soak attack clean
+.PHONY: demo test reference docs bench bench-engine growth soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -51,6 +51,9 @@ bench: $(INSTALLED_DEV)
 
 bench-engine: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.benchmarks.engine
+
+growth: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.benchmarks.growth .bench/growth
 
 soak: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.soak.soak

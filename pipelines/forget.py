@@ -18,11 +18,21 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake import Batch, Lake, manifest
-from pipelines.lake.layout import CAPTURE_TABLES, MARK, OVERLAYS, REJECTS, mark_of, table_file, table_files, table_of
+from pipelines.lake.layout import (
+    CAPTURE_TABLES,
+    MARK,
+    OVERLAYS,
+    REJECTS,
+    VERSION_KEY,
+    mark_of,
+    table_file,
+    table_files,
+    table_of,
+)
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.lake.publish import publish
 from pipelines.lake.retention import forget_for_good
-from pipelines.lake.store import VERSION_KEY, Staged
+from pipelines.lake.store import Staged
 from pipelines.materialize.per_capture import materialize_captures
 from pipelines.sqltext import quoted
 

@@ -9,10 +9,14 @@ from typing import Any
 
 import duckdb
 
+from pipelines import database
 from pipelines.fleet.captures import Capture, Member, RankTrace, find_captures
 from pipelines.fleet.roles import ROLES, read_roles
+from pipelines.lake.layout import MARK
+from pipelines.lake.recent import Marks, read_marks
 from pipelines.lake.rows import create_staged, insert_values
 from pipelines.lake.store import Lake
+from pipelines.lake.views import TOLD_BY, superseded
 from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import given_table
 
@@ -31,7 +35,12 @@ def lake_captures(lake: Lake, with_roles: bool = True) -> dict[str, Capture]:
 
 
 def read_traces(lake: Lake) -> list[RankTrace]:
-    """Returns the committed traces of a lake."""
+    """Returns the committed traces of a lake. Raises BrokenFiles."""
+    if not lake.broken({MARK, *TOLD_BY}):
+        with database.connect() as con:
+            rows = read_marks(con, lake, _not_superseded)
+        if rows is not None:
+            return [RankTrace(*values) for values in rows]
     con = lake.connect(["traces"])
     try:
         if not lake.batches():
@@ -39,6 +48,11 @@ def read_traces(lake: Lake) -> list[RankTrace]:
         return [RankTrace(*values) for values in con.execute(f"SELECT {_TRACE} FROM traces").fetchall()]
     finally:
         con.close()
+
+
+def _not_superseded(marks: Marks) -> str:
+    rows = marks.traces()
+    return f"SELECT {_TRACE} FROM ({rows}) AS t ANTI JOIN ({superseded(rows)}) AS s ON s.trace_id = t.trace_id"
 
 
 @given_table("_staged_captures", layer="fleet", reads=("traces",))

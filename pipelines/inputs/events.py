@@ -25,6 +25,7 @@ from pipelines.inputs.rejects import reason_of
 from pipelines.lake.commit import PARQUET, commit_tables
 from pipelines.lake.layout import MARK, REJECTS, table_files
 from pipelines.lake.parquet import join_files
+from pipelines.lake.recent import recent_marks
 from pipelines.lake.retention import retired_traces
 from pipelines.lake.rows import all_or_nothing, create_staged, insert_reject, insert_values
 from pipelines.lake.store import Lake, Staged
@@ -119,21 +120,22 @@ class EventBatch:
     def _put_rejects(self) -> None:
         """Add the rejected files to the lake; the same file rejected again for the same reason is not repeated."""
         self._tell_superseded()
-        if earlier := table_files(self.lake.root, REJECTS):
-            known = f"SELECT (path, reason) FROM read_parquet({file_list(earlier)})"
-            self.rows.execute(f"DELETE FROM _staged_rejects WHERE (path, reason) IN ({known})")
-        if self.rows.execute("SELECT count(*) FROM _staged_rejects").fetchall()[0][0]:
+        if not self._n_rejects():
+            return
+        with recent_marks(self.rows, self.lake) as marks:
+            files = table_files(self.lake.root, REJECTS)
+            known = f"SELECT path, reason FROM read_parquet({file_list(files)})" if files else None
+            if known := marks.rejects() if marks else known:
+                self.rows.execute(
+                    f"DELETE FROM _staged_rejects WHERE (path, reason) IN (SELECT (path, reason) FROM ({known}))"
+                )
+        if self._n_rejects():
             target = self.folder / "rejects.table"
             self.rows.execute(f"COPY ({self.catalog.models[REJECTS].sql}) TO {quoted(target)} ({PARQUET})")
             self.lake.put(REJECTS, self.batch, target)
 
     def _tell_superseded(self) -> None:
         """A row in `rejects` for each truncated trace that a better one now replaces."""
-        bad = {one.path for one in self.lake.broken({MARK})}
-        files = [path for path in self.lake.committed_files(MARK) if path not in bad]
-        rows = f"SELECT * FROM {MARK}"
-        if files:
-            rows += f" UNION ALL BY NAME SELECT * FROM read_parquet({file_list(files)}, union_by_name = true)"
         columns = "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, first_ts_ns, last_ts_ns"
         query = (
             f"SELECT p.path, p.trace_id, p.n_events, w.trace_id, w.path, w.n_events, w.status "
@@ -142,7 +144,14 @@ class EventBatch:
             f"WHERE {quoted(self.batch.batch_id)} IN (p.batch_id, w.batch_id)"
         )
         try:
-            self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({rows})")
+            with recent_marks(self.rows, self.lake) as marks:
+                rows = marks.traces() if marks else self._all_marks()
+                both = (
+                    f"SELECT * FROM main.{MARK} UNION ALL BY NAME SELECT * FROM ({rows})"
+                    if rows
+                    else f"SELECT * FROM {MARK}"
+                )
+                self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({both})")
             found = self.rows.execute(query).fetchall()
         except duckdb.Error:  # this only reports what the views do, so an unreadable mark must not stop ingestion
             return
@@ -152,6 +161,14 @@ class EventBatch:
                 f"{by} ({by_path}, {by_events:,} events, {status})"
             )
             insert_reject(self.rows, path, reason, self.batch)
+
+    def _all_marks(self) -> str:
+        bad = {one.path for one in self.lake.broken({MARK})}
+        files = [path for path in self.lake.committed_files(MARK) if path not in bad]
+        return f"SELECT * FROM read_parquet({file_list(files)}, union_by_name = true)" if files else ""
+
+    def _n_rejects(self) -> int:
+        return self.rows.execute("SELECT count(*) FROM _staged_rejects").fetchall()[0][0]
 
     def _merged(self) -> Path:
         if len(self.parts) == 1:

@@ -6,17 +6,19 @@ Checks that require reading the files are in `tracelake check` (pipelines/check.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
-from pipelines.lake import manifest
+from pipelines.lake.index import Entry, entries
 from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, table_file, table_of
 from pipelines.renamed import names_of, table_now
 from pipelines.sqltext import quoted
 
+_FEW = 20  # batches whose files are looked at one by one
 HINT = (
     "`tracelake check` lists all damage and `tracelake check --repair` repairs it; --without-broken, or "
     "TRACELAKE_WITHOUT_BROKEN=1, answers without it"
@@ -50,50 +52,102 @@ def told(broken: Sequence[Broken]) -> str:
     return f"{'; '.join(str(one) for one in broken[:3])}{more}. {HINT}"
 
 
-def find_broken(root: Path, tables: Set[str] | None = None) -> list[Broken]:
+def find_broken(root: Path, tables: Set[str] | None = None, batches: Set[Batch] | None = None) -> list[Broken]:
     """Returns files of these tables (None: all) that are missing, differ from their recorded size, or were never
     recorded.
 
     Only committed batches: leftovers of a killed run are not part of the lake. Batches without a log count as intact.
     """
-    sizes, known = _listing(root, tables), logs(root)
-    found = [one for log in known.values() for one in _of_batch(root, log, tables, sizes)]
-    for table, name in sizes:
-        # A batch of an older version has a log only of later computations; a log is complete only if it has the mark.
-        log = known.get(name)
-        if log is None or log.damaged or (tables is not None and table not in tables):
+    known = logs(root)
+    if batches is not None:
+        known = {one.batch_id: known[one.batch_id] for one in batches if one.batch_id in known}
+    # With the listing of all files a few cost more than each on its own.
+    few = batches is not None and tables is not None and len(batches) <= _FEW
+    sizes = _sizes_in(root, tables, batches) if few and tables and batches else _listing(root, tables)
+    found = [one for entry in known.values() for one in _of_batch(root, entry, tables, sizes)]
+    for table, files in sizes.items():
+        mark = mark_of(table)
+        if table == REJECTS or (tables is not None and table not in tables):
             continue
-        if table not in log.records and mark_of(table) in log.records and table != REJECTS:
-            found.append(Broken(table, log.batch, table_file(root, table, log.batch), "was not written by tracelake"))
+        for name in files:
+            # A batch of an older version has a log only of later computations; a log is complete only if it has the mark.
+            kind = known[name].kind if name in known else None
+            if kind and not kind.damaged and table not in kind.places and mark in kind.places:
+                batch = Batch(name)
+                found.append(Broken(table, batch, table_file(root, table, batch), "was not written by tracelake"))
     return found
 
 
-def logs(root: Path) -> dict[str, manifest.Manifest]:
-    """Returns the logs, by batch_id, of batches that retention neither hid nor removed."""
+def _sizes_in(root: Path, tables: Set[str], batches: Set[Batch]) -> _Sizes:
+    found: _Sizes = {}
+    for table in {*tables, *map(mark_of, tables)}:
+        paths = ((batch.batch_id, table_file(root, table, batch)) for batch in batches)
+        found[table] = {name: path.stat().st_size for name, path in paths if path.exists()}
+    return found
+
+
+def logs(root: Path) -> dict[str, Entry]:
+    """Returns what the logs say, by batch_id, of batches that retention neither hid nor removed."""
     hidden = _hidden(root)
-    names = (batch for batch in manifest.logged_batches(root) if batch.batch_id not in hidden)
-    return {batch.batch_id: log for batch in names if (log := _read(root, batch))}
+    return {name: entry for name, entry in entries(root).items() if name not in hidden}
 
 
-def _of_batch(root: Path, log: manifest.Manifest, tables: Set[str] | None, sizes: _Sizes) -> Iterable[Broken]:
-    for table, records in log.records.items():
-        if tables is not None and table not in tables:
+def all_there(root: Path) -> bool:
+    """Whether each folder has as many files as the logs of the batches say: so none is missing.
+
+    Names are counted; only the files of batches whose log does not tell for certain, or that were never committed, are
+    looked at. False if a log is damaged.
+    """
+    kinds: Counter[tuple[int, str]] = Counter()
+    by_id = {}
+    expected: Counter[tuple[str, str]] = Counter()
+    for entry in entries(root).values():
+        kind, batch = entry.kind, entry.batch
+        if kind.damaged or not batch.is_valid:
+            return False
+        if entry.is_plain and kind.is_marked:
+            by_id[id(kind)] = kind
+            kinds[id(kind), batch.day] += 1
             continue
-        size = sizes.get((table, log.batch.batch_id))
+        for table in kind.places:
+            if table_file(root, table, batch).exists():
+                expected[table, batch.day] += 1
+            elif table not in kind.undone and entry.is_committed(table):
+                return False
+    for (kind_id, day), n in kinds.items():
+        for table in by_id[kind_id].places:
+            expected[table, day] += n
+    return all(
+        n == sum(_count(root / name / f"day={day}") for name in names_of(table)) for (table, day), n in expected.items()
+    )
+
+
+def _count(folder: Path) -> int:
+    try:
+        return len(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _of_batch(root: Path, entry: Entry, tables: Set[str] | None, sizes: _Sizes) -> Iterable[Broken]:
+    places, name = entry.kind.places, entry.batch.batch_id
+    for table in places if tables is None else tables & places.keys():
+        size = sizes[table].get(name) if table in sizes else None
+        if size == entry.sizes[places[table]]:
+            continue
         if size is None:
-            if table in log.done and _is_committed(log, table, sizes):
-                yield Broken(table, log.batch, table_file(root, table, log.batch), "is missing")
-        elif all(record.size != size for record in records):
-            why = f"has {size:,} bytes instead of the {records[0].size:,} that were written"
-            yield Broken(table, log.batch, table_file(root, table, log.batch), why)
+            if table not in entry.kind.undone and _is_committed(entry, table, sizes):
+                yield Broken(table, entry.batch, table_file(root, table, entry.batch), "is missing")
+        elif size not in entry.sizes_of(table):
+            why = f"has {size:,} bytes instead of the {entry.sizes_of(table)[0]:,} that were written"
+            yield Broken(table, entry.batch, table_file(root, table, entry.batch), why)
 
 
-def _is_committed(log: manifest.Manifest, table: str, sizes: _Sizes) -> bool:
-    mark = mark_of(table)
-    return table == REJECTS or mark in log.done or (mark, log.batch.batch_id) in sizes
+def _is_committed(entry: Entry, table: str, sizes: _Sizes) -> bool:
+    return entry.is_committed(table) or entry.batch.batch_id in sizes.get(mark_of(table), {})
 
 
-_Sizes = dict[tuple[str, str], int]
+_Sizes = dict[str, dict[str, int]]
 
 
 def _listing(root: Path, tables: Set[str] | None) -> _Sizes:
@@ -103,10 +157,11 @@ def _listing(root: Path, tables: Set[str] | None) -> _Sizes:
     if tables is not None:
         folders &= {name for table in {*tables, *map(mark_of, tables)} for name in names_of(table)}
     for folder in sorted(folders, key=lambda name: name == table_now(name)):  # old folders of a table first
+        of_table = found.setdefault(table_now(folder), {})
         for day in _entries(root / folder):
             for entry in _entries(day.path):
                 if entry.name.endswith(".parquet") and (size := _size(entry)) is not None:
-                    found[table_now(folder), entry.name.removesuffix(".parquet")] = size
+                    of_table[entry.name.removesuffix(".parquet")] = size
     return found
 
 
@@ -128,25 +183,6 @@ def _size(entry: os.DirEntry[str]) -> int | None:
 def _hidden(root: Path) -> set[str]:
     """Returns the batches that retention hid or removed."""
     return {path.stem for path in root.joinpath(RETIRED).glob("**/*.json")}
-
-
-_cache: dict[tuple[Path, str], tuple[tuple[int, int], manifest.Manifest]] = {}
-
-
-def _read(root: Path, batch: Batch) -> manifest.Manifest | None:
-    """Returns the log of a batch, cached while it does not change, because a process reads it several times."""
-    try:
-        stat = manifest.path_of(root, batch).stat()
-    except FileNotFoundError:
-        return None
-    stamp = stat.st_size, stat.st_mtime_ns
-    known = _cache.get((root, batch.batch_id))
-    if known is None or known[0] != stamp:
-        log = manifest.read(root, batch)
-        if log is None:
-            return None
-        known = _cache[root, batch.batch_id] = stamp, log
-    return known[1]
 
 
 def unreadable(

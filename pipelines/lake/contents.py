@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -10,18 +11,22 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake.broken import Broken, told, unreadable
+from pipelines.lake.chunks import SCHEMA, files_by_part, joined_rows, part_view
 from pipelines.lake.empty import BATCH_COLUMN, NotPublished, begin, column_name, comments, comments_of_old, write_out
 from pipelines.lake.failures import add_failures
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
+from pipelines.lake.now import Now
 from pipelines.lake.prices import add_prices
-from pipelines.lake.rows import create_empty, create_given
-from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
+from pipelines.lake.rows import create_empty, create_given, insert_values
+from pipelines.lake.views import GROUP, TOLD_BY, committed_rows, raw_traces, trace_rows, under_old_name
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.run import run_models
 from pipelines.renamed import old_tables
 from pipelines.sqltext import quoted
 
+BATCHES = f"{SCHEMA}.batches"
+HIDDEN = f"{SCHEMA}.superseded"
 _SMALL = (MARK, "findings", REJECTS)  # and everything about runs of schedules
 _LARGE = ("collective_ranks", "capture_critical_path")  # of the tables of captures, which are otherwise small
 
@@ -39,11 +44,23 @@ class Contents:
     files: dict[str, list[Path]]
     broken: list[Broken]
     leave_out: bool = False
+    now: Now | None = None  # what is committed; None for a private file
     counts: dict[str, int] = field(default_factory=dict)  # rows of each mark, as read from its files
 
     def of(self, table: str) -> list[Broken]:
         """Returns the broken files that a table needs."""
         return [] if self.leave_out else [one for one in self.broken if one.table in (table, mark_of(table))]
+
+    def types_of(self, table: str, batch_ids: Iterable[str]) -> list[tuple[str, str]] | None:
+        """Returns the columns that the table's files of these batches have for certain; None if that is not known."""
+        model, now = self.catalog.models[table], self.now
+        if model.kind != "lake":  # what ingestion writes has no version
+            version = self.catalog.version(table)
+            if now is None or any(
+                name in now.loose or now.entries[name].kind.versions.get(table) != version for name in batch_ids
+            ):
+                return None
+        return column_types(self.catalog)[table]
 
     def usable(self, table: str) -> list[Path]:
         """Returns the files of a table that are not broken."""
@@ -68,13 +85,15 @@ def build(built: Path, contents: Contents) -> None:
 def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) -> list[Broken]:
     """Replace tables that have files, and the views that read them."""
     con.execute("BEGIN")  # one flush to disk instead of one per statement
-    con.execute("CREATE SCHEMA tracelake")
+    con.execute(f"CREATE SCHEMA {SCHEMA}")
     con.execute(f"CREATE TABLE tracelake.published AS SELECT {quoted(contents.root)} AS root, now() AS published_at")
     con.execute(
         "COMMENT ON TABLE tracelake.published IS 'One row: this file.'; "
         "COMMENT ON COLUMN tracelake.published.root IS 'The lake whose files the views read.'; "
         "COMMENT ON COLUMN tracelake.published.published_at IS 'When it was made.'"
     )
+    if contents.now:
+        create_batches(con, contents.now.stamps)
     replaced: set[str] = set()
     for table in order:
         model = contents.catalog.models[table]
@@ -93,11 +112,38 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
     for old, table in old_tables().items():
         con.execute(f"CREATE VIEW {old} AS {under_old_name(old)}")
         con.execute(comments_of_old(old, contents.catalog.models[table]))
-    contents.counts = {mark: _count(con, mark) for mark in KEYS if not contents.of(mark)}
+    contents.counts = {mark: count_rows(con, mark) for mark in KEYS if not contents.of(mark)}
     add_prices(con, contents.root)
-    add_failures(con, contents.root, contents.usable(MARK))
+    add_failures(con, contents.root, [path.stem for path in contents.usable(MARK)])
+    _keep_superseded(con, contents)
     write_out(con)
     return []
+
+
+def create_batches(con: duckdb.DuckDBPyConnection, stamps: Mapping[str, str]) -> None:
+    """Create `tracelake.batches`: the batches that the file shows, by which the next publication finds what changed."""
+    con.execute(f"CREATE TABLE {BATCHES} (batch_id VARCHAR, stamp VARCHAR)")
+    insert_values(con, BATCHES, [{"batch_id": name, "stamp": stamp} for name, stamp in stamps.items()])
+    con.execute(
+        f"COMMENT ON TABLE {BATCHES} IS 'One row per batch that this file shows.'; "
+        f"COMMENT ON COLUMN {BATCHES}.batch_id IS 'The batch.'; "
+        f"COMMENT ON COLUMN {BATCHES}.stamp IS 'Size and time of its log, and the marks that it has.'"
+    )
+
+
+def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None:
+    """Create `tracelake.superseded`: traces that are not shown because there is a better one."""
+    files = contents.usable(MARK)
+    if contents.now is None or not files or contents.of(MARK):
+        return
+    rows = f"SELECT * REPLACE (NULL::VARCHAR AS capture_id, {GROUP} AS group_id) FROM ({raw_traces(files)}) AS t"
+    only = (
+        "SELECT * FROM traces LIMIT 0" if _untold(contents) else f"{rows} ANTI JOIN traces USING (trace_id, batch_id)"
+    )
+    con.execute(f"CREATE TABLE {HIDDEN} AS {only}")
+    con.execute(
+        f"COMMENT ON TABLE {HIDDEN} IS 'One row per trace that is not shown because a better one superseded it.'"
+    )
 
 
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
@@ -120,14 +166,14 @@ def verify(built: Path, contents: Contents) -> None:
             if missing := sorted(set(contents.catalog.public) - there):
                 raise NotPublished(f"{len(missing)} tables are missing, such as {missing[0]}")
             for mark, n_rows in contents.counts.items():
-                if (found := _count(con, mark)) != n_rows:
+                if (found := count_rows(con, mark)) != n_rows:
                     raise NotPublished(f"{mark} has {found} rows; {n_rows} are committed")
     except (duckdb.Error, NotPublished) as error:
         why = str(error).splitlines()[0]
         raise NotPublished(f"{ANALYST}: the new file is incomplete, so the old one stays: {why}") from None
 
 
-def _count(con: duckdb.DuckDBPyConnection, table: str) -> int:
+def count_rows(con: duckdb.DuckDBPyConnection, table: str) -> int:
     return con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
 
 
@@ -158,19 +204,19 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
     elif broken := contents.of(model.name):
         con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
     else:
-        kind = "TABLE" if _is_copied(model, contents) else "VIEW"
-        rows = _rows(model.name, contents)
+        kind = "TABLE" if is_copied(model, contents) else "VIEW"
+        rows = _rows(con, model.name, contents) if kind == "VIEW" else _rows_in_files(model.name, contents)
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
             # Files of an older version lack columns that views over the table and the report need.
             rows = f"({rows}) UNION ALL BY NAME {_nothing(contents.catalog, model.name)} WHERE FALSE"
         if kind == "VIEW" and not contents.leave_out:
-            rows = f"SELECT * FROM ({rows}) WHERE {_is_at_home(contents.root)}"
+            rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}"
         con.execute(f"CREATE {kind} {model.name} AS {rows}")
     present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
     con.execute(comments(model, kind, present))
 
 
-def _is_copied(model: Model, contents: Contents) -> bool:
+def is_copied(model: Model, contents: Contents) -> bool:
     """Small tables are copied; the others are views, and so is whatever is damaged."""
     if model.name == MARK and _untold(contents):
         return False
@@ -179,7 +225,18 @@ def _is_copied(model: Model, contents: Contents) -> bool:
     return model.name in _SMALL or model.layer == "summary" or mark_of(model.name) != MARK
 
 
-def _rows(table: str, contents: Contents) -> str:
+def _rows(con: duckdb.DuckDBPyConnection, table: str, contents: Contents) -> str:
+    """Returns the SELECT of a view, after creating the parts that it consists of (chunks.py)."""
+    if contents.now is None or table == MARK:
+        return _rows_in_files(table, contents)
+    files = {path.stem: path for path in contents.usable(table)}
+    parts = files_by_part(files, contents.now.marks[mark_of(table)])
+    for first, paths in parts.items():
+        con.execute(part_view(table, first, paths, contents.types_of(table, [path.stem for path in paths])))
+    return joined_rows(table, parts)
+
+
+def _rows_in_files(table: str, contents: Contents) -> str:
     if table != MARK:
         return committed_rows(table, contents.usable(table))
     rows = trace_rows({name: contents.usable(name) for name in (MARK, *TOLD_BY)})
@@ -206,7 +263,7 @@ def _nothing(catalog: Catalog, table: str) -> str:
     )
 
 
-def _is_at_home(root: Path) -> str:
+def is_at_home(root: Path) -> str:
     """Returns the condition that the file is opened where it was made: a copy must not answer from the original's
     files.
     """

@@ -11,7 +11,6 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake.broken import logs
-from pipelines.lake.layout import MARK
 from pipelines.lake.store import Lake
 from pipelines.sqltext import quoted, row
 
@@ -20,15 +19,15 @@ _COLUMNS = ("trace_id", "table_name", "model", "reason", "batch_id")
 _ROWS = 500
 
 
-def add_failures(con: duckdb.DuckDBPyConnection, root: Path, marks: Iterable[Path]) -> None:
-    """Add the rows of a lake's committed batches, identified by their marks' files, to the table model_failures."""
-    committed = {path.stem for path in marks}
+def add_failures(con: duckdb.DuckDBPyConnection, root: Path, batches: Iterable[str]) -> None:
+    """Add the rows of a lake's committed batches of these ids to the table model_failures."""
+    committed = set(batches)
     rows = [
         row([one.trace_id, table, one.model, one.reason, name])
-        for name, log in logs(root).items()
+        for name, entry in logs(root).items()
         if name in committed
-        for table, records in sorted(log.records.items())
-        for one in records[0].left_out
+        for table, left_out in sorted(entry.left_out.items())
+        for one in left_out
     ]
     for first in range(0, len(rows), _ROWS):
         con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
@@ -38,7 +37,7 @@ def failures_of(lake: Lake, table: str) -> list[str]:
     """Returns `caveats` of a table, without an analysts' file."""
     with database.connect() as con:
         con.execute(f"CREATE TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
-        add_failures(con, lake.root, lake.committed_files(MARK))
+        add_failures(con, lake.root, [batch.batch_id for batch in lake.batches()])
         return caveats(con, [table])
 
 

@@ -8,6 +8,7 @@ of `traces` comes last and is the commit mark: rows of other tables count only i
 from __future__ import annotations
 
 import glob
+import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ OVERLAYS = "overlays"
 ANALYST = "analyst.duckdb"
 ANALYST_TEMP = ".analyst-"
 PUBLISHED = ".published.json"
+VERSION_KEY = "tracelake_version"  # in the metadata of a Parquet file: the version of the model that computed it
 _BATCH = re.compile(r"^(\d{4})(\d{2})(\d{2})T\d{12}-[0-9a-f]{8}$")
 
 
@@ -99,13 +101,30 @@ def table_of(path: Path) -> str:
 
 def table_files(root: Path, table: str) -> list[Path]:
     """Returns all visible files of a table, oldest batch first, without files that are not named after a batch."""
+    found = table_names(root, table)
+    return [found[name] for name in sorted(found)]
+
+
+def table_names(root: Path, table: str) -> dict[str, Path]:
+    """Returns what `table_files` returns, by batch_id."""
     hidden = retired_batches(root)
-    found = (path for name in names_of(table) for path in root.joinpath(name).glob("day=*/*.parquet"))
-    of_batch: dict[str, Path] = {}
-    for path in found:
-        if path.stem not in hidden and _BATCH.match(path.stem):  # others do not belong to the lake
-            of_batch.setdefault(path.name, path)
-    return [of_batch[name] for name in sorted(of_batch)]
+    found: dict[str, Path] = {}
+    for folder in names_of(table):
+        for day in _names(root / folder):
+            if day.startswith("day="):
+                for name in _names(root / folder / day):
+                    batch_id, dot, kind = name.rpartition(".")
+                    # others do not belong to the lake
+                    if dot and kind == "parquet" and batch_id not in hidden and _BATCH.match(batch_id):
+                        found.setdefault(batch_id, root / folder / day / name)
+    return found
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def batch_files(root: Path, name: str = "*") -> list[Path]:
@@ -120,7 +139,7 @@ def batch_files(root: Path, name: str = "*") -> list[Path]:
 
 def retired_batches(root: Path) -> set[str]:
     """Returns the ids of batches that no new reader sees and whose files are about to be removed."""
-    return {path.stem for path in root.joinpath(RETIRED).glob("*.json")}
+    return {name.removesuffix(".json") for name in _names(root / RETIRED) if name.endswith(".json")}
 
 
 def batch_of(path: Path) -> Batch:

@@ -31,12 +31,13 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Record:
-    """A table's file in a batch, as it was written; `n_rows` None: not counted."""
+    """A table's file in a batch, as it was written; `n_rows` None: not counted; `version`: that of its model, if known."""
 
     size: int
     n_rows: int | None
     digest: str
     left_out: tuple[LeftOut, ...] = ()
+    version: str | None = None
 
 
 @dataclass
@@ -57,11 +58,13 @@ def path_of(root: Path, batch: Batch) -> Path:
     return root / MANIFEST / batch.batch_id
 
 
-def describe(path: Path, n_rows: int | None = None, left_out: tuple[LeftOut, ...] = ()) -> Record:
+def describe(
+    path: Path, n_rows: int | None = None, left_out: tuple[LeftOut, ...] = (), version: str | None = None
+) -> Record:
     """Returns the record of a file as it is now."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Record(path.stat().st_size, n_rows, digest, left_out)
+    return Record(path.stat().st_size, n_rows, digest, left_out, version)
 
 
 def note_put(root: Path, batch: Batch, records: Mapping[str, Record], keys: Mapping[str, str | None]) -> None:
@@ -129,13 +132,15 @@ def logged_batches(root: Path) -> list[Batch]:
 
 def _written(record: Record) -> list[Any]:
     left_out = [[one.trace_id, one.model, one.reason] for one in record.left_out]
-    return [record.size, record.n_rows, record.digest, *([left_out] if left_out else [])]
+    more = [left_out, record.version] if record.version else [left_out] if left_out else []
+    return [record.size, record.n_rows, record.digest, *more]
 
 
 def _apply(found: Manifest, entry: Mapping[str, Any]) -> None:
     for table, (size, n_rows, digest, *more) in entry.get("put", {}).items():
         left_out = tuple(LeftOut(*one) for one in (more[0] if more else ()))
-        found.records.setdefault(table_now(table), []).append(Record(size, n_rows, digest, left_out))
+        version = more[1] if len(more) > 1 else None
+        found.records.setdefault(table_now(table), []).append(Record(size, n_rows, digest, left_out, version))
     for name, digest in entry.get("done", {}).items():
         table = table_now(name)
         records = found.records.get(table, [])

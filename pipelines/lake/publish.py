@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +19,69 @@ import duckdb
 from isal import isal_zlib
 
 from pipelines import database
-from pipelines.lake.broken import Broken
+from pipelines.lake.broken import Broken, all_there
 from pipelines.lake.contents import Contents, build, column_types, verify
-from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, MANIFEST, PUBLISHED, REJECTS, Batch, table_file
+from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, PUBLISHED, REJECTS, Batch, table_file
+from pipelines.lake.now import look
 from pipelines.lake.prices import PRICES
 from pipelines.lake.store import TOLD_BY, Lake
 from pipelines.lake.told import content_of
+from pipelines.lake.update import Anew, update
 from pipelines.models.cache import digest_of
 from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.renamed import tables_now
 
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
 _NEXT = ".published.next.json"  # marks that the file is being replaced
-# What `.published.json` records besides the tables' files.
-_REST, _ROOT, _LOGS, _CHECKSUM, _BROKEN, _SUM = "", "root", "logs", "checksum", "broken", "sum"
-Stamps = dict[str, list[str]]
-"""By table a text for each committed file, `<batch_id>.parquet:<size>:<time of change>`, oldest first."""
+_FORMAT = "parts of views"  # changes when another version of this program must not update the file, but build it anew
+# What `.published.json` records.
+_REST, _ROOT, _SHOWN, _CHECKSUM, _SUM = "", "root", "shown", "checksum", "sum"
+_BROKEN, _UNREADABLE = "broken", "unreadable"  # the latter by path, with size and time: their sizes are as recorded
 
 
-def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False) -> Path:
+def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False, thorough: bool = False) -> Path:
     """Bring `<lake>/analyst.duckdb` up to date and return its path. Tables without rows yet are empty, with their types.
 
     It shows what is committed at this moment, and the user's prices (prices.py). If it does already, nothing is written,
-    unless `anew`. Raises CatalogError for a model whose SQL DuckDB rejects; NotPublished, OSError or duckdb.IOException
-    if the file cannot be written: the old one stays.
+    unless `anew`; else only what changed since it was published. A missing file is noticed; one whose size changed only if
+    `thorough`, or if the lake was found damaged before. Raises CatalogError for a model whose SQL DuckDB rejects;
+    NotPublished, OSError or duckdb.IOException if the file cannot be written: the old one stays.
     """
     catalog = catalog or load_catalog()
     lake = Lake(lake.root.resolve())  # DuckDB also names the file by its resolved path
-    if not anew and published_state(lake, catalog):
+    if not anew and published_state(lake, catalog, thorough):
         return lake.root / ANALYST
     column_types(catalog)  # rejects models that DuckDB rejects, before anything is built from them
     with lake.publish_lock():
-        if anew or not published_state(lake, catalog):  # another process may have published meanwhile
-            _rewrite(lake, catalog)
+        if anew or not published_state(lake, catalog, thorough):  # another process may have published meanwhile
+            _rewrite(lake, catalog, anew, thorough)
     return lake.root / ANALYST
 
 
-def _rewrite(lake: Lake, catalog: Catalog) -> None:
+def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
-        files = _listed(lake, catalog.public)
-        state = _whole_state(lake, catalog, stamps_of(files))
-        contents = Contents(lake.root, catalog, files, lake.broken(catalog.public))
-        build(built, contents)
+        now = look(lake.root)
+        damaged = lake.broken(catalog.public) if thorough or not all_there(lake.root) else []
+        contents = Contents(lake.root, catalog, {}, damaged, now=now)
+        if anew or damaged or not _update(lake, built, contents):
+            built.unlink(missing_ok=True)
+            contents.files, contents.broken = _listed(lake, catalog.public), lake.broken(catalog.public)
+            damaged = list(contents.broken)
+            build(built, contents)
         with built.open("rb+") as file:
             os.fsync(file.fileno())
         verify(built, contents)
         broken = [[one.table, one.batch.batch_id, one.why] for one in contents.broken]
+        unreadable = {str(one.path): _stamp(one.path) for one in contents.broken if one not in damaged}
         state_file = Path(folder) / PUBLISHED
-        whole = {**state, _CHECKSUM: _checksum(built), _BROKEN: broken}
+        whole = {
+            **_fixed(lake, catalog),
+            _SHOWN: now.digest,
+            _CHECKSUM: _checksum(built),
+            _BROKEN: broken,
+            _UNREADABLE: unreadable,
+        }
         state_file.write_text(json.dumps({**whole, _SUM: _sum(whole)}))
         with state_file.open("rb+") as file:
             os.fsync(file.fileno())
@@ -74,6 +89,18 @@ def _rewrite(lake: Lake, catalog: Catalog) -> None:
         os.replace(state_file, lake.root / _NEXT)
         os.replace(built, lake.root / ANALYST)
         os.replace(lake.root / _NEXT, lake.root / PUBLISHED)
+
+
+def _update(lake: Lake, built: Path, contents: Contents) -> bool:
+    """Make `built` from the published file; returns False if it must be built anew."""
+    if told_of(lake) is None:
+        return False
+    try:
+        shutil.copyfile(lake.root / ANALYST, built)
+        update(built, contents)
+        return True
+    except (Anew, FileNotFoundError):
+        return False
 
 
 def _read_only(file: Path) -> duckdb.DuckDBPyConnection:
@@ -92,7 +119,7 @@ def analyst(
     """
     catalog = catalog or load_catalog()
     if not is_published(lake, tables):
-        publish(lake, catalog)
+        publish(lake, catalog, thorough=True)
     if lake.without_broken and published_broken(lake):
         return _without_broken(lake, catalog, connect)
     path = lake.root / ANALYST
@@ -122,7 +149,11 @@ def _sum(told: dict[str, Any]) -> str:
 
 def published_broken(lake: Lake) -> list[Broken]:
     """Returns the files that were broken when the lake was published."""
-    found = json.loads((lake.root / PUBLISHED).read_text()).get(_BROKEN, [])
+    return _listed_broken(lake, json.loads((lake.root / PUBLISHED).read_text()))
+
+
+def _listed_broken(lake: Lake, told: Mapping[str, Any]) -> list[Broken]:
+    found = told.get(_BROKEN, [])
     return [Broken(table, Batch(name), table_file(lake.root, table, Batch(name)), why) for table, name, why in found]
 
 
@@ -138,35 +169,66 @@ def _without_broken(
 
 
 def is_published(lake: Lake, tables: Iterable[str]) -> bool:
-    """Returns whether the analysts' file shows what is committed of these tables, and which batches exist, right now.
+    """Returns whether the analysts' file shows what is committed right now, and these tables' files are as it says.
 
     It does not if something was ingested since, if a writer was killed before it published, if another version of the
     models or other prices wrote it, if the file was changed since, or if the lake was moved or copied.
     """
     try:
-        return _told_as(lake, _state(lake, load_catalog(), stamps_of(_listed(lake, {*_ALWAYS, *tables})))) is not None
+        told = _told_as(lake, load_catalog())
+        return told is not None and _is_damaged_as(lake, told, {*_ALWAYS, *tables_now(tables)})
     except OSError:  # a file was removed meanwhile
         return False
 
 
-def published_state(lake: Lake, catalog: Catalog, stamps: Stamps | None = None) -> str | None:
+def published_state(lake: Lake, catalog: Catalog, thorough: bool = False) -> str | None:
     """Returns an id of the state that the analysts' file shows, if that is everything committed right now; else None.
 
-    `stamps`: those of all public tables, if they were already listed.
+    Whether all files are there is told by their number; `thorough`: by the size of each.
     """
     try:
-        stamps = stamps_of(_listed(lake, catalog.public)) if stamps is None else stamps
-        return _told_as(lake, _whole_state(lake, catalog, stamps))
+        told = _told_as(lake, catalog)
+        if told is None:
+            return None
+        if (thorough or told[_BROKEN] or not all_there(lake.root)) and not _is_damaged_as(lake, told, catalog.public):
+            return None
+        return told[_SUM]
     except OSError:  # a file was removed meanwhile
         return None
 
 
-def _told_as(lake: Lake, state: Mapping[str, str]) -> str | None:
-    """Returns the checksum in the record of the analysts' file, if the record agrees with a state; else None."""
+def _is_damaged_as(lake: Lake, told: Mapping[str, Any], tables: Iterable[str]) -> bool:
+    """Returns whether these tables' files are those that the record says, and no others, are damaged."""
+    asked, unreadable = set(tables), told[_UNREADABLE]
+    found = {(one.table, one.batch.batch_id, one.why) for one in lake.broken(asked)}
+    known = {(one.table, one.batch.batch_id, one.why): one.path for one in _listed_broken(lake, told)}
+    by_size = {key for key, path in known.items() if key[0] in asked and str(path) not in unreadable}
+    return found == by_size and all(_stamp(Path(path)) == stamp for path, stamp in unreadable.items())
+
+
+def told_of(lake: Lake) -> dict[str, Any] | None:
+    """Returns the record of the analysts' file, if the file is whole, of this lake, and without damaged tables."""
+    told = _told(lake)
+    fixed = _fixed(lake, load_catalog()).items()
+    return told if told and fixed <= told.items() and not told[_BROKEN] and not told[_UNREADABLE] else None
+
+
+def _told_as(lake: Lake, catalog: Catalog) -> dict[str, Any] | None:
+    """Returns the record of the analysts' file, if it agrees with what is committed right now; else None."""
+    told = _told(lake)
+    if told is None or not _fixed(lake, catalog).items() <= told.items():
+        return None
+    return told if told[_SHOWN] == look(lake.root).digest else None
+
+
+def _told(lake: Lake) -> dict[str, Any] | None:
+    """Returns the record of the analysts' file, if both are as they were written; else None."""
     try:
         told = json.loads((lake.root / PUBLISHED).read_text())
-        is_it = state.items() <= told.items() and told[_CHECKSUM] == _checksum(lake.root / ANALYST)
-        return told[_SUM] if is_it else None
+        is_it = {_SHOWN, _BROKEN, _UNREADABLE, _SUM} <= told.keys() and told[_CHECKSUM] == _checksum(
+            lake.root / ANALYST
+        )
+        return told if is_it else None
     except (OSError, ValueError, KeyError, AttributeError):  # never published, by an older version, or truncated
         return None
 
@@ -184,32 +246,16 @@ def _listed(lake: Lake, tables: Iterable[str]) -> dict[str, list[Path]]:
     return {table: lake.committed_files(table, batches) for table in tables}
 
 
-def committed_stamps(lake: Lake, tables: Iterable[str]) -> Stamps:
-    """Returns the stamps of these tables' committed files. Raises OSError if one is removed meanwhile."""
-    return stamps_of(_listed(lake, tables))
-
-
-def stamps_of(files: Mapping[str, list[Path]]) -> Stamps:
-    """By table what tells one state of its files from the next. Raises OSError where one is taken away meanwhile."""
-    # A recomputed table keeps its file's name: views show the new content, tables that were copied do not.
-    return {table: [_stamp(path) for path in paths] for table, paths in files.items()}
-
-
-def _whole_state(lake: Lake, catalog: Catalog, stamps: Stamps) -> dict[str, str]:
-    """`_state`, and a hash over the logs of what was written, from which follows what is damaged and what failed."""
-    with os.scandir(lake.root / MANIFEST) if (lake.root / MANIFEST).exists() else nullcontext(()) as entries:
-        logs = sorted(_stamp(Path(entry.path)) for entry in entries if not entry.name.startswith("."))
-    return {**_state(lake, catalog, stamps), _LOGS: digest_of(logs)}
-
-
-def _state(lake: Lake, catalog: Catalog, stamps: Stamps) -> dict[str, str]:
-    """Returns a hash for each table over its files, and one over everything else in the analysts' file."""
+def _fixed(lake: Lake, catalog: Catalog) -> dict[str, str]:
+    """Returns what the analysts' file depends on besides batches: the lake's place, and a hash over the rest."""
     models = [f"{name}={catalog.version(name)}" for name in catalog.public]
-    rest = digest_of([duckdb.__version__, content_of(lake.root / PRICES), *models])
-    hashes = {table: digest_of(texts) for table, texts in stamps.items()}
-    return {**hashes, _REST: rest, _ROOT: str(lake.root.resolve())}
+    texts = [duckdb.__version__, _FORMAT, content_of(lake.root / PRICES), *models]
+    return {_REST: digest_of(texts), _ROOT: str(lake.root.resolve())}
 
 
 def _stamp(path: Path) -> str:
-    found = path.stat()
-    return f"{path.name}:{found.st_size}:{found.st_mtime_ns}"
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return ""
+    return f"{found.st_size}:{found.st_mtime_ns}"

@@ -15,13 +15,15 @@ import duckdb
 
 from pipelines import database
 from pipelines.lake import manifest
-from pipelines.lake.broken import Broken, BrokenFiles, find_broken, unreadable
+from pipelines.lake.broken import Broken, BrokenFiles, all_there, find_broken, unreadable
+from pipelines.lake.index import Entry, entries
 from pipelines.lake.layout import (
     ANALYST_TEMP,
     KEYS,
     MARK,
     REJECTS,
     STAGING,
+    VERSION_KEY,
     Batch,
     batch_files,
     batch_of,
@@ -29,6 +31,7 @@ from pipelines.lake.layout import (
     retired_batches,
     table_file,
     table_files,
+    table_names,
 )
 from pipelines.lake.local_disk import refuse_network
 from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
@@ -38,16 +41,17 @@ from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
-VERSION_KEY = "tracelake_version"
+_FEW, _FEW_TABLES = 2000, 6  # files that are looked at one by one; tables of which all files are
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A Parquet file to be put in place: its row count, if known, and the traces that the table lacks."""
+    """A Parquet file to be put in place: its row count and its model's version, if known, and the traces it lacks."""
 
     path: Path
     n_rows: int | None = None
     left_out: tuple[manifest.LeftOut, ...] = ()
+    version: str | None = None
 
 
 class Lake:
@@ -108,7 +112,7 @@ class Lake:
         for one in staged.values():
             with one.path.open("rb+") as file:
                 os.fsync(file.fileno())
-        records = {table: manifest.describe(s.path, s.n_rows, s.left_out) for table, s in staged.items()}
+        records = {table: manifest.describe(s.path, s.n_rows, s.left_out, s.version) for table, s in staged.items()}
         with self.manifest_lock():
             manifest.note_put(self.root, batch, records, keys or {})
             targets = [self._put(table, batch, one.path) for table, one in staged.items()]
@@ -187,9 +191,18 @@ class Lake:
         For a mark file that is missing or unreadable, the keys come from the log: ingesting them again would duplicate
         them once the file is restored. Raises BrokenFiles if they were not recorded.
         """
-        lost = {one.batch for one in self.broken({mark}) if not one.path.exists()}
-        found = {key: batch for batch in lost for key in manifest.read_keys(self.root, batch) or ()}
-        return found | self._known(mark, table_files(self.root, mark))
+        committed = table_names(self.root, mark)
+        lost = {one.batch.batch_id for one in self.broken({mark}) if not one.path.exists()}
+        logs = entries(self.root)
+        found: dict[str, Batch] = {}
+        files = []
+        for name in lost | committed.keys():
+            keys = logs[name].key_paths() if name in logs and (name in lost or logs[name].is_plain) else None
+            if keys is not None:
+                found |= dict.fromkeys(keys, Batch(name))
+            elif name in committed:
+                files.append(committed[name])
+        return found | self._known(mark, files)
 
     def _known(self, mark: str, files: list[Path]) -> dict[str, Batch]:
         if not files:
@@ -210,18 +223,19 @@ class Lake:
                 raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
             return list(noted)
 
-    def broken(self, tables: Iterable[str] | None = None) -> list[Broken]:
+    def broken(self, tables: Iterable[str] | None = None, batches: Iterable[Batch] | None = None) -> list[Broken]:
         """Returns files of these tables (or all) that are missing, differ in size from what was written, or are in no
-        batch.
+        batch; with `batches`, only of those.
         """
         asked = None if tables is None else set(tables)
-        if not find_broken(self.root, asked):
+        only = None if batches is None else set(batches)
+        if not find_broken(self.root, asked, only):
             return []
         try:  # a writer may have been between two of its steps
             with self.manifest_lock():
-                return find_broken(self.root, asked)
+                return find_broken(self.root, asked, only)
         except (OSError, UnusablePath):  # a lake that cannot be written here has no writers here
-            return find_broken(self.root, asked)
+            return find_broken(self.root, asked, only)
 
     def batches(self, mark: str = MARK) -> list[Batch]:
         """Returns the committed batches of traces (or of another mark), oldest first."""
@@ -244,10 +258,44 @@ class Lake:
         return self.versions([batch], tables)[batch]
 
     def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
-        """`versions_of` several batches: opening a connection for each costs more than reading them."""
-        listed = list(tables)
-        with database.connect() as con:
-            return {batch: self._versions(con, batch, listed) for batch in batches}
+        """`versions_of` several batches, as the logs tell; files are opened only where they do not.
+
+        A table whose file is missing or of another size has no version. Of many files of many tables, only the number in
+        each folder is compared first.
+        """
+        asked, listed = list(batches), list(tables)
+        logs = entries(self.root)
+        one_by_one = len(asked) * len(listed) <= _FEW
+        if not one_by_one and len(listed) > _FEW_TABLES and all_there(self.root):
+            damaged = set()
+        else:
+            damaged = set() if one_by_one else {one.batch for one in self.broken(listed)}
+        shared: dict[int, dict[str, str]] = {}  # by kind: batches of one kind share their versions
+        found, unknown = {}, []
+        for batch in asked:
+            entry = logs.get(batch.batch_id)
+            if entry is None or not entry.is_plain or not _told_versions(entry, listed):
+                unknown.append(batch)
+            elif one_by_one or batch in damaged:
+                there = (table for table in listed if self._is_whole(entry, table))
+                found[batch] = {table: entry.kind.versions[table] for table in there}
+            else:
+                if id(entry.kind) not in shared:
+                    versions = entry.kind.versions
+                    shared[id(entry.kind)] = {table: versions[table] for table in listed if table in versions}
+                found[batch] = shared[id(entry.kind)]
+        if unknown:
+            with database.connect() as con:
+                found |= {batch: self._versions(con, batch, listed) for batch in unknown}
+        return found
+
+    def _is_whole(self, entry: Entry, table: str) -> bool:
+        if table not in entry.kind.places:
+            return False
+        try:
+            return table_file(self.root, table, entry.batch).stat().st_size in entry.sizes_of(table)
+        except FileNotFoundError:
+            return False
 
     def _versions(self, con: duckdb.DuckDBPyConnection, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
         files = {path: table for table in tables if (path := table_file(self.root, table, batch)).exists()}
@@ -267,15 +315,7 @@ class Lake:
 
         That is: staging folders, files of batches without a commit mark, half-built analysts' files.
         """
-        # The files of retired batches stay as long as readers may have them open: retention removes them.
-        committed = self.all_batches() | {Batch(name) for name in retired_batches(self.root)}
-        committed |= {one.batch for one in self.broken(KEYS)}  # committed once: not left by a killed run
-        unmarked = (
-            path
-            for path in batch_files(self.root)
-            if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed and batch_of(path).is_valid
-        )
-        found = [*self.root.glob(f"{STAGING}/*"), *self.root.glob(f"{ANALYST_TEMP}*"), *unmarked]
+        found = [*self.root.glob(f"{STAGING}/*"), *self.root.glob(f"{ANALYST_TEMP}*"), *self._unmarked()]
         gone = [path for path in found if _is_leftover(path)]
         for path in gone:
             if path.is_dir():
@@ -283,6 +323,19 @@ class Lake:
             else:
                 path.unlink(missing_ok=True)
         return gone
+
+    def _unmarked(self) -> Iterator[Path]:
+        # The files of retired batches stay as long as readers may have them open: retention removes them.
+        committed = self.all_batches() | {Batch(name) for name in retired_batches(self.root)}
+        if all_there(self.root):  # each file is of a batch that has a log: no need to list them all
+            left = [entry for entry in entries(self.root).values() if entry.batch not in committed]
+            files = (table_file(self.root, table, one.batch) for one in left for table in one.kind.places)
+            yield from (path for path in files if path.parts[-3] not in (*KEYS, REJECTS) and path.exists())
+            return
+        committed |= {one.batch for one in self.broken(KEYS)}  # committed once: not left by a killed run
+        for path in batch_files(self.root):
+            if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed and batch_of(path).is_valid:
+                yield path
 
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
         """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
@@ -316,6 +369,11 @@ class Lake:
         con = database.connect()
         self.create_views(con, tables)
         return con
+
+
+def _told_versions(entry: Entry, tables: Iterable[str]) -> bool:
+    kind = entry.kind
+    return all(table in kind.versions or table not in kind.places for table in tables)
 
 
 def _versions(files: Iterable[Path]) -> str:

@@ -7,18 +7,36 @@ from pathlib import Path
 
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, RECORDING_MARK, REJECTS, mark_of
 from pipelines.renamed import old_columns, table_now
-from pipelines.sqltext import file_list
+from pipelines.sqltext import file_list, quoted
 
 
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
     """Returns the SELECT of a table's committed rows; it reads the table's mark (`traces`), which must already exist.
 
     `mark_rows`: what to read instead of the mark's table. For `traces` these are the raw rows: see trace_rows.
+    """
+    return valid_rows(table, file_rows(table, files), mark_rows)
+
+
+def file_rows(table: str, files: Iterable[Path]) -> str:
+    """Returns the SELECT of all rows in files of a table.
 
     Files of an older version of a model may lack columns: they read as NULL until they are recomputed.
     """
     rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
-    rows = _with_new_columns(table, rows)
+    return _with_new_columns(table, rows)
+
+
+def typed_rows(files: Iterable[Path], types: Iterable[tuple[str, str]]) -> str:
+    """Returns the SELECT of all rows in files that have these columns and types: no file is opened to learn them."""
+    columns = ", ".join(
+        f"{quoted(name)}: {{name: {quoted(name)}, type: {quoted(kind)}, default_value: NULL}}" for name, kind in types
+    )
+    return f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, schema = MAP {{{columns}}})"
+
+
+def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
+    """Returns the SELECT of those of the given rows that are committed, and of the newest state."""
     mark = mark_of(table)
     if table == CAPTURE_MARK:  # a recomputed capture has several rows: the newest batch's count
         newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
@@ -51,7 +69,7 @@ def under_old_name(old: str) -> str:
 
 TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine which capture a trace is in
 _NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS group_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
-_GROUP = "coalesce(t.group_id, t.capture_id)"  # files of an older version call the group capture_id
+GROUP = "coalesce(t.group_id, t.capture_id)"  # files of an older version call the group capture_id
 
 
 def trace_rows(files: Mapping[str, list[Path]]) -> str:
@@ -64,16 +82,25 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
     captures, members = (files[table] for table in TOLD_BY)
     named = committed_rows(CAPTURE_MARK, captures) if captures else _NO_ROWS
     ranks = committed_rows(CAPTURE_RANKS, members, f"({named})") if captures and members else _NO_ROWS
+    return placed_rows(raw_traces(files[MARK]), named, ranks)
+
+
+def raw_traces(files: Iterable[Path]) -> str:
+    """Returns the SELECT of the rows in files of `traces`."""
+    return f"{committed_rows(MARK, files)} UNION ALL BY NAME {_NO_ROWS}"
+
+
+def placed_rows(rows: str, named: str, ranks: str) -> str:
+    """Returns the SELECT of `trace_rows` over raw rows of traces, the valid rows of captures and those of their ranks."""
     # A trace that changed its capture is also in the old one until that is recomputed: the newest batch counts.
     newest = f"SELECT trace_id, max_by(capture_id, batch_id) AS capture_id FROM ({ranks}) GROUP BY trace_id"
-    captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {_GROUP} END)"
-    rows = f"{committed_rows(MARK, files[MARK])} UNION ALL BY NAME {_NO_ROWS}"
+    captured = f"coalesce(m.capture_id, CASE WHEN c.capture_id IS NULL THEN {GROUP} END)"
     return (
-        f"SELECT t.* REPLACE ({captured} AS capture_id, {_GROUP} AS group_id) "
+        f"SELECT t.* REPLACE ({captured} AS capture_id, {GROUP} AS group_id) "
         f"FROM ({rows}) AS t "
         f"ANTI JOIN ({superseded(rows)}) AS s ON s.trace_id = t.trace_id "
         f"LEFT JOIN ({newest}) AS m ON m.trace_id = t.trace_id "
-        f"LEFT JOIN ({named}) AS c ON c.capture_id = {_GROUP}"
+        f"LEFT JOIN ({named}) AS c ON c.capture_id = {GROUP}"
     )
 
 
@@ -87,7 +114,7 @@ def superseded(rows: str) -> str:
     `rows`: a SELECT of traces. Better means at least as many events and either whole or longer: of the same file, or of
     the same rank, job and folder if the truncated one's time lies within the other's.
     """
-    columns = f"trace_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns, {_GROUP} AS group_id"
+    columns = f"trace_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns, {GROUP} AS group_id"
     better = (
         "w.trace_id <> p.trace_id AND p.status = 'partial' AND w.n_events >= p.n_events "
         "AND (w.status <> 'partial' OR (w.n_events, w.trace_id) > (p.n_events, p.trace_id))"

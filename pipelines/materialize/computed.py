@@ -2,8 +2,8 @@
 
 `.computed.json` in the lake's folder. It is valid only while the analysts' file shows everything that is committed and
 is in the state in which the record was written. Any change since, or another version of a model or of this program,
-makes the run check everything. Damage that changes neither a file's size nor its modification time is found by `tracelake
-check`, and by queries, which look at the files of the tables that they name. The record may be deleted at any time.
+makes the run check everything. A file that is gone is noticed; one whose size or content alone changed is found by
+queries, which look at the files of the tables that they name, and by `tracelake check`. The record may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.fleet.roles import ROLES
+from pipelines.lake.index import Entry
 from pipelines.lake.layout import ANALYST_TEMP, Batch
-from pipelines.lake.publish import Stamps, committed_stamps, published_state
+from pipelines.lake.now import Now
+from pipelines.lake.now import look as look_at
+from pipelines.lake.publish import published_broken, published_state
 from pipelines.lake.store import Lake
 from pipelines.lake.told import content_of
 from pipelines.models.cache import digest_of
@@ -29,16 +32,16 @@ COMPUTED = ".computed.json"
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run found at its start: the stamps of all public tables' files, and a hash over its other inputs."""
+    """What a run found: the lake's batches, and a hash over its other inputs."""
 
-    stamps: Stamps
+    now: Now
     others: str
 
 
-def look(lake: Lake, catalog: Catalog) -> Seen | None:
+def look(lake: Lake) -> Seen | None:
     """Returns the current state; None if a file was removed while it was read."""
     try:
-        return Seen(committed_stamps(lake, catalog.public), _others(lake))
+        return Seen(look_at(lake.root), _others(lake))
     except OSError:
         return None
 
@@ -62,12 +65,16 @@ def note_complete(
 
     `before`: what it found at its start. `made`: the files that it put in place.
     """
-    now = look(lake, catalog)
-    state = now and published_state(lake, catalog, now.stamps)
+    now, state = look(lake), published_state(lake, catalog)
     if now is None or state is None or now.others != before.others:
         return
-    own = {(table, batch.batch_id) for table, batch in made}
-    if _files(now, own) != _files(before, own) or any(lake.broken(catalog.public)):
+    own: dict[str, set[str]] = {}
+    for table, batch in made:
+        own.setdefault(batch.batch_id, set()).add(table)
+    if _others_of(now, own) != _others_of(before, own) or published_broken(lake):
+        return
+    entries = now.now.entries
+    if any(_version(entries.get(name), table) != catalog.version(table) for name, of in own.items() for table in of):
         return
     text = json.dumps({"tables": sorted(set(tables)), "state": [state, now.others]})
     try:
@@ -84,10 +91,13 @@ def discard(lake: Lake) -> None:
     (lake.root / COMPUTED).unlink(missing_ok=True)
 
 
-def _files(seen: Seen, own: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Returns the files that are not a run's own."""
-    found = ((table, stamp) for table, stamps in seen.stamps.items() for stamp in stamps)
-    return {(table, stamp) for table, stamp in found if (table, stamp.partition(".")[0]) not in own}
+def _others_of(seen: Seen, own: Iterable[str]) -> dict[str, str]:
+    """Returns the stamps of the batches that are not a run's own."""
+    return {name: stamp for name, stamp in seen.now.stamps.items() if name not in own}
+
+
+def _version(entry: Entry | None, table: str) -> str | None:
+    return entry.kind.versions.get(table) if entry else None
 
 
 def _others(lake: Lake) -> str:

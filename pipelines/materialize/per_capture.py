@@ -23,8 +23,9 @@ from pipelines.fleet.captures import Capture
 from pipelines.fleet.roles import RolesError, need_roles
 from pipelines.fleet.stage import lake_captures, stage_captures, stage_members
 from pipelines.lake.broken import BrokenFiles
-from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, Batch, table_file, table_files
-from pipelines.lake.store import TOLD_BY, VERSION_KEY, Lake
+from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, VERSION_KEY, Batch, table_file, table_files
+from pipelines.lake.recent import Marks, read_marks
+from pipelines.lake.store import TOLD_BY, Lake, Staged
 from pipelines.materialize.per_trace import MEMORY_LIMIT, compute_traces, stale, stale_batches
 from pipelines.materialize.publishing import Materialized, run_and_publish
 from pipelines.models.catalog import Catalog, load_catalog
@@ -157,6 +158,11 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
     broken = lake.broken({CAPTURE_MARK})
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)
+    if not broken:
+        with database.connect() as con:
+            found = read_marks(con, lake, Marks.captures)
+        if found is not None:
+            return {name: _Known(Batch(batch_id), content, is_gone) for name, batch_id, content, is_gone in found}
     files = [path for path in table_files(lake.root, CAPTURE_MARK) if path not in {one.path for one in broken}]
     if not files:
         return {}
@@ -246,7 +252,7 @@ def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[s
     members = con.execute("SELECT DISTINCT batch_id FROM _capture_members").fetchall()
     batches = [Batch(batch_id) for (batch_id,) in members]
     tables = list(tables)
-    if broken := [one for one in lake.broken(tables) if one.batch in batches]:
+    if broken := lake.broken(tables, batches):
         raise BrokenFiles(broken)  # stored tables are computed from everything present at the time
     for table in tables:
         files = [path for batch in batches if (path := table_file(lake.root, table, batch)).exists()]
@@ -272,5 +278,5 @@ def _put(
     options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(catalog.version(table))}}}"
     con.execute(f"COPY ({rows}) TO {quoted(staged)} ({options})")
     n_rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-    lake.put(table, batch, staged, n_rows)
+    lake.put_all(batch, {table: Staged(staged, n_rows, version=catalog.version(table))})
     return Materialized(table, batch, n_rows, seconds)

@@ -21,9 +21,9 @@ import duckdb
 from pipelines import database
 from pipelines.lake.broken import Broken, BrokenFiles, unreadable
 from pipelines.lake.contents import column_types
-from pipelines.lake.layout import MARK, Batch, table_file
+from pipelines.lake.layout import MARK, VERSION_KEY, Batch, table_file
 from pipelines.lake.manifest import LeftOut
-from pipelines.lake.store import VERSION_KEY, Lake, Staged
+from pipelines.lake.store import Lake, Staged
 from pipelines.materialize.publishing import Materialized, run_and_publish
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.errors import CatalogError
@@ -51,14 +51,15 @@ def materialize(
     batches: Iterable[Batch] | None = None,
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
+    and_publish: bool = True,
 ) -> list[Materialized]:
-    """Update tables of traces (all by default), of some batches or all, and publish.
+    """Update tables of traces (all by default), of some batches or all, and publish, unless the caller does.
 
     Raises what compute_traces raises.
     """
     asked = asked_tables(load_catalog(), tables)
     steps = compute_traces(lake, asked, batches, force, on_step)
-    return run_and_publish(lake, steps, asked, of_all=batches is None, force=force)
+    return run_and_publish(lake, steps, asked, of_all=batches is None, force=force, and_publish=and_publish)
 
 
 def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
@@ -87,14 +88,12 @@ def compute_traces(
     catalog = load_catalog()
     asked = asked_tables(catalog, tables)
     broken: list[Broken] = []
-    sources: list[Broken] | None = None  # the broken ones; searched once, and only if something is computed
     todo = lake.batches() if batches is None else list(batches)
     for batch in todo if force else stale_batches(lake, catalog, asked, todo):
         wanted = asked if force else stale(lake, catalog, asked, batch)
         if not wanted:  # another process computed it
             continue
-        sources = lake.broken(SOURCES) if sources is None else sources
-        if lost := [one for one in sources if one.batch == batch]:
+        if lost := lake.broken(SOURCES, [batch]):
             broken += lost
             continue
         try:
@@ -108,7 +107,12 @@ def compute_traces(
 def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:
     """Returns the batches in which some table's file is missing or was computed by another version of the model."""
     versions = lake.versions(batches, tables)
-    return [b for b in batches if any(versions[b].get(table) != catalog.version(table) for table in tables)]
+    wanted = {table: catalog.version(table) for table in tables}
+    is_current: dict[int, bool] = {}  # many batches share their versions
+    for found in versions.values():
+        if id(found) not in is_current:
+            is_current[id(found)] = all(found.get(table) == version for table, version in wanted.items())
+    return [batch for batch in batches if not is_current[id(versions[batch])]]
 
 
 @dataclass
@@ -253,7 +257,7 @@ def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Pat
         whole = folder / f"{table}.whole"
         _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, version)
     n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
-    return Staged(whole, n_rows, tuple(work.left_out.get(table, ())))
+    return Staged(whole, n_rows, tuple(work.left_out.get(table, ())), version)
 
 
 def _write(con: duckdb.DuckDBPyConnection, rows: str, target: Path, version: str) -> None:

@@ -27,17 +27,25 @@ class Materialized:
 
 
 def run_and_publish(
-    lake: Lake, steps: Iterator[Materialized], tables: Sequence[str], of_all: bool, force: bool
+    lake: Lake,
+    steps: Iterator[Materialized],
+    tables: Sequence[str],
+    of_all: bool,
+    force: bool,
+    and_publish: bool = True,
 ) -> list[Materialized]:
     """Take all steps, then publish; if a step fails, what was made before it is still published.
 
     `tables`: what the steps bring up to date; `of_all`: for the whole lake and not only part of it. If the tables are
-    known to be complete no step is taken, unless `force` is set. Raises what the steps and `publish` raise.
+    known to be complete no step is taken, unless `force` is set. Without `and_publish` nothing is published: the caller
+    does so at the end of its run. Raises what the steps and `publish` raise.
     """
+    if not and_publish:
+        return list(steps)
     catalog = load_catalog()
     if not force and is_complete(lake, catalog, tables):
         return []
-    before = look(lake, catalog) if of_all else None
+    before = look(lake) if of_all else None
     done: list[Materialized] = []
     try:
         for step in steps:

@@ -74,26 +74,25 @@ def test_a_write_that_fails_leaves_the_old_file(lake: Lake, tmp_path: Path) -> N
         assert assert_whole(con) == 3
 
 
+def _afterwards(monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
+    """Run a statement in each file that was built anew, or updated."""
+    for name in ("build", "update"):
+        make = publish.__globals__[name]
+
+        def made(path: Path, *args: object, make: Callable[..., None] = make) -> None:
+            make(path, *args)
+            with duckdb.connect(str(path)) as con:
+                con.execute(statement)
+
+        monkeypatch.setitem(publish.__globals__, name, made)
+
+
 def _lost_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = publish.__globals__["build"]
-
-    def built(path: Path, *args: object) -> None:
-        build(path, *args)
-        with duckdb.connect(str(path)) as con:
-            con.execute("DELETE FROM traces")
-
-    monkeypatch.setitem(publish.__globals__, "build", built)
+    _afterwards(monkeypatch, "DELETE FROM traces")
 
 
 def _lost_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = publish.__globals__["build"]
-
-    def built(path: Path, *args: object) -> None:
-        build(path, *args)
-        with duckdb.connect(str(path)) as con:
-            con.execute("DROP VIEW kernels")
-
-    monkeypatch.setitem(publish.__globals__, "build", built)
+    _afterwards(monkeypatch, "DROP VIEW kernels")
 
 
 @pytest.mark.parametrize("fault", [_lost_rows, _lost_table])

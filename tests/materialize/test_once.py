@@ -26,6 +26,7 @@ from pipelines.lake import Lake, manifest
 from pipelines.lake.layout import ANALYST, PUBLISHED, table_file
 from pipelines.lake.prices import PRICES
 from pipelines.lake.publish import publish
+from pipelines.lake.store import Staged
 from pipelines.materialize import computed, per_capture, per_trace, run_order
 from pipelines.materialize.computed import COMPUTED, is_complete
 from pipelines.models.catalog import Catalog, load_catalog
@@ -58,9 +59,9 @@ def rewritten(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """A row for each time that an analysts' file is written."""
     found, rewrite = [], publishing._rewrite
 
-    def counted(lake: Lake, catalog: Catalog) -> None:
+    def counted(lake: Lake, catalog: Catalog, *how: bool) -> None:
         found.append(lake.root)
-        rewrite(lake, catalog)
+        rewrite(lake, catalog, *how)
 
     monkeypatch.setattr(publishing, "_rewrite", counted)
     return found
@@ -154,7 +155,9 @@ def _table_gone(lake: Lake) -> None:
 
 
 def _file_rewritten(lake: Lake) -> None:
-    os.utime(table_file(lake.root, "kernels", lake.batches()[0]))
+    path = table_file(lake.root, "kernels", lake.batches()[0])
+    staged = Path(shutil.copy(path, lake.staging(lake.batches()[0]) / "again.parquet"))
+    lake.put_all(lake.batches()[0], {"kernels": Staged(staged)})
 
 
 _CHANGES: dict[str, Callable[[Lake], object]] = {

@@ -1,0 +1,218 @@
+"""What the logs of all batches say, in brief: `.index.sqlite` in the lake, so that no run reads every log again.
+
+The logs (manifest.py) are the truth: each row here names the size and time of the log that it was made from and carries
+a checksum, and a row that does not fit is made again. A lake that cannot be written, or an index that is damaged or
+missing, only costs time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import duckdb
+
+from pipelines import database
+from pipelines.lake import manifest
+from pipelines.lake.layout import KEYS, MANIFEST, REJECTS, VERSION_KEY, Batch, mark_of, table_file
+from pipelines.lake.manifest import LeftOut
+from pipelines.models.catalog import load_catalog
+from pipelines.sqltext import file_list
+
+INDEX = ".index.sqlite"
+_VERSION = 1
+_AT_ONCE = 2000  # files whose metadata are read together
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS logs"
+    " (batch_id TEXT PRIMARY KEY, log TEXT NOT NULL, brief TEXT NOT NULL, keys TEXT NOT NULL, sum INTEGER NOT NULL)"
+    " WITHOUT ROWID"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What most batches have in common: their tables, by place in `sizes`, and with which version each was computed."""
+
+    places: dict[str, int]
+    versions: dict[str, str]
+    undone: frozenset[str]  # recorded, but not known to be in place
+    damaged: int
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether a mark, or `rejects`, is among the tables: the batch was not left by a killed run."""
+        return any(table in KEYS or table == REJECTS for table in self.places)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The log of a batch. `log`: its stamp; `sizes`: by place of the table, what its file may be long."""
+
+    batch: Batch
+    log: str
+    kind: Kind
+    sizes: tuple[Any, ...]
+    keys: str
+    left_out: Mapping[str, tuple[LeftOut, ...]] = field(default_factory=dict)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the log tells for certain which files the batch has."""
+        kind = self.kind
+        return not (kind.damaged or kind.undone) and all(type(size) is int for size in self.sizes)
+
+    def sizes_of(self, table: str) -> tuple[int, ...]:
+        """Returns what the table's file may be long; none if the batch has no such file."""
+        place = self.kind.places.get(table)
+        if place is None:
+            return ()
+        size = self.sizes[place]
+        return (size,) if type(size) is int else tuple(size)
+
+    def key_paths(self) -> dict[str, str | None] | None:
+        """Returns the keys of the batch's mark with their paths; None if they were not recorded."""
+        return json.loads(self.keys)
+
+    def is_committed(self, table: str) -> bool:
+        """Whether the log says that the mark of this table was put in place."""
+        mark = mark_of(table)
+        return table == REJECTS or (mark in self.kind.places and mark not in self.kind.undone)
+
+
+_memory: dict[Path, tuple[dict[str, Entry], dict[str, Kind]]] = {}
+
+
+def entries(root: Path) -> dict[str, Entry]:
+    """Returns what every log of the lake says, by batch_id, oldest first. Raises OSError if a log cannot be read."""
+    stamps = dict(_stamps(root))
+    kept, kinds = _memory.setdefault(root, ({}, {}))
+    if any(name not in kept or kept[name].log != stamp for name, stamp in stamps.items()):
+        if len(stamps) > 8:  # a few logs are read as fast
+            for name, row in _rows(root).items():
+                if stamps.get(name) == row[0] and (name not in kept or kept[name].log != row[0]):
+                    kept[name] = _entry(Batch(name), row[0], row[1], row[2], kinds)
+        missing = {name: s for name, s in stamps.items() if name not in kept or kept[name].log != s}
+        read = {name: manifest.read(root, Batch(name)) or manifest.Manifest(Batch(name), damaged=1) for name in missing}
+        _add_versions(root, read)
+        made = {name: _brief(root, log) for name, log in read.items()}
+        for name, (brief, keys) in made.items():
+            kept[name] = _entry(Batch(name), missing[name], brief, keys, kinds)
+        if missing and len(stamps) > 8:
+            _write(root, {name: (missing[name], *texts) for name, texts in made.items()}, stamps)
+    for name in kept.keys() - stamps.keys():
+        kept.pop(name, None)  # another thread may look, too
+    return {name: kept[name] for name in sorted(stamps)}
+
+
+def _stamps(root: Path) -> Iterator[tuple[str, str]]:
+    try:
+        with os.scandir(root / MANIFEST) as found:
+            for entry in found:
+                if not entry.name.startswith("."):
+                    try:
+                        stat = entry.stat()
+                    except FileNotFoundError:  # retired meanwhile
+                        continue
+                    yield entry.name, f"{stat.st_size}:{stat.st_mtime_ns}"
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _add_versions(root: Path, read: Mapping[str, manifest.Manifest]) -> None:
+    """Add to what was read the versions in the files' own metadata, where the logs, of an older version, lack them."""
+    computed = {name for name, model in load_catalog().models.items() if model.kind in ("sql", "python")}
+    files = {
+        table_file(root, table, log.batch): (log, table)
+        for log in read.values()
+        for table, records in log.records.items()
+        if log.batch.is_valid and table in computed and len(records) == 1 and records[0].version is None
+    }
+    listed = list(files)
+    for first in range(0, len(listed), _AT_ONCE):
+        part = [path for path in listed[first : first + _AT_ONCE] if path.exists()]
+        query = f"SELECT file_name, decode(value) FROM parquet_kv_metadata({file_list(part)}) WHERE decode(key) = '{VERSION_KEY}'"
+        try:
+            with database.connect() as con:
+                rows = con.execute(query).fetchall() if part else []
+        except duckdb.Error:  # a damaged file: its versions stay unknown, and are asked for when they are needed
+            continue
+        for name, version in rows:
+            log, table = files[Path(name)]
+            log.records[table] = [replace(log.records[table][0], version=version)]
+
+
+def _brief(root: Path, log: manifest.Manifest) -> tuple[str, str]:
+    kind = {
+        "tables": list(log.records),
+        "versions": {table: r[0].version for table, r in log.records.items() if r[0].version},
+        "undone": sorted(log.records.keys() - log.done),
+        "damaged": log.damaged,
+    }
+    sizes = [r[0].size if len(r) == 1 else [one.size for one in r] for r in log.records.values()]
+    left_out = {
+        table: [[one.trace_id, one.model, one.reason] for one in records[0].left_out]
+        for table, records in log.records.items()
+        if records[0].left_out
+    }
+    keys = manifest.read_keys(root, log.batch)
+    return "\n".join((json.dumps(kind), json.dumps(sizes), json.dumps(left_out))), json.dumps(keys)
+
+
+def _entry(batch: Batch, log: str, brief: str, keys: str, kinds: dict[str, Kind]) -> Entry:
+    first, sizes, left_out = brief.split("\n")
+    if first not in kinds:
+        told = json.loads(first)
+        places = {table: place for place, table in enumerate(told["tables"])}
+        kinds[first] = Kind(places, told["versions"], frozenset(told["undone"]), told["damaged"])
+    lost = {table: tuple(LeftOut(*one) for one in rows) for table, rows in json.loads(left_out).items()}
+    return Entry(batch, log, kinds[first], tuple(json.loads(sizes)), keys, lost)
+
+
+def _rows(root: Path) -> dict[str, tuple[str, str, str]]:
+    if not (root / INDEX).exists():
+        return {}
+    try:
+        with closing(_connect(root, "ro")) as con:
+            rows = con.execute("SELECT batch_id, log, brief, keys, sum FROM logs").fetchall()
+        return {
+            str(name): (log, brief, keys)
+            for name, log, brief, keys, told in rows
+            if told == _sum(name, log, brief, keys)
+        }
+    except (sqlite3.Error, UnicodeError, TypeError, AttributeError):  # made again
+        return {}
+
+
+def _write(root: Path, rows: Mapping[str, tuple[str, str, str]], present: Iterable[str]) -> None:
+    given = [(name, *texts, _sum(name, *texts)) for name, texts in rows.items()]
+    try:
+        with closing(_connect(root, "rwc")) as con, con:
+            con.execute(_TABLE)
+            con.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?)", given)
+            gone = {name for (name,) in con.execute("SELECT batch_id FROM logs")} - set(present)
+            con.executemany("DELETE FROM logs WHERE batch_id = ?", [(name,) for name in gone])
+    except sqlite3.OperationalError:  # another process writes it, or it cannot be written
+        return
+    except sqlite3.DatabaseError:  # damaged: the next process makes it again
+        try:
+            (root / INDEX).unlink(missing_ok=True)
+        except OSError:
+            return
+
+
+def _connect(root: Path, mode: str) -> sqlite3.Connection:
+    con = sqlite3.connect(f"file:{quote(os.fsencode(root / INDEX))}?mode={mode}", timeout=1, uri=True)
+    con.execute("PRAGMA synchronous = OFF")  # after a power loss it is made again
+    return con
+
+
+def _sum(*texts: str) -> int:
+    return zlib.crc32("\n".join((str(_VERSION), *texts)).encode())

@@ -1,0 +1,263 @@
+"""An analysts' file that was updated, batch by batch, holds what one built anew holds; and only what changed is read."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.forget import forget
+from pipelines.ingest import ingest
+from pipelines.lake import Lake, index
+from pipelines.lake.broken import all_there
+from pipelines.lake.chunks import chunks
+from pipelines.lake.layout import ANALYST, MANIFEST, MARK, VERSION_KEY, table_files
+from pipelines.lake.now import look
+from pipelines.lake.publish import analyst, publish
+from pipelines.lake.retention import retire
+from pipelines.lake.update import Anew
+from pipelines.materialize.per_capture import materialize_captures
+from pipelines.materialize.per_trace import materialize, stale_batches
+from pipelines.models.catalog import load_catalog
+from tests.lake.world import TABLES, do_publish, run_killed, write_trace
+
+CAPTURES = ["captures", "capture_ranks", "capture_quality"]
+
+
+def held(lake: Lake) -> dict[tuple[str, str], object]:
+    """Everything in the analysts' file: rows, columns with types and comments, texts of views."""
+    found: dict[tuple[str, str], object] = {}
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        relations = con.execute(
+            "SELECT schema_name, table_name, comment, '' FROM duckdb_tables() UNION ALL "
+            "SELECT schema_name, view_name, comment, sql FROM duckdb_views() WHERE NOT internal"
+        ).fetchall()
+        for schema, name, *told in relations:
+            columns = "*" if name != "published" else "root"
+            rows = con.execute(f'SELECT {columns} FROM {schema}."{name}"').fetchall()
+            found[schema, name] = (told, sorted(map(repr, rows)))
+        found["", "columns"] = sorted(
+            map(
+                repr,
+                con.execute(
+                    "SELECT schema_name, table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal"
+                ).fetchall(),
+            )
+        )
+    return found
+
+
+def assert_as_anew(lake: Lake) -> None:
+    updated = held(lake)
+    publish(lake, anew=True)
+    anew = held(lake)
+    assert updated.keys() == anew.keys()
+    for name, content in anew.items():
+        assert updated[name] == content, name
+
+
+@pytest.fixture
+def updates(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each publication: "updated", or why it was built anew."""
+    made = []
+    update = publish.__globals__["update"]
+
+    def noted(*args: object) -> None:
+        try:
+            update(*args)
+        except Anew as error:
+            made.append(str(error))
+            raise
+        made.append("updated")
+
+    monkeypatch.setitem(publish.__globals__, "update", noted)
+    return made
+
+
+class World:
+    """A lake and what can happen to it."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.lake, self.folder, self.choice = Lake(folder / "lake"), folder, random.Random(seed)
+        self.n = 0
+
+    def add(self, job: str = "", rank: int = 0, **top: object) -> None:
+        self.n += 1
+        folder = self.folder / (job or f"job{self.n}")
+        write_trace(folder / f"rank{rank}_{self.n}.json", self.n, distributedInfo={"rank": rank}, **top)
+        ingest([folder], self.lake)
+
+    def late_rank(self) -> None:
+        self.add("job1", rank=self.n)
+
+    def superseded(self) -> None:
+        """A trace that was cut, and then the whole one of the same rank."""
+        self.n += 1
+        folder = self.folder / f"cut{self.n}"
+        whole = write_trace(folder / "rank0.json", self.n, 8).read_text()
+        (folder / "rank0.json").write_text(whole[: len(whole) * 2 // 3])
+        ingest([folder], self.lake)
+        self.compute()
+        publish(self.lake)
+        (folder / "rank0.json").write_text(whole)
+        ingest([folder], self.lake)
+
+    def compute(self) -> None:
+        materialize(self.lake, TABLES, and_publish=False)
+
+    def captures(self) -> None:
+        materialize_captures(self.lake, CAPTURES)
+
+    def reject(self) -> None:
+        self.n += 1
+        (self.folder / f"none{self.n}.json").write_text("no trace at all")
+        ingest([self.folder / f"none{self.n}.json"], self.lake)
+
+    def hide(self) -> None:
+        """Hide the oldest batch, as retention does."""
+        first = self.lake.batches()[0].batch_id
+        at = datetime.strptime(first.partition("-")[0], "%Y%m%dT%H%M%S%f").replace(tzinfo=UTC)
+        retire(self.lake, 1, now=at + timedelta(days=1, microseconds=1))
+
+    def forget(self) -> None:
+        forget(self.lake, self.choice.choice(sorted(self.lake.known_traces())))
+
+    def lose(self) -> None:
+        """Lose a file, ask for its table, and compute it again."""
+        if files := table_files(self.lake.root, "temporal_breakdown"):
+            self.choice.choice(files).unlink()
+            publish(self.lake)
+            self.compute()
+
+    def killed(self) -> None:
+        self.add()
+        run_killed(self.choice.choice([3, 5]), do_publish, self.lake.root)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_file_that_was_updated_holds_what_one_built_anew_holds(tmp_path: Path, updates: list[str], seed: int) -> None:
+    world = World(tmp_path, seed)
+    world.add("job1")
+    world.superseded()
+    world.compute()
+    world.captures()
+    steps: list[Callable[[], None]] = [
+        *(world.add, world.late_rank, world.superseded, world.compute, world.captures),
+        *(world.reject, world.hide, world.forget, world.lose, world.killed),
+    ]
+    world.choice.shuffle(steps)
+    updates.clear()
+    for step in steps:
+        step()
+        publish(world.lake)
+    assert_as_anew(world.lake)
+    assert updates.count("updated") >= 5, updates
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two batches of a trace each, with their tables, published."""
+    folder = tmp_path_factory.mktemp("two")
+    for number in range(2):
+        ingest([write_trace(folder / f"in{number}" / "rank0.json", number)], Lake(folder / "lake"))
+    materialize(Lake(folder / "lake"), TABLES)
+    return folder
+
+
+@pytest.fixture
+def lake(two: Path, tmp_path: Path) -> Lake:
+    shutil.copytree(two / "lake", tmp_path / "lake")
+    publish(Lake(tmp_path / "lake"))
+    return Lake(tmp_path / "lake")
+
+
+def test_a_new_batch_does_not_read_the_files_of_others(lake: Lake, tmp_path: Path, updates: list[str]) -> None:
+    old = [path for table in ("findings", *TABLES, MARK) for path in table_files(lake.root, table)]
+    ingest([write_trace(tmp_path / "late.json", 9)], lake)
+    kept = {path: path.read_bytes() for path in old}
+    for path in old:
+        path.write_bytes(b"?" * len(kept[path]))
+    publish(lake)
+    for path, content in kept.items():
+        path.write_bytes(content)
+    assert updates == ["updated"]
+    assert_as_anew(lake)
+
+
+def test_a_missing_file_is_noticed_although_nothing_was_committed(lake: Lake) -> None:
+    assert all_there(lake.root)
+    assert stale_batches(lake, load_catalog(), TABLES, lake.batches()) == []
+    lost = table_files(lake.root, "kernels")[0]
+    lost.unlink()
+    assert not all_there(lake.root)
+    publish(lake)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        with pytest.raises(duckdb.Error, match=f"{lost.name}.*is missing"):
+            con.execute("SELECT * FROM kernels").fetchall()
+        assert con.execute("SELECT count(*) FROM temporal_breakdown").fetchall() == [(2,)]
+    materialize(lake, TABLES)
+    with analyst(lake, ["kernels"]) as con:
+        assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(2,)]
+
+
+def test_a_damaged_index_is_made_again(lake: Lake) -> None:
+    for number in range(8):  # few logs are read without one
+        ingest([write_trace(lake.root.parent / f"more{number}.json", 20 + number)], lake)
+    index._memory.clear()
+    said = {name: entry.sizes for name, entry in index.entries(lake.root).items()}
+    path = lake.root / index.INDEX
+    assert len(said) == 10 and path.exists()
+    with sqlite3.connect(path) as con:
+        con.execute("UPDATE logs SET brief = replace(brief, '1', '7')")  # no checksum fits
+    index._memory.clear()
+    assert {name: entry.sizes for name, entry in index.entries(lake.root).items()} == said
+    for damage in (b"no database at all" * 300, b""):
+        path.write_bytes(damage)
+        index._memory.clear()
+        assert {name: entry.sizes for name, entry in index.entries(lake.root).items()} == said
+
+
+def test_versions_that_a_log_of_an_older_version_lacks_are_read_from_the_files(lake: Lake) -> None:
+    wanted = {name: dict(entry.kind.versions) for name, entry in index.entries(lake.root).items()}
+    assert {"kernels", "temporal_breakdown"} <= set(min(wanted.values(), key=len))
+    for log in (lake.root / MANIFEST).iterdir():
+        lines = []
+        for line in log.read_bytes().splitlines():
+            entry = json.loads(line[9:])
+            entry |= {"put": {t: values[:3] for t, values in entry["put"].items()}} if "put" in entry else {}
+            text = json.dumps(entry).encode()
+            lines.append(b"%08x " % __import__("zlib").crc32(text) + text + b"\n")
+        log.write_bytes(b"".join(lines))
+    index._memory.clear()
+    assert {name: dict(entry.kind.versions) for name, entry in index.entries(lake.root).items()} == wanted
+    assert VERSION_KEY not in str(wanted)
+
+
+def test_parts_depend_on_the_ids_alone() -> None:
+    ids = [f"20260101T{n:012d}-{n:08x}" for n in range(500)]
+    whole = chunks(ids)
+    assert [name for names in whole.values() for name in names] == ids
+    assert max(map(len, whole.values())) < 300
+    assert len(whole) > 5
+    later = chunks([*ids, "20260102T000000000000-00000000"])
+    assert list(later.values())[: len(whole) - 1] == list(whole.values())[:-1]
+    assert list(chunks(ids[3:]).values())[1:] == list(whole.values())[1:]
+
+
+def test_what_a_batch_has_is_told_by_its_log(lake: Lake) -> None:
+    now = look(lake.root)
+    assert not now.loose
+    (name, *_) = now.marks[MARK]
+    assert now.has("kernels", name)
+    assert not now.has("launches", name)
+    (lake.root / MANIFEST / name).unlink()
+    assert look(lake.root).loose == {name}
+    assert look(lake.root).has("kernels", name)
+    assert look(lake.root).digest != now.digest
