@@ -15,6 +15,7 @@ from pipelines.lake import Lake
 from pipelines.materialize.run_order import materialize_all
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.conftest import SHARED
+from tests.effort import SLOW
 from tests.harness import call, kernel, x
 
 Rows = Callable[[str, str], list[tuple]]
@@ -62,7 +63,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory, slow: Capture) -> Rows:
     """Columns of step_exposure e and step_pipeline p of a job, by step and rank: of one lake with all jobs."""
     folder = tmp_path_factory.mktemp("exposure")
     lake = Lake(folder / "lake")
-    torchrec = sorted((SHARED / "traces" / "ranks" / "torchrec_4").glob("*.json.gz"))
+    torchrec = sorted((SHARED / "traces" / "ranks" / "torchrec_4").glob("*.json.gz")) if SLOW else []
     files = {"late": written(folder / "late", 6), "short": written(folder / "short", 3), "slow": slow.paths}
     for job, paths in {**files, "torchrec": torchrec}.items():
         if paths:
@@ -119,6 +120,7 @@ def test_beside_a_slow_rank_the_others_do_not_read_as_busy(rows: Rows, slow: Cap
     assert [row[5] for row in found] == [row[6] for row in found]  # nothing of the communication is lost
 
 
+@pytest.mark.slow
 def test_torchrec_s_waiting_ranks_read_as_its_straggler(shared: Path, rows: Rows) -> None:
     """Rank 2 is late; the three others waited in NCCL, and once read 0.98 to 1.03 beside its 0.92 to 0.94."""
     found = rows(
