@@ -17,7 +17,7 @@ hypothesis.settings.register_profile("tracelake", deadline=None)
 hypothesis.settings.load_profile("tracelake")
 # Tests run side by side: threads of torch's operators would wait for each other, and spin meanwhile.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Tests start a hundred processes, which would compile all of the project each time.
+# Tests start a hundred processes. Without bytecode files each of them would compile what it imports of the project.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 SHARED = Path(os.environ.get("TRACELAKE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What the imports made stays: to look through it for garbage again and again costs a test in twenty."""
+    """Imported modules stay until the end: looking for garbage in them takes up to a twentieth of the CPU time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

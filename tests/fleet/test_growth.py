@@ -94,9 +94,8 @@ def test_late_ranks_complete_a_capture_and_do_not_double_it(capture: Capture, wh
         assert ask(grown, "SELECT count(DISTINCT rank), count(*) FROM capture_ranks") == [(n, n)]
         missing = ask(grown, "SELECT n FROM capture_quality WHERE \"check\" = 'missing_ranks'")
         assert missing == ([(4 - n,)] if n < 4 else [])
-    assert len(table_files(grown.root, CAPTURE_MARK)) == len(
-        sizes
-    )  # the older ones stay until retention, and nobody sees them
+    # The older ones stay until retention, and nobody sees them.
+    assert len(table_files(grown.root, CAPTURE_MARK)) == len(sizes)
     assert shown(grown, TABLES) == shown(Lake(whole / "lake"), TABLES)
 
 

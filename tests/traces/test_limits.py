@@ -20,13 +20,20 @@ from pipelines.critical_path.saved import NotASavedPath, restore_path
 from pipelines.load import load_events
 from pipelines.traces import TraceRejected, limits
 from pipelines.traces.limits import Limits, WrongLimit
+from tests.effort import SLOW
 
 EVENT = b'{"ph":"X","name":"a","cat":"cpu_op","pid":1,"tid":1,"ts":5,"dur":1,"args":{"v":1.5}}'
 GROWING: dict[str, tuple[int, Callable[[int], bytes]]] = {
     "a string before the events": (8 << 20, lambda n: b'{"m":"' + b"n" * n + b'","traceEvents":[' + EVENT + b"]}"),
     "a string behind the events": (8 << 20, lambda n: b'{"traceEvents":[' + EVENT + b'],"m":"' + b"n" * n + b'"}'),
-    "NaNs": (1 << 19, lambda n: b'{"traceEvents":[' + b",".join([EVENT.replace(b"1.5", b"NaN")] * (n // 86)) + b"]}"),
-    "NaNs without phases": (1 << 17, lambda n: b'{"traceEvents":[' + EVENT + b',{"a":NaN}' * (n // 10) + b"]}"),
+    "NaNs": (
+        1 << 19 if SLOW else 1 << 18,
+        lambda n: b'{"traceEvents":[' + b",".join([EVENT.replace(b"1.5", b"NaN")] * (n // 86)) + b"]}",
+    ),
+    "NaNs without phases": (
+        1 << 17 if SLOW else 1 << 16,
+        lambda n: b'{"traceEvents":[' + EVENT + b',{"a":NaN}' * (n // 10) + b"]}",
+    ),
     "brackets that may end the array": (
         1 << 19,
         lambda n: b'{"traceEvents":[' + EVENT + b',{"a":[' + b'{}],"b":[{}],' * (n // 13) + b'"c":[]}],"z":NaN x',

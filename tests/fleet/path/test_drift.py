@@ -10,12 +10,13 @@ import pytest
 from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, join_ranks
 from pipelines.fleet.path.walk import walk_back
+from tests.effort import SLOW
 from tests.fleet.path.make import joined, random_case
 
 SINCE_1970 = 1_700_000_000_000_000_000
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(20 if SLOW else 8))
 def test_a_drift_is_taken_out(seed: int) -> None:
     case = random_case(seed)
     true = joined(replace(case, events=tuple(replace(e, start=e.start + SINCE_1970) for e in case.events)))

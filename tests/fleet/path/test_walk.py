@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.fleet.path.joined import Instance, RanksDisagree, heaviest_path_ns, join_ranks
 from pipelines.fleet.path.walk import NoTarget, Segment, find_target, first_ns, walk_back
+from tests.effort import SLOW
 from tests.fleet.path.make import Case, Event, joined, makespan, numbered, random_case
 
 EXAMPLES = (
@@ -64,7 +65,7 @@ def test_worked_examples(shared: Path, name: str) -> None:
     assert not any(segment.guessed for segment in path)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(100 if SLOW else 30))
 def test_shortening_what_is_on_the_path_shortens_the_whole(seed: int) -> None:
     case = random_case(seed)
     path = walk_back(joined(case))
@@ -78,7 +79,7 @@ def test_shortening_what_is_on_the_path_shortens_the_whole(seed: int) -> None:
     assert critical
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(30 if SLOW else 10))
 def test_joined_graph_is_networkx_graph(seed: int) -> None:
     case = random_case(seed)
     graph = joined(case)
