@@ -77,18 +77,14 @@ class Span:
         return [batch for batch in lake.batches() if self.holds(batch)]
 
     def files(self, lake: Lake, table: str) -> list[str]:
-        """Returns a table's Parquet files of the run; for `rejects` also those of batches in which no file was
-        ingested.
-        """
+        """A table's Parquet files of the run; for `rejects` also those of batches in which no file was ingested."""
         committed = lake.all_batches()
         marked = [p for p in table_files(lake.root, table) if table == "rejects" or batch_of(p) in committed]
         return [str(path) for path in marked if self.holds(batch_of(path))]
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:
-    """Returns the public tables that a table's SQL reads, directly or through private models; staged files:
-    `trace_files`.
-    """
+    """The public tables that a table's SQL reads, directly or through private models; staged files: `trace_files`."""
     found: dict[str, None] = {}
     todo = list(catalog.models[name].dependencies)
     while todo:
@@ -112,7 +108,8 @@ def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more
     """
     catalog = load_catalog()
     model = catalog.models[name]
-    metadata = {"dagster/column_schema": column_schema(model, {}), "dagster/code_references": source_of(model)}
+    source = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=str(model.path))])
+    metadata = {"dagster/column_schema": column_schema(model, {}), "dagster/code_references": source}
     return dg.AssetSpec(
         name,
         deps=sorted({*upstreams(catalog, name), *deps}),
@@ -132,11 +129,6 @@ def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
     return dg.TableSchema(
         columns=[dg.TableColumn(name, type=types.get(name, ""), description=meaning.get(name)) for name in names]
     )
-
-
-def source_of(model: Model) -> dg.CodeReferencesMetadataValue:
-    """Returns where the table is defined."""
-    return dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=str(model.path))])
 
 
 def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:

@@ -32,9 +32,7 @@ def watched_folder() -> Path | None:
 
 
 def inbox_files() -> dict[Path, str]:
-    """Returns the files in the watched folder, each with its size and modification time, which identify a version of
-    it.
-    """
+    """The files in the watched folder, each with its size and modification time, which identify a version of it."""
     folder = watched_folder()
     return look(folder).files if folder else {}
 

@@ -30,12 +30,7 @@ def _written(char: str) -> str:
 
 
 def in_xml(value: Any) -> str:
-    """Text for SVG, between tags and in quoted attributes. XML has no place for control characters: they are written out."""
-    return escape(visible(value), quote=True)
-
-
-def in_html(value: Any) -> str:
-    """Text for HTML, between tags and in quoted attributes."""
+    """Text for SVG and HTML, between tags and in quoted attributes. XML has no place for control characters: they are written out."""
     return escape(visible(value), quote=True)
 
 

@@ -136,9 +136,7 @@ def trace_of(given: Any) -> Trace:
 
 
 def _expanded(files: Any) -> Files | None:
-    """Returns the given paths with `~` expanded. Raises ValueError for another type, TraceFilesInvalid for missing
-    files.
-    """
+    """The given paths with `~` expanded. Raises ValueError for another type, TraceFilesInvalid for missing files."""
     if files is None:
         return None
     if isinstance(files, Mapping):

@@ -48,9 +48,7 @@ class Space:
             yield tuple(streams[unit] for unit in self.units)
 
     def is_legal(self, assignment: Assignment) -> bool:
-        """Returns whether the assignment is legal, that is, whether `assignments` yields it up to a renumbering of
-        streams.
-        """
+        """Whether the assignment is legal, that is, whether `assignments` yields it up to a renumbering of streams."""
         stages = dict(zip(self.names, assignment.stages, strict=True))
         return (
             set(assignment.stages) == set(range(max(assignment.stages) + 1))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice, repeat
 from typing import Any
+
+from pipelines.schedule.plan import by_name
 
 Duration = int | Callable[[random.Random], float]
 """Nanoseconds, or something that draws them from a generator (the classes below, or a lambda); rounded to integers."""
@@ -38,20 +41,26 @@ class Spikes:
 def drawn(tasks: Iterable[str], declared: Mapping[Any, Duration], iterations: int, seed: int) -> dict[str, list[int]]:
     """Returns the durations of every task and iteration, ns.
 
-    Each task has its own generator, seeded with its name, so that two plans or engines with the same tasks get the same
-    durations. Keys of `declared` are names or tasks. Raises ValueError for a task without a duration and for a negative
+    Keys of `declared` are names or tasks. Raises ValueError for a task without a duration and for a negative
     one.
     """
-    by_name = {getattr(key, "name", key): value for key, value in declared.items()}
-    if missing := [task for task in tasks if task not in by_name]:
+    given = by_name(declared)
+    if missing := [task for task in tasks if task not in given]:
         raise ValueError(f"no duration declared for {', '.join(missing)}; add the name and its nanoseconds")
-    rows = {task: _row(by_name[task], iterations, random.Random(f"{seed}/{task}")) for task in tasks}
+    rows = {task: list(islice(draws(task, given[task], seed), iterations)) for task in tasks}
     if negative := [task for task, row in rows.items() if min(row, default=0) < 0]:
         raise ValueError(f"negative duration of {', '.join(negative)}; a task must take 0 ns or more")
     return rows
 
 
-def _row(declared: Duration, iterations: int, rng: random.Random) -> list[int]:
+def draws(task: str, declared: Duration, seed: int) -> Iterator[int]:
+    """Yields a task's durations, ns, one per iteration and without end.
+
+    Each task has its own generator, seeded with its name, so that two plans or engines with the same tasks get the same
+    durations.
+    """
     if callable(declared):
-        return [round(declared(rng)) for _ in range(iterations)]
-    return [round(declared)] * iterations
+        rng = random.Random(f"{seed}/{task}")
+        while True:
+            yield round(declared(rng))
+    yield from repeat(round(declared))

@@ -45,11 +45,8 @@ class PipelineError(RuntimeError):
         self.iteration = iteration
 
     def __reduce__(self) -> tuple:
-        return (PipelineError, (str(self), self.task, self.iteration))
+        return (type(self), (str(self), self.task, self.iteration))
 
 
 class PipelineTimeout(PipelineError):
     """A wait that took longer than its limit."""
-
-    def __reduce__(self) -> tuple:
-        return (PipelineTimeout, (str(self), self.task, self.iteration))

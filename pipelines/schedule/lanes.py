@@ -77,9 +77,7 @@ class Lane:
         self._next: Item | None = None  # cached, because it is asked for often
 
     def next(self, periods: Periods) -> Item | None:
-        """Returns the next submission; None while it is not known, because an iteration that comes before may still
-        start.
-        """
+        """The next submission; None while it is not known, because an iteration that comes before may still start."""
         while self._next is None:
             name, stage = self._steps[self._place]
             begun_in = self._period - stage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines.schedule.plan import by_name
 from pipelines.schedule.timeline import Timeline
 
 
@@ -15,7 +16,7 @@ def peak_in_flight(timeline: Timeline, memory: Mapping[Any, float] | None = None
     bound where tasks free results early. None: returns the number of iterations that have started and are not retired.
     """
     changes: list[tuple[int, int, float]] = []
-    sizes = {"": 1.0} if memory is None else _sizes(memory)
+    sizes = {"": 1.0} if memory is None else by_name(memory)
     done = timeline.completions()
     # Where progress() only waits for the submission, it returns an iteration before the device has finished it.
     ends = [max(pair) for pair in zip(done, timeline.retired_ns or done, strict=True)]
@@ -38,7 +39,3 @@ def _taken(timeline: Timeline, whole: bool) -> list[tuple[str, int, int]]:
     for span in timeline.spans:
         first[span.iteration] = min(span.start_ns, first.get(span.iteration, span.start_ns))
     return [("", iteration, start) for iteration, start in first.items()]
-
-
-def _sizes(memory: Mapping[Any, float]) -> dict[str, float]:
-    return {getattr(key, "name", key): size for key, size in memory.items()}

@@ -6,13 +6,14 @@ Rules and names follow the SWPipeline API Reference, data classes (SWP-1 to SWP-
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from pipelines.schedule.namesakes import builds_a_dict
 
 DEFAULT_STREAM = "default"
+T = TypeVar("T")
 
 
 class IterContext:
@@ -123,6 +124,11 @@ def name_of(ref: TaskRef) -> str:
     if isinstance(ref, str):
         return ref
     raise TypeError(f"a task is named by a PipelineTask or its name, not by {ref!r}")
+
+
+def by_name(values: Mapping[Any, T]) -> dict[str, T]:
+    """Returns the values by task name; their keys are tasks or names."""
+    return {getattr(key, "name", key): value for key, value in values.items()}
 
 
 def stream_key(stream: Any) -> Any:

@@ -117,18 +117,10 @@ def _settings(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Set
     names = [task.name for task in plan.tasks]
     if given.jitter_task and given.jitter_task not in names:
         parser.error(f"--jitter-task {given.jitter_task}: use one of {', '.join(names)}")
+    as_given = ("engine", "iterations", "warmup", "seed", "size", "max_depth", "jitter_us", "profile")
+    options = {name: getattr(given, name) for name in as_given}
     return Settings(
-        plan=plan,
-        engine=given.engine,
-        device=_device(parser, given.device),
-        iterations=given.iterations,
-        warmup=given.warmup,
-        seed=given.seed,
-        size=given.size,
-        max_depth=given.max_depth,
-        jitter_us=given.jitter_us,
-        jitter_task=given.jitter_task or names[0],
-        profile=given.profile,
+        plan=plan, device=_device(parser, given.device), jitter_task=given.jitter_task or names[0], **options
     )
 
 

@@ -18,7 +18,7 @@ from pipelines.schedule.assignments import Assignment, Space, neighbours
 from pipelines.schedule.durations import drawn
 from pipelines.schedule.memory import peak_in_flight
 from pipelines.schedule.order import serial_order
-from pipelines.schedule.plan import PipelinePlan, TaskRef, TaskSchedule, name_of
+from pipelines.schedule.plan import PipelinePlan, TaskRef, TaskSchedule, by_name, name_of
 from pipelines.schedule.predict import Prediction, prediction_of
 from pipelines.schedule.simulated import simulate
 from pipelines.schedule.simulator import stream_labels
@@ -123,7 +123,7 @@ def _space(checked: CheckedPlan, resources: Mapping[Any, str] | None, max_depth:
     if max_depth < 1 or (max_streams is not None and max_streams < 1):
         raise ValueError(f"max_depth={max_depth}, max_streams={max_streams}: a plan has at least one of each")
     names = serial_order(checked)
-    where = {getattr(key, "name", key): resource for key, resource in (resources or {}).items()}
+    where = by_name(resources or {})
     numbers: dict[tuple[str, str], int] = {}
     keys = [("resource", where[name]) if name in where else ("task", name) for name in names]
     units = [numbers.setdefault(key, len(numbers)) for key in keys]

@@ -16,7 +16,7 @@ from typing import Any
 from pipelines.schedule.durations import Duration, Jitter, Spikes, drawn
 from pipelines.schedule.lanes import ORDERS as LANE_ORDERS
 from pipelines.schedule.order import enqueue_order, serial_order
-from pipelines.schedule.plan import PipelinePlan
+from pipelines.schedule.plan import PipelinePlan, by_name
 from pipelines.schedule.simulated_device import SimulatedDevice
 from pipelines.schedule.simulated_engines import ClockedSimulation, DataFlowSimulation, SerialSimulation
 from pipelines.schedule.simulator import Simulation, Work
@@ -97,8 +97,8 @@ def _simulation(work: Work, engine: str, order: str | Sequence[str] | None, max_
 def _submission(plan: CheckedPlan, submit_ns: int | Mapping[Any, int]) -> dict[str, int]:
     """Returns the host time of one submission by task; tasks that a mapping leaves out take none."""
     if isinstance(submit_ns, Mapping):
-        by_name = {getattr(key, "name", key): ns for key, ns in submit_ns.items()}
-        return {name: by_name.get(name, 0) for name in plan.names}
+        given = by_name(submit_ns)
+        return {name: given.get(name, 0) for name in plan.names}
     return dict.fromkeys(plan.names, submit_ns)
 
 

@@ -9,15 +9,15 @@ submits first.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from threading import Lock, local
 from typing import Any
 
 from pipelines.schedule.devices.base import Device, Work
-from pipelines.schedule.durations import Duration
-from pipelines.schedule.plan import DEFAULT_STREAM
+from pipelines.schedule.durations import Duration, draws
+from pipelines.schedule.plan import DEFAULT_STREAM, by_name
 from pipelines.schedule.simulator import Wait, stalls_between
 from pipelines.schedule.timeline import EVENT, HOST, Span, Timeline
 
@@ -49,9 +49,9 @@ class SimulatedDevice(Device):
 
     def __init__(self, durations: Mapping[Any, Duration] | None = None, *, submit_ns: int = 0, seed: int = 0) -> None:
         self.name = "simulated"
-        self._declared = durations and {getattr(key, "name", key): value for key, value in durations.items()}
+        self._declared = durations and by_name(durations)
         self._submit_ns, self._seed = submit_ns, seed
-        self._drawn: dict[str, tuple[random.Random, list[int]]] = {}
+        self._drawn: dict[str, tuple[Iterator[int], list[int]]] = {}
         self._streams: dict[str, SimulatedStream] = {}
         self._unnamed: dict[SimulatedStream, str] = {}
         self._spans: list[Span] = []
@@ -128,17 +128,11 @@ class SimulatedDevice(Device):
         return stream.name or self._unnamed.setdefault(stream, f"stream{len(self._unnamed) + 1}")
 
     def _duration(self, task: str, iteration: int) -> int:
-        """Returns the duration as `durations.drawn` does, without a known number of iterations. Raises ValueError for
-        an undeclared task.
-        """
+        """Returns the task's duration, ns. Raises ValueError for an undeclared task."""
         if self._declared is None:
             return UNDECLARED_NS
         if task not in self._declared:
             raise ValueError(f"no duration declared for {task}; add the name and its nanoseconds")
-        declared = self._declared[task]
-        if not callable(declared):
-            return round(declared)
-        rng, row = self._drawn.setdefault(task, (random.Random(f"{self._seed}/{task}"), []))
-        while len(row) <= iteration:
-            row.append(round(declared(rng)))
+        drawn, row = self._drawn.setdefault(task, (draws(task, self._declared[task], self._seed), []))
+        row += islice(drawn, max(0, iteration + 1 - len(row)))
         return row[iteration]

@@ -20,10 +20,6 @@ class ClockedSimulation(Simulation):
 
     engine = "SWPipeline"
 
-    def __init__(self, work: Work, order: Sequence[str]) -> None:
-        super().__init__(work)
-        self._order = order
-
     def _main(self) -> Thread:
         for period in range(self.plan.depth):
             self._enqueue_period(period, ())
@@ -33,7 +29,7 @@ class ClockedSimulation(Simulation):
         self._stop()
 
     def _enqueue_period(self, period: int, asked: Sequence[Wait]) -> None:
-        for task in self._order:
+        for task in self.order:
             iteration = period - self.plan.stage(task)
             if 0 <= iteration < self.work.iterations:
                 self._put(task, iteration, asked)
@@ -79,14 +75,13 @@ class SerialSimulation(Simulation):
     engine = "serial"
 
     def __init__(self, work: Work, order: Sequence[str]) -> None:
-        super().__init__(work)
-        self._order = order
+        super().__init__(work, order)
         self.streams = dict.fromkeys(order, DEFAULT_STREAM)
         self._free = {DEFAULT_STREAM: 0}
 
     def _main(self) -> Thread:
         for iteration in range(self.work.iterations):
-            for task in self._order:
+            for task in self.order:
                 yield self.host.now + self.work.submit_ns[task]
                 self._launch(task, iteration, [(self.host.now, SUBMIT, task, iteration)])
         self.retired = self._iteration_end

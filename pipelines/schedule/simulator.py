@@ -57,8 +57,8 @@ class Simulation:
 
     engine = ""
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.plan = work, work.plan
+    def __init__(self, work: Work, order: Sequence[str] = ()) -> None:
+        self.work, self.plan, self.order = work, work.plan, order
         self.host = VirtualHost()
         self.streams = stream_labels(self.plan)
         self.spans: list[Span] = []

@@ -64,9 +64,7 @@ def validate_plan(
 
 
 def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None, order: str) -> Before:
-    """Returns whether the engine keeps a task behind another of the same stream without a dependency: see
-    suspicious.Before.
-    """
+    """Whether the engine keeps a task behind another of the same stream without a dependency: see suspicious.Before."""
     if not clocked and order == "dependencies":
         return lambda earlier, later, iterations: False
     stages = lane_order(checked, checked.depth if clocked or max_depth is None else max_depth)

@@ -32,6 +32,17 @@ def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
         assert found.flops_uncausal == expected["params"].get("flops_uncausal", expected["flops_matrix"])
 
 
+@pytest.mark.parametrize(
+    ("op", "moved", "flops"),
+    [("aten::native_layer_norm_backward", 3, 9), ("aten::_softmax", 2, 3), ("aten::cumsum", 2, 1)],
+)
+def test_work_in_proportion_to_the_elements(op: str, moved: int, flops: int) -> None:
+    """Of 4 x 8 elements of 4 bytes: how often each is read or written, and how many operations it takes."""
+    found = work_of(op, [[4, 8], []], ["float", "Scalar"], ["", "1"])
+    assert isinstance(found, Work)
+    assert (found.bytes, found.flops_vector, found.flops_matrix) == (moved * 32 * 4, flops * 32, 0)
+
+
 def test_shapes_that_torch_was_asked_about(shared: Path) -> None:
     """Recorded answers of torch's counter; grouped convolutions backwards are where it counts too much."""
     reference = json.loads((shared / "golden" / "modelling" / "torch_flop_counter_check.json").read_text())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread, current_thread
@@ -109,13 +110,11 @@ class CpuStream:
         return True
 
 
+@dataclass(slots=True, eq=False)
 class CpuEvent:
     """A point on a stream. Recording it again moves it; waits made earlier keep the old point."""
 
-    __slots__ = ("point",)
-
-    def __init__(self) -> None:
-        self.point: tuple[_Lane, int] | None = None
+    point: tuple[_Lane, int] | None = None
 
 
 class CpuDevice(Device):
