@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,14 +68,55 @@ def load_events(
         return KnownTrace(reader.trace_id, reader.metadata)
     catalog = load_catalog()
     part = folder / f"{reader.trace_id}.parquet"
-    with connect_reader() as con:
-        _prepare(con, catalog, reader, batch_id)
+    with _reading() as con:
+        _prepare(con, reader, batch_id)
         query = catalog.models["events"].sql
         if lean:
             query = f"SELECT * REPLACE ({_LEAN}) FROM (\n{query}\n)"
         compression = "none" if lean else "zstd"
         write_tables(reader.tables(con, query), part, compression)
         return _finished(con, catalog, reader, part, compression)
+
+
+_idle: list[duckdb.DuckDBPyConnection] = []
+"""The connection of the last file, if it may read the next: opening one costs more than a small file."""
+
+
+@contextmanager
+def _reading() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for `TraceReader`, with the rule tables; the next file gets it too, unless this one fails."""
+    try:
+        con = _idle.pop()
+    except IndexError:
+        con = connect_reader()
+        _create_rules(con)
+    try:
+        yield con
+    except BaseException:
+        con.close()
+        raise
+    if _idle or not _cleared(con):
+        con.close()
+    else:
+        _idle.append(con)
+
+
+def _cleared(con: duckdb.DuckDBPyConnection) -> bool:
+    """Takes away what one file left in a connection; False if it cannot read another one."""
+    try:
+        con.execute("DROP VIEW IF EXISTS events; DROP TABLE IF EXISTS _begin_end; DROP TABLE _ingest_context")
+        con.execute("SET threads = 1; SET temp_directory = ''")
+    except duckdb.NotImplementedException:  # the folder was used, and cannot be exchanged for that of the next file
+        return False
+    return True
+
+
+def _create_rules(con: duckdb.DuckDBPyConnection) -> None:
+    catalog = load_catalog()
+    for name in catalog.models["events"].dependencies:
+        model = catalog.models.get(name)
+        if model is not None and model.kind == "rules":
+            create_rules(con, model)
 
 
 @given_table(
@@ -87,12 +129,8 @@ def load_events(
         ("base_ns", "BIGINT", "What is added to its times, ns."),
     ),
 )
-def _prepare(con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, batch_id: str) -> None:
-    """What `sql/ingest/events.sql` reads beside `raw_events`: the rule tables and the trace's context."""
-    for name in catalog.models["events"].dependencies:
-        model = catalog.models.get(name)
-        if model is not None and model.kind == "rules":
-            create_rules(con, model)
+def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader, batch_id: str) -> None:
+    """What `sql/ingest/events.sql` reads beside `raw_events` and the rule tables: the trace's context."""
     create_table(con, "_ingest_context", "TABLE")
     con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, batch_id, reader.base_ns])}")
 

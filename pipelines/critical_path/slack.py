@@ -22,8 +22,11 @@ import numpy as np
 from pipelines.critical_path.drag import drags
 from pipelines.critical_path.graph import ArrayGraph, Ints, unfeasible
 from pipelines.critical_path.reach import reach
+from pipelines.critical_path.window_edges import window_groups
 from pipelines.models.python_tables import create_table, python_model
 from pipelines.sqltext import quoted
+
+_EVENT = "coalesce(attributed_event_id, -1) AS event"
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class EventSlack:
 def load_attributed(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> AttributedGraph:
     """Read a window from `_edges`; weights are `path_weight_ns`."""
     edges = con.execute(
-        "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns, coalesce(attributed_event_id, -1) AS event FROM _edges "
+        f"SELECT edge_id, src_node_id, dst_node_id, path_weight_ns, {_EVENT} FROM _edges "
         "WHERE window_no = (SELECT window_no FROM critical_path_windows "
         f"WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)})"
     ).fetchnumpy()
@@ -114,24 +117,35 @@ def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
     create_table(con, "event_slack")
-    windows = con.execute(
-        "SELECT trace_id, window_id FROM critical_path_windows "
-        "WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) ORDER BY window_no"
-    ).fetchall()
-    for trace_id, window_id in windows:
-        attributed = load_attributed(con, trace_id, window_id)
-        try:
-            found = event_slack(attributed)
-        except unfeasible():
-            continue
-        # HTA attributes some edges to an event without nodes: the annotation around an operator.
-        present = np.concatenate((attributed.graph.node_ids // 2, found.event_id))
-        is_present = np.bincount(present) > 0  # np.unique and np.union1d take ten times as long
-        # DuckDB reads the arrays by the names of these variables.
-        nodes = {"event_id": np.flatnonzero(is_present)}
-        measured = {name: getattr(found, name) for name in ("event_id", "slack_ns", "drag_ns", "own_ns")}
-        con.execute(
-            f"INSERT INTO event_slack SELECT {quoted(trace_id)}, {quoted(window_id)}, n.event_id, m.slack_ns, m.drag_ns, "
-            "m.own_ns FROM nodes AS n LEFT JOIN measured AS m ON m.event_id = n.event_id"
-        )
-        del nodes, measured
+    for windows in window_groups(con, ("src_node_id", "dst_node_id", "path_weight_ns", _EVENT)):
+        found = []
+        for number, (_, src, dst, weight, event) in windows:
+            attributed = AttributedGraph(ArrayGraph.from_edges(src, dst, weight), event)
+            try:
+                found.append(_rows(number, attributed.graph, event_slack(attributed)))
+            except unfeasible():
+                continue
+        if found:
+            # DuckDB reads the arrays by the names of these variables.
+            nodes, measured = (
+                {name: np.concatenate([one[name] for one in part]) for name in part[0]}
+                for part in zip(*found, strict=True)
+            )
+            con.execute(
+                "INSERT INTO event_slack SELECT w.trace_id, w.window_id, n.event_id, m.slack_ns, m.drag_ns, m.own_ns "
+                "FROM nodes AS n JOIN critical_path_windows AS w ON w.window_no = n.window_no "
+                "LEFT JOIN measured AS m ON m.window_no = n.window_no AND m.event_id = n.event_id"
+            )
+            del nodes, measured
+
+
+def _rows(number: int, graph: ArrayGraph, found: EventSlack) -> tuple[dict[str, Ints], dict[str, Ints]]:
+    """Returns the events of a window, and what was measured of those that have edges, each with the window's number."""
+    # HTA attributes some edges to an event without nodes: the annotation around an operator.
+    present = np.concatenate((graph.node_ids // 2, found.event_id))
+    event = np.flatnonzero(np.bincount(present) > 0)  # np.unique and np.union1d take ten times as long
+    measured = {name: getattr(found, name) for name in ("event_id", "slack_ns", "drag_ns", "own_ns")}
+    return (
+        {"window_no": np.full(len(event), number), "event_id": event},
+        {"window_no": np.full(len(found.event_id), number), **measured},
+    )

@@ -13,8 +13,8 @@ import numpy as np
 
 from pipelines.critical_path.backend import solve
 from pipelines.critical_path.graph import ArrayGraph, unfeasible
+from pipelines.critical_path.window_edges import window_groups
 from pipelines.models.python_tables import create_table, python_model
-from pipelines.sqltext import quoted
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,6 @@ class WindowGraph:
 
     graph: ArrayGraph
     edge_ids: np.ndarray
-
-
-def load_window(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> WindowGraph:
-    """Read the edges of a window from `_edges`, in insertion order; weights are `path_weight_ns`."""
-    edges = con.execute(
-        "SELECT edge_id, src_node_id, dst_node_id, path_weight_ns FROM _edges WHERE window_no = (SELECT window_no "
-        f"FROM critical_path_windows WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)})"
-    ).fetchnumpy()
-    order = np.argsort(edges["edge_id"])
-    src, dst, weight = (np.asarray(edges.pop(k))[order] for k in ("src_node_id", "dst_node_id", "path_weight_ns"))
-    return WindowGraph(ArrayGraph.from_edges(src, dst, weight), np.asarray(edges["edge_id"])[order])
 
 
 def path_edges(window: WindowGraph) -> np.ndarray:
@@ -79,16 +68,21 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
     create_table(con, "longest_path")
-    windows = con.execute(
-        "SELECT trace_id, window_id FROM critical_path_windows "
-        "WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) ORDER BY window_no"
-    ).fetchall()
-    for trace_id, window_id in windows:
-        try:
-            edges = path_edges(load_window(con, trace_id, window_id))
-        except unfeasible():
-            continue
-        # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
-        rows = {"seq": np.arange(1, len(edges) + 1), "edge_id": edges}
-        con.execute(f"INSERT INTO longest_path SELECT {quoted(trace_id)}, {quoted(window_id)}, seq, edge_id FROM rows")
-        del rows
+    for windows in window_groups(con, ("src_node_id", "dst_node_id", "path_weight_ns")):
+        found = []
+        for number, (edge_id, src, dst, weight) in windows:
+            try:
+                edges = path_edges(WindowGraph(ArrayGraph.from_edges(src, dst, weight), edge_id))
+            except unfeasible():
+                continue
+            found.append((np.full(len(edges), number), np.arange(1, len(edges) + 1), edges))
+        if found:
+            # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+            rows = dict(
+                zip(("window_no", "seq", "edge_id"), map(np.concatenate, zip(*found, strict=True)), strict=True)
+            )
+            con.execute(
+                "INSERT INTO longest_path SELECT w.trace_id, w.window_id, r.seq, r.edge_id FROM rows AS r "
+                "JOIN critical_path_windows AS w ON w.window_no = r.window_no"
+            )
+            del rows

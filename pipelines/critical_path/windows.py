@@ -12,6 +12,7 @@ from pipelines.models.python_tables import create_table, given_table
 from pipelines.sqltext import quoted, row
 
 PROFILES = ("default", "hta")
+_ROWS = 500  # inserted by one statement
 
 
 class WindowNotFound(LookupError):
@@ -83,9 +84,9 @@ def request_windows(
     Also creates the tables of an execution trace, empty if none was loaded.
     """
     create_table(con, "window_requests")
-    for r in requests:
-        values = row([r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last])
-        con.execute(f"INSERT INTO window_requests VALUES {values}")
+    values = [row([r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last]) for r in requests]
+    for first in range(0, len(values), _ROWS):
+        con.execute(f"INSERT INTO window_requests VALUES {', '.join(values[first : first + _ROWS])}")
     create_table(con, "switch_overrides")
     for (profile, switch), value in (overrides or {}).items():
         con.execute(f"INSERT INTO switch_overrides VALUES {row([profile, switch, value])}")

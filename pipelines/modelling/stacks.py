@@ -14,11 +14,14 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.models.groups import in_groups
 from pipelines.models.python_tables import create_table, python_model
-from pipelines.sqltext import quoted
+from pipelines.sqltext import quoted, row
 
 Ints = npt.NDArray[np.int64]
 _BLOCK = 65_536  # events converted to Python numbers at a time
+EVENTS = 1_000_000
+"""Events of several traces that are in memory at a time; a larger trace is read alone."""
 
 
 def parents(thread: Ints, start: Ints, end: Ints) -> Ints:
@@ -87,21 +90,24 @@ def ancestors(parent: Ints, inner: Ints, is_outer: npt.NDArray[np.bool_]) -> Ite
 def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_host_stacks` (trace_id, event_id, parent_event_id, crosses) from `_host_events`."""
     create_table(con, "_host_stacks")
-    for trace_id in _traces(con):
+    for traces in _groups(con):
         events = con.execute(
-            f"SELECT event_id, thread_id, ts_ns, end_ns FROM _host_events WHERE trace_id = {quoted(trace_id)} "
-            "ORDER BY thread_id, ts_ns, end_ns DESC, event_id"
+            f"SELECT t.number, event_id, thread_id, ts_ns, end_ns FROM _host_events JOIN {_numbered(traces)} USING (trace_id) "
+            "ORDER BY t.number, thread_id, ts_ns, end_ns DESC, event_id"
         ).fetchnumpy()
-        event, end = np.asarray(events["event_id"]), np.asarray(events["end_ns"])
-        parent = parents(np.asarray(events["thread_id"]), np.asarray(events["ts_ns"]), end)
+        number, event, end = (np.asarray(events[name]) for name in ("number", "event_id", "end_ns"))
+        begins = np.diff(number, prepend=-1) != 0
+        thread = np.cumsum((np.diff(events["thread_id"], prepend=0) != 0) | begins)
+        parent = parents(thread, np.asarray(events["ts_ns"]), end)
         # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
         rows = {
+            "number": number,
             "event": event,
             "up": np.where(parent < 0, -1, event[parent]),
             "over": (parent >= 0) & (end > end[parent]),
         }
         con.execute(
-            f"INSERT INTO _host_stacks SELECT {quoted(trace_id)}, event, CASE WHEN up >= 0 THEN up END, over FROM rows"
+            f"INSERT INTO _host_stacks SELECT {_ids(traces)}[number + 1], event, CASE WHEN up >= 0 THEN up END, over FROM rows"
         )
         del rows
 
@@ -122,23 +128,42 @@ def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
 def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
     """Create `_host_ancestors` (trace_id, event_id, ancestor_id, height) from `_host_stacks` and `_host_events`."""
     create_table(con, "_host_ancestors")
-    for trace_id in _traces(con):
+    for traces in _groups(con):
         events = con.execute(
-            "SELECT e.event_id, coalesce(s.parent_event_id, -1) AS up, e.is_inner, e.is_outer FROM _host_events AS e "
-            "JOIN _host_stacks AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id "
-            f"WHERE e.trace_id = {quoted(trace_id)}"
+            "SELECT t.number, e.event_id, coalesce(s.parent_event_id, -1) AS up, e.is_inner, e.is_outer "
+            "FROM _host_events AS e JOIN _host_stacks AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id "
+            f"JOIN {_numbered(traces)} ON t.trace_id = e.trace_id"
         ).fetchnumpy()
-        event = np.asarray(events["event_id"])
-        size = int(event.max()) + 1
-        parent, is_outer = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.bool_)
-        parent[event], is_outer[event] = events["up"], events["is_outer"]
-        levels = list(ancestors(parent, event[np.asarray(events["is_inner"])], is_outer))
+        # The events of each trace behind those of the trace before.
+        first = np.cumsum([0, *(size for _, size in traces)])
+        shift = first[np.asarray(events["number"])]
+        event, up = events["event_id"] + shift, np.asarray(events["up"])
+        parent, is_outer = np.full(first[-1], -1, dtype=np.int64), np.zeros(first[-1], dtype=np.bool_)
+        parent[event], is_outer[event] = np.where(up >= 0, up + shift, -1), events["is_outer"]
+        levels = list(ancestors(parent, np.sort(event[np.asarray(events["is_inner"])]), is_outer))
         if levels:
             inner, outer, height = (np.concatenate(column) for column in zip(*levels, strict=True))
-            rows = {"inner": inner, "outer": outer, "height": height}
-            con.execute(f'INSERT INTO _host_ancestors SELECT {quoted(trace_id)}, "inner", "outer", height FROM rows')
+            number = np.searchsorted(first, inner, side="right") - 1
+            rows = {"number": number, "inner": inner - first[number], "outer": outer - first[number], "height": height}
+            # Not a join: sums of floats over these rows depend on their order.
+            con.execute(
+                f'INSERT INTO _host_ancestors SELECT {_ids(traces)}[number + 1], "inner", "outer", height FROM rows'
+            )
             del rows
 
 
-def _traces(con: duckdb.DuckDBPyConnection) -> list[str]:
-    return [row[0] for row in con.execute("SELECT DISTINCT trace_id FROM _host_events ORDER BY trace_id").fetchall()]
+def _groups(con: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[str, int]]]:
+    """Yields the traces of `_host_events`, each with the number after its last event, in groups of at most EVENTS."""
+    traces = con.execute("SELECT trace_id, max(event_id) + 1 FROM _host_events GROUP BY 1 ORDER BY 1").fetchall()
+    return in_groups(((trace, trace[1]) for trace in traces), EVENTS)
+
+
+def _ids(traces: list[tuple[str, int]]) -> str:
+    """Returns SQL of the list of their ids."""
+    return f"[{', '.join(quoted(trace_id) for trace_id, _ in traces)}]"
+
+
+def _numbered(traces: list[tuple[str, int]]) -> str:
+    """Returns SQL of a table t (number from 0, trace_id)."""
+    rows = ", ".join(row([number, trace_id]) for number, (trace_id, _) in enumerate(traces))
+    return f"(VALUES {rows}) AS t (number, trace_id)"

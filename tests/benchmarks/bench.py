@@ -23,6 +23,7 @@ from tests.benchmarks.inputs import (
     hundred_scenarios,
     inference,
     longer,
+    small,
     synthetic,
 )
 from tests.benchmarks.processes import ROOT, in_turn, measure, tracelake
@@ -40,6 +41,8 @@ _HELP, _QUERY, _JSON = (
     Floor(1.2, at_least=False),
 )
 _TABLES, _NOTHING = Floor(7, at_least=False, unit=" s"), Floor(0.5, at_least=False, unit=" s")
+_MANY, _FEW = 1000, 48
+_EACH = Floor(6, unit="/s")
 _GRAPH_EVENTS = 1_000_000
 _GRAPH_SPEED, _GRAPH_MEMORY = Floor(10), Floor(4)
 
@@ -72,6 +75,7 @@ def main() -> None:
     for shape in INFERENCE:
         _inference(python, shape, options.runs)
     _alone(source, options.runs, known)
+    _small(_MANY if options.large else _FEW)
     _ingest(source, options.runs, options.large, known)
     if options.large:
         _longest_path(options.large)
@@ -177,6 +181,26 @@ def _alone(source: Path, runs: int, known: bool) -> None:
     floors |= {"materialize": _TABLES} if known else {}
     lines = [(name, found[name], cpu[name], floors.get(name)) for name in commands]
     report.alone("CPU seconds of whole commands; --json in times of the text answer", lines)
+
+
+def _small(traces: int) -> None:
+    """Small traces a second, from their files to all tables; the floor is for a thousand."""
+    try:
+        files = small(traces)
+    except SetupFailed as error:
+        console.print(f"[red]{error}[/]")
+        report.broken.append("small traces: not measured")
+        return
+    with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as folder, console.status(f"{traces} small traces"):
+        lake = ("--lake", Path(folder, "lake"))
+        commands = {"ingest": tracelake("ingest", files, *lake), "materialize": tracelake("materialize", *lake)}
+        found = {}
+        for name, command in commands.items():
+            found |= in_turn({name: lambda _, command=command: command}, 1, discard=[name])
+    rate = traces / sum(runs.seconds for runs in found.values())
+    lines = [(name, runs, traces / runs.seconds, None) for name, runs in found.items()]
+    lines.append(("both", found["materialize"], rate, _EACH if traces >= _MANY else None))
+    report.alone(f"{traces} small traces: traces a second by the clock", lines)
 
 
 def _what_if(python: Path, file: Path, runs: int, speed: Floor | None) -> None:

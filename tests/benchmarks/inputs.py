@@ -36,6 +36,14 @@ spec = CaptureSpec(ranks=1, seed=1, steps=4, layers=16, op_ns=6000, kernel_ns=40
                    shape=sys.argv[2], tokens=int(sys.argv[3]))
 write_capture(spec, sys.argv[1])
 """
+_SMALL = """
+import sys
+from pathlib import Path
+from pipelines.synthetic import CaptureSpec, write_capture
+for number in range(int(sys.argv[2]) // 8):
+    spec = CaptureSpec(ranks=8, steps=2, layers=2, ops_per_layer=2, bucket_layers=1, seed=number)
+    write_capture(spec, Path(sys.argv[1]) / f"capture{number:04d}")
+"""
 INFERENCE = {"inference": 66, "inference_graph": 146}
 """Shape → tokens a step that make about 56 MB of JSON."""
 
@@ -94,6 +102,11 @@ def inference(shape: str) -> Path:
     return (
         path if path.exists() else _made(folder, lambda unfinished: [_INFERENCE, unfinished, shape, tokens]) / path.name
     )
+
+
+def small(traces: int) -> Path:
+    """A folder of captures of 8 ranks, each trace of 355 events, made on first use. Raises SetupFailed."""
+    return _made(BENCH / f"small_{traces}", lambda unfinished: [_SMALL, unfinished, str(traces)])
 
 
 def _made(target: Path, script: Callable[[Path], list[Path | str]]) -> Path:

@@ -1,0 +1,94 @@
+"""Many traces and windows at a time give what each gives alone, in groups of any size."""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import pytest
+
+from pipelines.critical_path import slack, window_edges, window_paths
+from pipelines.modelling import stacks
+from pipelines.models.groups import in_groups
+
+
+def test_groups_keep_the_order_and_stay_below_their_size() -> None:
+    sized = [("a", 3), ("b", 9), ("c", 1), ("d", 4), ("e", 0), ("f", 6)]
+    assert list(in_groups(sized, 5)) == [["a"], ["b"], ["c", "d", "e"], ["f"]]
+    assert list(in_groups(sized, 100)) == [[name for name, _ in sized]]
+    assert list(in_groups([], 5)) == []
+
+
+def _stacks(rows: list[tuple], events: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    monkeypatch.setattr(stacks, "EVENTS", events)
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE _host_events (trace_id VARCHAR, event_id BIGINT, thread_id BIGINT, ts_ns BIGINT, end_ns BIGINT, "
+            "is_inner BOOLEAN, is_outer BOOLEAN)"
+        )
+        con.executemany("INSERT INTO _host_events VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        stacks.host_stacks(con)
+        stacks.host_ancestors(con)
+        tables = ("_host_stacks", "_host_ancestors")
+        return [con.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in tables]
+
+
+def test_the_stacks_of_traces_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    traces = {}
+    for name in ("one", "it's", "three"):
+        times = [(rng.randrange(60), rng.randrange(1, 40)) for _ in range(40)]
+        numbers = rng.sample(range(90), len(times))
+        traces[name] = [
+            (
+                name,
+                number,
+                rng.randrange(2) if name == "three" else 1,
+                begin,
+                begin + took,
+                rng.random() < 0.5,
+                rng.random() < 0.5,
+            )
+            for number, (begin, took) in zip(numbers, times, strict=True)
+        ]
+    alone = [_stacks(rows, 1, monkeypatch) for rows in traces.values()]
+    expected = [sorted([row for one in alone for row in one[table]], key=repr) for table in range(2)]
+    assert all(expected)
+    everything = [row for rows in traces.values() for row in rows]
+    for events in (1, 150, 10_000):
+        together = _stacks(everything, events, monkeypatch)
+        assert [sorted(table, key=repr) for table in together] == expected
+
+
+def _paths(windows: dict[int, list[tuple]], edges: int, monkeypatch: pytest.MonkeyPatch) -> list[list[tuple]]:
+    monkeypatch.setattr(window_edges, "EDGES", edges)
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE critical_path_windows (trace_id VARCHAR, window_id VARCHAR, window_no BIGINT)")
+        con.execute("CREATE TABLE _refused_windows (window_no BIGINT)")
+        con.execute(
+            "CREATE TABLE _edges (window_no BIGINT, edge_id BIGINT, src_node_id BIGINT, dst_node_id BIGINT, "
+            "path_weight_ns BIGINT, attributed_event_id BIGINT)"
+        )
+        for number, rows in windows.items():
+            con.execute("INSERT INTO critical_path_windows VALUES ('t', ?, ?)", [f"w{number}", number])
+            con.executemany(f"INSERT INTO _edges VALUES ({number}, ?, ?, ?, ?, ?)", rows)
+        if 3 in windows:
+            con.execute("INSERT INTO _refused_windows VALUES (3)")
+        window_paths.longest_paths(con)
+        slack.event_slacks(con)
+        return [con.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in ("longest_path", "event_slack")]
+
+
+def test_the_paths_of_windows_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    windows = {}
+    for number in range(6):
+        pairs = sorted({(a, b) for a, b in (rng.sample(range(20), 2) for _ in range(30)) if a < b})
+        rows = [(i, a, b, rng.randrange(3), rng.choice([None, a // 2])) for i, (a, b) in enumerate(pairs)]
+        windows[number] = rng.sample(rows, len(rows))
+    windows[4] = [(0, 1, 2, 5, 0), (1, 2, 1, 5, None)]  # a cycle: no path
+    alone = [_paths({number: rows}, 1, monkeypatch) for number, rows in windows.items()]
+    expected = [[row for one in alone for row in one[table]] for table in range(2)]
+    assert {window for _, window, *_ in expected[0]} == {"w0", "w1", "w2", "w5"}
+    for edges in (1, 40, 10_000):
+        assert _paths(windows, edges, monkeypatch) == expected
