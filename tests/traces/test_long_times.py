@@ -21,6 +21,8 @@ ENTRIES = st.lists(st.tuples(st.sampled_from(["ts", "dur", "other"]), TIMES, st.
 @given(ENTRIES, st.sampled_from([3, 64, 1 << 16]))
 @example([("ts", "12345678901234.5", "")], 64)  # the text ends less than four characters after the point
 @example([("ts", "1234567890.1234", "")], 64)  # the shortest time that matches
+@example([("ts", "8822222222222.5", "")], 64)  # 13 digits, too large for a double to hold a nanosecond
+@example([("ts", "9222222222222.5", "")], 64)
 def test_long_times_are_those_of_the_pattern(entries: list[tuple[str, str, str]], block: int) -> None:
     data = ",".join(f'{{"{key}":{quote}{time}{quote}}}' for key, time, quote in entries).encode()
     usual, segments._BLOCK = segments._BLOCK, block
