@@ -133,8 +133,11 @@ def _run_at_once(
                     idle.append(running.pop(future))
                     ended(future.result())
         finally:
-            for cursor in running.values():
-                cursor.interrupt()
+            # Again and again: between two statements there is nothing to interrupt.
+            while not all(future.done() for future in running):
+                for cursor in running.values():
+                    cursor.interrupt()
+                wait(running, timeout=0.1)
     for cursor in idle:
         cursor.close()
 
