@@ -53,6 +53,8 @@ def critical_path(
     targets = ["critical_path_summary", *(["critical_path"] if with_path else [])]
     if edges_file or with_edges:
         targets.append("critical_path_edges")
+    if edges_file:
+        targets.append("longest_path")
     if save_to:
         from pipelines.critical_path.saving import SOURCES, check_target, save_path
 
@@ -67,7 +69,6 @@ def critical_path(
             "critical_path_caveats",
             "critical_path_windows",
             "_path_bounds",
-            "longest_path",
             "_edges",
             "edge_types",
         ],

@@ -83,7 +83,7 @@ class _Coded:
             if self._code.setdefault(value, len(self.texts)) == len(self.texts):
                 self.texts.append(json.dumps(value))
         numbers = np.array([self._code[value] for value in encoded.dictionary.to_pylist()], dtype=np.int32)
-        return numbers[np.from_dlpack(encoded.indices)]
+        return numbers[np.from_dlpack(encoded.indices).astype(np.int64)]
 
 
 def _whole(parts: list[np.ndarray]) -> np.ndarray:
@@ -117,7 +117,7 @@ def _microseconds(ns: np.ndarray) -> list[pa.Array]:
 
 def _joined(*columns: pa.Scalar | pa.Array) -> str:
     """The texts of all columns, row after row."""
-    rows = pc.binary_join_element_wise(*columns, _strings([""])[0])
+    rows = pc.call_function("binary_join_element_wise", [*columns, _strings([""])[0]])
     _, offsets, data = rows.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)
     return data[int(ends[rows.offset]) : int(ends[rows.offset + len(rows)])].to_pybytes().decode()

@@ -53,7 +53,7 @@ def run_models(
     def ended(run: ModelRun) -> None:
         runs.append(run)
         for source in plan.done(run.name):
-            con.execute(f"DROP TABLE {source}")
+            con.execute(f"DROP {'VIEW' if source in plan.views else 'TABLE'} {source}")
 
     if at_once > 1:
         _run_at_once(con, plan, at_once, started, ended)
@@ -61,7 +61,7 @@ def run_models(
         called: set[str] = set()
         for name in plan.order:
             started(name)
-            ended(_timed(con, catalog.models[name], called))
+            ended(_timed(con, catalog.models[name], called, name in plan.views))
     return runs
 
 
@@ -76,6 +76,11 @@ class _Plan:
         for name in order:
             if (function := catalog.models[name].function) and (first := first_of.setdefault(function, name)) != name:
                 self._sources[name].add(first)
+        # All parts together are a view: a table of them would be a copy. Whoever reads it reads its parts.
+        self.views = {part for name in order if (part := catalog.models[name].part_of)} & among - wanted
+        for name in order:
+            for view in self._sources[name] & self.views:
+                self._sources[name] |= {s for s in catalog.models[view].dependencies if s in among}
         self._readers = {name: {r for r in order if name in self._sources[r]} for name in order}
         self._kept = wanted | {name for name in order if catalog.models[name].kind == "rules"}
         # How many models have to run one after another from here on: the longest such row decides when all are done.
@@ -120,7 +125,7 @@ def _run_at_once(
                 for name in plan.ready(begun)[: len(idle)]:
                     started(name)
                     cursor = idle.pop()
-                    running[pool.submit(_timed, cursor, plan.catalog.models[name], called)] = cursor
+                    running[pool.submit(_timed, cursor, plan.catalog.models[name], called, name in plan.views)] = cursor
                     begun.add(name)
                 if not running:
                     break
@@ -128,15 +133,18 @@ def _run_at_once(
                     idle.append(running.pop(future))
                     ended(future.result())
         finally:
-            for cursor in running.values():
-                cursor.interrupt()
+            # Again and again: between two statements there is nothing to interrupt.
+            while not all(future.done() for future in running):
+                for cursor in running.values():
+                    cursor.interrupt()
+                wait(running, timeout=0.1)
     for cursor in idle:
         cursor.close()
 
 
-def _timed(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> ModelRun:
+def _timed(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], is_view: bool) -> ModelRun:
     began = time.perf_counter()
-    rows = _create(con, model, called)
+    rows = _create(con, model, called, "VIEW" if is_view else "TABLE")
     return ModelRun(model.name, rows, time.perf_counter() - began)
 
 
@@ -151,7 +159,7 @@ def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
     return [name for name in catalog.models if name in needed]
 
 
-def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
+def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> int:
     """`called`: functions that already ran for another of their tables; this table's function is added."""
     if model.kind == "rules":
         create_rules(con, model)
@@ -162,7 +170,7 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> i
             called.add(model.function)
     else:
         try:
-            con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {model.sql}")
+            con.execute(f"CREATE OR REPLACE {how} {model.name} AS {model.sql}")
         except (
             duckdb.BinderException,
             duckdb.CatalogException,

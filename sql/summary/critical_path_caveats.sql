@@ -8,30 +8,25 @@ WITH windows AS (
     FROM critical_path_windows AS w
     JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
 ),
-on_path AS (
-    SELECT
-        b.window_no, b.seq, b.edge_code, b.bound_by, b.duration_ns, b.path_weight_ns, b.is_inferred,
-        b.waits_for_earlier_work,
-        c.ts_ns + CASE WHEN b.dst_node_id % 2 = 1 THEN c.dur_ns ELSE 0 END AS at_ns
-    FROM _path_bounds AS b
-    JOIN _clip AS c ON c.window_no = b.window_no AND c.event_id = b.dst_node_id // 2
-),
 paths AS (
     SELECT
         window_no, sum(duration_ns) AS length_ns, count(*) FILTER (WHERE is_inferred) AS n_inferred,
         count(*) FILTER (WHERE waits_for_earlier_work AND path_weight_ns > 0) AS n_earlier,
         sum(CASE WHEN waits_for_earlier_work THEN path_weight_ns ELSE 0 END) AS earlier_ns
-    FROM on_path
+    FROM _path_bounds
     GROUP BY window_no
 ),
 -- Time of the path in which none of its GPU work ran.
 beside AS (
     SELECT
-        o.window_no, o.seq, o.at_ns - o.path_weight_ns AS start_ns, o.at_ns AS end_ns,
-        CASE WHEN t.is_gap AND o.path_weight_ns > 1000000 THEN 1 ELSE 0 END AS gaps
-    FROM on_path AS o
-    JOIN edge_types AS t ON t.edge_code = o.edge_code
-    WHERE o.path_weight_ns > 0 AND (o.bound_by = 'cpu_bound' OR t.is_gap AND o.bound_by = t.bound_by)
+        b.window_no, b.seq,
+        c.ts_ns + CASE WHEN b.dst_node_id % 2 = 1 THEN c.dur_ns ELSE 0 END - b.path_weight_ns AS start_ns,
+        c.ts_ns + CASE WHEN b.dst_node_id % 2 = 1 THEN c.dur_ns ELSE 0 END AS end_ns,
+        CASE WHEN t.is_gap AND b.path_weight_ns > 1000000 THEN 1 ELSE 0 END AS gaps
+    FROM _path_bounds AS b
+    JOIN edge_types AS t ON t.edge_code = b.edge_code
+    JOIN _clip AS c ON c.window_no = b.window_no AND c.event_id = b.dst_node_id // 2
+    WHERE b.path_weight_ns > 0 AND (b.bound_by = 'cpu_bound' OR t.is_gap AND b.bound_by = t.bound_by)
 ),
 -- Where one stretch of the path ends, the next usually begins: such marks cancel out, so they are left out.
 neighbors AS (

@@ -94,10 +94,10 @@ def test_models_run_beside_each_other(diamond: Catalog, monkeypatch: pytest.Monk
     """Each of the two waits until the other has begun: one after the other, the first would wait for ever."""
     both, create = threading.Barrier(2, timeout=20), run._create
 
-    def waiting(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
+    def waiting(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> int:
         if model.name in ("one", "other"):
             both.wait()
-        return create(con, model, called)
+        return create(con, model, called, how)
 
     monkeypatch.setattr(run, "_create", waiting)
     assert len(run_models(duckdb.connect(), diamond, ["last"], at_once=2)) == 5
@@ -107,14 +107,14 @@ def test_a_failing_model_ends_what_runs_beside_it(diamond: Catalog, monkeypatch:
     """What runs beside it is interrupted: it would take an hour."""
     begun, create = threading.Event(), run._create
 
-    def failing(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
+    def failing(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> int:
         if model.name == "other":
             begun.set()
             con.execute("SELECT max(a.range * b.range) FROM range(1000000000) AS a, range(1000000) AS b")
         if model.name == "one":
             assert begun.wait(20)
             raise ValueError("broken")
-        return create(con, model, called)
+        return create(con, model, called, how)
 
     monkeypatch.setattr(run, "_create", failing)
     con = duckdb.connect()
@@ -126,7 +126,7 @@ def test_a_failing_model_ends_what_runs_beside_it(diamond: Catalog, monkeypatch:
 def test_a_function_with_several_tables_runs_once_whatever_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def made(con: duckdb.DuckDBPyConnection, model: Model, called: set[str]) -> int:
+    def made(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str) -> int:
         if model.function not in called:
             time.sleep(0.05)
             calls.append(model.function)
