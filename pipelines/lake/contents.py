@@ -208,7 +208,7 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
         rows = _rows(con, model.name, contents) if kind == "VIEW" else _rows_in_files(model.name, contents)
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
             # Files of an older version lack columns that views over the table and the report need.
-            rows = f"({rows}) UNION ALL BY NAME {_nothing(contents.catalog, model.name)} WHERE FALSE"
+            rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, model.name)} WHERE FALSE"
         if kind == "VIEW" and not contents.leave_out:
             rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}"
         con.execute(f"CREATE {kind} {model.name} AS {rows}")
@@ -252,12 +252,12 @@ def _untold(contents: Contents) -> list[Broken]:
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
     """Returns the SELECT of a table with the right columns that fails when a row is requested."""
-    columns = _nothing(catalog, table)
+    columns = no_row(catalog, table)
     return f"{columns} FROM (SELECT error({quoted(f'{table} is damaged: {told(broken)}')}) AS why) WHERE why IS NULL"
 
 
-def _nothing(catalog: Catalog, table: str) -> str:
-    """Returns a SELECT of a table's columns as NULL."""
+def no_row(catalog: Catalog, table: str) -> str:
+    """Returns a SELECT of one row with a table's columns and types, all NULL; `… WHERE false` has none."""
     return "SELECT " + ", ".join(
         f"CAST(NULL AS {kind}) AS {column_name(c)}" for c, kind in column_types(catalog)[table]
     )
