@@ -12,7 +12,16 @@ import duckdb
 from pipelines import database
 from pipelines.lake.broken import Broken, told, unreadable
 from pipelines.lake.chunks import SCHEMA, files_by_part, joined_rows, part_view
-from pipelines.lake.empty import BATCH_COLUMN, NotPublished, begin, column_name, comments, comments_of_old, write_out
+from pipelines.lake.empty import (
+    BATCH_COLUMN,
+    NotPublished,
+    begin,
+    column_name,
+    comments,
+    comments_as,
+    comments_of_old,
+    write_out,
+)
 from pipelines.lake.failures import add_failures
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.now import Now
@@ -141,9 +150,9 @@ def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None
         "SELECT * FROM traces LIMIT 0" if _untold(contents) else f"{rows} ANTI JOIN traces USING (trace_id, batch_id)"
     )
     con.execute(f"CREATE TABLE {HIDDEN} AS {only}")
-    con.execute(
-        f"COMMENT ON TABLE {HIDDEN} IS 'One row per trace that is not shown because a better one superseded it.'"
-    )
+    doc = "One row per trace that is not shown because a better one superseded it."
+    present = {found[0] for found in con.execute(f"DESCRIBE {HIDDEN}").fetchall()}
+    con.execute(comments_as(HIDDEN, "TABLE", doc, contents.catalog.models[MARK], present))
 
 
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
