@@ -1,7 +1,7 @@
 # Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=1 make test: with the slow
 # tests and all random examples, as CI runs it). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
-# `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
+# `make growth` measures what one more capture costs in larger lakes, `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
 # `make docs` builds the site.
 # Everything is installed into .venv; nothing but packages is downloaded.
 

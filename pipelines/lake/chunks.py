@@ -33,9 +33,10 @@ def part_name(table: str, first: str) -> str:
 
 
 def part_view(table: str, first: str, files: Sequence[Path], types: Sequence[tuple[str, str]] | None) -> str:
-    """Returns the statement that creates the view of a part. `types`: the columns that all its files have, if known."""
+    """Returns the statements that create the view of a part. `types`: the columns that all its files have, if known."""
     rows = typed_rows(files, types) if types else file_rows(table, files)
-    return f'CREATE OR REPLACE VIEW {SCHEMA}."{part_name(table, first)}" AS {rows}'
+    name = f'{SCHEMA}."{part_name(table, first)}"'
+    return f"CREATE OR REPLACE VIEW {name} AS {rows}; COMMENT ON VIEW {name} IS 'A part of {table}: files of some batches.'"
 
 
 def joined_rows(table: str, firsts: Iterable[str]) -> str:

@@ -12,7 +12,16 @@ import duckdb
 from pipelines import database
 from pipelines.lake.broken import Broken, told, unreadable
 from pipelines.lake.chunks import SCHEMA, files_by_part, joined_rows, part_view
-from pipelines.lake.empty import BATCH_COLUMN, NotPublished, begin, column_name, comments, comments_of_old, write_out
+from pipelines.lake.empty import (
+    BATCH_COLUMN,
+    NotPublished,
+    begin,
+    column_name,
+    comments,
+    comments_as,
+    comments_of_old,
+    write_out,
+)
 from pipelines.lake.failures import add_failures
 from pipelines.lake.layout import ANALYST, CAPTURE_MARK, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.now import Now
@@ -141,9 +150,9 @@ def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None
         "SELECT * FROM traces LIMIT 0" if _untold(contents) else f"{rows} ANTI JOIN traces USING (trace_id, batch_id)"
     )
     con.execute(f"CREATE TABLE {HIDDEN} AS {only}")
-    con.execute(
-        f"COMMENT ON TABLE {HIDDEN} IS 'One row per trace that is not shown because a better one superseded it.'"
-    )
+    doc = "One row per trace that is not shown because a better one superseded it."
+    present = {found[0] for found in con.execute(f"DESCRIBE {HIDDEN}").fetchall()}
+    con.execute(comments_as(HIDDEN, "TABLE", doc, contents.catalog.models[MARK], present))
 
 
 def _unreadable(table: str, contents: Contents) -> list[Broken]:
@@ -208,7 +217,7 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
         rows = _rows(con, model.name, contents) if kind == "VIEW" else _rows_in_files(model.name, contents)
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
             # Files of an older version lack columns that views over the table and the report need.
-            rows = f"({rows}) UNION ALL BY NAME {_nothing(contents.catalog, model.name)} WHERE FALSE"
+            rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, model.name)} WHERE FALSE"
         if kind == "VIEW" and not contents.leave_out:
             rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}"
         con.execute(f"CREATE {kind} {model.name} AS {rows}")
@@ -252,12 +261,12 @@ def _untold(contents: Contents) -> list[Broken]:
 
 def _refusal(catalog: Catalog, table: str, broken: list[Broken]) -> str:
     """Returns the SELECT of a table with the right columns that fails when a row is requested."""
-    columns = _nothing(catalog, table)
+    columns = no_row(catalog, table)
     return f"{columns} FROM (SELECT error({quoted(f'{table} is damaged: {told(broken)}')}) AS why) WHERE why IS NULL"
 
 
-def _nothing(catalog: Catalog, table: str) -> str:
-    """Returns a SELECT of a table's columns as NULL."""
+def no_row(catalog: Catalog, table: str) -> str:
+    """Returns a SELECT of one row with a table's columns and types, all NULL; `… WHERE false` has none."""
     return "SELECT " + ", ".join(
         f"CAST(NULL AS {kind}) AS {column_name(c)}" for c, kind in column_types(catalog)[table]
     )

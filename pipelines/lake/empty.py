@@ -77,8 +77,13 @@ def _statements(model: Model, types: list[tuple[str, str]]) -> list[str]:
 
 def comments(model: Model, kind: str, present: set[str]) -> str:
     """Returns the statements that comment a table (`kind`: TABLE or VIEW) and those of its columns that are present."""
+    return comments_as(model.name, kind, model.doc, model, present)
+
+
+def comments_as(name: str, kind: str, doc: str, model: Model, present: set[str]) -> str:
+    """Returns the statements that comment a table of another name, with the columns of a model."""
     docs = {column.name: column.doc for column in (BATCH_COLUMN, *model.columns) if column.name in present}
-    return _comments(model.name, kind, model.doc, docs)
+    return _comments(name, kind, doc, docs)
 
 
 def comments_of_old(old: str, model: Model) -> str:

@@ -54,20 +54,18 @@ class Kind:
 
 @dataclass(frozen=True)
 class Entry:
-    """The log of a batch. `log`: its stamp; `sizes`: by place of the table, what its file may be long."""
+    """The log of a batch. `log`: its stamp; `sizes`: by place of the table, what its file may be long.
+
+    `is_plain`: whether the log tells for certain which files the batch has.
+    """
 
     batch: Batch
     log: str
     kind: Kind
     sizes: tuple[Any, ...]
     keys: str
+    is_plain: bool
     left_out: Mapping[str, tuple[LeftOut, ...]] = field(default_factory=dict)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the log tells for certain which files the batch has."""
-        kind = self.kind
-        return not (kind.damaged or kind.undone) and all(type(size) is int for size in self.sizes)
 
     def sizes_of(self, table: str) -> tuple[int, ...]:
         """Returns what the table's file may be long; none if the batch has no such file."""
@@ -173,7 +171,9 @@ def _entry(batch: Batch, log: str, brief: str, keys: str, kinds: dict[str, Kind]
         places = {table: place for place, table in enumerate(told["tables"])}
         kinds[first] = Kind(places, told["versions"], frozenset(told["undone"]), told["damaged"])
     lost = {table: tuple(LeftOut(*one) for one in rows) for table, rows in json.loads(left_out).items()}
-    return Entry(batch, log, kinds[first], tuple(json.loads(sizes)), keys, lost)
+    kind, of_tables = kinds[first], tuple(json.loads(sizes))
+    is_plain = not (kind.damaged or kind.undone) and all(type(size) is int for size in of_tables)
+    return Entry(batch, log, kind, of_tables, keys, is_plain, lost)
 
 
 def _rows(root: Path) -> dict[str, tuple[str, str, str]]:

@@ -41,7 +41,7 @@ from pipelines.sqltext import file_list, quoted
 
 LEFTOVER_SECONDS = 24 * 3600
 WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
-_FEW, _FEW_TABLES = 2000, 6  # files that are looked at one by one; tables of which all files are
+_FEW, _FEW_TABLES = 200, 6  # files that are opened; tables of which the size of every file is compared
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class Lake:
         """
         asked = None if tables is None else set(tables)
         only = None if batches is None else set(batches)
-        if not find_broken(self.root, asked, only):
+        if only == set() or not find_broken(self.root, asked, only):
             return []
         try:  # a writer may have been between two of its steps
             with self.manifest_lock():
@@ -258,25 +258,25 @@ class Lake:
         return self.versions([batch], tables)[batch]
 
     def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
-        """`versions_of` several batches, as the logs tell; files are opened only where they do not.
+        """`versions_of` several batches. Of many files it is the logs that tell; few are opened, which shows more damage.
 
         A table whose file is missing or of another size has no version. Of many files of many tables, only the number in
         each folder is compared first.
         """
         asked, listed = list(batches), list(tables)
+        if len(asked) * len(listed) <= _FEW:
+            with database.connect() as con:
+                return {batch: self._versions(con, batch, listed) for batch in asked}
         logs = entries(self.root)
-        one_by_one = len(asked) * len(listed) <= _FEW
-        if not one_by_one and len(listed) > _FEW_TABLES and all_there(self.root):
-            damaged = set()
-        else:
-            damaged = set() if one_by_one else {one.batch for one in self.broken(listed)}
+        by_number = len(listed) > _FEW_TABLES and all_there(self.root)
+        damaged = set() if by_number else {one.batch for one in self.broken(listed)}
         shared: dict[int, dict[str, str]] = {}  # by kind: batches of one kind share their versions
         found, unknown = {}, []
         for batch in asked:
             entry = logs.get(batch.batch_id)
             if entry is None or not entry.is_plain or not _told_versions(entry, listed):
                 unknown.append(batch)
-            elif one_by_one or batch in damaged:
+            elif batch in damaged:
                 there = (table for table in listed if self._is_whole(entry, table))
                 found[batch] = {table: entry.kind.versions[table] for table in there}
             else:

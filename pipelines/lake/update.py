@@ -104,6 +104,7 @@ def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Change
 class _Update:
     def __init__(self, con: duckdb.DuckDBPyConnection, contents: Contents, now: Now, changes: _Changes) -> None:
         self.con, self.contents, self.now, self.changes = con, contents, now, changes
+        self.chunks: dict[str, tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]] = {}
         catalog = contents.catalog
         stored = [catalog.models[name] for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
         self.copied = [model.name for model in stored if is_copied(model, contents)]
@@ -218,9 +219,8 @@ class _Update:
         shown = self.now.marks[mark]
         if not any(name in shown or mark in self.changes.before.get(name, "").split(" ") for name in self.changes.all):
             return
-        before = chunks(name for name, stamp in self.changes.before.items() if mark in stamp.split(" "))
         before_parts = self._parts(table)
-        after = chunks(shown)
+        before, after = self._chunks(mark)
         parts = []
         for first, names in after.items():
             if before.get(first) == names and not self.changes.all.intersection(names):
@@ -240,6 +240,13 @@ class _Update:
         self.con.execute(f"CREATE OR REPLACE VIEW {table} AS {rows}")
         present = {name for name, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
         self.con.execute(comments(model, "VIEW", present))
+
+    def _chunks(self, mark: str) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+        """Returns the parts that the batches of a mark formed, and those that they form now."""
+        if mark not in self.chunks:
+            before = [name for name, stamp in self.changes.before.items() if mark in stamp.split(" ")]
+            self.chunks[mark] = chunks(before), chunks(self.now.marks[mark])
+        return self.chunks[mark]
 
     def _parts(self, table: str) -> set[str]:
         if not hasattr(self, "_all_parts"):

@@ -23,6 +23,7 @@ from pipelines.fleet.captures import Capture
 from pipelines.fleet.roles import RolesError, need_roles
 from pipelines.fleet.stage import lake_captures, stage_captures, stage_members
 from pipelines.lake.broken import BrokenFiles
+from pipelines.lake.contents import no_row
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, VERSION_KEY, Batch, table_file, table_files
 from pipelines.lake.recent import Marks, read_marks
 from pipelines.lake.store import TOLD_BY, Lake, Staged
@@ -262,6 +263,8 @@ def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[s
             cut = f"SELECT t.* REPLACE (r.capture_id AS capture_id) FROM ({cut}) AS t JOIN _capture_members AS r USING (trace_id, batch_id)"
         if files:
             con.execute(f"CREATE VIEW {table} AS {cut}")
+        elif not batches:  # captures that are gone are all that is new: the models run on no rows
+            con.execute(f"CREATE VIEW {table} AS {no_row(load_catalog(), table)} WHERE false")
 
 
 def _put(

@@ -261,3 +261,16 @@ def test_what_a_batch_has_is_told_by_its_log(lake: Lake) -> None:
     assert look(lake.root).loose == {name}
     assert look(lake.root).has("kernels", name)
     assert look(lake.root).digest != now.digest
+
+
+def test_the_only_capture_that_changed_may_be_one_that_is_gone(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for number in range(2):
+        ingest([write_trace(tmp_path / f"in{number}" / "rank0.json", number)], lake)
+    materialize_captures(lake, CAPTURES)
+    forget(lake, min(lake.known_traces()))
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        assert con.execute("SELECT (SELECT count(*) FROM captures), (SELECT count(*) FROM traces)").fetchall() == [
+            (1, 1)
+        ]
+    assert_as_anew(lake)

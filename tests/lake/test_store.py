@@ -64,7 +64,8 @@ def test_a_full_lake_is_published_with_the_same_types_and_comments(tmp_path: Pat
             described = con.execute(f"DESCRIBE {table}").fetchall()
             assert {(row[0], row[1]) for row in described} == set(columns), table
         bare = con.execute(
-            "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL UNION ALL "
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL "
+            "AND NOT (schema_name = 'tracelake' AND contains(table_name, ' ')) UNION ALL "  # but for parts of views
             "SELECT table_name, '' FROM duckdb_tables() WHERE comment IS NULL UNION ALL "
             "SELECT view_name, '' FROM duckdb_views() WHERE NOT internal AND comment IS NULL"
         ).fetchall()
