@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
+from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
 from assets.critical_path import python_spec
 from assets.results import results
 from pipelines.datafiles import rule_rows
@@ -43,9 +43,26 @@ def model_specs() -> list[dg.AssetSpec]:
 
 @dg.multi_asset(name="models", specs=model_specs(), can_subset=True, partitions_def=DAYS, backfill_policy=WHOLE_RANGE)
 def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
-    """Update the selected tables of the run's batches; what is already up to date is not computed again."""
+    """Update the selected tables of the run's batches; what is already up to date is not computed again.
+
+    They are published with tables of captures, if the run computes some of these afterwards.
+    """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().materialized if name in selected]
     span = Span.of(context)
-    done = materialize(lake, tables, span.batches(lake), on_step=lambda text: context.log.info(f"model {text}"))
+    done = materialize(
+        lake,
+        tables,
+        span.batches(lake),
+        on_step=lambda text: context.log.info(f"model {text}"),
+        and_publish=not _captures_follow(context, tables),
+    )
     yield from results(lake, tables, span, done)
+
+
+def _captures_follow(context: dg.AssetExecutionContext, tables: list[str]) -> bool:
+    """Whether the run computes tables of captures that read some of these tables, and so come after them."""
+    catalog = load_catalog()
+    in_run = context.job_def.asset_layer.executable_asset_keys
+    after = [name for name in catalog.of_captures if dg.AssetKey(name) in in_run]
+    return any(not set(tables).isdisjoint(upstreams(catalog, name)) for name in after)

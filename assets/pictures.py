@@ -21,12 +21,18 @@ _CAPTURE = "SELECT capture_id FROM captures WHERE NOT is_gone AND n_ranks > 1 OR
 
 
 def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
-    """Returns the pictures of a table from the published lake; none for most tables, or if there is nothing to draw."""
-    draw = {"span_utilization": _layers, "rank_steps": _rank_map}.get(table)
-    if draw is None or not lake.exists:
+    """Returns the pictures of a table from the lake; none for most tables, or if there is nothing to draw."""
+    if not lake.exists:
         return {}
-    with analyst(lake) as con:
-        return {name: image(name, svg) for name, svg in draw(con).items() if svg}
+    if table == "span_utilization":  # the run publishes later
+        with lake.connect(("traces", "spans", table)) as con:
+            drawn = _layers(con)
+    elif table == "rank_steps":
+        with analyst(lake) as con:
+            drawn = _rank_map(con)
+    else:
+        return {}
+    return {name: image(name, svg) for name, svg in drawn.items() if svg}
 
 
 def image(name: str, svg: str) -> dg.MetadataValue:

@@ -37,15 +37,13 @@ def run_and_publish(
     """Take all steps, then publish; if a step fails, what was made before it is still published.
 
     `tables`: what the steps bring up to date; `of_all`: for the whole lake and not only part of it. If the tables are
-    known to be complete no step is taken, unless `force` is set. Without `and_publish` nothing is published: the caller
-    does so at the end of its run. Raises what the steps and `publish` raise.
+    known to be complete no step is taken, unless `force` is set. Without `and_publish` only a failed run publishes:
+    the caller does so at its end. Raises what the steps and `publish` raise.
     """
-    if not and_publish:
-        return list(steps)
     catalog = load_catalog()
-    if not force and is_complete(lake, catalog, tables):
+    if and_publish and not force and is_complete(lake, catalog, tables):
         return []
-    before = look(lake) if of_all else None
+    before = look(lake) if of_all and and_publish else None
     done: list[Materialized] = []
     try:
         for step in steps:
@@ -54,7 +52,8 @@ def run_and_publish(
         if done:
             publish(lake, catalog)
         raise
-    publish(lake, catalog)
+    if and_publish:
+        publish(lake, catalog)
     if before:
         note_complete(lake, catalog, tables, before, [(one.table, one.batch) for one in done])
     return done

@@ -7,6 +7,7 @@ import dagster as dg
 import duckdb
 import pytest
 
+import pipelines.lake.publish as publishing
 from assets.checks import checks
 from assets.common import today
 from assets.traces import LAKE_TABLES
@@ -157,3 +158,29 @@ def test_materialize_all_reports_each_asset_once(tmp_path: Path, capfd: pytest.C
     assert sorted(done) == asset_names()
     assert any(line.startswith("model kernels") for line in logged)
     assert capfd.readouterr().err == ""
+
+
+def test_a_run_publishes_once(run, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tables of traces and of captures, with pictures of both; a run of tables of traces alone; one with nothing new."""
+    times, rewrite = [], publishing._rewrite
+    monkeypatch.setattr(publishing, "_rewrite", lambda *args: (times.append(1), rewrite(*args)))
+    after = ("step_times", "captures", "capture_ranks", "rank_steps")
+    alone = ("captures", "capture_ranks")  # they read no table of traces, so either may come first
+    for number, (only, expected) in enumerate(
+        (
+            (("kernels", "span_utilization", *after), 1),
+            (("kernels",), 1),
+            (("kernels", *after), 1),
+            (("kernels", *alone), 2),
+        )
+    ):
+        times.clear()
+        write_trace(inbox / f"rank{number}.json", shift=number)
+        assert run(only=only).success
+        assert len(times) == expected, only
+        with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
+            assert con.execute("SELECT count(DISTINCT trace_id) FROM kernels").fetchall() == [(number + 1,)]
+    for expected in (1, 0):  # what the run before left out; nothing
+        times.clear()
+        assert run(only=("kernels", *after)).success
+        assert len(times) == expected
