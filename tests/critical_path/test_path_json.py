@@ -7,7 +7,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pipelines.critical_path import path_json
 from pipelines.critical_path.answer import critical_path
@@ -63,3 +66,12 @@ def test_the_path_is_never_whole_in_memory() -> None:
     answer = critical_path(con, load_catalog(), WindowRequest(trace_id), with_path=False)
     parts = path_json.json_parts(con, load_catalog(), answer)
     assert isinstance(parts, Iterator) and next(parts) == '{"success": '
+
+
+@given(st.lists(st.integers(-(2**62), 2**62) | st.integers(-(10**16), 10**16) | st.integers(-2000, 2000), min_size=1))
+@example([10**15, 10**15 - 1, -(10**15), 0, -1, 999, 1000, 1001, 100, 10])
+@example([-(10**15) - 1])
+def test_times_are_written_as_python_writes_them(ns: list[int]) -> None:
+    parts = path_json._microseconds(np.array(ns))
+    texts = ["".join(row) for row in zip(*(part.to_pylist() for part in parts), strict=True)]
+    assert texts == [repr(one / 1000) for one in ns]
