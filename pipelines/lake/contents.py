@@ -31,7 +31,7 @@ from pipelines.lake.views import GROUP, TOLD_BY, committed_rows, raw_traces, tra
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.run import run_models
-from pipelines.renamed import old_tables
+from pipelines.renamed import old_columns, old_tables
 from pipelines.sqltext import quoted
 
 BATCHES = f"{SCHEMA}.batches"
@@ -63,6 +63,8 @@ class Contents:
     def types_of(self, table: str, batch_ids: Iterable[str]) -> list[tuple[str, str]] | None:
         """Returns the columns that the table's files of these batches have for certain; None if that is not known."""
         model, now = self.catalog.models[table], self.now
+        if old_columns(table):  # a file may have them under their old names
+            return None
         if model.kind != "lake":  # what ingestion writes has no version
             version = self.catalog.version(table)
             if now is None or any(
