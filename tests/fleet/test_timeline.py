@@ -21,7 +21,16 @@ from pipelines.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 
 OFFSETS = (0, 5_000_000, -3_000_000)
-SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, clock_offset_ns=OFFSETS, include_python_frames=True, seed=3)
+# Without a wait at its end, a step launches work that runs in the next one.
+SPEC = CaptureSpec(
+    ranks=3,
+    steps=3,
+    straggler=1,
+    clock_offset_ns=OFFSETS,
+    include_python_frames=True,
+    sync_each_step=False,
+    seed=3,
+)
 FLOWS = ("s", "t", "f")
 
 
@@ -159,6 +168,23 @@ def test_one_step(con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Pat
     with pytest.raises(NoTimeline, match="step 99"):
         write_timeline(con, capture_id, tmp_path / "none.json", step=99)
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+def test_a_rank_that_is_not_aligned_has_no_place_among_the_others(
+    con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
+) -> None:
+    """Its collectives are matched, but nothing says when they were on the others' clock."""
+    own = duckdb.connect()
+    for table in (*TABLES, "events"):
+        rows = con.sql(f"FROM {table}").to_arrow_table()
+        own.execute(f"CREATE TABLE {table} AS FROM rows")
+        del rows
+    own.execute("UPDATE clock_offsets SET offset_ns = NULL, error_ns = NULL WHERE rank = 2")
+    written = write_timeline(own, capture_id, tmp_path / "two.json")
+    assert (written.ranks, written.not_aligned) == ([0, 1, 2], [2])
+    events = merged(written.path)
+    assert_arrows(events)
+    assert {event["pid"] // 10_000 for event in events if event.get("cat") == "collective"} == {0, 1}
 
 
 def test_a_clock_that_drifts_is_stretched_exactly() -> None:
