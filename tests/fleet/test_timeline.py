@@ -21,16 +21,7 @@ from pipelines.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 
 OFFSETS = (0, 5_000_000, -3_000_000)
-# Without a wait at its end, a step launches work that runs in the next one.
-SPEC = CaptureSpec(
-    ranks=3,
-    steps=3,
-    straggler=1,
-    clock_offset_ns=OFFSETS,
-    include_python_frames=True,
-    sync_each_step=False,
-    seed=3,
-)
+SPEC = CaptureSpec(ranks=3, steps=3, straggler=1, clock_offset_ns=OFFSETS, include_python_frames=True, seed=3)
 FLOWS = ("s", "t", "f")
 
 
@@ -170,15 +161,35 @@ def test_one_step(con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
 
 
-def test_a_rank_that_is_not_aligned_has_no_place_among_the_others(
-    con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
-) -> None:
-    """Its collectives are matched, but nothing says when they were on the others' clock."""
+def copied(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """The tables that a timeline is made from, to be changed."""
     own = duckdb.connect()
     for table in (*TABLES, "events"):
         rows = con.sql(f"FROM {table}").to_arrow_table()
         own.execute(f"CREATE TABLE {table} AS FROM rows")
         del rows
+    return own
+
+
+def test_arrows_that_leave_the_step_are_left_out(
+    con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
+) -> None:
+    own = copied(con)
+    own.execute("UPDATE profiler_steps SET end_ns = start_ns + (end_ns - start_ns) // 2")
+    events = merged(write_timeline(own, capture_id, tmp_path / "half.json", step=1).path)
+    assert_arrows(events)
+    inside = "SELECT count(*) FROM events AS e JOIN profiler_steps AS s USING (trace_id) WHERE s.step = 1 AND e.cat = 'ac2g' "
+    ends = {
+        ph: own.execute(f"{inside} AND ph = '{ph}' AND ts_ns BETWEEN start_ns AND s.end_ns").fetchall() for ph in "sf"
+    }
+    assert ends["s"] > ends["f"] == [(sum(e["ph"] == "f" and e["cat"] == "ac2g" for e in events),)]
+
+
+def test_a_rank_that_is_not_aligned_has_no_place_among_the_others(
+    con: duckdb.DuckDBPyConnection, capture_id: str, tmp_path: Path
+) -> None:
+    """Its collectives are matched, but nothing says when they were on the others' clock."""
+    own = copied(con)
     own.execute("UPDATE clock_offsets SET offset_ns = NULL, error_ns = NULL WHERE rank = 2")
     written = write_timeline(own, capture_id, tmp_path / "two.json")
     assert (written.ranks, written.not_aligned) == ([0, 1, 2], [2])
