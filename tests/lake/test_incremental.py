@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -18,14 +19,14 @@ from pipelines.ingest import ingest
 from pipelines.lake import Lake, index
 from pipelines.lake.broken import all_there
 from pipelines.lake.chunks import chunks
-from pipelines.lake.layout import ANALYST, MANIFEST, MARK, VERSION_KEY, table_files
+from pipelines.lake.layout import ANALYST, MANIFEST, MARK, VERSION_KEY, Batch, table_files
 from pipelines.lake.now import look
 from pipelines.lake.publish import analyst, publish
 from pipelines.lake.retention import retire
 from pipelines.lake.update import Anew
 from pipelines.materialize.per_capture import materialize_captures
 from pipelines.materialize.per_trace import materialize, stale_batches
-from pipelines.models.catalog import load_catalog
+from pipelines.models.catalog import Catalog, load_catalog
 from tests.lake.world import TABLES, do_publish, run_killed, write_trace
 
 CAPTURES = ["captures", "capture_ranks", "capture_quality"]
@@ -141,8 +142,13 @@ class World:
         run_killed(self.choice.choice([3, 5]), do_publish, self.lake.root)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_file_that_was_updated_holds_what_one_built_anew_holds(tmp_path: Path, updates: list[str], seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "each"), [(0, True), *(pytest.param(seed, False, marks=pytest.mark.slow) for seed in range(3))]
+)
+def test_a_file_that_was_updated_holds_what_one_built_anew_holds(
+    tmp_path: Path, updates: list[str], seed: int, each: bool
+) -> None:
+    """Compared after each step, which then begins with a file built anew, or after all of them."""
     world = World(tmp_path, seed)
     world.add("job1")
     world.superseded()
@@ -157,6 +163,8 @@ def test_a_file_that_was_updated_holds_what_one_built_anew_holds(tmp_path: Path,
     for step in steps:
         step()
         publish(world.lake)
+        if each:
+            assert_as_anew(world.lake)
     assert_as_anew(world.lake)
     assert updates.count("updated") >= 5, updates
 
@@ -189,6 +197,40 @@ def test_a_new_batch_does_not_read_the_files_of_others(lake: Lake, tmp_path: Pat
         path.write_bytes(content)
     assert updates == ["updated"]
     assert_as_anew(lake)
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("its log is lost", "does not tell its files"),
+        ("a file was cut", "another size"),
+        ("another version", "version"),
+    ],
+)
+def test_what_is_not_certain_is_built_anew(
+    lake: Lake, tmp_path: Path, updates: list[str], monkeypatch: pytest.MonkeyPatch, what: str, why: str
+) -> None:
+    ingest([write_trace(tmp_path / "late.json", 9)], lake)
+    new = max(batch.batch_id for batch in lake.batches())
+    if what == "another version":
+        with monkeypatch.context() as patched:
+            patched.setattr(Catalog, "version", lambda self, name: "before")
+            materialize(lake, ["kernels"], [Batch(new)], and_publish=False)
+    elif what == "a file was cut":
+        (path,) = (path for path in table_files(lake.root, "findings") if path.stem == new)
+        os.truncate(path, path.stat().st_size - 1)
+    else:
+        (lake.root / MANIFEST / new).unlink()
+    publish(lake)
+    assert len(updates) == 1 and why in updates[0]
+    if what == "a file was cut":
+        with (
+            duckdb.connect(str(lake.root / ANALYST), read_only=True) as con,
+            pytest.raises(duckdb.Error, match="findings is damaged"),
+        ):
+            con.execute("FROM findings")
+    else:
+        assert_as_anew(lake)
 
 
 def test_a_missing_file_is_noticed_although_nothing_was_committed(lake: Lake) -> None:
