@@ -262,8 +262,8 @@ def critical_path(
 def _at_once(con: Any, trace_id: str) -> int:
     """How many models run beside each other, each on one core; a long trace has one after another on all cores.
 
-    A model of few rows takes a fifth more CPU time on two cores and is no faster. Of a long trace, two at once would
-    take too much memory.
+    On two cores, a model of few rows costs a fifth more CPU time and is no faster. Two models of a long trace at once
+    would need too much memory.
     """
     from pipelines.sqltext import quoted
 

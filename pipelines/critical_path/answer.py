@@ -45,8 +45,9 @@ def critical_path(
     Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
     `edges_file` receives one row per edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
     receives the path with its graph (`saving.py`, whose errors it raises); `alternatives` says how many other paths to
-    find; `at_once` models run beside each other (`run_models`). Raises WindowNotFound if nothing opens the window, NothingJoined if data dependencies are requested (switch
-    `dependencies`) and no execution trace was joined (`load_execution`).
+    find; `at_once` models run beside each other (`run_models`). Raises WindowNotFound if nothing opens the window,
+    NothingJoined if data dependencies are requested (switch `dependencies`) and no execution trace was joined
+    (`load_execution`).
     """
     request_windows(con, [request], overrides)
     dependencies = describe_dependencies(con, request, overrides or {})

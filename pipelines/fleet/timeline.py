@@ -1,7 +1,7 @@
 """All ranks of a capture as one trace for Perfetto: on one clock, one process group per rank, collectives tied by arrows.
 
 The times of a rank are moved by its offset in `clock_offsets`, and stretched where its drift counts. A rank without an offset
-keeps its own clock, and its name says so. The file is written as a stream, so memory does not grow with the traces.
+keeps its own clock, and its name says so. Events are written as a stream: only the arrows between ranks are in memory at once.
 """
 
 from __future__ import annotations

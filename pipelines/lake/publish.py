@@ -33,7 +33,7 @@ from pipelines.renamed import tables_now
 
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
 _NEXT = ".published.next.json"  # marks that the file is being replaced
-_FORMAT = "parts of views"  # changes when another version of this program must not update the file, but build it anew
+_FORMAT = "parts of views"  # change it when this program cannot update a file that an older version wrote: it is then rebuilt
 # What `.published.json` records.
 _REST, _ROOT, _SHOWN, _CHECKSUM, _SUM = "", "root", "shown", "checksum", "sum"
 _BROKEN, _UNREADABLE = "broken", "unreadable"  # the latter by path, with size and time: their sizes are as recorded
@@ -42,9 +42,9 @@ _BROKEN, _UNREADABLE = "broken", "unreadable"  # the latter by path, with size a
 def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False, thorough: bool = False) -> Path:
     """Bring `<lake>/analyst.duckdb` up to date and return its path. Tables without rows yet are empty, with their types.
 
-    It shows what is committed at this moment, and the user's prices (prices.py). If it does already, nothing is written,
-    unless `anew`; else only what changed since it was published. A missing file is noticed; one whose size changed only if
-    `thorough`, or if the lake was found damaged before. Raises CatalogError for a model whose SQL DuckDB rejects;
+    It shows what is committed at this moment, and the user's prices (prices.py). If it already does, nothing is written;
+    otherwise only what changed since it was published. `anew` rebuilds all of it. A missing file is always noticed; a file
+    whose size changed is noticed if `thorough`, or if the lake was damaged when it was last published. Raises CatalogError for a model whose SQL DuckDB rejects;
     NotPublished, OSError or duckdb.IOException if the file cannot be written: the old one stays.
     """
     catalog = catalog or load_catalog()

@@ -173,7 +173,6 @@ def test_real_traces_counted_from_their_json(shared: Path, folder: str, a: str, 
 
 
 def test_command_line(tmp_path: Path) -> None:
-
     from pipelines.ingest import ingest
     from pipelines.lake import Lake
 
