@@ -33,7 +33,8 @@ from pipelines.renamed import tables_now
 
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
 _NEXT = ".published.next.json"  # marks that the file is being replaced
-_FORMAT = "parts of views"  # change it when this program cannot update a file that an older version wrote: it is then rebuilt
+# Change it when this program cannot update a file that an older version wrote: that is then rebuilt.
+_FORMAT = "parts of views"
 # What `.published.json` records.
 _REST, _ROOT, _SHOWN, _CHECKSUM, _SUM = "", "root", "shown", "checksum", "sum"
 _BROKEN, _UNREADABLE = "broken", "unreadable"  # the latter by path, with size and time: their sizes are as recorded
