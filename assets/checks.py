@@ -1,27 +1,44 @@
-"""Asset checks: what the models' headers declare (`-- check: unique(…)`), and what the table `quality` found."""
+"""Asset checks: what the models' headers declare (`-- check: unique(…)`), and what the table `quality` found.
+
+The declared ones are one check per group of tables. It reads the files that were put in place since it last passed: a
+check of every table and file would cost more than most runs.
+"""
 
 import re
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
 
 from assets.common import Span, markdown_table
+from assets.groups import group_of
 from pipelines import database
+from pipelines.foreign_text import visible
 from pipelines.lake import Lake
-from pipelines.lake.layout import CAPTURE_MARK, mark_of
+from pipelines.lake.layout import CAPTURE_MARK, KEYS, batch_of, mark_of, table_file
 from pipelines.models.catalog import load_catalog
+from pipelines.sqltext import file_list
 
+UNIQUE = "unique_keys"
 _UNIQUE = re.compile(r"^unique\((.+)\)$")
+_NAMED = 10  # rejected files whose paths can be copied
+_TICK_S = 0.02  # by which the time of a file may lag behind the clock
+_UNTIL, _DAYS = "read until", "days"
+_FILES = "{files}"  # in a query; not a bound parameter: with one, DuckDB imports pandas, which takes 0.3 s
 _FINDINGS = """
     SELECT "check", severity, count(DISTINCT trace_id) AS traces, sum(n) AS n, min(detail) AS example
-    FROM read_parquet(?) WHERE severity = ? GROUP BY ALL ORDER BY n DESC
+    FROM {files} WHERE severity = '{severity}' GROUP BY ALL ORDER BY n DESC
 """
 _OF_CAPTURES = """
     SELECT "check", severity, count(DISTINCT capture_id) AS captures, sum(n) AS n, min(detail) AS example
-    FROM (FROM read_parquet(?) QUALIFY batch_id = max(batch_id) OVER (PARTITION BY capture_id)) WHERE severity = ?
+    FROM (FROM {files} QUALIFY batch_id = max(batch_id) OVER (PARTITION BY capture_id)) WHERE severity = '{severity}'
     GROUP BY ALL ORDER BY n DESC
 """
-_REJECTED = "SELECT path, byte_offset, reason FROM read_parquet(?) ORDER BY seen_at DESC"
+_REJECTED = "SELECT path, byte_offset, reason FROM {files} ORDER BY seen_at DESC"
 
 Evaluate = Callable[[list[str]], dg.AssetCheckResult]
 
@@ -34,16 +51,67 @@ def unique_columns(check: str) -> list[str]:
     return [column.strip() for column in match[1].split(",")]
 
 
-def _is_unique(columns: list[str]) -> Evaluate:
+@dataclass(frozen=True)
+class Keys:
+    """The declared keys of a group's tables: (table, its columns). The check belongs to the first table."""
+
+    group: str
+    of: list[tuple[str, list[str]]]
+
+    @property
+    def spec(self) -> dg.AssetCheckSpec:
+        """The check of the group."""
+        first, *others = dict.fromkeys(table for table, _ in self.of)
+        listed = "; ".join(f"`{table}` ({', '.join(columns)})" for table, columns in self.of)
+        about = f"In group {self.group}, no two rows of a batch have the same key: {listed}."
+        return dg.AssetCheckSpec(UNIQUE, asset=first, description=about, additional_deps=others)
+
+    def evaluate(self, lake: Lake, span: Span, last: dg.AssetCheckEvaluation | None) -> dg.AssetCheckResult:
+        """Look at the files that were committed after the check last passed for the same days; at all of the marks.
+
+        A trace that came twice would be in two batches, and the marks, which are small, show it.
+        """
+        now, days = time.time() - _TICK_S, ", ".join(sorted(span.days))
+        before = _said(last) if last and last.passed else {}
+        since = float(before[_UNTIL]) if before.get(_DAYS) == days else 0.0
+        n_files, twice = 0, list[tuple[str, str, str, int]]()
+        for table, columns in self.of:
+            files = span.files(lake, table)
+            files = [file for file in files if table in KEYS or _committed_at(lake, table, Path(file)) > since]
+            n_files += len(files)
+            twice += [(table, ", ".join(columns), ", ".join(map(str, row)), n) for *row, n in _twice(columns, files)]
+        found = {"found": dg.MetadataValue.md(markdown_table(["table", "key", "value", "rows"], twice, width=400))}
+        about = {"tables": len({table for table, _ in self.of}), "files": n_files, _DAYS: days, _UNTIL: now}
+        return dg.AssetCheckResult(passed=not twice, metadata={**about, **(found if twice else {})})
+
+
+def _committed_at(lake: Lake, table: str, file: Path) -> float:
+    """Returns when a file and its batch's mark were in place, which is later than when they were written."""
+    mark = table_file(lake.root, mark_of(table), batch_of(file))
+    return max(path.stat().st_ctime for path in (file, mark) if path.exists())
+
+
+def _twice(columns: list[str], files: list[str]) -> list[tuple]:
     named = ", ".join(f'"{column}"' for column in columns)
+    return _fetch(f"SELECT {named}, count(*) AS n FROM {_FILES} GROUP BY ALL HAVING n > 1 LIMIT 20", files)
 
-    def evaluate(files: list[str]) -> dg.AssetCheckResult:
-        query = f"SELECT {named}, count(*) AS rows FROM read_parquet(?) GROUP BY ALL HAVING count(*) > 1 LIMIT 20"
-        rows = _fetch(query, files)
-        shown = dg.MetadataValue.md(markdown_table([*columns, "rows"], rows))
-        return dg.AssetCheckResult(passed=not rows, metadata={"twice": shown} if rows else {})
 
-    return evaluate
+def _said(evaluation: dg.AssetCheckEvaluation) -> dict[str, Any]:
+    return {name: value.value for name, value in evaluation.metadata.items()}
+
+
+def unique_keys() -> list[Keys]:
+    """Returns the declared keys of the tables that are stored, by group."""
+    groups: dict[str, Keys] = {}
+    for name, model in load_catalog().models.items():
+        if model.private or model.kind == "view":
+            continue  # a view has no files
+        for check in model.checks:
+            # A capture that grew during the day is in several batches; the newest counts.
+            columns = unique_columns(check) + (["batch_id"] if mark_of(name) == CAPTURE_MARK else [])
+            group = group_of(model)
+            groups.setdefault(group, Keys(group, [])).of.append((name, columns))
+    return list(groups.values())
 
 
 def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, of: str = "traces") -> Evaluate:
@@ -59,35 +127,28 @@ def _no_findings(severity: str, shown_as: dg.AssetCheckSeverity, of: str = "trac
 
 def _nothing_rejected(files: list[str]) -> dg.AssetCheckResult:
     rows = _fetch(_REJECTED, files)
-    shown = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50], width=400))
+    shown = dg.MetadataValue.md(markdown_table(["path", "byte offset", "reason"], rows[:50], width=4000))
+    named = {f"file {number}": dg.MetadataValue.path(row[0]) for number, row in enumerate(rows[:_NAMED], 1)}
     return dg.AssetCheckResult(
         passed=not rows,
         severity=dg.AssetCheckSeverity.WARN,
-        metadata={"rejected": len(rows), **({"files": shown} if rows else {})},
+        description=f"{len(rows)} files were rejected, the newest: {visible(rows[0][0])}" if rows else None,
+        metadata={"rejected": len(rows), **({"files": shown} if rows else {}), **named},
     )
 
 
-def _fetch(query: str, files: list[str], *more: str) -> list[tuple]:
+def _fetch(query: str, files: list[str], severity: str = "") -> list[tuple]:
     if not files:
         return []
     # A cursor of the process's shared database: a new database per check would take longer than the check.
     with database.cursor() as con:
-        return con.execute(query, [files, *more]).fetchall()
+        listed = f"read_parquet({file_list(map(Path, files))})"
+        return con.execute(query.replace(_FILES, listed).replace("{severity}", severity)).fetchall()
 
 
-def all_checks() -> dict[tuple[str, str], tuple[dg.AssetCheckSpec, Evaluate]]:
-    """Returns every check by (table, name), with the function that evaluates it on the table's files."""
+def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
+    """Returns the checks of what was found in traces and captures and what was rejected, each with its evaluation."""
     made = []
-    for name, model in load_catalog().models.items():
-        if model.private:
-            continue
-        for check in model.checks:
-            # A capture that grew during the day is in several batches; the newest counts.
-            columns = unique_columns(check) + (["batch_id"] if mark_of(name) == CAPTURE_MARK else [])
-            about = f"No two rows of a batch have the same {', '.join(columns)}."
-            named = "unique_" + "_".join(unique_columns(check))
-            spec = dg.AssetCheckSpec(named, asset=name, description=about)
-            made.append((spec, _is_unique(columns)))
     for severity, shown_as in (("error", dg.AssetCheckSeverity.ERROR), ("warning", dg.AssetCheckSeverity.WARN)):
         about = f"`quality` has no row of severity {severity}."
         spec = dg.AssetCheckSpec(f"no_{severity}", asset="quality", description=about)
@@ -97,18 +158,29 @@ def all_checks() -> dict[tuple[str, str], tuple[dg.AssetCheckSpec, Evaluate]]:
     made.append((spec, _no_findings("warning", dg.AssetCheckSeverity.WARN, "captures")))
     spec = dg.AssetCheckSpec("nothing_rejected", asset="rejects", description="Every file of the day was ingested.")
     made.append((spec, _nothing_rejected))
-    return {(spec.asset_key.to_user_string(), spec.name): (spec, evaluate) for spec, evaluate in made}
+    return made
 
 
 @dg.multi_asset_check(
     name="checks",
-    specs=[spec for spec, _ in all_checks().values()],
+    specs=[*(keys.spec for keys in unique_keys()), *(spec for spec, _ in findings_checks())],
     can_subset=True,
 )
 def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.AssetCheckResult]:
     """Evaluate the selected checks on the tables' files of the run."""
-    span = Span.of(context)
-    for (table, name), (spec, evaluate) in all_checks().items():
-        if spec.key in context.selected_asset_check_keys:
-            result = evaluate(span.files(lake, table))
-            yield result._replace(asset_key=spec.asset_key, check_name=name)
+    span, chosen = Span.of(context), context.selected_asset_check_keys
+    for keys in unique_keys():
+        if keys.spec.key in chosen:
+            result = keys.evaluate(lake, span, _last(context.instance, keys.spec.key))
+            yield result._replace(asset_key=keys.spec.asset_key, check_name=UNIQUE)
+    for spec, evaluate in findings_checks():
+        if spec.key in chosen:
+            result = evaluate(span.files(lake, spec.asset_key.to_user_string()))
+            yield result._replace(asset_key=spec.asset_key, check_name=spec.name)
+
+
+def _last(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """Returns what the check found the last time; None if it never ran."""
+    done = COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
+    found = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=done)
+    return found[0].evaluation if found else None

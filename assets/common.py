@@ -10,10 +10,11 @@ from typing import Any
 
 import dagster as dg
 
+from assets.groups import group_of
 from pipelines import database
 from pipelines.foreign_text import in_markdown
 from pipelines.lake import Batch, Lake
-from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of, table_files
+from pipelines.lake.layout import CAPTURE_MARK, REJECTS, RUN_MARK, batch_of, mark_of, table_files
 from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.paths import UnusablePath
 
@@ -23,6 +24,10 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning)
 LAKE = "TRACELAKE_LAKE"
 WHOLE_RANGE = dg.BackfillPolicy.single_run()
 TRACE_FILES = dg.AssetKey("trace_files")
+OWNERS = [os.environ.get("TRACELAKE_OWNER") or "team:performance"]
+"""Who looks after the assets: `team:NAME`, or an e-mail address."""
+AGAIN = dg.RetryPolicy(max_retries=1, delay=5)
+"""A step that failed goes on where it was, once: what it has stored is not computed again. Then the sensor repeats the run."""
 PROCESS_TAG = "tracelake/process"
 """Tag of a run: the process that works on it, so that a killed one is noticed."""
 PREVIEW_ROWS = 5
@@ -84,14 +89,19 @@ class Span:
 
 
 def upstreams(catalog: Catalog, name: str) -> list[str]:
-    """The public tables that a table's SQL reads, directly or through private models; staged files: `trace_files`."""
+    """The public tables that a table's SQL reads, directly or through private models; staged files: `trace_files`.
+
+    Who reads the path in numbers reads `longest_path`, which has the same rows with names.
+    """
     found: dict[str, None] = {}
     todo = list(catalog.models[name].dependencies)
     while todo:
         source = todo.pop(0)
         if source in catalog.models:
             model = catalog.models[source]
-            if model.private:
+            if source == "_longest_path" and name != "longest_path":
+                found["longest_path"] = None
+            elif model.private:
                 todo += model.dependencies
             else:
                 found[source] = None
@@ -114,10 +124,12 @@ def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more
         name,
         deps=sorted({*upstreams(catalog, name), *deps}),
         description=model.doc,
-        group_name=model.layer,
+        group_name=group_of(model),
         code_version=catalog.version(name),
         metadata=metadata,
         kinds=set(kinds),
+        owners=OWNERS,
+        tags={"layer": model.layer, "scope": "capture" if mark_of(name) == CAPTURE_MARK else "trace"},
         **more,
     )
 

@@ -1,22 +1,29 @@
 """The critical path: the networkx step between edges and answer, and the file to open in Perfetto."""
 
+import shutil
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import dagster as dg
 import duckdb
 
-from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec
-from pipelines import database
-from pipelines.critical_path.overlay import PREFIX, write_overlay
+from assets.common import AGAIN, DAYS, OWNERS, WHOLE_RANGE, Span, markdown_table, table_spec
+from pipelines.critical_path.overlay import PREFIX, few_at_a_time, traces_with_path, write_overlay
 from pipelines.foreign_text import visible
 from pipelines.ingest import LAKE_ERRNOS
 from pipelines.lake import Lake
-from pipelines.lake.layout import OVERLAYS, table_file
-from pipelines.lake.store import quoted
+from pipelines.lake.layout import OVERLAYS, Batch, table_file
 
-# A trace without a path (its graph is empty, refused or cyclic) has nothing to show; `quality` says so.
-_TRACES = "SELECT trace_id, path FROM traces WHERE trace_id IN (SELECT trace_id FROM critical_path)"
+_NEWEST = """
+    SELECT unnest(traces) FROM (
+        SELECT coalesce(job, '') AS of_job, coalesce(capture_id, trace_id) AS capture, list(trace_id) AS traces,
+            max(ingested_at) AS came, max(last_ts_ns) AS ended
+        FROM traces GROUP BY of_job, capture
+        QUALIFY row_number() OVER (PARTITION BY of_job ORDER BY came DESC, ended DESC, capture) = 1
+    )
+"""
 
 
 def python_spec(name: str) -> dg.AssetSpec:
@@ -29,56 +36,111 @@ def python_spec(name: str) -> dg.AssetSpec:
     return table_spec(name, {library, "python"}, deps=["critical_path_edges"])
 
 
+class OverlayConfig(dg.Config):
+    """Of which traces the lake keeps an overlay: of each job's newest capture, or of `all`."""
+
+    of: Literal["newest", "all"] = "newest"
+
+
 @dg.asset(
-    deps=["critical_path", "events", "traces"],
+    deps=["critical_path", "events", "traces", "capture_ranks"],
     group_name="critical_path",
     kinds={"perfetto", "json"},
+    owners=OWNERS,
     partitions_def=DAYS,
     backfill_policy=WHOLE_RANGE,
+    retry_policy=AGAIN,
 )
-def overlay(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
-    """One Perfetto file per trace: its critical path as a separate track, with one arrow per edge.
+def overlay(
+    context: dg.AssetExecutionContext, config: OverlayConfig, lake: dg.ResourceParam[Lake]
+) -> dg.MaterializeResult:
+    """One Perfetto file per trace of each job's newest capture: its critical path as a separate track, one arrow per edge.
 
-    A file that is newer than its path is left as it is. A batch whose path is not computed yet is left to the run that
-    ingested it, which may be computing it now.
+    Those of earlier captures are removed, also if a run with `of: all` wrote them: `tracelake overlay` writes one for any
+    trace. A file that is newer than its path is left as it is. A batch whose path is not computed yet is left to the run
+    that is computing it.
     """
     started = time.perf_counter()
-    rows, failed, written, without_path = [], [], 0, 0
-    for batch in Span.of(context).batches(lake):
-        changed = _changed(table_file(lake.root, "critical_path", batch))
-        if changed is None:
-            without_path += 1
-            continue
-        with database.connect() as con:
-            for table in ("traces", "events", "critical_path"):
-                con.execute(f"CREATE VIEW {table} AS FROM read_parquet({quoted(table_file(lake.root, table, batch))})")
-            for trace_id, source in con.execute(_TRACES).fetchall():
-                folder = lake.root / OVERLAYS / f"day={batch.day}" / trace_id
-                files = [path for path in folder.glob(f"{PREFIX}*") if path.stat().st_mtime >= changed]
-                if not files:
-                    context.log.info(f"overlay {visible(source)}")
-                    try:
-                        files = [write_overlay(con, trace_id, None, folder)]
-                    except (ValueError, OSError, duckdb.DataError) as error:
-                        if getattr(error, "errno", None) in LAKE_ERRNOS:
-                            raise
-                        # The fault is in this trace (such as a name that leaves no room for the prefix): the others
-                        # continue.
-                        failed.append((trace_id, source, str(error)))
-                        continue
-                    written += 1
-                rows.append((trace_id, Path(source).name, str(files[0])))
+    chosen = _newest(lake) if config.of == "newest" else None
+    made = [_overlays(context, lake, batch, chosen) for batch in Span.of(context).batches(lake)]
+    rows = [row for one in made if one for row in one.rows]
+    failed = [row for one in made if one for row in one.failed]
     return dg.MaterializeResult(
         metadata={
             "files": len(rows),
-            "written": written,
-            "batches_without_path": without_path,
+            "written": sum(one.written for one in made if one),
+            "removed": 0 if chosen is None else _remove_others(lake, chosen),
+            "batches_without_path": made.count(None),
             "failed": dg.MetadataValue.md(markdown_table(["trace", "of", "why"], failed[:50], width=400)),
             "seconds": time.perf_counter() - started,
             "path": dg.MetadataValue.path(lake.root / OVERLAYS),
             "overlays": dg.MetadataValue.md(markdown_table(["trace", "of", "open in Perfetto"], rows[:50], width=400)),
         }
     )
+
+
+@dataclass
+class _Made:
+    """Of a batch: (trace, its file, overlay), (trace, its file, why there is none), and how many overlays are new."""
+
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    failed: list[tuple[str, str, str]] = field(default_factory=list)
+    written: int = 0
+
+
+def _overlays(
+    context: dg.AssetExecutionContext, lake: Lake, batch: Batch, chosen: frozenset[str] | None
+) -> _Made | None:
+    """Write the overlays of a batch that are not there; None if its paths are not computed."""
+    changed = _changed(table_file(lake.root, "critical_path", batch))
+    if changed is None:
+        return None
+    made, there = _Made(), {}
+    tables = {table: table_file(lake.root, table, batch) for table in ("traces", "events", "critical_path")}
+    for one in traces_with_path(tables):
+        if chosen is not None and one[0] not in chosen:
+            continue
+        files = [path for path in _folder(lake, batch, one[0]).glob(f"{PREFIX}*") if path.stat().st_mtime >= changed]
+        there[one] = files[0] if files else None
+    for con, traces in few_at_a_time(tables, [one for one, file in there.items() if file is None]):
+        context.log.info(f"overlays of {len(traces)} traces, from {visible(traces[0][1])}")
+        for one in traces:
+            trace_id, source, _ = one
+            try:
+                there[one] = write_overlay(con, trace_id, None, _folder(lake, batch, trace_id))
+            except (ValueError, OSError, duckdb.DataError) as error:
+                if getattr(error, "errno", None) in LAKE_ERRNOS:
+                    raise
+                # The fault is in this trace (such as a name that leaves no room for the prefix): the others continue.
+                made.failed.append((trace_id, source, str(error)))
+                continue
+            made.written += 1
+    made.rows = [(trace_id, Path(source).name, str(file)) for (trace_id, source, _), file in there.items() if file]
+    return made
+
+
+def _newest(lake: Lake) -> frozenset[str]:
+    """Returns the traces of each job's newest capture; those without a job are of one."""
+    if not lake.exists:
+        return frozenset()
+    with lake.connect(["traces"]) as con:
+        return frozenset(trace_id for (trace_id,) in con.execute(_NEWEST).fetchall())
+
+
+def _remove_others(lake: Lake, chosen: frozenset[str]) -> int:
+    """Remove the overlays of traces that are neither chosen nor of a newest capture now; returns of how many traces."""
+    there = list((lake.root / OVERLAYS).glob("day=*/*"))
+    # Asked after listing: a run that began later may have written overlays of captures that are newer than those chosen.
+    kept = chosen | _newest(lake)
+    others = [folder for folder in there if folder.name not in kept]
+    for folder in others:
+        shutil.rmtree(folder, ignore_errors=True)  # another run may be removing it
+    return len(others)
+
+
+def _folder(lake: Lake, batch: Batch, trace_id: str) -> Path:
+    """Returns where a trace's overlay is."""
+    return lake.root / OVERLAYS / f"day={batch.day}" / trace_id
 
 
 def _changed(path: Path) -> float | None:

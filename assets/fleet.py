@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.common import DAYS, WHOLE_RANGE, Span, table_spec
+from assets.common import AGAIN, DAYS, WHOLE_RANGE, Span, table_spec
 from assets.results import results
-from pipelines.lake import Lake
+from pipelines.lake import Batch, Lake
 from pipelines.materialize.per_capture import materialize_captures
 from pipelines.models.catalog import load_catalog
 
@@ -16,13 +16,26 @@ def capture_specs() -> list[dg.AssetSpec]:
     return [table_spec(name, {"duckdb", "sql", "parquet"}) for name in load_catalog().of_captures]
 
 
-@dg.multi_asset(name="fleet", specs=capture_specs(), can_subset=True, partitions_def=DAYS, backfill_policy=WHOLE_RANGE)
+@dg.multi_asset(
+    name="fleet",
+    specs=capture_specs(),
+    can_subset=True,
+    partitions_def=DAYS,
+    backfill_policy=WHOLE_RANGE,
+    retry_policy=AGAIN,
+)
 def captures(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
     """Update the selected tables for every capture that is new, has new traces or lacks them.
 
-    The partition is the day on which a capture was last computed.
+    The partition is the day on which a capture was last computed. Captures of traces that another run is working on are
+    left to it.
     """
+    lake.claims.release()
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().of_captures if name in selected]
-    done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"))
+    left: list[Batch] = []
+    done = materialize_captures(lake, tables, on_step=lambda text: context.log.info(f"model {text}"), left=left)
+    if left:
+        named = ", ".join(sorted({batch.batch_id for batch in left}))
+        context.log.info(f"captures with traces of these batches are left to the runs that work on them: {named}")
     yield from results(lake, tables, Span.of(context), done)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.common import DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
+from assets.common import AGAIN, DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
 from assets.critical_path import python_spec
 from assets.results import results
 from pipelines.datafiles import rule_rows
-from pipelines.lake import Lake
+from pipelines.lake import Batch, Lake
 from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
 
@@ -33,30 +33,49 @@ def _rule_asset(name: str) -> dg.AssetSpec:
 
 
 def model_specs() -> list[dg.AssetSpec]:
-    """Returns the specs of every public model, upstream first."""
+    """Returns the specs of every public model, upstream first.
+
+    SQL only gives `longest_path` its names: what it shows comes from networkx.
+    """
     catalog = load_catalog()
+    by_python = {"longest_path", *(name for name, model in catalog.models.items() if model.kind == "python")}
     return [
-        python_spec(name) if catalog.models[name].kind == "python" else table_spec(name, {"duckdb", "sql", "parquet"})
+        python_spec(name) if name in by_python else table_spec(name, {"duckdb", "sql", "parquet"})
         for name in catalog.materialized
     ]
 
 
-@dg.multi_asset(name="models", specs=model_specs(), can_subset=True, partitions_def=DAYS, backfill_policy=WHOLE_RANGE)
+@dg.multi_asset(
+    name="models",
+    specs=model_specs(),
+    can_subset=True,
+    partitions_def=DAYS,
+    backfill_policy=WHOLE_RANGE,
+    retry_policy=AGAIN,
+)
 def models(context: dg.AssetExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.MaterializeResult]:
     """Update the selected tables of the run's batches; what is already up to date is not computed again.
 
-    They are published with tables of captures, if the run computes some of these afterwards.
+    A batch that another run is working on is left to it. They are published with tables of captures, if the run computes
+    some of these afterwards.
     """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     tables = [name for name in load_catalog().materialized if name in selected]
     span = Span.of(context)
-    done = materialize(
-        lake,
-        tables,
-        span.batches(lake),
-        on_step=lambda text: context.log.info(f"model {text}"),
-        and_publish=not _captures_follow(context, tables),
-    )
+    left: list[Batch] = []
+    try:
+        done = materialize(
+            lake,
+            tables,
+            span.batches(lake),
+            on_step=lambda text: context.log.info(f"model {text}"),
+            and_publish=not _captures_follow(context, tables),
+            left=left,
+        )
+    finally:
+        lake.claims.release()  # before captures, so that of two runs with ranks of one the later finds the earlier's done
+    if left:
+        context.log.info(f"left to the runs that work on them: batches {', '.join(b.batch_id for b in left)}")
     yield from results(lake, tables, span, done)
 
 

@@ -1,6 +1,7 @@
-"""Pictures of the newest data in a lake, as metadata: the layers of a trace, a capture's ranks by steps."""
+"""Pictures as metadata, each named after what it shows: the newest trace's layers, the newest and worst capture's ranks."""
 
 import base64
+from pathlib import Path
 
 import dagster as dg
 import duckdb
@@ -14,10 +15,17 @@ from pipelines.report.spans import picture
 from pipelines.sqltext import quoted
 
 _TRACE = """
-    SELECT t.trace_id FROM traces AS t SEMI JOIN span_utilization AS u ON u.trace_id = t.trace_id
+    SELECT t.trace_id, t.path FROM traces AS t SEMI JOIN span_utilization AS u ON u.trace_id = t.trace_id
     ORDER BY t.ingested_at DESC, t.trace_id LIMIT 1
 """
-_CAPTURE = "SELECT capture_id FROM captures WHERE NOT is_gone AND n_ranks > 1 ORDER BY batch_id DESC, 1 LIMIT 1"
+_CAPTURES = """
+    SELECT c.capture_id, c.job, coalesce(max(s.marginal_percent), 0) AS worst
+    FROM captures AS c
+    LEFT JOIN straggler_ranks AS s USING (capture_id)
+    LEFT JOIN traces AS t ON t.capture_id = c.capture_id
+    WHERE NOT c.is_gone AND c.n_ranks > 1 GROUP BY c.capture_id, c.job
+    ORDER BY max(t.ingested_at) DESC, c.capture_id
+"""
 
 
 def pictures(lake: Lake, table: str) -> dict[str, dg.MetadataValue]:
@@ -44,9 +52,26 @@ def image(name: str, svg: str) -> dg.MetadataValue:
 
 def _layers(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
     found = con.execute(_TRACE).fetchone()
-    return {"layered utilisation": picture(con, quoted(found[0]), "utilization")} if found else {}
+    if not found:
+        return {}
+    trace_id, path = found
+    return {f"layers of the newest trace, {Path(path).name}": picture(con, quoted(trace_id), "utilization")}
 
 
 def _rank_map(con: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
-    found = con.execute(_CAPTURE).fetchone()
-    return {"ranks by steps": rank_map_svg(stragglers_of(con, found[0]), f"capture {found[0]}")} if found else {}
+    """Of the newest capture, and of the one that would gain most without its straggler, if that is another."""
+    captures = con.execute(_CAPTURES).fetchall()
+    if not captures:
+        return {}
+    newest, worst = captures[0], max(captures, key=lambda one: one[2])
+    shown = {"newest": newest} | ({"worst": worst} if worst is not newest else {})
+    return {
+        f"ranks by steps of the {which} capture, {_named(job, capture)}": rank_map_svg(
+            stragglers_of(con, capture), f"{_named(job, capture)}: the {which}"
+        )
+        for which, (capture, job, _) in shown.items()
+    }
+
+
+def _named(job: str | None, capture: str) -> str:
+    return f"{job or 'no job'} {capture[:12]}"

@@ -3,8 +3,11 @@
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -12,14 +15,19 @@ from assets.common import DAYS, PROCESS_TAG, TRACE_FILES, WHOLE_RANGE, Span, mar
 from pipelines.foreign_text import visible
 from pipelines.inbox import look
 from pipelines.ingest import IngestReport, ingest
+from pipelines.inputs.kinds import TraceRow
 from pipelines.isolated import ingest_isolated
 from pipelines.lake import Lake
 from pipelines.lake.layout import RUN_MARK, mark_of
+from pipelines.lake.requests import ListGone, files_of
 from pipelines.models.catalog import load_catalog
 from pipelines.origin import INBOX
 from pipelines.paths import path_text, text_path
 from pipelines.processes import this_process
 
+REJECTED_TAG = "tracelake/rejected"
+"""Tag of a run: how many of its files were rejected."""
+_EACH = 50  # files whose lines are all logged
 LAKE_TABLES = [
     name for name, model in load_catalog().models.items() if model.kind == "lake" and mark_of(name) != RUN_MARK
 ]
@@ -61,18 +69,26 @@ def batch_hash(states: dict[Path, str]) -> str:
 def trace_files() -> dg.ObserveResult:
     """Observe the watched folder: how many files, which state."""
     states = inbox_files()
-    metadata = {"files": len(states), "bytes": sum(int(state.split(":")[0]) for state in states.values())}
-    return dg.ObserveResult(data_version=dg.DataVersion(batch_hash(states)), metadata=metadata)
+    return dg.ObserveResult(data_version=dg.DataVersion(batch_hash(states)), metadata=told_of(states))
+
+
+def told_of(states: dict[Path, str]) -> dict[str, Any]:
+    """Returns the metadata of an observation of the watched folder."""
+    folder = watched_folder()
+    there = {"folder": dg.MetadataValue.path(folder)} if folder else {}
+    return {"files": len(states), "bytes": sum(int(state.split(":")[0]) for state in states.values()), **there}
 
 
 class IngestConfig(dg.Config):
-    """Which files a run ingests, as named by `path_text`; without `files`, those in the watched folder.
+    """Which files a run ingests: `files`, as named by `path_text`, or those of `file_list`, which the sensor wrote into the
+    lake (`.sensor/`); without either, those in the watched folder.
 
     `isolate`: read each file in a separate process, so that a file which kills its process is rejected and the others
     are ingested.
     """
 
     files: list[str] | None = None
+    file_list: str | None = None
     job: str | None = None
     isolate: bool = False
 
@@ -94,14 +110,41 @@ def lake_tables(
     context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
     span = Span.of(context)
     watched = list(inbox_files()) if today() in span.days or not span.days else []
-    files = watched if config.files is None else [text_path(name) for name in config.files]
+    files = _named(config, lake)
+    if files is None:
+        files = watched
     started = time.perf_counter()
-    take_in = ingest_isolated if config.isolate else ingest
-    report = take_in(files, lake, config.job, lambda row: context.log.info(f"{row.status} {visible(row.path)}"))
+    take_in = ingest_isolated if config.isolate else partial(ingest, claim=True)
+    report = take_in(files, lake, config.job, _told(context.log.info))
     seconds = time.perf_counter() - started
+    if report.rejected:  # shown in the list of runs
+        context.instance.add_run_tags(context.run.run_id, {REJECTED_TAG: str(len(report.rejected))})
     for name in LAKE_TABLES:
         run = {"seconds": seconds, "files_given": len(files), "files_rejected": len(report.rejected)}
         yield dg.MaterializeResult(name, metadata={**shown(lake, name, span), **run, "report": _report(report)})
+
+
+def _told(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
+    """Returns a function that logs what became of a file: of the first fifty, then of every fiftieth and of those that
+    are not whole. Each line is an event in Dagster's database and costs some milliseconds.
+    """
+    numbers = count(1)
+
+    def tell(row: TraceRow) -> None:
+        number = next(numbers)
+        if number <= _EACH or number % _EACH == 0 or row.status not in ("ok", "known"):
+            log(f"{row.status} {visible(row.path)}" + (f" ({number} files)" if number > _EACH else ""))
+
+    return tell
+
+
+def _named(config: IngestConfig, lake: Lake) -> list[Path] | None:
+    if config.files is not None:
+        return [text_path(name) for name in config.files]
+    try:
+        return None if config.file_list is None else files_of(lake, config.file_list)
+    except ListGone as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
 
 
 def _report(report: IngestReport) -> dg.MarkdownMetadataValue:

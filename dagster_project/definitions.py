@@ -8,8 +8,17 @@ from assets.fleet import captures
 from assets.models import models, rule_assets
 from assets.regressions import no_regression
 from assets.schedule import schedule_runs, view_assets
+from assets.today import today_page
 from assets.traces import lake_tables, trace_files
-from dagster_project.jobs import analyse, ingest_and_analyse, retention, schedule_benchmark
+from dagster_project.alerts import alert_sensors
+from dagster_project.jobs import (
+    analyse,
+    compaction,
+    ingest_and_analyse,
+    ingest_on_engine,
+    retention,
+    schedule_benchmark,
+)
 from dagster_project.old_runs import old_runs_sensor
 from dagster_project.resources import LakeResource
 from dagster_project.sensors import daily, trace_file_sensor
@@ -18,10 +27,20 @@ from dagster_project.sensors import daily, trace_file_sensor
 def definitions(lake_path: str = "") -> dg.Definitions:
     """Returns the definitions for a lake; without a path, for the one that TRACELAKE_LAKE names."""
     return dg.Definitions(
-        assets=[trace_files, *rule_assets(), lake_tables, models, overlay, captures, schedule_runs, *view_assets()],
+        assets=[
+            trace_files,
+            *rule_assets(),
+            lake_tables,
+            models,
+            overlay,
+            captures,
+            today_page,
+            schedule_runs,
+            *view_assets(),
+        ],
         asset_checks=[checks, no_regression],
-        jobs=[ingest_and_analyse, analyse, schedule_benchmark, retention],
-        sensors=[trace_file_sensor(lake_path), old_runs_sensor(lake_path)],
+        jobs=[ingest_and_analyse, ingest_on_engine, analyse, schedule_benchmark, retention, compaction],
+        sensors=[trace_file_sensor(lake_path), old_runs_sensor(lake_path), *alert_sensors(lake_path)],
         schedules=[daily],
         resources={"lake": LakeResource(path=lake_path)},
         # One process per step would cost 4 to 10 s each; the work is parallel inside DuckDB.

@@ -38,7 +38,8 @@ def materialize_all(
 
     run_id = str(uuid4())
     files = [str(Path(file).absolute()) for file in inbox_files]
-    config: dict[str, Any] = {"ops": {"ingest": {"config": {"files": files, "job": job}}}, **QUIET}
+    ops = {"ingest": {"config": {"files": files, "job": job}}, "overlay": {"config": {"of": "all"}}}
+    config: dict[str, Any] = {"ops": ops, **QUIET}
     everything = definitions(str(Path(lake_path).absolute())).resolve_job_def("ingest_and_analyse")
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_event_listener(run_id, heard)

@@ -1,8 +1,10 @@
-"""The jobs: everything from the inbox on, the models alone, and retention."""
+"""The jobs: everything from the inbox on, the same on an engine, the models alone, retention and compaction."""
 
 import dagster as dg
 
+from assets.compaction import merge_batches
 from assets.critical_path import overlay
+from assets.engines import capture_units, ingest_units
 from assets.fleet import captures
 from assets.models import models
 from assets.retention import retire_batches
@@ -37,3 +39,21 @@ schedule_benchmark = dg.define_asset_job(
 def retention() -> None:
     """One step."""
     retire_batches()
+
+
+@dg.job(
+    description="Trace files → tables of traces → tables of captures, in units on Ray, Dask or in this process.",
+    tags=WRITES,
+)
+def ingest_on_engine() -> None:
+    """Captures after all traces."""
+    capture_units(ingest_units())
+
+
+@dg.job(
+    description="Merge the small batches of past days; a dry run unless configured otherwise.",
+    tags=WRITES,
+)
+def compaction() -> None:
+    """One step."""
+    merge_batches()

@@ -13,14 +13,16 @@ from typing import Any
 
 import dagster as dg
 import duckdb
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from assets.common import DAYS, today
-from assets.traces import INBOX, batch_hash, no_inbox, watched_folder
+from assets.common import DAYS, TRACE_FILES, today
+from assets.traces import INBOX, batch_hash, no_inbox, told_of, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
 from dagster_project.under_way import PARTITION_TAG, failed_last, under_way
 from pipelines.inbox import Accounts, look, told, waiting
 from pipelines.lake import Lake
+from pipelines.lake.requests import asked_of, clean, put_asked, put_files
 from pipelines.paths import path_text
 
 QUIET_SECONDS = 5.0
@@ -31,6 +33,7 @@ LONGEST_WAIT_SECONDS = 3600.0
 MAX_REPEATS = 3
 """How often a day whose newest run failed is rerun if no file is waiting; after that a person must look."""
 REPEAT_TAG = "tracelake/repeat"
+_ASKED, _NOTHING = "asked", "{}"  # in the cursor: the name of what was asked, in the lake; a cursor without
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error)
 
 
@@ -56,9 +59,11 @@ def wait_seconds(tries: int) -> float:
 class _Tick:
     """What one look at the folder and the lake found."""
 
+    lake: Lake
     waiting: dict[Path, str]
     asked: dict[str, Asked]
     remarks: list[str] = field(default_factory=list)
+    is_lost: bool = False  # what was asked before is not known any more
 
     def tries(self, path: Path) -> int:
         asked = self.asked.get(str(path))
@@ -73,6 +78,7 @@ class _Tick:
 def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
     """Returns the sensor of the watched folder for the lake in `lake_path`; without one, for that of LakeResource."""
     accounts = Accounts()  # of batches that an earlier tick has read
+    observed = ""  # the state of the folder that was last reported
 
     @dg.sensor(
         name="new_trace_files",
@@ -92,12 +98,32 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
             quiet = waiting(lake, inbox.changed_before(time.time_ns() - int(QUIET_SECONDS * 1e9)), accounts)
         except _NOT_THERE as error:  # a disk that is unavailable for a while is not a reason to stop looking
             return dg.SkipReason(f"the lake cannot be read: {error}")
-        tick = _Tick(quiet, _read_cursor(context.cursor), _remarks(inbox.passed_over, accounts.broken))
+        asked, is_lost = _read_cursor(lake, context.cursor)
+        tick = _Tick(lake, quiet, asked, _remarks(inbox.passed_over, accounts.broken), is_lost)
         for remark in tick.remarks:
             context.log.warning(remark)
-        return _answer(context, tick, now)
+        try:
+            answer = _answer(context, tick, now)
+        except OSError as error:  # the lists of files are in it
+            return dg.SkipReason(f"the lake cannot be written: {error}")
+        nonlocal observed
+        if (state := batch_hash(inbox.files)) == observed:
+            return answer
+        observed = state
+        return _with_observation(answer, inbox.files, state, context.cursor)
 
     return new_trace_files
+
+
+def _with_observation(
+    answer: dg.SensorResult | dg.SkipReason, files: dict[Path, str], state: str, cursor: str | None
+) -> dg.SensorResult:
+    """The same answer, which also tells Dagster what is in the watched folder."""
+    tags = {DATA_VERSION_TAG: state}
+    seen = dg.AssetObservation(TRACE_FILES, metadata=told_of(files), tags=tags)
+    if isinstance(answer, dg.SkipReason):
+        return dg.SensorResult(skip_reason=answer, cursor=cursor, asset_events=[seen])
+    return answer._replace(asset_events=[seen])
 
 
 def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.SensorResult | dg.SkipReason:
@@ -113,23 +139,25 @@ def _answer(context: dg.SensorEvaluationContext, tick: _Tick, now: float) -> dg.
         return _skipped(tick, f"{len(tick.waiting)} files will be retried in {soonest - now:.0f} s: {names}")
     repeat = _repeated(instance, now) if instance else None
     if repeat:
-        return dg.SensorResult(run_requests=[repeat], cursor=_cursor({}))
+        return dg.SensorResult(run_requests=[repeat], cursor=_NOTHING)
     return _skipped(tick, f"no new files in {path_text(watched_folder() or '')}", forget=True)
 
 
 def _asking(tick: _Tick, due: list[Path], now: float) -> dg.SensorResult:
     states = {path: tick.waiting[path] for path in due}
     most = max(tick.tries(path) for path in due)
+    # Dagster starts no second run of a key: one that may have been used already gets the time.
+    key = f"{batch_hash(states)}-{most}" + (f"-{now:.0f}" if tick.is_lost else "")
     run = dg.RunRequest(
-        run_key=f"{batch_hash(states)}-{most}",
+        run_key=key,
         partition_key=today(),
         # A file that crashed a run is ingested in a separate process the next time, and the others continue.
-        run_config=_run_config(due, isolate=most > 0),
+        run_config=_run_config({"file_list": put_files(tick.lake, key, due), "isolate": most > 0}),
         tags={"tracelake/files": str(len(due)), "tracelake/try": str(most + 1)},
     )
     asked = {str(path): Asked(state, tick.tries(path) + 1, now) for path, state in states.items()}
     still = {name: before for name, before in tick.asked.items() if Path(name) in tick.waiting}
-    return dg.SensorResult(run_requests=[run], cursor=_cursor({**still, **asked}))
+    return dg.SensorResult(run_requests=[run], cursor=_cursor(tick.lake, {**still, **asked}))
 
 
 def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
@@ -145,18 +173,14 @@ def _repeated(instance: dg.DagsterInstance, now: float) -> dg.RunRequest | None:
             return dg.RunRequest(
                 run_key=f"repeat-{run.run_id}",
                 partition_key=run.tags[PARTITION_TAG],
-                run_config=_run_config([], isolate=False),
+                run_config=_run_config({"files": []}),
                 tags={REPEAT_TAG: str(times + 1)},
             )
     return None
 
 
-def _run_config(files: list[Path], isolate: bool) -> dict[str, Any]:
-    return {
-        "ops": {
-            "ingest": {"config": {"files": [path_text(f) for f in files], **({"isolate": True} if isolate else {})}}
-        }
-    }
+def _run_config(ingest: dict[str, Any]) -> dict[str, Any]:
+    return {"ops": {"ingest": {"config": {name: value for name, value in ingest.items() if value is not False}}}}
 
 
 def _instance(context: dg.SensorEvaluationContext) -> dg.DagsterInstance | None:
@@ -170,7 +194,7 @@ def _instance(context: dg.SensorEvaluationContext) -> dg.DagsterInstance | None:
 def _skipped(tick: _Tick, why: str, forget: bool = False) -> dg.SensorResult | dg.SkipReason:
     reason = "; ".join([why, *tick.remarks])
     if forget and tick.asked:
-        return dg.SensorResult(skip_reason=reason, cursor=_cursor({}))
+        return dg.SensorResult(skip_reason=reason, cursor=_NOTHING)
     return dg.SkipReason(reason)
 
 
@@ -179,19 +203,25 @@ def _remarks(passed_over: Mapping[Path, str], broken: list[Path]) -> list[str]:
     return [*remarks, *(f"{path_text(path)} cannot be read; see tracelake check" for path in broken[:5])]
 
 
-def _read_cursor(cursor: str | None) -> dict[str, Asked]:
-    """Returns what was requested. Older versions kept every file ever seen with its state: those are requested again if
-    needed.
+def _read_cursor(lake: Lake, cursor: str | None) -> tuple[dict[str, Asked], bool]:
+    """Returns what was requested, and whether that is not known any more; removes lists that nothing names any more.
+
+    Older versions kept what they requested in the cursor itself, and before that every file ever seen with its state:
+    those are requested again if needed.
     """
     try:
-        found = json.loads(cursor or "{}")
-        return {path: Asked(*row) for path, row in found.items() if isinstance(row, list)}
-    except (ValueError, TypeError, AttributeError):
-        return {}
+        found = json.loads(cursor or _NOTHING)
+        name = found.get(_ASKED)
+        clean(lake, name)
+        rows = found if name is None else asked_of(lake, name)
+        asked = {path: Asked(*row) for path, row in (rows or {}).items() if isinstance(row, list)}
+        return asked, rows is None
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}, True
 
 
-def _cursor(asked: Mapping[str, Asked]) -> str:
-    return json.dumps({path: [a.state, a.tries, a.at] for path, a in sorted(asked.items())})
+def _cursor(lake: Lake, asked: Mapping[str, Asked]) -> str:
+    return json.dumps({_ASKED: put_asked(lake, {path: [a.state, a.tries, a.at] for path, a in asked.items()})})
 
 
 new_trace_files = trace_file_sensor()

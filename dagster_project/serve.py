@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import signal
 import socket
@@ -20,14 +21,17 @@ from dagster import DagsterInstance
 
 SETTINGS = Path(__file__).with_name("dagster.yaml")
 LOCAL = "127.0.0.1"
-_OLD_SETTINGS = "telemetry:\n  enabled: false\n"
+_EARLIER = {  # SHA-256 of settings that earlier versions wrote
+    "f322f68dce7f2d276ac718ea98cf1486ab5caf56b3d484d4788c2eec91ee6b33",
+    hashlib.sha256(b"telemetry:\n  enabled: false\n").hexdigest(),
+}
 _DEFINITIONS = ("-m", "dagster_project.definitions")
 _GRACE_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 
 
 def prepare(home: Path) -> None:
-    """Create DAGSTER_HOME: tracelake's settings, unless there are others, and Dagster's tables.
+    """Create `home`, which DAGSTER_HOME has to name: tracelake's settings, unless there are others, and Dagster's tables.
 
     One process creates the tables before any other starts: otherwise two would both try, and one would fail with "table
     alembic_version already exists".
@@ -36,7 +40,7 @@ def prepare(home: Path) -> None:
     with (home / ".preparing").open("w") as lock:  # if two `tracelake ui` share a lake, the second waits
         fcntl.flock(lock, fcntl.LOCK_EX)
         settings = home / "dagster.yaml"
-        if not settings.exists() or settings.read_text() == _OLD_SETTINGS:
+        if not settings.exists() or hashlib.sha256(settings.read_bytes()).hexdigest() in _EARLIER:
             settings.write_text(SETTINGS.read_text())
         with DagsterInstance.from_config(str(home.absolute())):
             pass

@@ -39,11 +39,23 @@ def _why_dead(record: dg.RunRecord, now: datetime) -> str | None:
 
 
 def failed_last(instance: dg.DagsterInstance, job: str) -> list[dg.RunRecord]:
-    """Returns, for each partition whose newest run failed, that run, newest first."""
-    newest: dict[str, dg.RunRecord] = {}
+    """Returns, for each partition, the run that failed last, newest first, unless a later one succeeded.
+
+    A run that was started before the other failed does not count as later: it left the other's work to it.
+    """
+    failed: dict[str, dg.RunRecord] = {}
+    begun: dict[str, float] = {}
     for record in instance.get_run_records(dg.RunsFilter(job_name=job), limit=_LAST_RUNS):
-        newest.setdefault(record.dagster_run.tags.get(PARTITION_TAG, ""), record)
-    return [r for day, r in newest.items() if day and r.dagster_run.status == dg.DagsterRunStatus.FAILURE]
+        day, status = record.dagster_run.tags.get(PARTITION_TAG, ""), record.dagster_run.status
+        if status == dg.DagsterRunStatus.SUCCESS:
+            begun[day] = max(begun.get(day, 0.0), record.start_time or record.create_timestamp.timestamp())
+        elif status == dg.DagsterRunStatus.FAILURE and (day not in failed or _ended(record) > _ended(failed[day])):
+            failed[day] = record
+    return [record for day, record in failed.items() if day and begun.get(day, 0.0) < _ended(record)]
+
+
+def _ended(record: dg.RunRecord) -> float:
+    return record.end_time or record.update_timestamp.timestamp()
 
 
 def fail_lost(instance: dg.DagsterInstance, before: float) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_MODULES = {"dagster": ("dagster", "dagster_webserver"), "notebook": ("ibis",)}
+_MODULES = {
+    "dagster": ("dagster", "dagster_webserver"),
+    "notebook": ("ibis",),
+    "plots": ("altair",),
+    "spark": ("ibis", "pyspark"),
+    "ray": ("ray",),
+    "dask": ("distributed",),
+}
 
 
 class MissingExtra(ImportError):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -31,7 +32,7 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.parquet import row_groups, write_tables
 from pipelines.lake.publish import publish
-from pipelines.lake.retention import forget_for_good
+from pipelines.lake.retention import forget_for_good, sources_of
 from pipelines.lake.store import Staged
 from pipelines.materialize.per_capture import materialize_captures
 from pipelines.sqltext import quoted
@@ -57,17 +58,20 @@ class Forgotten:
     n_rows: int = 0
 
 
-def forget(lake: Lake, beginning: str, for_good: bool = False) -> Forgotten:
+def forget(
+    lake: Lake, beginning: str, for_good: bool = False, on_step: Callable[[str], Any] = lambda _: None
+) -> Forgotten:
     """Remove the one trace whose id starts with `beginning`; its captures are recomputed.
 
-    Its content may be ingested again, unless `for_good`. Also completes what earlier runs left half done. Raises
-    NoSuchTrace, BrokenFiles, or OSError if the lake cannot be written.
+    Its content may be ingested again, unless `for_good`. Also completes what earlier runs left half done. It is hidden at
+    once, but if another process is computing tables with its rows, these are waited for, which `on_step(text)` tells.
+    Raises NoSuchTrace, BrokenFiles, or OSError if the lake cannot be written.
     """
     trace = _find(lake, beginning, for_good)
     _write(_notice(lake, trace.trace_id), trace)
-    n_rows = {one.trace_id: _remove(lake, one) for one in _notices(lake)}
+    n_rows = {one.trace_id: _remove(lake, one, on_step) for one in _notices(lake)}
     if tables := [table for table in CAPTURE_TABLES if table_files(lake.root, table)]:
-        materialize_captures(lake, tables)
+        materialize_captures(lake, tables, on_step=on_step)
     else:
         publish(lake)
     return Forgotten(**{**asdict(trace), "n_rows": n_rows[trace.trace_id]})
@@ -88,7 +92,7 @@ def _find(lake: Lake, beginning: str, for_good: bool) -> Forgotten:
     return Forgotten(trace_id, batch.batch_id, path, for_good)
 
 
-def _remove(lake: Lake, trace: Forgotten) -> int:
+def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
     """Remove a trace from its batch's files, the mark first; returns its rows in the others."""
     batch = Batch(trace.batch_id)
     if trace.for_good:
@@ -96,12 +100,22 @@ def _remove(lake: Lake, trace: Forgotten) -> int:
     with lake.commit_lock():
         _rewrite(lake, MARK, batch, trace.trace_id)
     publish(lake)
-    tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")}
-    of_traces = sorted(table for table in tables - {MARK, REJECTS} if mark_of(table) == MARK)
-    n_rows = sum(_rewrite(lake, table, batch, trace.trace_id) for table in of_traces)
+    waiting = partial(on_step, f"batch {batch.batch_id}: another process computes it, waiting")
+    with lake.claims.on(batch.batch_id, on_wait=waiting):  # which would put tables with the trace's rows in place again
+        n_rows = _remove_rows(lake, batch, trace.trace_id)
+    for source in sources_of(lake, batch):  # merged, and not deleted yet
+        if table_file(lake.root, MARK, source).exists():
+            _rewrite(lake, MARK, source, trace.trace_id)
+        _remove_rows(lake, source, trace.trace_id)
     shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
     _notice(lake, trace.trace_id).unlink(missing_ok=True)
     return n_rows
+
+
+def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
+    tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")}
+    of_traces = sorted(table for table in tables - {MARK, REJECTS} if mark_of(table) == MARK)
+    return sum(_rewrite(lake, table, batch, trace_id) for table in of_traces)
 
 
 def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:

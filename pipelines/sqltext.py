@@ -55,3 +55,14 @@ def row(values: Iterable[str | int | datetime | Path | None]) -> str:
 def file_list(files: Iterable[Path]) -> str:
     """A list of files, as read_parquet takes it."""
     return f"[{', '.join(quoted(file) for file in files)}]"
+
+
+def distinct(columns: Iterable[str]) -> list[str]:
+    """Names of columns, of which those that occurred before get a number, as in DuckDB: `name`, `name_1`."""
+    found: list[str] = []
+    for name in columns:
+        number = 0
+        while (numbered := f"{name}_{number}" if number else name) in found:
+            number += 1
+        found.append(numbered)
+    return found

@@ -24,7 +24,7 @@ ANSWERED = (
         "critical_path_edges",
         "critical_path_caveats",
     ),
-    *("_path_bounds", "_edges", "edge_types"),
+    *("_path_bounds", "_edges", "_edge_counts", "_node_counts", "edge_types"),
 )
 """What the answer to a request for a path is made of; the last is the same for all."""
 

@@ -19,7 +19,7 @@ TOPS = ("pipelines", "assets", "dagster_project")
 # From the bottom to the top. A room is a folder or file of pipelines/, or a folder at the top. It may import rooms of the
 # lines above its own here, and nothing else.
 ROOMS = (
-    ("database", "datafiles", "extras", "foreign_text", "paths", "processes", "record"),
+    ("database", "datafiles", "extras", "foreign_text", "paths", "processes", "record", "shorter"),
     ("renamed", "sqltext", "svg", "synthetic"),
     ("models", "schedule"),
     ("schedule_picture",),
@@ -29,9 +29,12 @@ ROOMS = (
     ("execution", "flight_recorder", "load", "recordings", "runs", "status"),
     ("critical_path", "events_by_sql"),
     ("breakdown", "fleet"),
+    ("spark",),
     ("materialize",),
     ("check", "forget", "ibis_tables", "ingest", "report"),
     ("isolated", "notebook"),
+    ("store",),
+    ("engines",),
     ("cli",),
     ("assets",),
     ("dagster_project",),

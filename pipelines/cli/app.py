@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -9,11 +10,13 @@ import typer
 from pipelines import __version__
 from pipelines.cli.commands import OLD_COMMANDS, Commands, Later
 
+# numpy's linear algebra would start a thread per core, which waits busily at first; nothing here needs one.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 app = typer.Typer(
     name="tracelake",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
@@ -34,7 +37,7 @@ COMMANDS = {
     "sql": ("query:sql", "Query the lake in SQL. Tables that are not computed yet are computed first."),
     "ask": ("ask:ask", 'Ask one of the saved questions, such as "which kernels take the most GPU time?".'),
     "tables": (
-        "query:tables",
+        "tables:tables",
         "List the tables and what a row of each is, or one table's columns with types and meanings.",
     ),
     "compare": (
@@ -42,12 +45,12 @@ COMMANDS = {
         "What one capture or trace does more, less or slower than another: operators and kernels by name and shape.",
     ),
     "breakdown": (
-        "path:breakdown",
+        "breakdown:breakdown",
         "How GPU time divides into compute, other work and idle, one row per trace and device.",
     ),
     "critical-path": ("path:critical_path", "The longest chain of dependent work in a trace, and what bounds it."),
     "overlay": (
-        "path:overlay",
+        "overlay:overlay",
         "Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.",
     ),
     "what-if": (
@@ -61,6 +64,10 @@ COMMANDS = {
     "timeline": (
         "timeline:timeline",
         "Write one trace for Perfetto with all ranks of a capture on one clock; arrows tie each collective together.",
+    ),
+    "slice": (
+        "slice:slice_",
+        "Write a step of a trace, or the rows of a query, as a trace for Perfetto (ui.perfetto.dev).",
     ),
     "stragglers": (
         "stragglers:stragglers",
@@ -86,10 +93,19 @@ COMMANDS = {
         "flame:flame",
         "Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.",
     ),
-    "materialize": ("query:materialize", "Compute the model tables of the lake that are missing or out of date."),
+    "materialize": ("materialize:materialize", "Compute the model tables of the lake that are missing or out of date."),
+    "fleet": (
+        "fleet:fleet",
+        "What the fleet is doing: each job's newest capture, what got worse, stragglers, files that were not read.",
+    ),
+    "metrics": ("fleet:metrics", "Print the fleet as metrics in OpenMetrics text, for Prometheus."),
     "regressions": (
         "regressions:regressions",
         "Test the newest captures of each job against the earlier ones, with an exact test that allows for noise.",
+    ),
+    "compact": (
+        "compact:compact",
+        "Merge the small batches of each past day into few large ones: fewer files, quicker queries and publishing.",
     ),
     "retention": (
         "retention:retention",

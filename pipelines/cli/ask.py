@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.query import Format, sql
-from pipelines.cli.shared import DEFAULT_LAKE, LakeOption, err, fail, out, print_json, styled
+from pipelines.cli.query import Format, MasterOption, SqlEngine, SqlEngineOption, sql
+from pipelines.cli.shared import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
 
 
 def ask(
     name: Annotated[str | None, typer.Argument(help="A question; without one, all questions are listed.")] = None,
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
     capture: Annotated[str | None, typer.Option(help="Only captures whose id begins like this.")] = None,
     trace: Annotated[str | None, typer.Option(help="Only traces whose id begins like this.")] = None,
@@ -21,6 +21,8 @@ def ask(
     top: Annotated[int, typer.Option(help="At most this many rows; 0 for all.", min=0)] = 20,
     format: Annotated[Format, typer.Option(help="Output format; everything goes to stdout.")] = Format.table,
     show_sql: Annotated[bool, typer.Option("--sql", help="Print the query instead of running it.")] = False,
+    engine: SqlEngineOption = SqlEngine.duckdb,
+    master: MasterOption = "",
 ) -> None:
     """Ask one of the saved questions, such as "which kernels take the most GPU time?".
 
@@ -46,7 +48,7 @@ def ask(
         return
     if format is Format.table:
         out.print(styled("[bold]{}[/]", asked.question))
-    sql(query, lake, format, limit=0)
+    sql(query, lake, format, limit=0, engine=engine, master=master)
     if format is Format.table:
         err.print(styled("[dim]{}[/]", asked.reading))
 

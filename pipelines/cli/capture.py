@@ -24,7 +24,7 @@ def opened_capture(
     roles for that; `only`: compute only captures and traces whose ids begin with this. Exits if there is nothing to
     open. Raises RolesError.
     """
-    from pipelines.cli.query import open_analyst
+    from pipelines.cli.ready import open_analyst
     from pipelines.fleet.roles import ROLES, read_roles
 
     if roles and not roles.is_file():
@@ -39,7 +39,7 @@ def opened_capture(
             con.close()
         return
     with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
-        _ingest(given, Path(folder) / "lake")
+        ingest_files(given, Path(folder) / "lake")
         if roles:
             shutil.copyfile(roles, Path(folder) / "lake" / ROLES)
         con = open_analyst(Path(folder) / "lake", list(tables))
@@ -49,7 +49,8 @@ def opened_capture(
             con.close()
 
 
-def _ingest(given: list[str], folder: Path) -> None:
+def ingest_files(given: list[str], folder: Path) -> None:
+    """Put files into a new lake; exits if none of them is a trace."""
     from pipelines.ingest import expand, ingest
     from pipelines.lake import Lake
 
@@ -63,3 +64,15 @@ def _ingest(given: list[str], folder: Path) -> None:
         err.print(styled("[yellow]not read:[/] {} more", len(report.rejected) - _REJECTS_SHOWN))
     if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
         raise fail(f"no trace found in {', '.join(given)}", "Give the trace files of one capture, or their folder.")
+
+
+def keep_trace(con: Any, target: Path) -> None:
+    """Exit if a file to be written is one of the traces in `con`."""
+    from pipelines.sqltext import row
+
+    if not target.exists():
+        return
+    names = row((target.name, target.resolve().name))
+    paths = con.execute(f"SELECT path FROM traces WHERE file IN {names}").fetchall()
+    if any(Path(path).exists() and Path(path).samefile(target) for (path,) in paths):
+        raise fail(f"{target} is one of the traces", "Give another name to --out.")

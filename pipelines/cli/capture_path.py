@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipelines.fleet.path.answer import CapturePath
 
 _SHOWN = 12
+_RANKS = 16
 
 
 def capture_path(
@@ -77,7 +78,7 @@ def _shares(answer: CapturePath) -> Table:
     table.add_column("kind")
     for name in ("segments", "time", "percent"):
         table.add_column(name, justify="right")
-    for rank, share in answer.share_us.items():
+    for rank, share in list(answer.share_us.items())[:_RANKS]:
         own = [segment for segment in answer.segments if segment.rank == rank]
         percent = f"{answer.share_percent[rank]:.2f}"
         table.add_row(
@@ -93,6 +94,11 @@ def _shares(answer: CapturePath) -> Table:
             label = styled("{}" + (" [yellow](guess)[/]" if guessed else ""), kind.replace("_", " "))
             table.add_row("", label, f"{n:,}", human_us(time), f"{100 * time / answer.span_us:.2f}")
         table.add_section()
+    rest = list(answer.share_us.items())[_RANKS:]
+    if rest:
+        time, n = sum(share for _, share in rest), len(rest)
+        percent = f"{100 * time / answer.span_us:.2f}"
+        table.add_row("…", f"{n:,} more ranks", "", human_us(time), percent)
     return table
 
 

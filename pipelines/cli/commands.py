@@ -27,6 +27,7 @@ _SENTENCES = (
     ("pipelines.paths", "UnusablePath"),
     ("pipelines.origin", "WrongPattern"),
     ("pipelines.lake.broken", "BrokenFiles"),
+    ("pipelines.store.interface", "StoreError"),
     ("pipelines.lake.contents", "NotPublished"),
     ("duckdb", "IOException"),
     ("duckdb", "InvalidInputException"),  # from error() in the analysts' file: what it cannot answer
@@ -58,6 +59,14 @@ class Commands(TyperGroup):
         option = super().get_help_option(ctx)
         take_no_help(option)
         return option
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options before a command; those of shell completion are rarely given."""
+        found = super().get_params(ctx)
+        for option in found:
+            if option.name in ("install_completion", "show_completion"):
+                take_no_help(option)
+        return found
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show all commands; typer's own way takes three times as long."""

@@ -14,8 +14,7 @@ from rich.table import Table
 
 from pipelines import database
 from pipelines.cli.capture import opened_capture
-from pipelines.cli.path import opened
-from pipelines.cli.query import open_analyst
+from pipelines.cli.ready import open_analyst
 from pipelines.cli.shared import (
     DEFAULT_LAKE,
     JsonOption,
@@ -28,6 +27,7 @@ from pipelines.cli.shared import (
     print_json,
     styled,
 )
+from pipelines.cli.trace import opened
 
 _TABLES = ("profiler_steps", "ops_by_shape")
 

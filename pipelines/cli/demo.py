@@ -84,8 +84,8 @@ def _materialize(lake: Any) -> None:
 
 def _show(lake: Any, overlay_folder: Path) -> None:
     from pipelines.breakdown import rows_of
-    from pipelines.cli.path import breakdown_table
-    from pipelines.cli.query import open_analyst
+    from pipelines.cli.breakdown import breakdown_table
+    from pipelines.cli.ready import open_analyst
     from pipelines.cli.schedule import compared_table
 
     con = open_analyst(lake.root, [])

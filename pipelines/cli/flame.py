@@ -36,7 +36,7 @@ def flame(
 
     Example: `tracelake flame 20261121T0530 --out flame.svg`
     """
-    from pipelines.cli.query import open_analyst
+    from pipelines.cli.ready import open_analyst
     from pipelines.report.flame import Seen, flame, folded, frames_of
     from pipelines.sqltext import quoted
 

@@ -32,8 +32,8 @@ def forget(
     if not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
     try:
-        with progress(None, "forgetting"):
-            gone = forget_trace(Lake(lake), trace, for_good)
+        with progress(None, "forgetting") as advance:
+            gone = forget_trace(Lake(lake), trace, for_good, on_step=lambda text: advance(1, f"forgetting: {text}"))
     except NoSuchTrace as error:
         raise fail(str(error), "`tracelake sql 'SELECT trace_id, path FROM traces'` lists them.") from None
     if json:

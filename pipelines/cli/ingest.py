@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.cli.query import warn_of_prices
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, out, print_json, progress, styled
+from pipelines.cli.engine import IN_PROCESS, AddressOption, EngineOption, StoreOption, engine_at, following, tell_failed
+from pipelines.cli.ready import warn_of_prices
+from pipelines.cli.shared import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, progress, styled
 
 
 def _limit(help: str, name: str) -> Any:
@@ -19,21 +20,25 @@ def _limit(help: str, name: str) -> Any:
 
 def ingest(
     paths: Annotated[list[str], typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")],
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
     max_unpacked_gib: Annotated[int, _limit("How many GiB a file may unpack to.", "max_unpacked_gib")] = 64,
     max_ratio: Annotated[int, _limit("Largest compression ratio, checked above 1 GiB unpacked.", "max_ratio")] = 400,
     max_metadata_mib: Annotated[int, _limit("MiB of metadata before or after the events.", "max_metadata_mib")] = 256,
     max_event_mib: Annotated[int, _limit("MiB that one event may take.", "max_event_mib")] = 128,
+    engine: EngineOption = None,
+    address: AddressOption = None,
+    store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
     """Put traces into the lake and print one row per trace. Content that is already there is skipped.
 
-    Exits with 1 if any file was rejected; the others are ingested.
+    Exits with 1 if any file was rejected; the others are ingested. With an engine the tables of traces are computed
+    too; `tracelake materialize --engine` adds those of captures.
 
     Example: `tracelake ingest /fleet/job42/*.json.gz --lake /data/lake --job job42`
     """
-    from pipelines.ingest import expand
+    from pipelines.ingest import IngestReport, expand
     from pipelines.ingest import ingest as ingest_files
     from pipelines.lake import Lake
     from pipelines.lake.publish import publish
@@ -42,17 +47,35 @@ def ingest(
 
     limits = Limits(max_unpacked_gib, max_ratio, max_metadata_mib, max_event_mib)
     files = expand(paths)
-    size = total_size(files)
-    with progress(size, "reading") as advance:
-        report = ingest_files(
-            files, Lake(lake), job, on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name), limits=limits
-        )
-    publish(Lake(lake))
-    warn_of_prices(lake)
+    run = None
+    if isinstance(lake, str):
+        store, engine = store or lake, engine or IN_PROCESS
+    with engine_at(engine, address, store) as cluster:
+        if cluster is None:
+            with progress(total_size(files), "reading") as advance:
+                report = ingest_files(
+                    files,
+                    Lake(lake),
+                    job,
+                    on_bytes=advance,
+                    on_file=lambda r: advance(0, Path(r.path).name),
+                    limits=limits,
+                )
+        else:
+            from pipelines.engines.run import ingest_on
+
+            with following("ingesting") as on_unit:
+                run = ingest_on(cluster, store or str(lake), files, job, limits, on_unit)
+            report = IngestReport(run.rows)
+    if store is None:
+        publish(Lake(lake))
+        warn_of_prices(Path(lake))
     if json:
         print_json([asdict(row) for row in report.rows])
     else:
         out.print(report_table(report.rows))
+    if run:
+        tell_failed(run)
     if report.rejected:
         raise typer.Exit(1)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pipelines.cli.query import open_analyst
+from pipelines.cli.ready import open_analyst
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, out, print_json, styled
 
 

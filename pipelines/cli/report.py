@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.capture import opened_capture
+from pipelines.cli.capture import keep_trace, opened_capture
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_json, styled
 
 
@@ -38,6 +38,7 @@ def report(
     from pipelines.report.subject import CAPTURE_TABLES, TABLES, NothingFound, find_subject
 
     with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as (con, beginning):
+        keep_trace(con, to)
         try:
             html = page(con, find_subject(con, beginning, rank))
         except NothingFound as error:

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, out, print_json
+from pipelines.cli.shared import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json
 
 
 def retention(
     keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last DAYS days.", min=1)],
-    lake: LakeOption = DEFAULT_LAKE,
+    lake: AnyLakeOption = DEFAULT_LAKE,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
     grace_hours: Annotated[
         float, typer.Option(help="How long hidden batches keep their files, for readers that have them open.", min=0)
@@ -31,6 +31,9 @@ def retention(
     from pipelines.lake import Lake
     from pipelines.lake.retention import retire
 
+    if isinstance(lake, str):
+        _expire(lake, keep_days, timedelta(hours=grace_hours), dry_run, json)
+        return
     if not lake.is_dir():
         raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
     found = retire(Lake(lake), keep_days, timedelta(hours=grace_hours), dry_run)
@@ -46,3 +49,19 @@ def retention(
         counts = f"{len(row.traces):,}", f"{row.n_files:,}", f"{row.n_bytes / 1e6:,.1f}"
         table.add_row(row.batch_id, row.day, row.state, *counts)
     out.print(table if found else f"nothing is older than {keep_days} days, nothing is waiting to be deleted")
+
+
+def _expire(address: str, keep_days: int, grace: timedelta, dry_run: bool, json: bool) -> None:
+    from pipelines.store import open_store
+
+    found = open_store(address).expire(keep_days, grace, dry_run)
+    if json:
+        print_json([asdict(row) for row in found])
+        return
+    table = Table(title="would be" if dry_run else None, title_justify="left")
+    for name in ("batch", "ingested", "state"):
+        table.add_column(name)
+    table.add_column("traces", justify="right")
+    for row in found:
+        table.add_row(row.batch_id, row.day, row.state, f"{len(row.traces):,}")
+    out.print(table if found else f"nothing is older than {keep_days} days")

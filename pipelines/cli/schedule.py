@@ -36,7 +36,7 @@ def gantt(
 
     Example: `tracelake gantt 3f2a --out schedule.svg`
     """
-    from pipelines.cli.query import open_analyst
+    from pipelines.cli.ready import open_analyst
     from pipelines.schedule_picture import picture_of_run
     from pipelines.sqltext import quoted
 

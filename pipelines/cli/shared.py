@@ -12,15 +12,22 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
 from pipelines.foreign_text import visible
 from pipelines.paths import UnusablePath, local_path
 
+DUCKLAKE = "ducklake:"
+
 
 def local(given: str | Path) -> Path:
     """Returns a path that the user gave; an error if it is not on this machine."""
+    if str(given).startswith(DUCKLAKE):
+        raise typer.BadParameter(
+            "this command needs a lake in a folder. With a DuckLake work ingest, materialize, sql, tables, ask, retention and "
+            "compact"
+        )
     try:
         return local_path(given)
     except UnusablePath as error:
@@ -36,6 +43,25 @@ LakeOption = Annotated[
         show_default="./lake",
         parser=local,
         metavar="FOLDER",
+    ),
+]
+
+
+def local_or_store(given: str | Path) -> Path | str:
+    """Returns a path that the user gave, or the address of a DuckLake as it was given: see pipelines/store."""
+    return str(given) if str(given).startswith(DUCKLAKE) else local(given)
+
+
+# A Path, or a str for a DuckLake; typer has no unions.
+AnyLakeOption = Annotated[
+    Any,
+    typer.Option(
+        "--lake",
+        envvar="TRACELAKE_LAKE",
+        help="Folder of the lake, or a DuckLake: `ducklake:postgres:…?data=s3://…`.",
+        show_default="./lake",
+        parser=local_or_store,
+        metavar="LAKE",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
@@ -123,12 +149,50 @@ def human_us(microseconds: float) -> str:
 
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Any]:
-    """Shows a progress bar on stderr (none if stderr is not a terminal); yields `advance(n, text)`."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    """Shows a progress bar on stderr (none if stderr is not a terminal); yields `advance(n, text)`.
+
+    With a `total` it has percent and the time left. Where more is done than was expected, both go away.
+    """
+    if not err.is_terminal:
+        yield lambda *_: None
+        return
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()]
+    known: list[ProgressColumn] = [
+        TaskProgressColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("so far:"),
+    ]
+    columns += [*(known if total else ()), TimeElapsedColumn()]
+    with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(visible(what), total=total)
 
         def advance(n: int = 1, text: str | None = None) -> None:
             bar.update(task, advance=n, description=visible(text or what))
+            if total and bar.tasks[0].completed > total:
+                bar.columns = (*columns[:3], columns[-1])
+                bar.update(task, total=None)
 
         yield advance
+
+
+def print_rows(headings: tuple[str, ...], rows: list[tuple[str, ...]], json: bool) -> None:
+    """Print rows as a table, or as JSON with the headings as names."""
+    if json:
+        print_json([dict(zip(headings, row, strict=True)) for row in rows])
+        return
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)

@@ -60,14 +60,17 @@ def stragglers(
     else:
         _print(found)
     if svg:
-        title = f"{found.job or 'capture ' + found.capture_id}: {found.n_ranks} ranks"
+        cells, which = found.drawn()
+        title = f"{found.job or 'capture ' + found.capture_id}: {which or f'{found.n_ranks} ranks'}"
         try:
             svg.write_text(
-                rank_step_heat_map(title, found.cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8"
+                rank_step_heat_map(title, cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8"
             )
         except (ValueError, OSError) as error:
             raise fail(str(error)) from None
         if not json:
+            if which:
+                out.print(f"drawn: {which}; table rank_steps has all", soft_wrap=True)
             out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
 
 
@@ -97,7 +100,9 @@ def _verdict(found: Stragglers) -> Text:
 
 
 def _ranks(found: Stragglers) -> Table:
-    table = Table("rank", "waits", "causes waiting", "share", "gain if fixed", "of the span", "last", "clock")
+    table = Table(
+        "rank", "waits", "causes waiting", "share", "goes back to it", "gain if fixed", "of the span", "last", "clock"
+    )
     for column in table.columns:
         column.justify = "right"
     for row in found.ranks[:_SHOWN]:
@@ -110,11 +115,12 @@ def _ranks(found: Stragglers) -> Table:
 
 
 def _waits(row: Row) -> list[str]:
-    marginal, share = row["marginal_ns"], row["caused_percent"]
+    marginal, share, root = row["marginal_ns"], row["caused_percent"], row["root_percent"]
     return [
         human_us(row["wait_ns"] / 1000),
         human_us(row["caused_wait_ns"] / 1000),
         "" if share is None else f"{share:.1f} %",
+        "" if root is None else f"{root:.1f} %",
         "unknown" if marginal is None else human_us(marginal / 1000),
         "" if row["marginal_percent"] is None else f"{row['marginal_percent']:.1f} %",
     ]
@@ -131,13 +137,24 @@ def _groups(groups: list[Row]) -> Table:
     table = Table("role", "group", "ranks", "wait", "cause waiting", "share", "worst rank")
     for column in table.columns[2:]:
         column.justify = "right"
-    for row in groups[:_SHOWN]:
+    shown = _worst_of_each_role(groups)
+    for row in shown:
         caused = "" if row["caused_percent"] is None else f"{row['caused_percent']:.1f} %"
         waits = [_time(row["wait_ns"]), _time(row["caused_wait_ns"])]
         table.add_row(row["role"], row["group_name"], str(row["n_ranks"]), *waits, caused, str(row["worst_rank"]))
-    if len(groups) > _SHOWN:
-        table.add_row(f"{len(groups) - _SHOWN} more", style="dim")
+    if len(groups) > len(shown):
+        table.add_row(f"{len(groups) - len(shown)} more", style="dim")
     return table
+
+
+def _worst_of_each_role(groups: list[Row]) -> list[Row]:
+    """Returns all groups if they are few, else as many of each role: a large job has hundreds of pairs of stages."""
+    if len(groups) <= _SHOWN:
+        return groups
+    by_role: dict[str, list[Row]] = {}
+    for row in groups:
+        by_role.setdefault(row["role"], []).append(row)
+    return [row for rows in by_role.values() for row in rows[: max(_SHOWN // len(by_role), 1)]]
 
 
 def _time(ns: int | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from pipelines.cli.path import (
+from pipelines.cli.asked_path import (
     AnnotationOption,
     AskedPath,
     DependenciesOption,
@@ -19,7 +19,6 @@ from pipelines.cli.path import (
     InstanceOption,
     ProfileOption,
     SetOption,
-    opened,
 )
 from pipelines.cli.shared import (
     DEFAULT_LAKE,
@@ -34,6 +33,8 @@ from pipelines.cli.shared import (
     progress,
     styled,
 )
+from pipelines.cli.steps import in_words, steps_for
+from pipelines.cli.trace import opened
 from pipelines.critical_path.whatif.scenario import SHORT
 from pipelines.foreign_text import visible
 
@@ -158,13 +159,14 @@ def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -
         return
     with opened(trace, lake, with_arguments=with_arguments) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
-        with progress(None, "computing") as advance:
+        catalog = load_catalog()
+        with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
             window = load(
                 con,
-                load_catalog(),
+                catalog,
                 request,
                 overrides=overrides,
-                on_model=lambda name: advance(1, f"computing {name}"),
+                on_model=lambda name: advance(1, in_words(catalog, name)),
             )
         yield con, window
 
@@ -252,7 +254,10 @@ def sensitivity_table(families: list[Family]) -> Table:
     title = "change of the critical path's length if these take less time"
     if len(kernels) > _SHOWN:
         title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
+    waits = sorted((f for f in families if f.only_waits and f.on_path_us), key=lambda f: -f.on_path_us)
+    of_waits = f"{', '.join(f.name for f in waits)}: {human_us(sum(f.on_path_us for f in waits))} on the path, no saving: only waits for the GPU"
     table = Table(title=title, title_justify="left", min_width=len(title))
+    table.caption, table.caption_justify = of_waits if waits else None, "left"
     table.add_column("class", no_wrap=True)
     table.add_column("name", no_wrap=True)
     for name in ("events", "on path", *(f"-{cut} %" for cut in CUTS)):

@@ -10,6 +10,7 @@ import duckdb
 
 from pipelines.critical_path.dependencies import describe_dependencies
 from pipelines.critical_path.path_answer import PathAnswer
+from pipelines.critical_path.unneeded import unneeded
 from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
@@ -35,6 +36,8 @@ def critical_path(
     edges_file: Path | None = None,
     with_path: bool = True,
     with_edges: bool = False,
+    with_graph: bool = True,
+    with_names: bool = False,
     save_to: Path | None = None,
     alternatives: int = 0,
     on_model: Any = None,
@@ -43,7 +46,8 @@ def critical_path(
     """Compute the path of one window from the tables `events`, `traces` and `findings` in `con`.
 
     Without `with_path` the answer's `path` is empty: path_json.py reads it row by row.
-    `edges_file` receives one row per edge (Parquet); `with_edges` keeps table `critical_path_edges` in `con`; `save_to`
+    `edges_file` receives one row per edge (Parquet). `con` keeps the tables `_path_bounds` and `critical_path_windows`,
+    and `critical_path_edges` if `with_edges`, `_edges` if `with_graph`, `critical_path_by_name` if `with_names`. `save_to`
     receives the path with its graph (`saving.py`, whose errors it raises); `alternatives` says how many other paths to
     find; `at_once` models run beside each other (`run_models`). Raises WindowNotFound if nothing opens the window,
     NothingJoined if data dependencies are requested (switch `dependencies`) and no execution trace was joined
@@ -56,6 +60,10 @@ def critical_path(
         targets.append("critical_path_edges")
     if edges_file:
         targets.append("longest_path")
+    if with_graph or alternatives:
+        targets.append("_edges")
+    if with_names:
+        targets.append("critical_path_by_name")
     if save_to:
         from pipelines.critical_path.saving import SOURCES, check_target, save_path
 
@@ -70,11 +78,13 @@ def critical_path(
             "critical_path_caveats",
             "critical_path_windows",
             "_path_bounds",
-            "_edges",
+            "_edge_counts",
+            "_node_counts",
             "edge_types",
         ],
         on_model=on_model,
         at_once=at_once,
+        without_rows=unneeded(con, request, overrides or {}),
     )
     windows = con.execute("SELECT end_ns - start_ns FROM critical_path_windows").fetchall()
     if not windows:
@@ -94,18 +104,16 @@ def critical_path(
 
 def _answer(con: duckdb.DuckDBPyConnection, window_us: float, with_path: bool) -> PathAnswer:
     by_type = con.execute(
-        "SELECT edge_type, count(*), sum(weight_ns) / 1000.0 FROM _edges JOIN edge_types USING (edge_code) "
-        "GROUP BY edge_type ORDER BY edge_type"
+        "SELECT edge_type, n_edges, weight_ns / 1000.0 FROM _edge_counts JOIN edge_types USING (edge_code) ORDER BY edge_type"
     ).fetchall()
     length, steps = con.execute(
         "SELECT coalesce(sum(path_weight_ns), 0) / 1000.0, count(*) FROM _path_bounds"
     ).fetchall()[0]
-    # Every event of the graph has two nodes, and an edge leads to its end.
-    ends = con.execute("SELECT count(DISTINCT dst_node_id) FROM _edges WHERE dst_node_id % 2 = 1").fetchall()[0][0]
+    nodes = con.execute("SELECT coalesce(sum(n_nodes), 0) FROM _node_counts").fetchall()[0][0]
     summary = con.execute("SELECT bound_by, percent FROM critical_path_summary ORDER BY duration_ns DESC, bound_by")
     return PathAnswer(
         success=steps > 0,
-        nodes=2 * ends,
+        nodes=nodes,
         edges=sum(n for _, n, _ in by_type),
         edges_by_type={kind: {"count": n, "weight_us": weight} for kind, n, weight in by_type},
         length_us=length,

@@ -64,15 +64,21 @@ class ArrayGraph:
         """
         if len(weight) and weight.dtype.kind != "i":
             raise TypeError(f"the weights are {weight.dtype}; give whole nanoseconds")
-        ends = np.empty(2 * len(src), dtype=np.int64)
-        ends[0::2], ends[1::2] = src, dst
-        # The first position of every id: later writes win, so write backward.
-        first = np.full(int(ends.max()) + 1 if len(ends) else 0, -1, dtype=np.int64)
-        first[ends[::-1]] = np.arange(len(ends) - 1, -1, -1)
-        ids = np.flatnonzero(first >= 0)
+        # The first position of every id, where edge i has the positions 2i and 2i + 1: later writes win, so write
+        # backward.
+        src, dst = (np.asarray(ends, dtype=np.int64) for ends in (src, dst))
+        count = 2 * len(src)
+        size = int(max(np.max(src), np.max(dst))) + 1 if count else 0
+        small = np.int32 if max(count, size) < 2**31 else np.int64
+        first, first_in = np.full(size, count, dtype=small), np.full(size, count, dtype=small)
+        first[src[::-1]] = np.arange(count - 2, -1, -2, dtype=small)
+        first_in[dst[::-1]] = np.arange(count - 1, 0, -2, dtype=small)
+        np.minimum(first, first_in, out=first)
+        del first_in
+        ids = np.flatnonzero(first < count)
         ids = ids[np.argsort(first[ids], kind="stable")]
-        first[ids] = np.arange(len(ids))
-        return cls(ids, first[np.asarray(src)], first[np.asarray(dst)], np.asarray(weight, dtype=np.int64))
+        first[ids] = np.arange(len(ids), dtype=small)  # from here on, the place of the id
+        return cls(ids, first[src].astype(np.int64), first[dst].astype(np.int64), np.asarray(weight, dtype=np.int64))
 
     def to_networkx(self) -> nx.DiGraph:
         """Returns an ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from pipelines import database
+from pipelines.critical_path.arrows import anchor_arrows
 from pipelines.critical_path.chrome import open_trace, step_times, trace_event, with_critical, write_lines
+from pipelines.critical_path.counters import counter_events
 from pipelines.critical_path.edge_types import EDGE_TYPES, HTA_TYPES
+from pipelines.models.groups import in_groups
 from pipelines.paths import path_text
-from pipelines.sqltext import row
+from pipelines.sqltext import quoted, row
 from pipelines.traces import base_of
 
 PREFIX = "overlaid_critical_path_"
@@ -28,6 +32,10 @@ TRACK = "critical path"
 SHOW_ZERO_LAUNCHES = "CRITICAL_PATH_SHOW_ZERO_WEIGHT_LAUNCH_EDGE"
 """Environment variable of HTA: `1` keeps launch edges of weight 0 where all edges are drawn."""
 
+Sized = tuple[str, str, int]
+"""A trace: its id, its file's path, its events."""
+
+_ARROWS_OF = "critical_path"  # category and name of our arrows
 _BATCH = 20_000
 # From here on (101 days), doubles of microseconds are more than a nanosecond apart.
 _DOUBLES_FROM_NS = 2**43 * 1000
@@ -45,11 +53,18 @@ _EVENTS = """
         p.event_id IS NOT NULL
     FROM events AS e LEFT JOIN on_path AS p ON p.event_id = e.event_id
     WHERE e.trace_id = $trace_id AND e.event_id >= $first AND e.event_id < $past AND e.ph IS NOT NULL
-        AND (
-            NOT $only_critical OR p.event_id IS NOT NULL OR e.ph <> 'X'
-            OR e.cat IN ('user_annotation', 'python_function')
-        )
+        AND (NOT $only_critical OR e.ph NOT IN ('X', 'B', 'E') OR e.event_id IN (SELECT k.event_id FROM _kept_slices AS k))
+        AND (e.ph NOT IN ('s', 't', 'f') OR e.event_id IN (SELECT a.event_id FROM _anchored_flows AS a))
     ORDER BY e.event_id
+"""
+_KEPT_SLICES = """
+    CREATE OR REPLACE TEMP TABLE _kept_slices AS
+    SELECT src_event_id AS event_id FROM critical_path WHERE trace_id = $trace_id AND window_id = $window_id
+    UNION
+    SELECT dst_event_id FROM critical_path WHERE trace_id = $trace_id AND window_id = $window_id
+    UNION
+    SELECT event_id FROM events
+    WHERE trace_id = $trace_id AND (cat IN ('user_annotation', 'python_function') OR ph IN ('B', 'E'))
 """
 _ENDS = """
     s.pid, s.tid, s.ts_ns, coalesce(s.dur_ns, 0), e.src_is_start,
@@ -93,6 +108,7 @@ def write_overlay(
     window_id: str = "full",
     only_critical: bool = True,
     all_edges: bool = False,
+    on_left_out: Callable[[int], object] | None = None,
 ) -> Path:
     """Write `overlaid_critical_path_<name of source>` into `out_dir` (created if missing) and return its path.
 
@@ -100,8 +116,9 @@ def write_overlay(
     name only (None: the path in `traces`); a name ending in .gz is compressed. `only_critical` keeps the events of the
     path, annotations, Python frames and everything that is not a slice, and draws only the path's edges (as in HTA,
     `all_edges` is ignored then). Otherwise every event is kept. In both cases the path's events have `args.critical =
-    1`. Entries of traceEvents without a phase are left out: no viewer shows them. Raises ValueError for an unknown
-    trace.
+    1`. Entries of traceEvents without a phase are left out: no viewer shows them. So are the trace's own arrows that have
+    no slice at one of their ends: `on_left_out` gets the number of their events. Tables of `counters.TABLES` in `con`
+    become counter tracks. Raises ValueError for an unknown trace.
     """
     stored = con.execute("SELECT path, metadata FROM traces WHERE trace_id = ?", [trace_id]).fetchone()
     if stored is None:
@@ -109,6 +126,11 @@ def write_overlay(
     name = path_text(source.name) if source else Path(stored[0]).name if stored[0] else f"{trace_id}.json.gz"
     metadata, base_ns = _with_base(con, trace_id, (stored[1] or "{}").strip())
     of = {"trace_id": trace_id, "window_id": window_id}
+    con.execute(_KEPT_SLICES, of)
+    left_out = anchor_arrows(con, trace_id, only_kept=only_critical)
+    if on_left_out is not None:
+        on_left_out(left_out)
+    own, counters = _free_pids(con, trace_id)
     out_dir.mkdir(parents=True, exist_ok=True)
     target = out_dir / (PREFIX + name)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
@@ -119,7 +141,8 @@ def write_overlay(
             lines = chain(
                 _events(con, of, base_ns, only_critical),
                 _arrows(con, of, base_ns, all_edges and not only_critical),
-                _track(con, of, base_ns),
+                _track(con, of, base_ns, own),
+                counter_events(con, trace_id, counters, base_ns),
             )
             write_lines(out.write, lines)
             out.write(b"\n]}\n")
@@ -127,6 +150,35 @@ def write_overlay(
     finally:
         unfinished.unlink(missing_ok=True)
     return target
+
+
+def traces_with_path(tables: Mapping[str, Path]) -> list[Sized]:
+    """Returns the traces in the Parquet files of `traces` and `critical_path` of a batch that have a path."""
+    traces, paths = (quoted(tables[name]) for name in ("traces", "critical_path"))
+    with database.connect() as con:
+        return con.execute(
+            f"SELECT trace_id, path, n_events FROM read_parquet({traces}) "
+            f"WHERE trace_id IN (SELECT trace_id FROM read_parquet({paths})) ORDER BY trace_id"
+        ).fetchall()
+
+
+def few_at_a_time(
+    tables: Mapping[str, Path], traces: Iterable[Sized]
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[Sized]]]:
+    """Yields connections for `write_overlay` with some of the traces each; `tables`: Parquet files of a batch, by table.
+
+    Small traces are copied into memory a few at a time: an overlay takes ten queries, each of which would read the
+    files of all traces again. A large trace is alone and read from the files.
+    """
+    with database.connect() as con:
+        for group in in_groups(((one, one[2]) for one in traces), _BATCH):
+            kind = "TABLE" if len(group) > 1 else "VIEW"
+            only = row(one[0] for one in group)
+            for table, path in tables.items():
+                con.execute(f"CREATE {kind} {table} AS FROM read_parquet({quoted(path)}) WHERE trace_id IN {only}")
+            yield con, group
+            for table in tables:
+                con.execute(f"DROP {kind} {table}")
 
 
 def _with_base(con: duckdb.DuckDBPyConnection, trace_id: str, metadata: str) -> tuple[str, int]:
@@ -186,7 +238,7 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
     query, values = (_ALL_ARROWS, {**of, "zero_launches": os.environ.get(SHOW_ZERO_LAUNCHES) == "1"})
     if not all_edges:
         query, values = _PATH_ARROWS, of
-    for flow_id, found in enumerate(_rows(con, query, values)):
+    for flow_id, found in enumerate(_rows(con, query, values), _free_flow(con, of["trace_id"])):
         edge_type, weight_ns, critical = found[10:]
         args = json.dumps(
             {"weight": weight_ns / 1000, "critical": critical, "type": HTA_TYPES.get(edge_type, edge_type)}
@@ -196,8 +248,8 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
             at = ts_ns if is_start else ts_ns + dur_ns - min(1000, dur_ns)
             yield trace_event(
                 ph,
-                "critical_path",
-                "critical_path",
+                _ARROWS_OF,
+                _ARROWS_OF,
                 pid,
                 tid,
                 at - base_ns,
@@ -208,12 +260,20 @@ def _arrows(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, al
             )
 
 
-def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int) -> Iterator[str]:
+def _free_pids(con: duckdb.DuckDBPyConnection, trace_id: str) -> list[str]:
+    """Two processes that the trace does not have: for the path and for the counters."""
+    pids = {pid for (pid,) in con.execute("SELECT DISTINCT pid FROM events WHERE trace_id = ?", [trace_id]).fetchall()}
+    return list(islice((str(n) for n in range(900_000_000, 901_000_000) if str(n) not in pids), 2))
+
+
+def _free_flow(con: duckdb.DuckDBPyConnection, trace_id: str) -> int:
+    """The first id that no arrow of ours has in the trace, which may be an overlay itself."""
+    query = "SELECT coalesce(max(TRY_CAST(flow_id AS INTEGER)), -1) FROM events WHERE trace_id = ? AND cat = ?"
+    return con.execute(query, [trace_id, _ARROWS_OF]).fetchall()[0][0] + 1
+
+
+def _track(con: duckdb.DuckDBPyConnection, of: dict[str, str], base_ns: int, own: str) -> Iterator[str]:
     """Yields the path's own process: its steps that take time, one after another."""
-    pids = {
-        pid for (pid,) in con.execute("SELECT DISTINCT pid FROM events WHERE trace_id = ?", [of["trace_id"]]).fetchall()
-    }
-    own = next(str(n) for n in range(900_000_000, 901_000_000) if str(n) not in pids)
     for kind, args in (
         ("process_name", {"name": TRACK}),
         ("thread_name", {"name": TRACK}),

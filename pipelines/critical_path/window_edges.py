@@ -11,6 +11,7 @@ from pipelines.models.groups import in_groups
 
 EDGES = 500_000
 """Edges that are in memory at a time; a window with more is read alone."""
+_BATCH = 1 << 17  # rows of such a window
 
 
 def window_groups(
@@ -18,7 +19,8 @@ def window_groups(
 ) -> Iterator[list[tuple[int, list[np.ndarray]]]]:
     """Yields groups of windows that have edges and are not refused (`_refused_windows`), in order of their numbers.
 
-    A window is its number and the columns of its edges in `_edges`, `edge_id` first, in order of `edge_id`.
+    A window is its number and the columns of its edges in `_edges`, `edge_id` first, in order of `edge_id`. The columns are
+    BIGINT without NULL.
     """
     counted = con.execute(
         "SELECT window_no, count(*) FROM _edges WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) "
@@ -30,15 +32,39 @@ def window_groups(
 
 def _read(con: duckdb.DuckDBPyConnection, numbers: list[int], columns: list[str]) -> list[tuple[int, list[np.ndarray]]]:
     first, *more = numbers
-    asked = columns if not more else ["window_no", *columns]
-    listed = ", ".join(map(str, numbers))
-    found = con.execute(f"SELECT {', '.join(asked)} FROM _edges WHERE window_no IN ({listed})").fetchnumpy()
-    names = [name for name in found if name != "window_no"]
     if not more:
-        order = np.argsort(found["edge_id"])
-        return [(first, [np.asarray(found.pop(name))[order] for name in names])]
+        return [(first, _alone(con, first, columns))]
+    listed = ", ".join(map(str, numbers))
+    found = con.execute(
+        f"SELECT {', '.join(['window_no', *columns])} FROM _edges WHERE window_no IN ({listed})"
+    ).fetchnumpy()
     window = np.asarray(found.pop("window_no"))
     order = np.lexsort((found["edge_id"], window))
     ends = np.flatnonzero(np.diff(window[order])) + 1
-    parts = [np.split(np.asarray(found.pop(name))[order], ends) for name in names]
+    parts = [np.split(np.asarray(found.pop(name))[order], ends) for name in list(found)]
     return [(number, list(arrays)) for number, arrays in zip(numbers, zip(*parts, strict=True), strict=True)]
+
+
+def _alone(con: duckdb.DuckDBPyConnection, number: int, columns: list[str]) -> list[np.ndarray]:
+    """The columns of one window."""
+    count = con.execute(f"SELECT count(*) FROM _edges WHERE window_no = {number}").fetchall()[0][0]
+    query = con.execute(f"SELECT {', '.join(columns)} FROM _edges WHERE window_no = {number}")
+    if count > EDGES:
+        found = _in_batches(query, count, len(columns))
+    else:
+        found = [np.asarray(column) for column in query.fetchnumpy().values()]
+    order = np.argsort(found[0])
+    for place, values in enumerate(found):
+        found[place] = values[order]
+    return found
+
+
+def _in_batches(query: duckdb.DuckDBPyConnection, count: int, width: int) -> list[np.ndarray]:
+    """All at once, the columns of a long window would be in memory twice."""
+    found = [np.empty(count, dtype=np.int64) for _ in range(width)]
+    filled = 0
+    for batch in query.to_arrow_reader(_BATCH):
+        for place, values in enumerate(found):
+            values[filled : filled + len(batch)] = np.from_dlpack(batch.column(place))
+        filled += len(batch)
+    return found

@@ -49,30 +49,39 @@ def _by_networkx(graph: ArrayGraph) -> np.ndarray:
     return taken[np.argsort(step[graph.src[taken]])]
 
 
+def _graph_of(columns: list[np.ndarray]) -> WindowGraph:
+    """Takes the arrays out of the list: of a long trace there is no room for them beside the graph."""
+    edge_id, src, dst, weight = columns
+    columns.clear()
+    return WindowGraph(ArrayGraph.from_edges(src, dst, weight), edge_id)
+
+
 @python_model(
-    "longest_path",
+    "_longest_path",
     layer="critical_path",
-    doc="One row: an edge that networkx.dag_longest_path chose in a window, in order.",
+    doc="One row: an edge that networkx.dag_longest_path chose in a window, in numbers only.",
     columns=(
-        ("trace_id", "VARCHAR", "The trace."),
-        ("window_id", "VARCHAR", "The window."),
+        ("window_no", "BIGINT", "The window."),
         ("seq", "BIGINT", "Place on the path, from 1."),
-        ("edge_id", "BIGINT", "The edge in critical_path_edges."),
+        ("edge_id", "BIGINT", "The edge in _edges."),
     ),
-    reads=("_edges", "_refused_windows", "critical_path_windows"),
-    checks=("unique(trace_id, window_id, seq)",),
+    reads=("_edges", "_refused_windows"),
+    checks=("unique(window_no, seq)",),
 )
 def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
-    """Create table `longest_path` (trace_id, window_id, seq from 1, edge_id): the critical path of every window.
+    """Create table `_longest_path` (window_no, seq from 1, edge_id): the critical path of every window.
 
     A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
     """
-    create_table(con, "longest_path")
+    create_table(con, "_longest_path")
     for windows in window_groups(con, ("src_node_id", "dst_node_id", "path_weight_ns")):
         found = []
-        for number, (edge_id, src, dst, weight) in windows:
+        windows.reverse()
+        while windows:
+            number, columns = windows.pop()
+            window = _graph_of(columns)
             try:
-                edges = path_edges(WindowGraph(ArrayGraph.from_edges(src, dst, weight), edge_id))
+                edges = path_edges(window)
             except unfeasible():
                 continue
             found.append((np.full(len(edges), number), np.arange(1, len(edges) + 1), edges))
@@ -81,8 +90,5 @@ def longest_paths(con: duckdb.DuckDBPyConnection) -> None:
             rows = dict(
                 zip(("window_no", "seq", "edge_id"), map(np.concatenate, zip(*found, strict=True)), strict=True)
             )
-            con.execute(
-                "INSERT INTO longest_path SELECT w.trace_id, w.window_id, r.seq, r.edge_id FROM rows AS r "
-                "JOIN critical_path_windows AS w ON w.window_no = r.window_no"
-            )
+            con.execute("INSERT INTO _longest_path SELECT window_no, seq, edge_id FROM rows")
             del rows

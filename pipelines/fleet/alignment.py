@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipelines.fleet.clocks import ClockFit, Instances, RankClock, fit_clocks, joined_ranks, unfitted
+from pipelines.fleet.clocks import ClockFit, RankClock, fit_clocks, fit_entries, joined_ranks, unfitted
+from pipelines.fleet.entries import Entries, Instances
 from pipelines.fleet.lanes import Kernels, Lane, lanes_of
 from pipelines.fleet.matching import LaneMatch, match_lane, refused_match
 
@@ -26,6 +28,11 @@ class FittedLane:
     ends: np.ndarray | None = None
 
     @property
+    def ranks(self) -> list[int]:
+        """Returns its ranks, ascending."""
+        return [member.rank for member in self.lane.members]
+
+    @property
     def refused(self) -> str | None:
         """Why its collectives are not used; None if they are."""
         return self.match.refused or self.fit.refused
@@ -41,14 +48,6 @@ class FittedClock:
     refused: str | None
 
 
-@dataclass(frozen=True)
-class _Pool:
-    """Stacks the instances of several lanes, with one row per rank of the capture; `columns`: those of each lane."""
-
-    instances: Instances
-    columns: list[np.ndarray]
-
-
 def fit_capture(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[FittedLane], list[FittedClock]]:
     """Match the lanes of a capture and align its clocks. `ranks`: the capture's ranks, ascending."""
     lanes, mismatch = lanes_of(ranks, kernels)
@@ -60,7 +59,9 @@ def fit_capture(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list
     else:
         clocks, aligned = _of_lanes(ranks, good, n_steps)
     there = {clock.rank for clock in clocks}
-    clocks += [FittedClock(rank, None, None, _why(rank, fitted)) for rank in ranks if rank not in there]
+    reasons = _reasons(fitted)
+    any_reason = reasons.get(None, "no_collectives")
+    clocks += [FittedClock(rank, None, None, reasons.get(rank, any_reason)) for rank in ranks if rank not in there]
     return [aligned.get(one.lane.number, one) for one in fitted], sorted(clocks, key=lambda clock: clock.rank)
 
 
@@ -76,11 +77,14 @@ def _fit_lane(lane: Lane, mismatch: str | None, n_steps: int) -> FittedLane:
     return FittedLane(lane, match, fit)
 
 
-def _why(rank: int, fitted: Sequence[FittedLane]) -> str:
-    """Returns the reason of a refused lane that the rank is in, else of any refused lane."""
-    own = [one.refused for one in fitted if one.refused and any(m.rank == rank for m in one.lane.members)]
-    every = [one.refused for one in fitted if one.refused]
-    return next((reason for reason in (*own, *every) if reason), "no_collectives")
+def _reasons(fitted: Sequence[FittedLane]) -> dict[int | None, str]:
+    """Returns the reason of the first refused lane of each rank, and for None that of the first refused lane of any."""
+    found: dict[int | None, str] = {}
+    for one in fitted:
+        if one.refused:
+            for rank in (None, *(member.rank for member in one.lane.members)):
+                found.setdefault(rank, one.refused)
+    return found
 
 
 Aligned = tuple[list[FittedClock], dict[int, FittedLane]]
@@ -98,84 +102,89 @@ def _of_lanes(ranks: Sequence[int], good: Sequence[FittedLane], n_steps: int) ->
     """Fits clocks over the kept instances of all lanes, once per connected set of ranks; the first set counts."""
     clocks: list[FittedClock] = []
     aligned: dict[int, FittedLane] = {}
-    if not good:
-        return clocks, aligned
-    pool = _pooled(ranks, good)
+    row_of = {rank: row for row, rank in enumerate(ranks)}
+    lanes_at: dict[int, list[FittedLane]] = {}
+    for one in good:
+        lanes_at.setdefault(one.ranks[0], []).append(one)
     first: int | None = None
-    for group in joined_ranks(pool.instances.present):
-        own = np.flatnonzero(pool.instances.present[group].any(axis=0))
-        if not len(own):
+    for rows in joined_ranks(len(ranks), ([row_of[rank] for rank in one.ranks] for one in good)):
+        group = [ranks[row] for row in rows]
+        own = [one for rank in group for one in lanes_at.get(rank, ())]
+        if not own:
             continue
-        name = ranks[group[0]]
         if first is not None:
-            reason = f"not_joined: with rank {name}, but not with rank {first}"
-            clocks += [FittedClock(ranks[row], None, None, reason) for row in group]
+            reason = f"not_joined: with rank {group[0]}, but not with rank {first}"
+            clocks += [FittedClock(rank, None, None, reason) for rank in group]
             continue
-        first = name
-        fit = fit_clocks(_cut(pool.instances, group, own), n_steps)
+        first = group[0]
+        fit = fit_entries(_pooled(group, own), n_steps, _near(group, own))
         found = fit.clocks or [None] * len(group)
         clocks += [
-            FittedClock(ranks[row], clock, fit.contradiction_ns, fit.refused)
-            for row, clock in zip(group, found, strict=True)
+            FittedClock(rank, clock, fit.contradiction_ns, fit.refused)
+            for rank, clock in zip(group, found, strict=True)
         ]
         if fit.refused is None:
-            aligned = _spread_out(ranks, good, pool, group, own, fit)
+            aligned = _spread_out(group, own, fit)
     return clocks, aligned
 
 
-def _pooled(ranks: Sequence[int], good: Sequence[FittedLane]) -> _Pool:
-    parts, columns, n = [], [], 0
-    for one in good:
+def _pooled(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> Entries:
+    """Returns the kept instances of lanes whose ranks are all among `ranks`, lane after lane."""
+    row_of = {rank: row for row, rank in enumerate(ranks)}
+    parts, n = [], 0
+    for one in lanes:
         found, kept = one.lane.instances(one.match.index), one.fit.kept
-        rows = [ranks.index(member.rank) for member in one.lane.members]
-        shape = (len(ranks), int(kept.sum()))
-        start, end, present = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
-        start[rows], end[rows], present[rows] = found.start_ns[:, kept], found.end_ns[:, kept], True
-        parts.append(Instances(start, end, present, found.bounded[kept]))
-        columns.append(np.arange(n, n + shape[1]))
-        n += shape[1]
-    joined = Instances(
-        np.concatenate([part.start_ns for part in parts], axis=1),
-        np.concatenate([part.end_ns for part in parts], axis=1),
-        np.concatenate([part.present for part in parts], axis=1),
-        np.concatenate([part.bounded for part in parts]),
-    )
-    return _Pool(joined, columns)
+        cut = Instances(found.start_ns[:, kept], found.end_ns[:, kept], found.present[:, kept], found.bounded[kept])
+        part = Entries.of(cut)
+        rows = np.array([row_of[rank] for rank in one.ranks])
+        parts.append(replace(part, rank=rows[part.rank], instance=part.instance + n))
+        n += len(part.bounded)
+    names = ("rank", "instance", "start_ns", "end_ns", "bounded")
+    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return Entries(n_ranks=len(ranks), **whole)
 
 
-def _cut(whole: Instances, rows: Sequence[int], columns: np.ndarray) -> Instances:
-    return Instances(
-        whole.start_ns[rows][:, columns],
-        whole.end_ns[rows][:, columns],
-        whole.present[rows][:, columns],
-        whole.bounded[columns],
-    )
+def _near(ranks: Sequence[int], lanes: Sequence[FittedLane]) -> np.ndarray:
+    """Returns offsets (ranks,) near the truth, ns: those of the largest lane's own fit, and from there lane by lane.
 
-
-def _spread_out(
-    ranks: Sequence[int],
-    good: Sequence[FittedLane],
-    pool: _Pool,
-    group: Sequence[int],
-    own: np.ndarray,
-    fit: ClockFit,
-) -> dict[int, FittedLane]:
-    """Returns the lanes of connected ranks with times on one clock; instances that a lane's own fit dropped are shifted
-    by the offsets.
+    A polish moves one clock at a time. Where groups are nested (a node's ranks meet each other more often than all
+    others together), it would stop with every node in agreement with itself only; from here there is not far to go.
     """
-    offsets = {ranks[row]: clock.offset_ns for row, clock in zip(group, fit.clocks, strict=True)}
-    place = {column: i for i, column in enumerate(own.tolist())}
-    row_of = {ranks[row]: i for i, row in enumerate(group)}
-    found = {}
-    for one, columns in zip(good, pool.columns, strict=True):
-        members = [member.rank for member in one.lane.members]
-        if members[0] not in offsets:
-            continue
-        shift = np.array([offsets[rank] for rank in members], np.int64)[:, None]
-        raw = one.lane.instances(one.match.index)
+    of_rank: dict[int, list[int]] = {}
+    for number, one in enumerate(lanes):
+        for rank in one.ranks:
+            of_rank.setdefault(rank, []).append(number)
+
+    def place(number: int) -> tuple[int, int]:
+        return -len(lanes[number].ranks), number
+
+    waiting = [min(map(place, range(len(lanes))))]
+    seen, known = {waiting[0][1]}, dict[int, int]()
+    while waiting:
+        one = lanes[heapq.heappop(waiting)[1]]
+        own = dict(zip(one.ranks, (clock.offset_ns for clock in one.fit.clocks), strict=True))
+        shifts = sorted(known[rank] - offset for rank, offset in own.items() if rank in known)
+        shift = shifts[len(shifts) // 2] if shifts else 0
+        for rank in own.keys() - known.keys():
+            known[rank] = own[rank] + shift
+            for number in of_rank[rank]:
+                if number not in seen:
+                    seen.add(number)
+                    heapq.heappush(waiting, place(number))
+    return np.array([known[rank] for rank in ranks], np.int64)
+
+
+def _spread_out(ranks: Sequence[int], lanes: Sequence[FittedLane], fit: ClockFit) -> dict[int, FittedLane]:
+    """Returns the lanes with times on one clock; instances that a lane's own fit dropped are shifted by the offsets."""
+    offsets = {rank: clock.offset_ns for rank, clock in zip(ranks, fit.clocks, strict=True)}
+    found, at = {}, 0
+    for one in lanes:
+        shift = np.array([offsets[rank] for rank in one.ranks], np.int64)[:, None]
+        raw, kept = one.lane.instances(one.match.index), one.fit.kept
         starts, ends = raw.start_ns - shift, raw.end_ns - shift
-        rows, there = [row_of[rank] for rank in members], [place[column] for column in columns.tolist()]
-        starts[:, one.fit.kept] = fit.aligned_start_ns[rows][:, there]
-        ends[:, one.fit.kept] = fit.aligned_end_ns[rows][:, there]
+        past = at + len(one.ranks) * int(kept.sum())
+        starts[:, kept] = fit.aligned_start_ns[at:past].reshape(-1, len(one.ranks)).T
+        ends[:, kept] = fit.aligned_end_ns[at:past].reshape(-1, len(one.ranks)).T
         found[one.lane.number] = replace(one, starts=starts, ends=ends)
+        at = past
     return found

@@ -33,6 +33,7 @@ class RankTrace:
     first_ts_ns: int | None
     last_ts_ns: int | None
     n_events: int = 0
+    ingest_batch_id: str | None = None  # that of its ingest run, if its batch was merged since
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def find_captures(traces: Iterable[RankTrace], roles: Sequence[Role] = ()) -> li
             named_by = min(part, key=_ingested).trace_id
             name = group_id if named_by == first else _hash(f"{group_id}\0{named_by}")
             capture = _capture(name, part)
-            others = jobs[_folder(part[0])] - {capture.job}
+            others = jobs[folder_of(part[0].path)] - {capture.job}
             findings = (*capture.findings, *_other_jobs(others))
             found.append(replace(capture, findings=findings, roles=_roles(capture, roles)))
     return sorted(found, key=lambda capture: capture.capture_id)
@@ -114,21 +115,22 @@ def _roles(capture: Capture, roles: Sequence[Role]) -> tuple[Role, ...]:
 
 
 def _ingested(trace: RankTrace) -> tuple[str, str]:
-    return trace.batch_id, trace.trace_id
+    return trace.ingest_batch_id or trace.batch_id, trace.trace_id
 
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _folder(trace: RankTrace) -> str:
-    return str(PurePath(trace.path).parent)
+def folder_of(path: str) -> str:
+    """Returns the folder that a trace was found in: only traces of one folder form a capture."""
+    return str(PurePath(path).parent)
 
 
 def _jobs_by_folder(groups: dict[str, list[RankTrace]]) -> dict[str, set[str | None]]:
     jobs: defaultdict[str, set[str | None]] = defaultdict(set)
     for members in groups.values():
-        jobs[_folder(members[0])].add(members[0].job)
+        jobs[folder_of(members[0].path)].add(members[0].job)
     return jobs
 
 

@@ -12,6 +12,7 @@ import duckdb
 
 from pipelines.fleet.alignment import FittedClock, FittedLane, fit_capture
 from pipelines.fleet.lanes import Kernels
+from pipelines.fleet.roots import roots_of
 from pipelines.models.python_tables import create_table, insert_columns, python_model, types_of
 
 _READS = ("_staged_capture_ranks", "collective_kernels")
@@ -41,6 +42,7 @@ _KERNELS = (
     ("kept", "BOOLEAN", "The collective counts for the clocks."),
     ("aligned_start_ns", "BIGINT", "Start on the lowest rank's clock, ns; NULL where the lane is refused."),
     ("aligned_end_ns", "BIGINT", "End on the lowest rank's clock, ns; NULL where the lane is refused."),
+    ("root_rank", "BIGINT", "Rank that the collective's waiting goes back to; NULL where clocks are not aligned."),
 )
 _CLOCKS = (
     ("capture_id", "VARCHAR", "The capture."),
@@ -60,6 +62,7 @@ _CLOCKS = (
     ("refused_reason", "VARCHAR", "Why there is no offset; NULL where there is one."),
 )
 _TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks")
+_AT_ONCE = 50_000  # rows as Python objects
 
 
 @dataclass
@@ -74,6 +77,14 @@ class _Rows:
         for name, column in self.tables[table].items():
             column.append(values.get(name))
 
+    def flush(self, con: duckdb.DuckDBPyConnection, least: int = 1) -> None:
+        """Move the rows of tables that have at least so many into the database."""
+        for table, columns in self.tables.items():
+            if len(columns["capture_id"]) >= least:
+                insert_columns(con, table, columns)
+                for column in columns.values():
+                    column.clear()
+
 
 @python_model(
     "_fitted_lanes", layer="fleet", doc="One row: a rank in a lane of a capture.", columns=_LANES, reads=_READS
@@ -86,19 +97,21 @@ class _Rows:
 )
 def create_fits(con: duckdb.DuckDBPyConnection) -> None:
     """Match and align every capture in `con`, one by one."""
+    for table in _TABLES:
+        create_table(con, table)
     rows = _Rows()
     members = _members(con)
     kernels = _kernels(con)
     for capture_id, ranks in members.items():
-        lanes, clocks = fit_capture(ranks, kernels.get(capture_id, {}))
+        lanes, clocks = fit_capture(ranks, kernels.pop(capture_id, {}))
+        roots = roots_of(lanes)
         for lane in lanes:
             _add_lane(capture_id, lane, rows)
-            _add_kernels(capture_id, lane, rows)
+            _add_kernels(capture_id, lane, roots.get(lane.lane.number), rows)
+            rows.flush(con, _AT_ONCE)
         for clock in clocks:
             _add_clock(capture_id, clock, rows)
-    for table in _TABLES:
-        create_table(con, table)
-        insert_columns(con, table, rows.tables[table])
+    rows.flush(con)
 
 
 def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
@@ -117,8 +130,11 @@ def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
         "ORDER BY m.capture_id, m.rank, k.ts_ns, k.event_id"
     )
     found: dict[str, dict[int, Kernels]] = {}
-    for capture_id, rank, *values in columns.fetchall():
-        found.setdefault(capture_id, {}).setdefault(rank, Kernels(rank)).add(*values)
+    texts: dict[str, str] = {}  # names of groups and the like occur in thousands of kernels: one object for each
+    while rows := columns.fetchmany(_AT_ONCE):
+        for capture_id, rank, *values in rows:
+            shared: list[Any] = [texts.setdefault(v, v) if isinstance(v, str) else v for v in values]
+            found.setdefault(capture_id, {}).setdefault(rank, Kernels(rank)).add(*shared)
     return found
 
 
@@ -155,7 +171,7 @@ def _add_lane(capture_id: str, one: FittedLane, rows: _Rows) -> None:
         )
 
 
-def _add_kernels(capture_id: str, one: FittedLane, rows: _Rows) -> None:
+def _add_kernels(capture_id: str, one: FittedLane, roots: list[int] | None, rows: _Rows) -> None:
     for row, (member, places) in enumerate(zip(one.lane.members, one.match.index.tolist(), strict=True)):
         for instance, place in enumerate(places):
             rows.add(
@@ -169,4 +185,5 @@ def _add_kernels(capture_id: str, one: FittedLane, rows: _Rows) -> None:
                 kept=bool(one.fit.kept[instance]) and one.refused is None,
                 aligned_start_ns=None if one.starts is None else int(one.starts[row, instance]),
                 aligned_end_ns=None if one.ends is None else int(one.ends[row, instance]),
+                root_rank=None if roots is None else roots[instance],
             )

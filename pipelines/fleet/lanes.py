@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipelines.fleet.clocks import Instances
+from pipelines.fleet.entries import Instances
 from pipelines.fleet.matching import RankLane
 
 KINDS = ("allreduce", "reducescatter", "allgather", "alltoall", "broadcast", "sendrecv", "reduce", "other")
@@ -109,9 +109,12 @@ def lanes_of(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[La
     for number in range(max(counts.values(), default=0)):
         members = tuple(found[number] for found in streams.values() if len(found) > number)
         lanes.append(Lane(number, None, members))
-    groups = sorted({group for found in kernels.values() for group in found.group if group is not None})
-    for number, group in enumerate(groups, len(lanes)):
-        lanes.append(Lane(number, group, tuple(_of_group(kernels, ranks, group))))
+    members_of: dict[Group, list[Kernels]] = {}
+    for rank in ranks:
+        for group, part in _groups(kernels[rank]).items() if rank in kernels else ():
+            members_of.setdefault(group, []).append(part)
+    for number, group in enumerate(sorted(members_of), len(lanes)):
+        lanes.append(Lane(number, group, tuple(members_of[group])))
     return lanes, mismatch
 
 
@@ -124,13 +127,13 @@ def _streams(kernels: Kernels) -> list[Kernels]:
     return [kernels.part(chosen) for chosen in places.values()]
 
 
-def _of_group(kernels: dict[int, Kernels], ranks: Sequence[int], group: Group) -> list[Kernels]:
-    parts = []
-    for rank in ranks:
-        chosen = [i for i, own in enumerate(kernels[rank].group) if own == group] if rank in kernels else []
-        if chosen:
-            parts.append(kernels[rank].part(chosen))
-    return parts
+def _groups(kernels: Kernels) -> dict[Group, Kernels]:
+    """Returns a rank's kernels by process group."""
+    places: dict[Group, list[int]] = {}
+    for i, group in enumerate(kernels.group):
+        if group is not None:
+            places.setdefault(group, []).append(i)
+    return {group: kernels.part(chosen) for group, chosen in places.items()}
 
 
 def _sequence(kernels: Kernels) -> RankLane:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from pipelines import database
-from pipelines.fleet.captures import Capture, Member, RankTrace, find_captures
+from pipelines.fleet.captures import Capture, Member, RankTrace, find_captures, folder_of
 from pipelines.fleet.roles import ROLES, read_roles
 from pipelines.lake.layout import MARK
 from pipelines.lake.recent import Marks, read_marks
@@ -19,26 +19,31 @@ from pipelines.lake.store import Lake
 from pipelines.lake.views import TOLD_BY, superseded
 from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import given_table
+from pipelines.sqltext import quoted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TRACE = "trace_id, batch_id, path, group_id, job, rank, world_size, first_ts_ns, last_ts_ns, n_events"
+_TRACE = "trace_id, batch_id, path, group_id, job, rank, world_size, first_ts_ns, last_ts_ns, n_events, ingest_batch_id"
 
 
-def lake_captures(lake: Lake, with_roles: bool = True) -> dict[str, Capture]:
-    """Returns the captures that a lake's traces form, by capture_id. Raises RolesError for a roles.csv that cannot be
-    read.
+def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] | None = None) -> dict[str, Capture]:
+    """Returns the captures that a lake's traces form, by capture_id; with `folders`, only those of traces found there.
 
-    `with_roles`: False if no requested table depends on roles.
+    `with_roles`: False if no requested table depends on roles. Raises RolesError for a roles.csv that cannot be read.
     """
     roles = read_roles(lake.root / ROLES) if with_roles else ()
-    return {capture.capture_id: capture for capture in find_captures(read_traces(lake), roles)}
+    return {capture.capture_id: capture for capture in find_captures(read_traces(lake, folders), roles)}
 
 
-def read_traces(lake: Lake) -> list[RankTrace]:
-    """Returns the committed traces of a lake. Raises BrokenFiles."""
+def read_traces(lake: Lake, folders: Collection[str] | None = None) -> list[RankTrace]:
+    """Returns the committed traces of a lake, all or those found in some folders. Raises BrokenFiles."""
+    found = _read_traces(lake, folders)
+    return found if folders is None else [trace for trace in found if folder_of(trace.path) in folders]
+
+
+def _read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:
     if not lake.broken({MARK, *TOLD_BY}):
         with database.connect() as con:
-            rows = read_marks(con, lake, _not_superseded)
+            rows = read_marks(con, lake, lambda marks: _not_superseded(marks, folders))
         if rows is not None:
             return [RankTrace(*values) for values in rows]
     con = lake.connect(["traces"])
@@ -50,8 +55,11 @@ def read_traces(lake: Lake) -> list[RankTrace]:
         con.close()
 
 
-def _not_superseded(marks: Marks) -> str:
+def _not_superseded(marks: Marks, folders: Collection[str] | None) -> str:
     rows = marks.traces()
+    if folders is not None:  # and those below them, which the caller leaves out
+        below = (f"starts_with(path, {quoted(folder.rstrip('/') + '/')})" for folder in folders)
+        rows = f"SELECT * FROM ({rows}) WHERE {' OR '.join(below) or 'false'}"
     return f"SELECT {_TRACE} FROM ({rows}) AS t ANTI JOIN ({superseded(rows)}) AS s ON s.trace_id = t.trace_id"
 
 
@@ -116,7 +124,8 @@ def _gone(capture_id: str) -> dict[str, Any]:
 
 
 def _time(ns: int | None) -> datetime | None:
+    """Returns a time, UTC; None where the clock does not tell the date, as in sql/ingest/traces.sql."""
     try:
-        return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
+        return None if ns is None or ns <= 10**18 else _EPOCH + timedelta(microseconds=ns // 1000)
     except OverflowError:  # not a valid calendar time
         return None

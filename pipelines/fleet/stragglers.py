@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,16 @@ from pipelines.database import rows_of
 from pipelines.sqltext import quoted
 
 TABLES = ("captures", "capture_quality", "clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps")
+DRAWN = 64
+"""Ranks that a picture shows at most."""
 Row = dict[str, Any]
 
 _RANKS = """
     SELECT s.rank, s.n_collectives, s.wait_ns, s.caused_wait_ns, s.caused_percent, s.marginal_ns, s.marginal_percent,
-        s.n_last, s.share_last, s.is_straggler, c.offset_ns, c.error_ns, c.refused_reason AS clock_refused
+        s.root_wait_ns, s.root_percent, s.n_last, s.share_last, s.is_straggler, c.offset_ns, c.error_ns, c.refused_reason AS clock_refused
     FROM straggler_ranks AS s JOIN clock_offsets AS c USING (capture_id, rank)
-    WHERE capture_id = {capture} ORDER BY s.caused_wait_ns DESC, s.rank
+    WHERE capture_id = {capture}
+    ORDER BY greatest(s.caused_wait_ns, coalesce(s.root_wait_ns, 0)) DESC, s.rank
 """
 _GROUPS = """
     SELECT role, group_name, n_ranks, wait_ns, caused_wait_ns, caused_percent, marginal_ns, worst_rank, has_straggler
@@ -57,6 +61,27 @@ class Stragglers:
     def stragglers(self) -> list[int]:
         """Returns the ranks that the rule calls stragglers."""
         return [row["rank"] for row in self.ranks if row["is_straggler"]]
+
+    def drawn(self, most: int = DRAWN) -> tuple[list[Row], str]:
+        """Returns the cells of the ranks to draw, and which ranks these are; nothing where they are all there are."""
+        worst_first = [row["rank"] for row in self.ranks] or sorted({cell["rank"] for cell in self.cells})
+        shown = worst_and_median(worst_first, most)
+        if len(shown) == len(worst_first):
+            return self.cells, ""
+        among = set(shown)
+        return [cell for cell in self.cells if cell["rank"] in among], told_of(len(shown), len(worst_first))
+
+
+def worst_and_median(worst_first: Sequence[int], most: int) -> list[int]:
+    """Returns the ranks to show where there are more than `most`: the worst, and the median as the measure of them."""
+    if len(worst_first) <= most:
+        return list(worst_first)
+    return [*worst_first[: most - 1], worst_first[len(worst_first) // 2]]
+
+
+def told_of(n_shown: int, n_ranks: int) -> str:
+    """Returns the sentence that says which ranks are shown."""
+    return f"{n_shown} of {n_ranks:,} ranks: the {n_shown - 1} that most waiting goes back to, and the median"
 
 
 def stragglers_of(con: duckdb.DuckDBPyConnection, capture_id: str) -> Stragglers:

@@ -18,8 +18,11 @@ import duckdb
 
 from pipelines.critical_path.chrome import open_trace, trace_event, write_lines
 from pipelines.fleet.path.drift import drifting_ranks
+from pipelines.fleet.stragglers import told_of, worst_and_median
 
-TABLES = ("captures", "capture_ranks", "clock_offsets", "collective_ranks", "profiler_steps")
+TABLES = ("captures", "capture_ranks", "clock_offsets", "collective_ranks", "profiler_steps", "straggler_ranks")
+MOST = 64
+"""Ranks that are drawn unless more are asked for: Perfetto slows down with millions of slices."""
 NOT_ALIGNED = "own clock, not aligned"
 _BATCH = 20_000
 _PIDS, _FLOWS = 10_000, 1 << 40  # ids of a rank begin at so many times its number
@@ -67,7 +70,8 @@ class NoTimeline(LookupError):
 class Timeline:
     """What was written. `error_us`: the largest error bar of an aligned clock; None where no clock is aligned.
 
-    `not_aligned`: ranks whose times are those of their own clock.
+    `not_aligned`: ranks whose times are those of their own clock. `shown`: which ranks are drawn, as a sentence; empty
+    where all are.
     """
 
     path: Path
@@ -75,6 +79,7 @@ class Timeline:
     not_aligned: list[int]
     error_us: float | None
     n_arrows: int
+    shown: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,14 +101,22 @@ class _Rank:
 
 
 def write_timeline(
-    con: duckdb.DuckDBPyConnection, capture_id: str, target: Path, *, step: int | None = None, with_python: bool = True
+    con: duckdb.DuckDBPyConnection,
+    capture_id: str,
+    target: Path,
+    *,
+    step: int | None = None,
+    with_python: bool = True,
+    most: int = MOST,
 ) -> Timeline:
     """Write the merged trace of a capture (gzip where the name ends in .gz) from TABLES and `events` in `con`.
 
     `step`: only this profiler step, from its start to its end on each rank; arrows with one end outside are left out.
-    `with_python`: keep Python frames. Raises NoTimeline for a step that no rank has.
+    `with_python`: keep Python frames. `most`: of more ranks, only the worst and the median are drawn (0: all). Raises
+    NoTimeline for a step that no rank has.
     """
-    ranks = _ranks(con, capture_id, step)
+    shown, told = _shown(con, capture_id, most)
+    ranks = _ranks(con, capture_id, step, shown)
     if not ranks:
         raise NoTimeline(f"no rank of capture {capture_id} has step {step}" if step is not None else "no ranks")
     base_ns = min(_first(con, rank) for rank in ranks) // 1_000_000_000 * 1_000_000_000
@@ -125,11 +138,25 @@ def write_timeline(
     not_aligned = [rank.number for rank in ranks if not rank.aligned]
     error_ns = errors[0][0] if len(not_aligned) < len(ranks) else None
     return Timeline(
-        target, [r.number for r in ranks], not_aligned, None if error_ns is None else error_ns / 1e3, len(arrows)
+        target, [r.number for r in ranks], not_aligned, None if error_ns is None else error_ns / 1e3, len(arrows), told
     )
 
 
-def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str, step: int | None) -> list[_Rank]:
+def _shown(con: duckdb.DuckDBPyConnection, capture_id: str, most: int) -> tuple[set[int] | None, str]:
+    """Returns which ranks to draw (None: all), and the sentence that says so."""
+    rows = con.execute(
+        "SELECT r.rank FROM capture_ranks AS r LEFT JOIN straggler_ranks AS s USING (capture_id, rank) "
+        "WHERE r.capture_id = ? AND r.left_out_reason IS NULL "
+        "ORDER BY greatest(s.caused_wait_ns, coalesce(s.root_wait_ns, 0)) DESC NULLS LAST, r.rank",
+        [capture_id],
+    ).fetchall()
+    if most < 1 or len(rows) <= most:
+        return None, ""
+    shown = worst_and_median([rank for (rank,) in rows], most)
+    return set(shown), told_of(len(shown), len(rows))
+
+
+def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str, step: int | None, shown: set[int] | None) -> list[_Rank]:
     drifting = drifting_ranks(con, capture_id)
     rows = con.execute(
         "SELECT r.rank, r.trace_id, o.offset_ns, s.start_ns, s.end_ns FROM capture_ranks AS r "
@@ -141,6 +168,8 @@ def _ranks(con: duckdb.DuckDBPyConnection, capture_id: str, step: int | None) ->
     ).fetchall()
     found = []
     for rank, trace_id, offset_ns, since, until in rows:
+        if shown is not None and rank not in shown:
+            continue
         moved = _by_line(*drifting[rank]) if rank in drifting else _by_offset(offset_ns or 0)
         told = "" if offset_ns is not None else f" ({NOT_ALIGNED})"
         pids, names = {}, {}

@@ -6,19 +6,16 @@ file is put in place, and not before.
 
 from __future__ import annotations
 
-import json
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from pipelines import database
+from pipelines.inputs.alone import insert_trace, load_trace
 from pipelines.inputs.find import events_input
 from pipelines.inputs.kinds import TraceRow
 from pipelines.inputs.rejects import reason_of
@@ -27,16 +24,18 @@ from pipelines.lake.layout import MARK, REJECTS, table_files
 from pipelines.lake.parquet import join_files
 from pipelines.lake.recent import recent_marks
 from pipelines.lake.retention import retired_traces
-from pipelines.lake.rows import all_or_nothing, create_staged, insert_reject, insert_values
+from pipelines.lake.rows import all_or_nothing, create_staged, insert_reject
 from pipelines.lake.store import Lake, Staged
-from pipelines.lake.views import SUPERSEDED, superseded
+from pipelines.lake.views import FOLDER, SUPERSEDED, superseded
 from pipelines.models.catalog import load_catalog
 from pipelines.models.header import TRACE
 from pipelines.origin import describe_origin
-from pipelines.paths import path_text, text_path
+from pipelines.paths import path_text
 from pipelines.sqltext import as_text, file_list, quoted
-from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
+from pipelines.traces import KnownTrace, TraceRejected
 from pipelines.traces.limits import Limits
+
+__all__ = ["EventBatch", "load_trace"]
 
 BATCH_TRACES = 500
 BATCH_BYTES = 2 << 30
@@ -146,8 +145,10 @@ class EventBatch:
         try:
             with recent_marks(self.rows, self.lake) as marks:
                 rows = marks.traces() if marks else self._all_marks()
+                # Only traces of the same folder supersede each other.
+                near = f"WHERE {FOLDER} IN (SELECT DISTINCT {FOLDER} FROM main.{MARK})"
                 both = (
-                    f"SELECT * FROM main.{MARK} UNION ALL BY NAME SELECT * FROM ({rows})"
+                    f"SELECT * FROM main.{MARK} UNION ALL BY NAME SELECT * FROM ({rows}) {near}"
                     if rows
                     else f"SELECT * FROM {MARK}"
                 )
@@ -176,54 +177,3 @@ class EventBatch:
         target = self.folder / "events.table"
         join_files(sorted(self.parts), target)  # file names are trace ids: sorted, so that queries skip row groups
         return target
-
-
-def insert_trace(
-    con: duckdb.DuckDBPyConnection,
-    trace: ReadTrace,
-    batch_id: str,
-    origin: dict[str, Any],
-    capture_id: str | None,
-) -> None:
-    """Add a trace and its findings to `_staged_traces` and `_staged_findings`; `capture_id` None: not known yet."""
-    which = {"trace_id": trace.trace_id, "batch_id": batch_id}
-    same = ("n_events", "first_ts_ns", "last_ts_ns", "format", "unpacked_bytes", "status")
-    about = {
-        **which,
-        "path": path_text(text_path(trace.path).absolute()),
-        "capture_id": capture_id,
-        **origin,
-        **{name: getattr(trace, name) for name in same},
-        "ingested_at": datetime.now(UTC),
-        "metadata": json.dumps(trace.metadata, default=str),
-    }
-    insert_values(con, "_staged_traces", [about])
-    insert_values(con, "_staged_findings", [which | asdict(finding) for finding in trace.findings])
-
-
-def load_trace(
-    con: duckdb.DuckDBPyConnection,
-    path: str | Path,
-    on_bytes: Callable[[int], Any] | None = None,
-    folder: Path | None = None,
-    lean: bool = False,
-) -> ReadTrace:
-    """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected.
-
-    With a folder, `events` is a view of a Parquet file in it, which must exist as long as `con`; otherwise it is a table. A
-    `lean` one lacks the arguments' text, which no model reads.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        kept = folder or Path(scratch)
-        trace = events_input(Path(path)).read(Path(path), kept, on_bytes=on_bytes, lean=lean)
-        assert isinstance(trace, ReadTrace)  # nothing is known here
-        part = f"SELECT * FROM read_parquet({quoted(kept / f'{trace.trace_id}.parquet')})"
-        con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {part}")
-    catalog = load_catalog()
-    for table in _TABLES:
-        create_staged(con, catalog, table)
-    origin = describe_origin(Path(path), trace.metadata, None)
-    insert_trace(con, trace, "", origin, origin["group_id"])  # alone it is a capture, which has the group's name
-    for table in ("traces", "findings"):
-        con.execute(f"CREATE OR REPLACE TABLE {table} AS {catalog.models[table].sql}")
-    return trace

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
 
-from pipelines.inputs.reading import Reading
-from pipelines.lake.store import Lake
-from pipelines.traces.record import KnownTrace, ReadTrace
+    from pipelines.inputs.reading import Reading
+    from pipelines.lake.store import Lake
+    from pipelines.traces.record import KnownTrace, ReadTrace
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from pipelines.lake.index import Entry, entries
-from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, table_file, table_of
+from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, n_names, table_file, table_of
 from pipelines.renamed import names_of, table_now
 from pipelines.sqltext import quoted
 
@@ -52,13 +52,19 @@ def told(broken: Sequence[Broken]) -> str:
     return f"{'; '.join(str(one) for one in broken[:3])}{more}. {HINT}"
 
 
-def find_broken(root: Path, tables: Set[str] | None = None, batches: Set[Batch] | None = None) -> list[Broken]:
+def find_broken(
+    root: Path,
+    tables: Set[str] | None = None,
+    batches: Set[Batch] | None = None,
+    read: Mapping[str, Entry] | None = None,
+) -> list[Broken]:
     """Returns files of these tables (None: all) that are missing, differ from their recorded size, or were never
     recorded.
 
     Only committed batches: leftovers of a killed run are not part of the lake. Batches without a log count as intact.
+    `read`: what the logs said a moment ago (`entries`), so as not to look at all of them again.
     """
-    known = logs(root)
+    known = logs(root, read)
     if batches is not None:
         known = {one.batch_id: known[one.batch_id] for one in batches if one.batch_id in known}
     # With the listing of all files a few cost more than each on its own.
@@ -86,47 +92,44 @@ def _sizes_in(root: Path, tables: Set[str], batches: Set[Batch]) -> _Sizes:
     return found
 
 
-def logs(root: Path) -> dict[str, Entry]:
-    """Returns what the logs say, by batch_id, of batches that retention neither hid nor removed."""
+def logs(root: Path, read: Mapping[str, Entry] | None = None) -> Mapping[str, Entry]:
+    """Returns what the logs say, by batch_id, of batches that retention neither hid nor removed. `read`: see find_broken."""
     hidden = _hidden(root)
-    return {name: entry for name, entry in entries(root).items() if name not in hidden}
+    found = entries(root) if read is None else read
+    if hidden.isdisjoint(found):
+        return found
+    return {name: entry for name, entry in found.items() if name not in hidden}
 
 
-def all_there(root: Path) -> bool:
+def all_there(root: Path, read: Mapping[str, Entry] | None = None) -> bool:
     """Whether each folder has as many files as the logs of the batches say: so none is missing.
 
     Names are counted; only the files of batches whose log does not tell for certain, or that were never committed, are
-    looked at. False if a log is damaged.
+    looked at. False if a log is damaged, and if something was put in place since `read` (see find_broken).
     """
     kinds: Counter[tuple[int, str]] = Counter()
     by_id = {}
     expected: Counter[tuple[str, str]] = Counter()
-    for entry in entries(root).values():
+    for entry in (entries(root) if read is None else read).values():
         kind, batch = entry.kind, entry.batch
-        if kind.damaged or not batch.is_valid:
+        if kind.damaged or entry.day is None:
             return False
         if entry.is_plain and kind.is_marked:
             by_id[id(kind)] = kind
-            kinds[id(kind), batch.day] += 1
+            kinds[id(kind), entry.day] += 1
             continue
         for table in kind.places:
             if table_file(root, table, batch).exists():
-                expected[table, batch.day] += 1
+                expected[table, entry.day] += 1
             elif table not in kind.undone and entry.is_committed(table):
                 return False
     for (kind_id, day), n in kinds.items():
         for table in by_id[kind_id].places:
             expected[table, day] += n
     return all(
-        n == sum(_count(root / name / f"day={day}") for name in names_of(table)) for (table, day), n in expected.items()
+        n == sum(n_names(f"{root}/{name}/day={day}") for name in names_of(table))
+        for (table, day), n in expected.items()
     )
-
-
-def _count(folder: Path) -> int:
-    try:
-        return len(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
 
 
 def _of_batch(root: Path, entry: Entry, tables: Set[str] | None, sizes: _Sizes) -> Iterable[Broken]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import duckdb
 
 from pipelines import database
-from pipelines.lake.broken import Broken, told, unreadable
-from pipelines.lake.chunks import SCHEMA, files_by_part, joined_rows, part_view
+from pipelines.lake.broken import Broken, logs, told, unreadable
+from pipelines.lake.chunks import SCHEMA, Lists, write_macros
 from pipelines.lake.empty import (
     BATCH_COLUMN,
     NotPublished,
@@ -31,7 +31,7 @@ from pipelines.lake.views import GROUP, TOLD_BY, committed_rows, raw_traces, tra
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Catalog, Model
 from pipelines.models.run import run_models
-from pipelines.renamed import old_columns, old_tables
+from pipelines.renamed import old_tables
 from pipelines.sqltext import quoted
 
 BATCHES = f"{SCHEMA}.batches"
@@ -57,21 +57,10 @@ class Contents:
     counts: dict[str, int] = field(default_factory=dict)  # rows of each mark, as read from its files
 
     def of(self, table: str) -> list[Broken]:
-        """Returns the broken files that a table needs."""
-        return [] if self.leave_out else [one for one in self.broken if one.table in (table, mark_of(table))]
-
-    def types_of(self, table: str, batch_ids: Iterable[str]) -> list[tuple[str, str]] | None:
-        """Returns the columns that the table's files of these batches have for certain; None if that is not known."""
-        model, now = self.catalog.models[table], self.now
-        if old_columns(table):  # a file may have them under their old names
-            return None
-        if model.kind != "lake":  # what ingestion writes has no version
-            version = self.catalog.version(table)
-            if now is None or any(
-                name in now.loose or now.entries[name].kind.versions.get(table) != version for name in batch_ids
-            ):
-                return None
-        return column_types(self.catalog)[table]
+        """Returns the broken files that a table needs; rules are not in files of the lake."""
+        if self.leave_out or self.catalog.models[table].kind == "rules":
+            return []
+        return [one for one in self.broken if one.table in (table, mark_of(table))]
 
     def usable(self, table: str) -> list[Path]:
         """Returns the files of a table that are not broken."""
@@ -103,8 +92,10 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
         "COMMENT ON COLUMN tracelake.published.root IS 'The lake whose files the views read.'; "
         "COMMENT ON COLUMN tracelake.published.published_at IS 'When it was made.'"
     )
+    rows = {}
     if contents.now:
         create_batches(con, contents.now.stamps)
+        rows = _listed_rows(con, contents, order)
     replaced: set[str] = set()
     for table in order:
         model = contents.catalog.models[table]
@@ -114,7 +105,7 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
         replaced.add(table)
         try:
             con.execute(f"DROP {'VIEW' if is_view else 'TABLE'} {table}")
-            _publish_table(con, model, contents)
+            _publish_table(con, model, contents, rows.get(table))
         except duckdb.Error:
             found = _unreadable(table, contents)
             if not found:
@@ -125,7 +116,8 @@ def _fill(con: duckdb.DuckDBPyConnection, contents: Contents, order: list[str]) 
         con.execute(comments_of_old(old, contents.catalog.models[table]))
     contents.counts = {mark: count_rows(con, mark) for mark in KEYS if not contents.of(mark)}
     add_prices(con, contents.root)
-    add_failures(con, contents.root, [path.stem for path in contents.usable(MARK)])
+    entries = contents.now.entries if contents.now else logs(contents.root)
+    add_failures(con, entries, [path.stem for path in contents.usable(MARK)])
     _keep_superseded(con, contents)
     write_out(con)
     return []
@@ -208,7 +200,18 @@ def _dry_run(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
     return types
 
 
-def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents) -> None:
+def _listed_rows(con: duckdb.DuckDBPyConnection, contents: Contents, tables: Iterable[str]) -> dict[str, str]:
+    """Returns the SELECTs of the views over lists of files, after creating the macros that hold these (chunks.py)."""
+    assert contents.now is not None
+    lists, types = Lists(contents.now, contents.catalog), column_types(contents.catalog)
+    seen = [table for table in tables if is_seen(contents.catalog.models[table], contents) and not contents.of(table)]
+    found = {table: lists.of(table).rows(contents.root, types[table]) for table in seen}
+    write_macros(con, lists.macros)
+    return {table: rows or f"{no_row(contents.catalog, table)} WHERE false" for table, rows in found.items()}
+
+
+def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Contents, listed: str | None) -> None:
+    """`listed`: the SELECT over lists of files, if the table is a view over them."""
     kind = "VIEW"
     if model.kind == "view":
         con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
@@ -216,7 +219,7 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
         con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
     else:
         kind = "TABLE" if is_copied(model, contents) else "VIEW"
-        rows = _rows(con, model.name, contents) if kind == "VIEW" else _rows_in_files(model.name, contents)
+        rows = listed or _rows_in_files(model.name, contents)
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
             # Files of an older version lack columns that views over the table and the report need.
             rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, model.name)} WHERE FALSE"
@@ -236,15 +239,9 @@ def is_copied(model: Model, contents: Contents) -> bool:
     return model.name in _SMALL or model.layer == "summary" or mark_of(model.name) != MARK
 
 
-def _rows(con: duckdb.DuckDBPyConnection, table: str, contents: Contents) -> str:
-    """Returns the SELECT of a view, after creating the parts that it consists of (chunks.py)."""
-    if contents.now is None or table == MARK:
-        return _rows_in_files(table, contents)
-    files = {path.stem: path for path in contents.usable(table)}
-    parts = files_by_part(files, contents.now.marks[mark_of(table)])
-    for first, paths in parts.items():
-        con.execute(part_view(table, first, paths, contents.types_of(table, [path.stem for path in paths])))
-    return joined_rows(table, parts)
+def is_seen(model: Model, contents: Contents) -> bool:
+    """Whether a table is a view over lists of files."""
+    return model.kind not in ("view", "rules") and model.name != MARK and not is_copied(model, contents)
 
 
 def _rows_in_files(table: str, contents: Contents) -> str:

@@ -4,13 +4,13 @@ model_failures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 
 import duckdb
 
 from pipelines import database
 from pipelines.lake.broken import logs
+from pipelines.lake.index import Entry
 from pipelines.lake.store import Lake
 from pipelines.sqltext import quoted, row
 
@@ -19,14 +19,12 @@ _COLUMNS = ("trace_id", "table_name", "model", "reason", "batch_id")
 _ROWS = 500
 
 
-def add_failures(con: duckdb.DuckDBPyConnection, root: Path, batches: Iterable[str]) -> None:
-    """Add the rows of a lake's committed batches of these ids to the table model_failures."""
-    committed = set(batches)
+def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], batches: Iterable[str]) -> None:
+    """Add the rows of committed batches of these ids to the table model_failures. `entries`: what the logs say."""
     rows = [
         row([one.trace_id, table, one.model, one.reason, name])
-        for name, entry in logs(root).items()
-        if name in committed
-        for table, left_out in sorted(entry.left_out.items())
+        for name in sorted(entries.keys() & set(batches))
+        for table, left_out in sorted(entries[name].left_out.items())
         for one in left_out
     ]
     for first in range(0, len(rows), _ROWS):
@@ -37,7 +35,7 @@ def failures_of(lake: Lake, table: str) -> list[str]:
     """Returns `caveats` of a table, without an analysts' file."""
     with database.connect() as con:
         con.execute(f"CREATE TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
-        add_failures(con, lake.root, [batch.batch_id for batch in lake.batches()])
+        add_failures(con, logs(lake.root), [batch.batch_id for batch in lake.batches()])
         return caveats(con, [table])
 
 

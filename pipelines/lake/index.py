@@ -11,9 +11,10 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -46,7 +47,7 @@ class Kind:
     undone: frozenset[str]  # recorded, but not known to be in place
     damaged: int
 
-    @property
+    @cached_property
     def is_marked(self) -> bool:
         """Whether a mark, or `rejects`, is among the tables: the batch was not left by a killed run."""
         return any(table in KEYS or table == REJECTS for table in self.places)
@@ -67,6 +68,11 @@ class Entry:
     is_plain: bool
     left_out: Mapping[str, tuple[LeftOut, ...]] = field(default_factory=dict)
 
+    @cached_property
+    def day(self) -> str | None:
+        """The ingest day, as in the names of folders; None if the log is not named after a batch."""
+        return self.batch.day if self.batch.is_valid else None
+
     def sizes_of(self, table: str) -> tuple[int, ...]:
         """Returns what the table's file may be long; none if the batch has no such file."""
         place = self.kind.places.get(table)
@@ -85,32 +91,52 @@ class Entry:
         return table == REJECTS or (mark in self.kind.places and mark not in self.kind.undone)
 
 
-_memory: dict[Path, tuple[dict[str, Entry], dict[str, Kind]]] = {}
+@dataclass(frozen=True)
+class _Seen:
+    """The logs as they were last time: size and time (ns) of each, and what they said."""
+
+    stamps: Mapping[str, tuple[int, int]]
+    entries: Mapping[str, Entry]
+    kinds: dict[str, Kind]
 
 
-def entries(root: Path) -> dict[str, Entry]:
-    """Returns what every log of the lake says, by batch_id, oldest first. Raises OSError if a log cannot be read."""
-    stamps = dict(_stamps(root))
-    kept, kinds = _memory.setdefault(root, ({}, {}))
-    if any(name not in kept or kept[name].log != stamp for name, stamp in stamps.items()):
-        if len(stamps) > 8:  # a few logs are read as fast
-            for name, row in _rows(root).items():
-                if stamps.get(name) == row[0] and (name not in kept or kept[name].log != row[0]):
-                    kept[name] = _entry(Batch(name), row[0], row[1], row[2], kinds)
-        missing = {name: s for name, s in stamps.items() if name not in kept or kept[name].log != s}
-        read = {name: manifest.read(root, Batch(name)) or manifest.Manifest(Batch(name), damaged=1) for name in missing}
-        _add_versions(root, read)
-        made = {name: _brief(root, log) for name, log in read.items()}
-        for name, (brief, keys) in made.items():
-            kept[name] = _entry(Batch(name), missing[name], brief, keys, kinds)
-        if missing and len(stamps) > 8:
-            _write(root, {name: (missing[name], *texts) for name, texts in made.items()}, stamps)
-    for name in kept.keys() - stamps.keys():
-        kept.pop(name, None)  # another thread may look, too
-    return {name: kept[name] for name in sorted(stamps)}
+_FEW = 8  # logs that are read as fast as the index
+_memory: dict[Path, _Seen] = {}
 
 
-def _stamps(root: Path) -> Iterator[tuple[str, str]]:
+def entries(root: Path) -> Mapping[str, Entry]:
+    """Returns what every log of the lake says, by batch_id, oldest first: the same object as long as no log changed.
+
+    Raises OSError if a log cannot be read.
+    """
+    stamps = _stamps(root)
+    seen = _memory.get(root) or _Seen({}, {}, {})
+    if stamps != seen.stamps:
+        # Never changed in place: another thread may look, too.
+        seen = _memory[root] = _Seen(stamps, _entries(root, stamps, seen), seen.kinds)
+    return seen.entries
+
+
+def _entries(root: Path, stamps: Mapping[str, tuple[int, int]], seen: _Seen) -> dict[str, Entry]:
+    changed = {name: f"{stamp[0]}:{stamp[1]}" for name, stamp in stamps.items() if seen.stamps.get(name) != stamp}
+    found = {name: entry for name, entry in seen.entries.items() if name in stamps and name not in changed}
+    if len(changed) > _FEW:
+        for name, row in _rows(root).items():
+            if changed.get(name) == row[0]:
+                found[name] = _entry(Batch(name), row[0], row[1], row[2], seen.kinds)
+    missing = changed.keys() - found.keys()
+    read = {name: manifest.read(root, Batch(name)) or manifest.Manifest(Batch(name), damaged=1) for name in missing}
+    _add_versions(root, read)
+    made = {name: _brief(root, log) for name, log in read.items()}
+    for name, (brief, keys) in made.items():
+        found[name] = _entry(Batch(name), changed[name], brief, keys, seen.kinds)
+    if missing and len(stamps) > _FEW:
+        _write(root, {name: (changed[name], *texts) for name, texts in made.items()}, stamps)
+    return {name: found[name] for name in sorted(found)}
+
+
+def _stamps(root: Path) -> dict[str, tuple[int, int]]:
+    stamps = {}
     try:
         with os.scandir(root / MANIFEST) as found:
             for entry in found:
@@ -119,9 +145,10 @@ def _stamps(root: Path) -> Iterator[tuple[str, str]]:
                         stat = entry.stat()
                     except FileNotFoundError:  # retired meanwhile
                         continue
-                    yield entry.name, f"{stat.st_size}:{stat.st_mtime_ns}"
+                    stamps[entry.name] = stat.st_size, stat.st_mtime_ns
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return {}
+    return stamps
 
 
 def _add_versions(root: Path, read: Mapping[str, manifest.Manifest]) -> None:

@@ -8,20 +8,25 @@ of `traces` comes last and is the commit mark: rows of other tables count only i
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 import secrets
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 
+from pipelines.datafiles import SQL_DIR
 from pipelines.models import header
 from pipelines.models.header import stored_tables
 from pipelines.renamed import names_of, table_now
 
 # Which tables are stored, and which table commits which, is declared in the headers of sql/: see
 # pipelines/models/header.py.
-_STORED = stored_tables()
+_STORED = stored_tables(SQL_DIR)
 _MARKS = {scope: table for table, (scope, key) in _STORED.items() if key}
 KEYS = {table: key for table, (_, key) in _STORED.items() if key}
 MARK, RUN_MARK, JOB_MARK = _MARKS[header.TRACE], _MARKS[header.RUN], _MARKS[header.JOB]
@@ -40,6 +45,7 @@ CAPTURE_RANKS = "capture_ranks"
 REJECTS = "rejects"
 STAGING = ".staging"
 RETIRED = ".retired"  # batches that are hidden and will be removed; in `removed/`, those already removed (retention.py)
+MERGED = ".merged"  # by batch, the batches that it takes the place of, until each is hidden by itself (compact.py)
 MANIFEST = ".manifest"  # record of the files written for each batch (manifest.py)
 QUARANTINE = ".quarantine"  # broken files that `tracelake check --repair` took out
 OVERLAYS = "overlays"
@@ -90,7 +96,8 @@ def mark_of(table: str) -> str:
 
 def table_file(root: Path, table: str, batch: Batch) -> Path:
     """Returns where a table's rows of a batch are once visible: in the folder of an old name if they are there."""
-    target, *old = (root / name / f"day={batch.day}" / f"{batch.batch_id}.parquet" for name in names_of(table))
+    # One text: joining a path part by part takes four times as long, and a lake has many files.
+    target, *old = (Path(f"{root}/{name}/day={batch.day}/{batch.batch_id}.parquet") for name in names_of(table))
     return target if not old or target.exists() else next((path for path in old if path.exists()), target)
 
 
@@ -112,15 +119,93 @@ def table_names(root: Path, table: str) -> dict[str, Path]:
     for folder in names_of(table):
         for day in _names(root / folder):
             if day.startswith("day="):
-                for name in _names(root / folder / day):
-                    batch_id, dot, kind = name.rpartition(".")
-                    # others do not belong to the lake
-                    if dot and kind == "parquet" and batch_id not in hidden and _BATCH.match(batch_id):
-                        found.setdefault(batch_id, root / folder / day / name)
+                found = {**files_in(f"{root}/{folder}/{day}"), **found}
+    for name in hidden & found.keys():
+        del found[name]
+    if table in KEYS or table == REJECTS:  # of other tables nothing counts that is not of a committed batch
+        hidden = _merged_away(root, table, found)
+        return {name: path for name, path in found.items() if name not in hidden} if hidden else found
     return found
 
 
-def _names(folder: Path) -> list[str]:
+# A folder that changed later than this long ago may change again at what the file system counts as the same time.
+_SETTLED_NS = 2_000_000_000
+_State = tuple[int, int, int]
+
+
+class _Folder:
+    """The names in a folder, and which of them are files of batches."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.names = path, _names(path)
+
+    @cached_property
+    def files(self) -> Mapping[str, Path]:
+        parts = (name.rpartition(".") for name in self.names)
+        named = [batch for batch, _, kind in parts if kind == "parquet" and _BATCH.match(batch)]
+        return {batch: Path(f"{self.path}/{batch}.parquet") for batch in named}
+
+
+_memory: dict[str, tuple[_State, _Folder]] = {}
+
+
+def files_in(folder: str) -> Mapping[str, Path]:
+    """Returns the files of a table's day by batch_id, without those that are not named after a batch."""
+    found = _listed(folder)
+    return found.files if found else {}
+
+
+def n_names(folder: str) -> int:
+    """Returns how many names a folder has."""
+    found = _listed(folder)
+    return len(found.names) if found else 0
+
+
+def _listed(folder: str) -> _Folder | None:
+    """Returns what is in a folder, None if there is none. One that did not change since this process listed it is not
+    listed again.
+    """
+    try:
+        found = os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    state = found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+    known = _memory.get(folder)
+    if known is None or known[0] != state:
+        is_settled = time.time_ns() - max(state[1:]) > _SETTLED_NS
+        known = state, _Folder(folder)
+        if is_settled:
+            _memory[folder] = known
+    return known[1]
+
+
+def _merged_away(root: Path, table: str, names: Mapping[str, Path]) -> set[str]:
+    """Returns which of these batches of a mark, or of `rejects`, another one among them takes the place of.
+
+    The names were listed before: a merge is noted before its batch has a file, and what it hides is retired before its
+    note goes. So every listing has either the batch or those that it takes the place of.
+    """
+    hidden: set[str] = set()
+    for name, note in merges(root).items():
+        if name in names:
+            is_committed = table in KEYS or table_file(root, MARK, Batch(name)).exists()
+            hidden |= set(note) if is_committed else {name}
+    return (hidden | retired_batches(root)) & names.keys()
+
+
+def merges(root: Path) -> dict[str, list[str]]:
+    """Returns, by batch, the batches that it takes the place of as soon as it is committed."""
+    found = {}
+    for name in _names(root / MERGED):
+        if name.endswith(".json"):
+            try:
+                found[name.removesuffix(".json")] = json.loads((root / MERGED / name).read_text())["batches"]
+            except FileNotFoundError:  # completed meanwhile
+                continue
+    return found
+
+
+def _names(folder: Path | str) -> list[str]:
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -80,6 +80,9 @@ CLOSED: dict[str, Any] = {
 }
 
 
+Connect = Callable[[Mapping[str, str]], duckdb.DuckDBPyConnection]
+
+
 class QueryRefused(ValueError):
     """The query does more than read the lake's tables; the message says what."""
 
@@ -136,13 +139,15 @@ class LockedLake:
 
     def __init__(
         self,
-        lake: Lake | str | Path,
+        lake: Lake | str | Path | Connect,
         limits: Limits | None = None,
         *,
         allow_files: bool = False,
         tables: Iterable[str] = (),
     ) -> None:
-        """Raises ValueError for sizes in `limits` that DuckDB cannot parse, duckdb.IOException if it is not a DuckDB
+        """`lake` may be a function of settings that returns such a connection, locked unless `allow_files`.
+
+        Raises ValueError for sizes in `limits` that DuckDB cannot parse, duckdb.IOException if it is not a DuckDB
         file.
         """
         self.limits, self.allow_files = limits or Limits(), allow_files
@@ -150,7 +155,10 @@ class LockedLake:
         sizes = {"memory_limit": self.limits.memory, "max_temp_directory_size": self.limits.spill}
         settings = {"temp_directory": self._spill} | {name: size for name, size in sizes.items() if size}
         try:
-            self.con = connect(lake, tables, settings, locked=not allow_files)
+            if callable(lake):
+                self.con = lake(settings)
+            else:
+                self.con = connect(lake, tables, settings, locked=not allow_files)
         except BaseException:
             shutil.rmtree(self._spill, ignore_errors=True)
             raise

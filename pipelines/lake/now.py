@@ -9,25 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pipelines.lake.broken import logs
-from pipelines.lake.index import Entry
+from pipelines.lake.index import Entry, entries
 from pipelines.lake.layout import KEYS, REJECTS, Batch, batch_files, table_file, table_names
 from pipelines.models.cache import digest_of
 
 
 @dataclass(frozen=True)
 class Now:
-    """What is committed. `marks`: by mark, and for `rejects`, the batches that have its file; `stamps`: by batch."""
+    """What is committed. `marks`: by mark, and for `rejects`, the batches that have its file; `stamps`: by batch.
+
+    `read`: what all logs say; `entries`: without those of batches that retention hid.
+    """
 
     root: Path
+    read: Mapping[str, Entry]
     entries: Mapping[str, Entry]
     marks: Mapping[str, Mapping[str, Path]]
     stamps: Mapping[str, str]
     loose: frozenset[str]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Returns a hash over the stamps of all batches."""
         return digest_of(f"{name}={stamp}" for name, stamp in self.stamps.items())
@@ -39,24 +44,41 @@ class Now:
         return table in self.entries[batch_id].kind.places
 
 
+_memory: dict[Path, Now] = {}
+
+
 def look(root: Path) -> Now:
-    """Returns what is committed right now. Raises OSError if a file is removed meanwhile."""
-    entries = logs(root)  # before the names: what is put in place after this counts as changed next time
+    """Returns what is committed right now. Raises OSError if a file is removed meanwhile.
+
+    It is the same object as before if no log and no name of a mark changed.
+    """
+    read = entries(root)  # before the names: what is put in place after this counts as changed next time
+    shown = logs(root, read)
     marks = {mark: table_names(root, mark) for mark in (*KEYS, REJECTS)}
+    before = _memory.get(root)
+    if before and before.read is read and before.entries is shown and before.marks == marks and not before.loose:
+        return before
+    now = _memory[root] = _now(root, read, shown, marks)
+    return now
+
+
+def _now(
+    root: Path, read: Mapping[str, Entry], shown: Mapping[str, Entry], marks: Mapping[str, Mapping[str, Path]]
+) -> Now:
     of: dict[str, list[str]] = {}
     for mark, names in marks.items():
         for name in names:
             of.setdefault(name, []).append(mark)
     stamps, loose = {}, set()
     for name in sorted(of):
-        entry = entries.get(name)
+        entry = shown.get(name)
         if entry is not None and entry.is_plain and all(mark in entry.kind.places for mark in of[name]):
             stamps[name] = f"{entry.log} {' '.join(of[name])}"
         else:
             loose.add(name)
             log = entry.log if entry else ""
             stamps[name] = f"{log} {' '.join(sorted(map(_stamp, batch_files(root, name))))}"
-    return Now(root, entries, marks, stamps, frozenset(loose))
+    return Now(root, read, shown, marks, stamps, frozenset(loose))
 
 
 def _stamp(path: Path) -> str:

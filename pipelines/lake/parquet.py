@@ -17,12 +17,12 @@ _STATISTICS = ("trace_id", "batch_id", "event_id", "ph", "cat", "ts_ns", "dur_ns
 
 def write_tables(tables: Iterable[pa.Table], target: Path, compression: str = "zstd") -> None:
     """Write tables of one schema into a file, one row group each (empty ones only if there is no other)."""
-    from pyarrow import parquet
-
     writer = None
     try:
         for table in tables:
             if writer is None:
+                from pyarrow import parquet
+
                 names = table.schema.names  # pyarrow accepts lists of names below; its stubs say only bool
                 writer = parquet.ParquetWriter(
                     target,

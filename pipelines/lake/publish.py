@@ -22,7 +22,7 @@ from pipelines import database
 from pipelines.lake.broken import Broken, all_there
 from pipelines.lake.contents import Contents, build, column_types, verify
 from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, PUBLISHED, REJECTS, Batch, table_file
-from pipelines.lake.now import look
+from pipelines.lake.now import Now, look
 from pipelines.lake.prices import PRICES
 from pipelines.lake.store import TOLD_BY, Lake
 from pipelines.lake.told import content_of
@@ -34,7 +34,7 @@ from pipelines.renamed import tables_now
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
 _NEXT = ".published.next.json"  # marks that the file is being replaced
 # Change it when this program cannot update a file that an older version wrote: that is then rebuilt.
-_FORMAT = "parts of views"
+_FORMAT = "views over lists of files in macros"
 # What `.published.json` records.
 _REST, _ROOT, _SHOWN, _CHECKSUM, _SUM = "", "root", "shown", "checksum", "sum"
 _BROKEN, _UNREADABLE = "broken", "unreadable"  # the latter by path, with size and time: their sizes are as recorded
@@ -63,7 +63,7 @@ def _rewrite(lake: Lake, catalog: Catalog, anew: bool, thorough: bool) -> None:
     with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:
         built = Path(folder) / ANALYST
         now = look(lake.root)
-        damaged = lake.broken(catalog.public) if thorough or not all_there(lake.root) else []
+        damaged = lake.broken(catalog.public) if thorough or not all_there(lake.root, now.read) else []
         contents = Contents(lake.root, catalog, {}, damaged, now=now)
         if anew or damaged or not _update(lake, built, contents):
             built.unlink(missing_ok=True)
@@ -176,8 +176,8 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
     models or other prices wrote it, if the file was changed since, or if the lake was moved or copied.
     """
     try:
-        told = _told_as(lake, load_catalog())
-        return told is not None and _is_damaged_as(lake, told, {*_ALWAYS, *tables_now(tables)})
+        found = _told_now(lake, load_catalog())
+        return found is not None and _is_damaged_as(lake, *found, {*_ALWAYS, *tables_now(tables)})
     except OSError:  # a file was removed meanwhile
         return False
 
@@ -188,20 +188,20 @@ def published_state(lake: Lake, catalog: Catalog, thorough: bool = False) -> str
     Whether all files are there is told by their number; `thorough`: by the size of each.
     """
     try:
-        told = _told_as(lake, catalog)
-        if told is None:
+        found = _told_now(lake, catalog)
+        if found is None:
             return None
-        if (thorough or told[_BROKEN] or not all_there(lake.root)) and not _is_damaged_as(lake, told, catalog.public):
-            return None
-        return told[_SUM]
+        told, now = found
+        is_whole = not thorough and not told[_BROKEN] and all_there(lake.root, now.read)
+        return told[_SUM] if is_whole or _is_damaged_as(lake, told, now, catalog.public) else None
     except OSError:  # a file was removed meanwhile
         return None
 
 
-def _is_damaged_as(lake: Lake, told: Mapping[str, Any], tables: Iterable[str]) -> bool:
+def _is_damaged_as(lake: Lake, told: Mapping[str, Any], now: Now, tables: Iterable[str]) -> bool:
     """Returns whether these tables' files are those that the record says, and no others, are damaged."""
     asked, unreadable = set(tables), told[_UNREADABLE]
-    found = {(one.table, one.batch.batch_id, one.why) for one in lake.broken(asked)}
+    found = {(one.table, one.batch.batch_id, one.why) for one in lake.broken(asked, read=now.read)}
     known = {(one.table, one.batch.batch_id, one.why): one.path for one in _listed_broken(lake, told)}
     by_size = {key for key, path in known.items() if key[0] in asked and str(path) not in unreadable}
     return found == by_size and all(_stamp(Path(path)) == stamp for path, stamp in unreadable.items())
@@ -214,12 +214,13 @@ def told_of(lake: Lake) -> dict[str, Any] | None:
     return told if told and fixed <= told.items() and not told[_BROKEN] and not told[_UNREADABLE] else None
 
 
-def _told_as(lake: Lake, catalog: Catalog) -> dict[str, Any] | None:
-    """Returns the record of the analysts' file, if it agrees with what is committed right now; else None."""
+def _told_now(lake: Lake, catalog: Catalog) -> tuple[dict[str, Any], Now] | None:
+    """Returns the record of the analysts' file and what is committed right now, if these agree; else None."""
     told = _told(lake)
     if told is None or not _fixed(lake, catalog).items() <= told.items():
         return None
-    return told if told[_SHOWN] == look(lake.root).digest else None
+    now = look(lake.root)
+    return (told, now) if told[_SHOWN] == now.digest else None
 
 
 def _told(lake: Lake) -> dict[str, Any] | None:

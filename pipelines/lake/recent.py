@@ -17,7 +17,8 @@ from pipelines.lake.views import file_rows, raw_traces
 from pipelines.sqltext import quoted, row
 
 _TRACE = (
-    "trace_id, batch_id, path, capture_id, group_id, job, rank, world_size, status, n_events, first_ts_ns, last_ts_ns"
+    "trace_id, batch_id, ingest_batch_id, path, capture_id, group_id, job, rank, world_size, status, n_events, "
+    "first_ts_ns, last_ts_ns"
 )
 _SHOWN = "_shown"
 
@@ -70,10 +71,9 @@ def recent_marks(con: duckdb.DuckDBPyConnection, lake: Lake) -> Iterator[Marks |
 
 
 def _marks(con: duckdb.DuckDBPyConnection, now: Now) -> Marks | None:
-    there = con.execute(
-        "SELECT count(*) FROM duckdb_tables() WHERE database_name = ? AND table_name IN ('traces', 'captures', "
-        "'rejects', 'superseded', 'batches')",
-        [_SHOWN],
+    there = con.execute(  # without bound parameters: with one, DuckDB imports pandas
+        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = '{_SHOWN}' AND table_name IN ('traces', 'captures', "
+        "'rejects', 'superseded', 'batches')"
     ).fetchall()[0][0]
     if there < 5:
         return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,8 +21,10 @@ from typing import Any
 
 from pipelines import database
 from pipelines.lake import manifest
+from pipelines.lake.kept_out import traces_of
 from pipelines.lake.layout import (
     MARK,
+    MERGED,
     OVERLAYS,
     REJECTS,
     RETIRED,
@@ -30,11 +32,13 @@ from pipelines.lake.layout import (
     Batch,
     batch_files,
     batch_of,
+    merges,
     table_file,
     table_files,
+    table_of,
 )
 from pipelines.lake.publish import publish
-from pipelines.lake.store import Lake
+from pipelines.lake.store import Lake, write_json
 from pipelines.models.cache import digest_of
 from pipelines.sqltext import quoted
 
@@ -73,18 +77,67 @@ def retire(
         due = [_retirement(lake, batch, "due", _trace_ids(lake, batch)) for batch in _due(lake, before)]
         return sorted([*due, *_ending(lake, now, grace)], key=lambda r: r.batch_id)
     with lake.retention_lock():
+        complete_merges(lake)
         _hide(lake, _due(lake, before))
-        _show_without(lake, now)
-        ended = _ending(lake, now, grace)
-        for retirement in ended:
-            if retirement.state == "removed":
-                _remove(lake, retirement)
+        return remove_hidden(lake, now, grace)
+
+
+def remove_hidden(
+    lake: Lake, now: datetime, grace: timedelta, only: Callable[[dict[str, Any]], bool] = lambda notice: True
+) -> list[Retirement]:
+    """Publish without what is hidden, and delete what was hidden `grace` ago (`only` those whose notice passes).
+
+    Returns these batches, oldest first. The caller holds the retention lock.
+    """
+    _show_without(lake, now)
+    ended = _ending(lake, now, grace, only)
+    for retirement in ended:
+        if retirement.state == "removed":
+            _remove(lake, retirement)
     return ended
+
+
+def complete_merges(lake: Lake) -> None:
+    """Hide the batches that a merged one took the place of, each by a notice of its own; undo merges that were killed.
+
+    The caller holds the retention lock.
+    """
+    for name, sources in merges(lake.root).items():
+        merged = Batch(name)
+        if table_file(lake.root, MARK, merged).exists():
+            for source in sources:
+                # Their traces are in the lake as before: the notice keeps none of them out.
+                if table_file(lake.root, MARK, Batch(source)).exists() or _has_rejects(lake, source):
+                    _write(_notice(lake, source), {"traces": [], "hidden_at": None, "merged_into": name})
+        else:
+            # With those that are only in the log: a file is noted before it is in place.
+            log = manifest.read(lake.root, merged)
+            named = {table_of(path) for path in batch_files(lake.root, name)}.union(log.records if log else ())
+            lake.take_away(merged, named)
+        (lake.root / MERGED / f"{name}.json").unlink()
+    for left in lake.root.glob(f"{MERGED}/*.part"):
+        left.unlink()
+
+
+def note_merge(lake: Lake, merged: Batch, sources: Iterable[Batch]) -> None:
+    """Record that a batch takes the place of others as soon as it is committed."""
+    write_json(lake.root / MERGED / f"{merged.batch_id}.json", {"batches": [one.batch_id for one in sources]})
+
+
+def sources_of(lake: Lake, batch: Batch) -> list[Batch]:
+    """Returns the batches that this one took the place of and whose files are still there."""
+    named = [Batch(path.stem) for path, notice in _notices(lake) if notice.get("merged_into") == batch.batch_id]
+    return named + [Batch(name) for name in merges(lake.root).get(batch.batch_id, ())]
+
+
+def _has_rejects(lake: Lake, batch_id: str) -> bool:
+    return table_file(lake.root, REJECTS, Batch(batch_id)).exists()
 
 
 def retired_traces(lake: Lake) -> set[str]:
     """Returns the traces that retention removed from the lake, or is about to."""
-    return {trace_id for _, notice in notices(lake) if notice for trace_id in notice["traces"]}
+    hidden = lake.root / RETIRED
+    return traces_of(lake.root, (hidden, hidden / REMOVED), lambda path: (_read(path) or {"traces": []})["traces"])
 
 
 def notices(lake: Lake) -> list[tuple[Path, dict[str, Any] | None]]:
@@ -124,10 +177,14 @@ def _show_without(lake: Lake, now: datetime) -> None:
         _write(path, {**(_read(path) or {}), "hidden_at": now.isoformat()})
 
 
-def _ending(lake: Lake, now: datetime, grace: timedelta) -> list[Retirement]:
-    """Yields the hidden batches; those whose grace period is over are removed."""
+def _ending(
+    lake: Lake, now: datetime, grace: timedelta, only: Callable[[dict[str, Any]], bool] = lambda notice: True
+) -> list[Retirement]:
+    """Returns the hidden batches; those whose grace period is over are removed."""
     found = []
     for path, notice in _notices(lake):
+        if not only(notice):
+            continue
         over = notice["hidden_at"] and datetime.fromisoformat(notice["hidden_at"]) + grace <= now
         found.append(_retirement(lake, Batch(path.stem), "removed" if over else "hidden", notice["traces"]))
     return found
@@ -143,9 +200,13 @@ def _remove(lake: Lake, retirement: Retirement) -> None:
     for trace_id in retirement.traces:
         shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace_id, ignore_errors=True)
     shutil.rmtree(lake.root / STAGING / batch.batch_id, ignore_errors=True)
-    done = lake.root / RETIRED / REMOVED / f"{batch.batch_id}.json"
+    notice = _notice(lake, batch.batch_id)
+    if (_read(notice) or {}).get("merged_into"):
+        notice.unlink()  # its traces are in another batch: there is nothing to keep out
+        return
+    done = lake.root / RETIRED / REMOVED / notice.name
     done.parent.mkdir(exist_ok=True)
-    os.replace(_notice(lake, batch.batch_id), done)
+    os.replace(notice, done)
 
 
 def _retirement(lake: Lake, batch: Batch, state: str, traces: list[str]) -> Retirement:
@@ -196,10 +257,4 @@ def write_again(lake: Lake, path: Path) -> bool:
 
 
 def _write(path: Path, notice: dict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump({**notice, "sum": _sum(notice)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_json(path, {**notice, "sum": _sum(notice)})

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from pipelines import database
 from pipelines.lake import manifest
 from pipelines.lake.broken import Broken, BrokenFiles, all_there, find_broken, unreadable
-from pipelines.lake.index import Entry, entries
+from pipelines.lake.claims import Claims
+from pipelines.lake.index import Entry, Kind, entries
 from pipelines.lake.layout import (
     ANALYST_TEMP,
     KEYS,
@@ -28,6 +31,7 @@ from pipelines.lake.layout import (
     batch_files,
     batch_of,
     mark_of,
+    merges,
     retired_batches,
     table_file,
     table_files,
@@ -65,6 +69,7 @@ class Lake:
         """Creates nothing yet. Raises UnusablePath for a URL, a file or a broken link."""
         self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
         self.root = utf8_path(local_path(root).absolute())
+        self.claims = Claims(self.root)
         if self.root.exists() and not self.root.is_dir():
             raise UnusablePath(f"{root} is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():
@@ -82,7 +87,7 @@ class Lake:
         """
         batch = Batch.new()
         with self.commit_lock():
-            newest = max((b.batch_id for b in {*self.all_batches(), *self.batches(REJECTS)}), default="")
+            newest = max((name for mark in (*KEYS, REJECTS) for name in table_names(self.root, mark)), default="")
         return batch if batch.batch_id > newest else Batch(newest).next
 
     def staging(self, batch: Batch) -> Path:
@@ -106,14 +111,22 @@ class Lake:
         return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
 
     def put_all(
-        self, batch: Batch, staged: Mapping[str, Staged], keys: Mapping[str, str | None] | None = None
+        self,
+        batch: Batch,
+        staged: Mapping[str, Staged],
+        keys: Mapping[str, str | None] | None = None,
+        first: Callable[[], None] = lambda: None,
     ) -> list[Path]:
-        """`put` for several tables of a batch, one after another; their content is recorded once (manifest.py)."""
+        """`put` for several tables of a batch, one after another; their content is recorded once (manifest.py).
+
+        `first` is called when no other process can put anything in place, and nothing is put if it raises.
+        """
         for one in staged.values():
             with one.path.open("rb+") as file:
                 os.fsync(file.fileno())
         records = {table: manifest.describe(s.path, s.n_rows, s.left_out, s.version) for table, s in staged.items()}
         with self.manifest_lock():
+            first()
             manifest.note_put(self.root, batch, records, keys or {})
             targets = [self._put(table, batch, one.path) for table, one in staged.items()]
             manifest.note_done(self.root, batch, records)
@@ -192,8 +205,10 @@ class Lake:
         them once the file is restored. Raises BrokenFiles if they were not recorded.
         """
         committed = table_names(self.root, mark)
-        lost = {one.batch.batch_id for one in self.broken({mark}) if not one.path.exists()}
         logs = entries(self.root)
+        lost: set[str] = set()
+        if any(name not in committed and mark in entry.kind.places for name, entry in logs.items()):
+            lost = {one.batch.batch_id for one in self.broken({mark}, read=logs) if not one.path.exists()}
         found: dict[str, Batch] = {}
         files = []
         for name in lost | committed.keys():
@@ -223,13 +238,18 @@ class Lake:
                 raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
             return list(noted)
 
-    def broken(self, tables: Iterable[str] | None = None, batches: Iterable[Batch] | None = None) -> list[Broken]:
+    def broken(
+        self,
+        tables: Iterable[str] | None = None,
+        batches: Iterable[Batch] | None = None,
+        read: Mapping[str, Entry] | None = None,
+    ) -> list[Broken]:
         """Returns files of these tables (or all) that are missing, differ in size from what was written, or are in no
-        batch; with `batches`, only of those.
+        batch; with `batches`, only of those. `read`: what the logs said a moment ago (find_broken).
         """
         asked = None if tables is None else set(tables)
         only = None if batches is None else set(batches)
-        if only == set() or not find_broken(self.root, asked, only):
+        if only == set() or not find_broken(self.root, asked, only, read):
             return []
         try:  # a writer may have been between two of its steps
             with self.manifest_lock():
@@ -268,13 +288,16 @@ class Lake:
             with database.connect() as con:
                 return {batch: self._versions(con, batch, listed) for batch in asked}
         logs = entries(self.root)
-        by_number = len(listed) > _FEW_TABLES and all_there(self.root)
-        damaged = set() if by_number else {one.batch for one in self.broken(listed)}
+        by_number = len(listed) > _FEW_TABLES and all_there(self.root, logs)
+        damaged = set() if by_number else {one.batch for one in self.broken(listed, read=logs)}
         shared: dict[int, dict[str, str]] = {}  # by kind: batches of one kind share their versions
+        is_told: dict[int, bool] = {}  # by kind, too
         found, unknown = {}, []
         for batch in asked:
             entry = logs.get(batch.batch_id)
-            if entry is None or not entry.is_plain or not _told_versions(entry, listed):
+            if entry is not None and id(entry.kind) not in is_told:
+                is_told[id(entry.kind)] = _told_versions(entry.kind, listed)
+            if entry is None or not entry.is_plain or not is_told[id(entry.kind)]:
                 unknown.append(batch)
             elif batch in damaged:
                 there = (table for table in listed if self._is_whole(entry, table))
@@ -326,15 +349,18 @@ class Lake:
 
     def _unmarked(self) -> Iterator[Path]:
         # The files of retired batches stay as long as readers may have them open: retention removes them.
-        committed = self.all_batches() | {Batch(name) for name in retired_batches(self.root)}
-        if all_there(self.root):  # each file is of a batch that has a log: no need to list them all
-            left = [entry for entry in entries(self.root).values() if entry.batch not in committed]
+        committed = {name for mark in KEYS for name in table_names(self.root, mark)} | retired_batches(self.root)
+        committed |= {name for sources in merges(self.root).values() for name in sources}
+        logs = entries(self.root)
+        if all_there(self.root, logs):  # each file is of a batch that has a log: no need to list them all
+            left = [entry for name, entry in logs.items() if name not in committed]
             files = (table_file(self.root, table, one.batch) for one in left for table in one.kind.places)
             yield from (path for path in files if path.parts[-3] not in (*KEYS, REJECTS) and path.exists())
             return
-        committed |= {one.batch for one in self.broken(KEYS)}  # committed once: not left by a killed run
+        committed |= {one.batch.batch_id for one in self.broken(KEYS)}  # committed once: not left by a killed run
         for path in batch_files(self.root):
-            if path.parts[-3] not in (*KEYS, REJECTS) and batch_of(path) not in committed and batch_of(path).is_valid:
+            batch = batch_of(path)
+            if path.parts[-3] not in (*KEYS, REJECTS) and batch.batch_id not in committed and batch.is_valid:
                 yield path
 
     def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
@@ -371,13 +397,23 @@ class Lake:
         return con
 
 
-def _told_versions(entry: Entry, tables: Iterable[str]) -> bool:
-    kind = entry.kind
+def _told_versions(kind: Kind, tables: Iterable[str]) -> bool:
     return all(table in kind.versions or table not in kind.places for table in tables)
 
 
 def _versions(files: Iterable[Path]) -> str:
     return f"SELECT file_name, decode(key), decode(value) FROM parquet_kv_metadata({file_list(files)})"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a small file in one step, flushed; its folder is created if needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
 
 
 def _flush_names(folder: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines import database
-from pipelines.lake.chunks import SCHEMA, chunks, joined_rows, part_name, part_view
+from pipelines.lake.chunks import SCHEMA, Lists, form_in, macros_in, write_macros
 from pipelines.lake.contents import (
     BATCHES,
     HIDDEN,
@@ -28,8 +28,7 @@ from pipelines.lake.failures import FAILURES, add_failures
 from pipelines.lake.layout import CAPTURE_MARK, KEYS, MARK, RECORDING_MARK, REJECTS, Batch, mark_of, table_file
 from pipelines.lake.now import Now
 from pipelines.lake.rows import insert_values
-from pipelines.lake.views import GROUP, file_rows, placed_rows, raw_traces, valid_rows
-from pipelines.models.catalog import Model
+from pipelines.lake.views import FOLDER, GROUP, file_rows, placed_rows, raw_traces, valid_rows
 from pipelines.sqltext import row
 
 _SLIM = "trace_id, batch_id, capture_id, group_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns"
@@ -104,7 +103,6 @@ def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Change
 class _Update:
     def __init__(self, con: duckdb.DuckDBPyConnection, contents: Contents, now: Now, changes: _Changes) -> None:
         self.con, self.contents, self.now, self.changes = con, contents, now, changes
-        self.chunks: dict[str, tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]] = {}
         catalog = contents.catalog
         stored = [catalog.models[name] for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
         self.copied = [model.name for model in stored if is_copied(model, contents)]
@@ -125,8 +123,7 @@ class _Update:
         for table in self.copied:
             if mark_of(table) == MARK and table != MARK:
                 self._copy_again(table, redo)
-        for model in self.seen:
-            self._see(model)
+        self._see()
         self._note()
 
     def _check_columns(self) -> None:
@@ -161,6 +158,8 @@ class _Update:
             gone = "true" if mark == RECORDING_MARK else "NOT is_gone"
             newest = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch_id DESC) = 1"
             self.con.execute(f"CREATE OR REPLACE TEMP TABLE _new AS {file_rows(mark, files)} {newest}")
+            if mark == CAPTURE_MARK:
+                self.con.execute("CREATE TEMP TABLE _captured AS SELECT capture_id FROM _new")
             for table in tables:
                 self.con.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM _new)")
             self._insert(mark, f"SELECT * FROM _new WHERE {gone}")
@@ -174,21 +173,28 @@ class _Update:
         """Update `traces`; returns the batches of which the traces that are shown changed."""
         con, files = self.con, self._files(MARK, self.changes.added)
         removed = row(["", *self.changes.removed])
+        con.execute("CREATE TEMP TABLE _near (folder VARCHAR)")
         if not con.execute(
             f"SELECT 1 FROM duckdb_tables() WHERE schema_name || '.' || table_name = '{HIDDEN}'"
         ).fetchall():
             raise Anew("no trace was shown before")
         for table in ("traces", HIDDEN):
+            con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM {table} WHERE batch_id IN {removed}")
             con.execute(f"DELETE FROM {table} WHERE batch_id IN {removed}")
         added = f"SELECT * REPLACE ({GROUP} AS group_id) FROM ({raw_traces(files)}) AS t"
         con.execute(f"CREATE TEMP TABLE _added AS {added if files else 'SELECT * FROM traces LIMIT 0'}")
         slim = f"SELECT {_SLIM} FROM"
-        con.execute(f"CREATE TEMP TABLE _all AS {slim} traces UNION ALL {slim} {HIDDEN} UNION ALL {slim} _added")
+        near = self._near()
+        con.execute(f"CREATE TEMP VIEW _around AS SELECT * FROM traces WHERE {near}")
+        con.execute(
+            f"CREATE TEMP TABLE _all AS {slim} traces WHERE {near} UNION ALL {slim} {HIDDEN} WHERE {near} "
+            f"UNION ALL {slim} _added"
+        )
         placed = placed_rows("SELECT * FROM _all", "SELECT * FROM captures", "SELECT * FROM capture_ranks")
         con.execute(f"CREATE TEMP TABLE _now AS {placed}")
         ids = "USING (trace_id, batch_id)"
         new = f"SELECT * FROM {HIDDEN} UNION ALL BY NAME SELECT * FROM _added"
-        con.execute(f"CREATE TEMP TABLE _lost AS SELECT * FROM traces ANTI JOIN _now {ids}")
+        con.execute(f"CREATE TEMP TABLE _lost AS SELECT * FROM _around ANTI JOIN _now {ids}")
         con.execute(f"CREATE TEMP TABLE _gained AS SELECT * FROM ({new}) SEMI JOIN _now {ids} ANTI JOIN traces {ids}")
         for table, gone in (("traces", "_lost"), (HIDDEN, "_gained")):
             con.execute(f"DELETE FROM {table} WHERE (trace_id, batch_id) IN (SELECT (trace_id, batch_id) FROM {gone})")
@@ -203,6 +209,20 @@ class _Update:
             name for (name,) in con.execute("SELECT batch_id FROM _lost UNION SELECT batch_id FROM _gained").fetchall()
         }
 
+    def _near(self) -> str:
+        """Returns the condition that a trace is where changes may show: in a folder with a trace that was added or removed,
+        or whose capture changed. Traces of other folders are neither of the same captures nor superseded by each other.
+        """
+        con = self.con
+        con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM _added")
+        if self._files(CAPTURE_MARK, self.changes.added):
+            con.execute(
+                f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM (SELECT * FROM traces UNION ALL BY NAME FROM {HIDDEN}) AS t "
+                "WHERE capture_id IN (SELECT capture_id FROM _captured) OR group_id IN (SELECT capture_id FROM _captured) "
+                "OR trace_id IN (SELECT trace_id FROM capture_ranks SEMI JOIN _captured USING (capture_id))"
+            )
+        return f"{FOLDER} IN (SELECT folder FROM _near)"
+
     def _copy_again(self, table: str, moved: set[str]) -> None:
         """Replace a copied table's rows of all batches that changed."""
         if table == REJECTS:
@@ -213,55 +233,33 @@ class _Update:
         if files := self._files(table, sorted({*self.changes.added, *moved})):
             self._insert(table, valid_rows(table, file_rows(table, files)))
 
-    def _see(self, model: Model) -> None:
-        """Create the parts of a view again that changed; the view itself if it has other parts than before."""
-        table, mark = model.name, mark_of(model.name)
-        shown = self.now.marks[mark]
-        if not any(name in shown or mark in self.changes.before.get(name, "").split(" ") for name in self.changes.all):
-            return
-        before_parts = self._parts(table)
-        before, after = self._chunks(mark)
-        parts = []
-        for first, names in after.items():
-            if before.get(first) == names and not self.changes.all.intersection(names):
-                parts += [first] if first in before_parts else []
+    def _see(self) -> None:
+        """Change the lists of files that views read; a view itself if it gets its first list of another sort."""
+        types, lists, before = (
+            column_types(self.contents.catalog),
+            Lists(self.now, self.contents.catalog),
+            macros_in(self.con),
+        )
+        files = {model.name: lists.of(model.name) for model in self.seen}
+        write_macros(self.con, lists.macros)
+        for model in self.seen:
+            table = model.name
+            if form_in(table, before) == form_in(table, lists.macros):
                 continue
-            if files := self._files(table, names):
-                types = self.contents.types_of(table, [path.stem for path in files])
-                self.con.execute(part_view(table, first, files, types))
-                parts.append(first)
-        for first in before_parts - set(parts):
-            self.con.execute(f'DROP VIEW {SCHEMA}."{part_name(table, first)}"')
-        if set(parts) == before_parts:
-            return
-        if not parts or self.kinds.get(table) != "VIEW":
-            raise Anew(f"{table} has its first files, or none any more")
-        rows = f"SELECT * FROM ({joined_rows(table, parts)}) WHERE {is_at_home(self.now.root)}"
-        self.con.execute(f"CREATE OR REPLACE VIEW {table} AS {rows}")
-        present = {name for name, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
-        self.con.execute(comments(model, "VIEW", present))
-
-    def _chunks(self, mark: str) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-        """Returns the parts that the batches of a mark formed, and those that they form now."""
-        if mark not in self.chunks:
-            before = [name for name, stamp in self.changes.before.items() if mark in stamp.split(" ")]
-            self.chunks[mark] = chunks(before), chunks(self.now.marks[mark])
-        return self.chunks[mark]
-
-    def _parts(self, table: str) -> set[str]:
-        if not hasattr(self, "_all_parts"):
-            self._all_parts: dict[str, set[str]] = {}
-            query = f"SELECT view_name FROM duckdb_views() WHERE schema_name = '{SCHEMA}'"
-            for (name,) in self.con.execute(query).fetchall():
-                of, _, first = name.partition(" ")
-                self._all_parts.setdefault(of, set()).add(first)
-        return self._all_parts.get(table, set())
+            rows = files[table].rows(self.now.root, types[table])
+            if rows is None or self.kinds.get(table) != "VIEW":
+                raise Anew(f"{table} has its first files, or none any more")
+            self.con.execute(
+                f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}) WHERE {is_at_home(self.now.root)}"
+            )
+            present = {name for name, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
+            self.con.execute(comments(model, "VIEW", present))
 
     def _note(self) -> None:
         """Record which batches the file shows, and which traces of them tables lack."""
         changed = row(["", *sorted(self.changes.all)])
         self.con.execute(f"DELETE FROM {FAILURES} WHERE batch_id IN {changed}")
-        add_failures(self.con, self.now.root, [name for name in self.changes.added if name in self.now.marks[MARK]])
+        add_failures(self.con, self.now.entries, [name for name in self.changes.added if name in self.now.marks[MARK]])
         self.con.execute(f"DELETE FROM {BATCHES} WHERE batch_id IN {changed}")
         stamps = [{"batch_id": name, "stamp": self.now.stamps[name]} for name in self.changes.added]
         insert_values(self.con, BATCHES, stamps)

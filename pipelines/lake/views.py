@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, RECORDING_MARK, REJECTS, mark_of
 from pipelines.renamed import old_columns, table_now
-from pipelines.sqltext import file_list, quoted
+from pipelines.sqltext import file_list
 
 
 def committed_rows(table: str, files: Iterable[Path], mark_rows: str | None = None) -> str:
@@ -23,16 +23,13 @@ def file_rows(table: str, files: Iterable[Path]) -> str:
 
     Files of an older version of a model may lack columns: they read as NULL until they are recomputed.
     """
-    rows = f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
+    return files_rows(table, file_list(files))
+
+
+def files_rows(table: str, files: str) -> str:
+    """`file_rows` of a list of files that is given as SQL."""
+    rows = f"SELECT * FROM read_parquet({files}, hive_partitioning = false, union_by_name = true)"
     return _with_new_columns(table, rows)
-
-
-def typed_rows(files: Iterable[Path], types: Iterable[tuple[str, str]]) -> str:
-    """Returns the SELECT of all rows in files that have these columns and types: no file is opened to learn them."""
-    columns = ", ".join(
-        f"{quoted(name)}: {{name: {quoted(name)}, type: {quoted(kind)}, default_value: NULL}}" for name, kind in types
-    )
-    return f"SELECT * FROM read_parquet({file_list(files)}, hive_partitioning = false, schema = MAP {{{columns}}})"
 
 
 def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
@@ -68,7 +65,17 @@ def under_old_name(old: str) -> str:
 
 
 TOLD_BY = (CAPTURE_MARK, CAPTURE_RANKS)  # the tables that determine which capture a trace is in
-_NO_ROWS = "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS group_id, NULL::VARCHAR AS trace_id, NULL::VARCHAR AS batch_id WHERE false"
+_NO_ROWS = (
+    "SELECT NULL::VARCHAR AS capture_id, NULL::VARCHAR AS group_id, NULL::VARCHAR AS trace_id, "
+    "NULL::VARCHAR AS batch_id, NULL::VARCHAR AS ingest_batch_id, NULL::VARCHAR AS file, "
+    "NULL::TIMESTAMP AS started_at WHERE false"
+)
+# What files of an older version lack, from what they have; as in sql/ingest/traces.sql.
+_DERIVED = (
+    r"coalesce(file, regexp_extract(path, '[^/\\]*$')) AS file, coalesce(started_at, "
+    "CASE WHEN first_ts_ns > 1000000000000000000 THEN make_timestamp(first_ts_ns // 1000) END) AS started_at"
+)
+FOLDER = "regexp_extract(path, '^(.*)/', 1)"  # that a trace was found in
 GROUP = "coalesce(t.group_id, t.capture_id)"  # files of an older version call the group capture_id
 
 
@@ -87,7 +94,12 @@ def trace_rows(files: Mapping[str, list[Path]]) -> str:
 
 def raw_traces(files: Iterable[Path]) -> str:
     """Returns the SELECT of the rows in files of `traces`."""
-    return f"{committed_rows(MARK, files)} UNION ALL BY NAME {_NO_ROWS}"
+    return with_derived(f"{committed_rows(MARK, files)} UNION ALL BY NAME {_NO_ROWS}")
+
+
+def with_derived(rows: str) -> str:
+    """Returns the rows of traces with the columns that follow from others, also where an older version wrote them."""
+    return f"SELECT * REPLACE ({_DERIVED}) FROM ({rows})"
 
 
 def placed_rows(rows: str, named: str, ranks: str) -> str:

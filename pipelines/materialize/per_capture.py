@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,15 +20,18 @@ from typing import Any
 import duckdb
 
 from pipelines import database
+from pipelines.fleet import grouped
 from pipelines.fleet.captures import Capture
-from pipelines.fleet.roles import RolesError, need_roles
+from pipelines.fleet.roles import ROLES, RolesError, need_roles
 from pipelines.fleet.stage import lake_captures, stage_captures, stage_members
 from pipelines.lake.broken import BrokenFiles
 from pipelines.lake.contents import no_row
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, VERSION_KEY, Batch, table_file, table_files
+from pipelines.lake.now import Now, look
 from pipelines.lake.recent import Marks, read_marks
 from pipelines.lake.store import TOLD_BY, Lake, Staged
-from pipelines.materialize.per_trace import MEMORY_LIMIT, compute_traces, stale, stale_batches
+from pipelines.lake.told import content_of
+from pipelines.materialize.per_trace import MEMORY_GB, compute_traces, stale, stale_batches
 from pipelines.materialize.publishing import Materialized, run_and_publish
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.run import run_models
@@ -35,6 +39,7 @@ from pipelines.renamed import tables_now
 from pipelines.sqltext import file_list, quoted
 
 OnStep = Callable[[str], Any]
+_ALL_CAPTURES = "captures"  # the claim of whoever computes tables of captures
 
 
 @dataclass(frozen=True)
@@ -69,14 +74,15 @@ def materialize_captures(
     force: bool = False,
     on_step: OnStep | None = None,
     part: Part | None = None,
+    left: list[Batch] | None = None,
 ) -> list[Materialized]:
     """Update tables of captures, for part or all of the lake, with the trace tables that they read, and publish.
 
-    Raises what compute_captures raises.
+    `left`: see compute_captures. Raises what compute_captures raises.
     """
     asked = asked_captures(load_catalog(), tables)
-    steps = compute_captures(lake, asked, force, on_step, part)
-    return run_and_publish(lake, steps, asked, of_all=part is None, force=force)
+    steps = compute_captures(lake, asked, force, on_step, part, left)
+    return run_and_publish(lake, steps, asked, part is None, force, left=() if left is None else left)
 
 
 def asked_captures(catalog: Catalog, tables: Iterable[str]) -> list[str]:
@@ -91,53 +97,102 @@ def compute_captures(
     force: bool = False,
     on_step: OnStep | None = None,
     part: Part | None = None,
+    left: list[Batch] | None = None,
 ) -> Iterator[Materialized]:
     """Update tables of captures, for part or all of the lake, after the trace tables that they read.
 
     Captures that share a batch of such tables with a requested one are computed too: their rows are in the same file.
+    One process does this at a time. With a list `left`, captures with traces of which another process computes the
+    tables are left to it, and the batches of these traces added to the list.
     Publishes nothing. Raises RolesError if a table needs a roles.csv that cannot be read.
     """
+    say = on_step or (lambda _: None)
+    with lake.claims.on(_ALL_CAPTURES, on_wait=lambda: say("captures: another process does it, waiting")):
+        yield from _compute_captures(lake, tables, force, say, part, left)
+
+
+def _compute_captures(
+    lake: Lake, tables: Iterable[str], force: bool, say: OnStep, part: Part | None, left: list[Batch] | None
+) -> Iterator[Materialized]:
     catalog = load_catalog()
     asked = asked_captures(catalog, tables)
-    say = on_step or (lambda _: None)
-    captures, known, all_changed = _state(lake, catalog, asked)
+    state = _state(lake, catalog, asked, only_touched=part is None and not force)
+    if state.seen.folders is not None and _needs_others(lake, catalog, asked, state):
+        state = _state(lake, catalog, asked)
+    captures, known, all_changed = state.captures, state.known, state.changed
     batches = _batches(known, all_changed, part)
+    rewritten, is_new = set(batches), set(all_changed)
     # A changed capture in such a file would lose its old rows there, so it is updated along with them.
-    beside = {name for name, found in known.items() if found.batch in batches}
+    beside = {name for name, found in known.items() if found.batch in rewritten}
     changed = [name for name in all_changed if part is None or name in part.captures | beside]
-    same = {name: c for name, c in captures.items() if name not in all_changed and known[name].batch in batches}
-    needed = [*same.values(), *(captures[name] for name in changed if name in captures)]
-    read = {Batch(member.trace.batch_id) for capture in needed for member in capture.members}
+    others = captures.items() if state.seen.folders is None else ()
+    same = {name: c for name, c in others if name not in is_new and known[name].batch in rewritten}
+    new = {name: captures[name] for name in changed if name in captures}
+    gone = [name for name in changed if name not in captures]
+    read = {batch for capture in (*same.values(), *new.values()) for batch in _read_by(capture)}
     if sources := trace_tables(catalog, asked):
-        yield from compute_traces(lake, sources, sorted(read), on_step=on_step)
+        yield from compute_traces(lake, sources, sorted(read), on_step=say, left=left)
+    theirs = frozenset(left or ())
     for batch in batches if force else stale_batches(lake, catalog, asked, batches):
         wanted = asked if force else stale(lake, catalog, asked, batch)
         current = [capture for name, capture in same.items() if known[name].batch == batch]
-        if wanted and current:
+        if wanted and current and theirs.isdisjoint(chain.from_iterable(map(_read_by, current))):
             yield from _compute(lake, catalog, batch, wanted, current, [], say)
-    if changed:
-        new = [captures[name] for name in changed if name in captures]
-        gone = [name for name in changed if name not in captures]
-        yield from _compute(lake, catalog, lake.new_batch(), asked, new, gone, say)
+    ours = [capture for capture in new.values() if theirs.isdisjoint(_read_by(capture))]
+    if ours or gone:
+        yield from _compute(lake, catalog, lake.new_batch(), asked, ours, gone, say)
+    if part is None and state.given and not lake.without_broken and not theirs:
+        grouped.note(lake.root, state.now, state.given, state.seen, captures)
+
+
+def _read_by(capture: Capture) -> set[Batch]:
+    """The batches of a capture's traces."""
+    return {Batch(member.trace.batch_id) for member in capture.members}
+
+
+def _needs_others(lake: Lake, catalog: Catalog, tables: list[str], state: _State) -> bool:
+    """Returns whether tables of captures that did not change, or of traces that they read, have to be computed."""
+    if stale_batches(lake, catalog, tables, _batches(state.known, state.changed, None)):
+        return True
+    new = {member.trace.batch_id for capture in state.captures.values() for member in capture.members}
+    others = [Batch(name) for name in state.now.marks[MARK] if name not in new]
+    return bool(stale_batches(lake, catalog, trace_tables(catalog, tables), others))
+
+
+def compute_given(
+    lake: Lake,
+    tables: Iterable[str],
+    captures: Iterable[Capture],
+    gone: Iterable[str] = (),
+    on_step: OnStep | None = None,
+) -> list[Materialized]:
+    """Compute tables of captures into a new batch. The captures are given, and all that is read is in the lake already.
+
+    `gone`: ids of captures that no longer exist. Publishes nothing.
+    """
+    catalog = load_catalog()
+    asked, say = asked_captures(catalog, tables), on_step or (lambda _: None)
+    return _compute(lake, catalog, lake.new_batch(), asked, list(captures), list(gone), say)
 
 
 def stale_captures(lake: Lake, catalog: Catalog, tables: Sequence[str], part: Part | None = None) -> bool:
     """Returns whether a capture table is missing, of another version, or lacks traces of the lake (or its part)."""
     if not tables:
         return False
-    _, known, changed = _state(lake, catalog, tables)
-    if any(part is None or name in part.captures for name in changed):
+    state = _state(lake, catalog, tables, only_touched=True)
+    if any(part is None or name in part.captures for name in state.changed):
         return True
-    return bool(stale_batches(lake, catalog, tables, _batches(known, changed, part)))
+    return bool(stale_batches(lake, catalog, tables, _batches(state.known, state.changed, part)))
 
 
 def _batches(known: dict[str, _Known], changed: list[str], part: Part | None) -> list[Batch]:
     """Returns the batches of tables with (requested) captures that are unchanged."""
+    is_new = set(changed)
     return sorted(
         {
             found.batch
             for name, found in known.items()
-            if name not in changed and not found.is_gone and (part is None or name in part.captures)
+            if name not in is_new and not found.is_gone and (part is None or name in part.captures)
         }
     )
 
@@ -174,34 +229,54 @@ def known_captures(lake: Lake) -> dict[str, _Known]:
     return {capture_id: _Known(Batch(batch_id), content, is_gone) for capture_id, batch_id, content, is_gone in rows}
 
 
-def _state(
-    lake: Lake, catalog: Catalog, tables: Iterable[str]
-) -> tuple[dict[str, Capture], dict[str, _Known], list[str]]:
-    """The captures as they are now, as last computed, and which of them changed.
+@dataclass(frozen=True)
+class _State:
+    """Captures as they are now and as last computed, and which of them changed.
+
+    `captures` are those of the folders in `seen`, if it names any; `given`: what else they depend on, where that can be told.
+    """
+
+    now: Now
+    seen: grouped.Grouped
+    given: str | None
+    captures: dict[str, Capture]
+    known: dict[str, _Known]
+    changed: list[str]
+
+
+def _state(lake: Lake, catalog: Catalog, tables: Iterable[str], only_touched: bool = False) -> _State:
+    """Looks at all traces or, with `only_touched`, at those of folders in which something changed since the last run.
 
     Tables that do not use roles can be computed while roles.csv cannot be read: roles then stay as they were.
     """
-    known = known_captures(lake)
+    now, known = look(lake.root), known_captures(lake)
+    given = grouped.inputs(content_of(lake.root / ROLES))
+    seen = grouped.touched(lake.root, now, given) if only_touched else grouped.ALL
     try:
-        captures = lake_captures(lake)
-        return captures, known, _changed(captures, known)
+        captures = lake_captures(lake, folders=seen.folders)
+        before = (
+            known
+            if seen.folders is None
+            else {name: known[name] for name in known if name in seen.before | captures.keys()}
+        )
+        return _State(now, seen, given, captures, known, _changed(captures, before))
     except RolesError:
         if need_roles(catalog, tables):
             raise
-    captures, before = lake_captures(lake, with_roles=False), _known_ranks(lake)
+    captures, ranks = lake_captures(lake, with_roles=False), _known_ranks(lake)
     same = {
         name: known[name].content
         for name, capture in captures.items()
-        if before.get(name) == {(m.trace.trace_id, m.rank, m.left_out_reason) for m in capture.members}
+        if ranks.get(name) == {(m.trace.trace_id, m.rank, m.left_out_reason) for m in capture.members}
     }
-    return captures, known, _changed(captures, known, same)
+    return _State(now, grouped.ALL, None, captures, known, _changed(captures, known, same))
 
 
 def _known_ranks(lake: Lake) -> dict[str, set[tuple[str, int | None, str | None]]]:
     """Returns, by capture_id, its traces and how they were used, as last computed."""
     found: dict[str, set] = {}
     with lake.connect([CAPTURE_RANKS]) as con:
-        if con.execute("SELECT 1 FROM duckdb_views() WHERE view_name = ?", [CAPTURE_RANKS]).fetchall():
+        if con.execute(f"SELECT 1 FROM duckdb_views() WHERE view_name = {quoted(CAPTURE_RANKS)}").fetchall():
             query = f"SELECT capture_id, trace_id, rank, left_out_reason FROM {CAPTURE_RANKS}"
             for capture_id, *part in con.execute(query).fetchall():
                 found.setdefault(capture_id, set()).add(tuple(part))
@@ -232,8 +307,8 @@ def _compute(
     folder = Path(tempfile.mkdtemp(dir=lake.staging(batch)))
     done = []
     try:
-        with database.connect(folder / "work.duckdb") as con:
-            con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        with database.connect(config={"temp_directory": str(folder)}) as con:
+            con.execute(f"SET memory_limit = '{database.at_most(MEMORY_GB)}'")
             con.execute("SET preserve_insertion_order = false")
             stage_captures(con, captures, gone)
             stage_members(con, captures)

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from pipelines.sqltext import file_list, quoted
 
 # 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
 GROUP_EVENTS = 1_500_000
-MEMORY_LIMIT = "2GB"
+MEMORY_GB = 2
 # DuckDB shares out tables by about 120,000 rows: models of few rows take a fifth more CPU time on two cores than on one.
 FEW_EVENTS = 300_000
 SOURCES = ("traces", "events", "findings")
@@ -54,14 +55,16 @@ def materialize(
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
     and_publish: bool = True,
+    left: list[Batch] | None = None,
 ) -> list[Materialized]:
     """Update tables of traces (all by default), of some batches or all, and publish, unless the caller does.
 
-    Raises what compute_traces raises.
+    `left`: see compute_traces. Raises what compute_traces raises.
     """
     asked = asked_tables(load_catalog(), tables)
-    steps = compute_traces(lake, asked, batches, force, on_step)
-    return run_and_publish(lake, steps, asked, of_all=batches is None, force=force, and_publish=and_publish)
+    steps = compute_traces(lake, asked, batches, force, on_step, left)
+    of_all, theirs = batches is None, () if left is None else left
+    return run_and_publish(lake, steps, asked, of_all, force, and_publish, theirs)
 
 
 def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
@@ -80,28 +83,41 @@ def compute_traces(
     batches: Iterable[Batch] | None = None,
     force: bool = False,
     on_step: Callable[[str], Any] | None = None,
+    left: list[Batch] | None = None,
 ) -> Iterator[Materialized]:
     """Update model tables (all by default); `on_step(text)` is called before each model.
 
+    A batch that another process is computing is waited for and, once it is done, not computed again. With a list `left`, one
+    on which another run with such a list works, or which is kept (`lake.claims.keep`), is not waited for but added to that
+    list: it gets all its tables there.
     Private models, and public ones that the requested tables read, are computed with them and not stored. Publishes
     nothing. Raises CatalogError for a name that is not a table and, after all other batches are computed, BrokenFiles
     for batches in which `events` or another input is missing or broken.
     """
     catalog = load_catalog()
+    say = on_step or (lambda _: None)
     asked = asked_tables(catalog, tables)
     broken: list[Broken] = []
     todo = lake.batches() if batches is None else list(batches)
     for batch in todo if force else stale_batches(lake, catalog, asked, todo):
-        wanted = asked if force else stale(lake, catalog, asked, batch)
-        if not wanted:  # another process computed it
-            continue
-        if lost := lake.broken(SOURCES, [batch]):
-            broken += lost
-            continue
-        try:
-            yield from _compute_batch(lake, _Work(catalog, wanted, batch, on_step or (lambda _: None)))
-        except BrokenFiles as error:
-            broken += error.broken
+        waiting = partial(say, f"batch {batch.batch_id}: another process does it, waiting")
+        leave = left is not None and lake.claims.is_kept(batch.batch_id)
+        with lake.claims.on(batch.batch_id, not leave, waiting, whole=left is not None) as is_ours:
+            if not is_ours and left is not None:
+                left.append(batch)
+                continue
+            wanted = asked if force else stale(lake, catalog, asked, batch)
+            if not wanted:  # another process computed it
+                continue
+            if lost := lake.broken(SOURCES, [batch]):
+                broken += lost
+                continue
+            try:
+                done = _compute_batch(lake, _Work(catalog, wanted, batch, say))
+            except BrokenFiles as error:
+                broken += error.broken
+                continue
+        yield from done
     if broken and not lake.without_broken:
         raise BrokenFiles(broken)
 
@@ -190,6 +206,9 @@ def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Except
     """Returns the tables that do not need the failed model; the others are recorded to lack the trace."""
     said = str(error).strip().splitlines() or [""]
     reason = f"{type(error).__name__}: {said[0]}"[:500]
+    if isinstance(error, duckdb.OutOfMemoryException):
+        limit = database.at_most(MEMORY_GB)
+        reason = f"the trace needs more memory than the {limit} that its models may use: profile fewer steps. {reason}"
     lost = [table for table in tables if not work.step or work.step in work.catalog.closure([table])]
     for table in lost:
         work.left_out.setdefault(table, []).append(LeftOut(trace_id, work.step or "(windows)", reason))
@@ -219,34 +238,42 @@ def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], fo
 
     from pipelines.critical_path.windows import request_windows, usual_windows  # a run that is up to date needs none
 
-    file = folder / "work.duckdb"
     work.step = ""
-    with database.connect(file) as con:
-        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+    # In memory: a database on disk compresses and flushes what lives for seconds. What does not fit is spilled.
+    with database.connect(config={"temp_directory": str(folder)}) as con:
+        con.execute(f"SET memory_limit = '{database.at_most(MEMORY_GB)}'")
         con.execute("SET preserve_insertion_order = false")
-        _batch_views(con, lake, work.batch, traces)
-        if con.execute("SELECT coalesce(sum(n_events), 0) FROM traces").fetchall()[0][0] < FEW_EVENTS:
-            con.execute("SET threads = 1")
+        _sources(con, lake, work.batch, traces)
         request_windows(con, usual_windows(con, traces))
-        for run in run_models(con, work.catalog, tables, on_model=starts):
+        # So that a trace's row groups are found by their bounds.
+        order = " ORDER BY trace_id" if len(traces) > 1 else ""
+
+        def write(table: str, rows: str) -> None:
+            with_batch = f"SELECT *, {quoted(work.batch.batch_id)} AS batch_id FROM (\n{rows}\n){order}"
+            _write(con, with_batch, folder / f"{table}.parquet", work.catalog.version(table))
+
+        for run in run_models(con, work.catalog, tables, on_model=starts, write=write):
             work.seconds[run.name] = work.seconds.get(run.name, 0.0) + run.seconds
-        order = (
-            " ORDER BY trace_id" if len(traces) > 1 else ""
-        )  # so that a trace's row groups are found by their bounds
-        for table in tables:
-            work.step = table
-            rows = f"SELECT *, {quoted(work.batch.batch_id)} AS batch_id FROM {table}{order}"
-            _write(con, rows, folder / f"{table}.parquet", work.catalog.version(table))
-    file.unlink()
 
 
-def _batch_views(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:
+def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:
+    """Creates what ingestion wrote of these traces as views; of few events as tables: some forty models read them, and
+    each would open the files again.
+    """
     listed = ", ".join(quoted(trace_id) for trace_id in traces)
+    kind = "VIEW"
     for table in SOURCES:
         path = quoted(table_file(lake.root, table, batch))
         columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch records which capture a trace is in
         rows = f"SELECT {columns} FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
-        con.execute(f"CREATE VIEW {table} AS {rows}")
+        con.execute(f"CREATE {kind} {table} AS {rows}")
+        if table == MARK and _n_events(con) < FEW_EVENTS:
+            con.execute("SET threads = 1")
+            kind = "TABLE"
+
+
+def _n_events(con: duckdb.DuckDBPyConnection) -> int:
+    return con.execute(f"SELECT coalesce(sum(n_events), 0) FROM {MARK}").fetchall()[0][0]
 
 
 def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Path) -> Staged:

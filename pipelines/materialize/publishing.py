@@ -18,7 +18,7 @@ from pipelines.models.catalog import load_catalog
 
 @dataclass(frozen=True)
 class Materialized:
-    """A table's file that was written: its rows and the seconds its own model took."""
+    """A table's file that was written: its rows and the seconds that its own model and writing it took."""
 
     table: str
     batch: Batch
@@ -33,12 +33,14 @@ def run_and_publish(
     of_all: bool,
     force: bool,
     and_publish: bool = True,
+    left: Sequence[Batch] = (),
 ) -> list[Materialized]:
     """Take all steps, then publish; if a step fails, what was made before it is still published.
 
     `tables`: what the steps bring up to date; `of_all`: for the whole lake and not only part of it. If the tables are
     known to be complete no step is taken, unless `force` is set. Without `and_publish` only a failed run publishes:
-    the caller does so at its end. Raises what the steps and `publish` raise.
+    the caller does so at its end. `left`: the batches that the steps left to other processes: nothing is complete then.
+    Raises what the steps and `publish` raise.
     """
     catalog = load_catalog()
     if and_publish and not force and is_complete(lake, catalog, tables):
@@ -54,6 +56,6 @@ def run_and_publish(
         raise
     if and_publish:
         publish(lake, catalog)
-    if before:
+    if before and not left:
         note_complete(lake, catalog, tables, before, [(one.table, one.batch) for one in done])
     return done

@@ -19,9 +19,9 @@ scope, and rows count where their key and batch are in the mark.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from pipelines.datafiles import SQL_DIR
 from pipelines.models.errors import CatalogError
 
 TRACE, CAPTURE, RUN, JOB, DUMP, RECORDING, FILE, LAKE = SCOPES = (
@@ -58,7 +58,8 @@ def read_header(path: Path, text: str) -> Header:
     return Header(doc, scope, _said(lines, _KEY), checks, _said(lines, _PART))
 
 
-def stored_tables(folder: Path = SQL_DIR) -> dict[str, tuple[str, str | None]]:
+@lru_cache
+def stored_tables(folder: Path) -> dict[str, tuple[str, str | None]]:
     """Scope and, of a mark, key of every public table of a folder, from the headers alone and unchecked."""
     found = {}
     for path in sorted(folder.glob("*/[!_]*.sql")):

@@ -1,4 +1,7 @@
-"""What a model may not contain, so that its text runs unchanged on other engines (spec/design.md §5)."""
+"""What a model may not contain, so that it runs on other engines, too (spec/design.md §5).
+
+It refuses what neither sqlglot nor pipelines/spark/rules.py carries over; docs/other-engines.md says how.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,9 @@ def _reason(node: Any) -> str | None:
         (exp.Explode, exp.Unnest): "unnest is not portable; keep one row per value",
         (exp.PercentileCont, exp.Quantile): "a continuous quantile is not portable; rank the rows in a window",
         (exp.Columns,): "COLUMNS is not portable; name the columns",
+        (exp.TableSample,): "a sample is not portable: it is another one on every engine",
+        (exp.JSONExtract,): "`->` is not portable; write `->>` and cast the text",
+        (exp.Log,): "log() is to base 10 here and natural elsewhere; write ln()",
     }
     for types, reason in kinds.items():
         if isinstance(node, types):
@@ -51,6 +57,39 @@ def _reason(node: Any) -> str | None:
         return "GROUP BY ALL is not portable; list the columns"
     if isinstance(node, exp.Distinct) and node.args.get("on"):
         return "DISTINCT ON is not portable; write QUALIFY row_number() OVER (…) = 1"
+    if isinstance(node, exp.SetOperation) and node.args.get("by_name"):
+        return "UNION BY NAME is not portable; write the columns in one order"
+    if isinstance(node, exp.Star) and node.args.get("replace"):
+        return "* REPLACE is not portable; name the columns"
+    if isinstance(node, exp.RegexpReplace) and not _replaces_alike(node):
+        return "regexp_replace() of the first match is not portable; write 'g', or begin with ^ or end with $"
+    if isinstance(node, exp.Select) and (name := _shadowed(node)):
+        return f"{name} is an aggregate and a column that a window of the same SELECT reads; sum first, rank in the next SELECT"
     if isinstance(node, exp.Anonymous) and node.name.lower() in ("row", "list_value", "struct_pack"):
         return "a list or struct is not portable; write its fields as columns"
+    return None
+
+
+def _replaces_alike(node: Any) -> bool:
+    """Whether all matches are replaced, or there is only one."""
+    if node.args.get("modifiers") is not None:
+        return "g" in node.args["modifiers"].name
+    pattern = node.expression.name if node.expression.is_string else ""
+    return "|" not in pattern and (pattern.startswith("^") or pattern.endswith("$"))
+
+
+def _shadowed(select: Any) -> str | None:
+    """Returns an alias of an aggregate that is also the name of a column in a window: Spark takes the alias."""
+    from sqlglot import exp
+
+    windows = [w for w in select.find_all(exp.Window) if w.find_ancestor(exp.Select) is select]
+    read = {c.name.lower() for window in windows for c in window.find_all(exp.Column) if not c.table}
+    for one in select.expressions if read else ():
+        if (
+            isinstance(one, exp.Alias)
+            and one.alias.lower() in read
+            and one.find(exp.AggFunc)
+            and not one.find(exp.Window)
+        ):
+            return one.alias
     return None

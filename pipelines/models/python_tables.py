@@ -7,12 +7,18 @@ literals, or names of literals in the same module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
+from pipelines.sqltext import quoted
+
+if TYPE_CHECKING:
+    import numpy as np
+
 Function = TypeVar("Function", bound=Callable[..., object])
 _TYPES: dict[str, dict[str, str]] = {}  # of the tables of modules that are imported
+_ARRAYS = {"BIGINT": "int64", "DOUBLE": "float64", "BOOLEAN": "bool"}
 
 
 def python_model(
@@ -59,12 +65,31 @@ def create_table(con: duckdb.DuckDBPyConnection, name: str, how: str = "OR REPLA
 
 
 def insert_columns(con: duckdb.DuckDBPyConnection, name: str, values: Mapping[str, Sequence[Any]]) -> None:
-    """Add rows to a declared table, given as columns of equal length; missing columns are NULL."""
-    import pyarrow as pa
+    """Add rows to a declared table, given as columns of equal length; missing columns are NULL.
 
-    types = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
-    n = max(map(len, values.values()), default=0)
-    arrays = [pa.array(values.get(column, [None] * n), types[kind]) for column, kind in _TYPES[name].items()]
-    con.register("_rows", pa.table(arrays, list(_TYPES[name])))
-    con.execute(f"INSERT INTO {name} SELECT * FROM _rows")
-    con.unregister("_rows")
+    Raises TypeError for values that are not of the column's type.
+    """
+    if not max(map(len, values.values()), default=0):
+        return
+    # DuckDB reads the arrays by the name of this variable; an Arrow table would make it import pandas.
+    rows: dict[str, np.ndarray] = {}
+    selected = []
+    for column, kind in _TYPES[name].items():
+        selected.append(_selected(rows, column, kind, values[column]) if column in values else "NULL")
+    con.execute(f"INSERT INTO {name} SELECT {', '.join(selected)} FROM rows")
+    del rows
+
+
+def _selected(rows: dict[str, np.ndarray], column: str, kind: str, values: Sequence[Any]) -> str:
+    """Adds a column to `rows` as arrays without NULL; returns the SQL of its values."""
+    import numpy as np
+
+    if kind == "VARCHAR":  # few are different
+        known = {text: number for number, text in enumerate(dict.fromkeys(v for v in values if v is not None), 1)}
+        rows[column] = np.array([0 if value is None else known[value] for value in values])
+        texts = ", ".join(map(quoted, known))
+        return f'list_extract(CAST([{texts}] AS VARCHAR[]), "{column}")'  # NULL for 0: elements count from 1
+    given = np.array([False if value is None else value for value in values])
+    rows[column] = given.astype(_ARRAYS[kind], casting="same_kind")
+    rows[f"{column}?"] = np.array([value is None for value in values])
+    return f'CASE WHEN NOT "{column}?" THEN "{column}" END'

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 import duckdb
@@ -15,13 +17,14 @@ from pipelines.models.catalog import Catalog, Model
 from pipelines.models.errors import CatalogError
 from pipelines.sqltext import quoted
 
+_SORTS_OR_SUMS = re.compile(r"\b(OVER|GROUP BY|DISTINCT|UNION(?! ALL)|INTERSECT|EXCEPT|ORDER BY)\b")
+
 
 @dataclass(frozen=True)
 class ModelRun:
-    """A model that ran: its rows and the seconds it took."""
+    """A model that ran, and the seconds it took."""
 
     name: str
-    n_rows: int
     seconds: float
 
 
@@ -32,18 +35,24 @@ def run_models(
     have: frozenset[str] = frozenset(),
     on_model: Callable[[str], None] | None = None,
     at_once: int = 1,
+    without_rows: frozenset[str] = frozenset(),
+    write: Callable[[str, str], None] | None = None,
 ) -> list[ModelRun]:
-    """Create the targets, and what they read, as tables in `con`.
+    """Create the targets, and what they read, as tables in `con`; or, with `write`, hand the targets over and keep none.
 
     `have` are tables or views that already exist, besides the lake tables (`events`, `traces`, `findings`) and what
     `request_windows` makes. An intermediate table is dropped after its last reader. `on_model(name)` is called before
     each model. With `at_once`, that many models run beside each other where neither reads the other, each on a cursor
-    of `con`: a cursor sees tables and views, but nothing temporary or registered. Raises CatalogError for a model whose
-    SQL DuckDB rejects.
+    of `con`: a cursor sees tables and views, but nothing temporary or registered. Models `without_rows` are made with
+    their columns only: nobody needs their rows. `write(name, rows)`, not beside `at_once`, gets each target once, as SQL of
+    its rows: a table would only be a copy where no other model reads it. Raises CatalogError for a model whose SQL DuckDB
+    rejects.
     """
+    if write and at_once > 1:
+        raise ValueError("targets are written one after another: leave at_once at 1")
     wanted = set(targets)
     present = {*have, *(name for name, model in catalog.models.items() if model.kind == "lake")}
-    plan = _Plan(catalog, _needed(catalog, wanted, present), wanted)
+    plan = _Plan(catalog, _needed(catalog, wanted, present), wanted, without_rows, keeps=write is None)
     runs: list[ModelRun] = []
 
     def started(name: str) -> None:
@@ -61,28 +70,41 @@ def run_models(
         called: set[str] = set()
         for name in plan.order:
             started(name)
-            ended(_timed(con, catalog.models[name], called, name in plan.views))
+            if write and name in wanted:
+                ended(_written(con, plan.models[name], called, write, name in plan.unread))
+            else:
+                ended(_timed(con, plan.models[name], called, name in plan.views))
     return runs
 
 
 class _Plan:
     """Which models are left to run, and which tables nobody reads any more."""
 
-    def __init__(self, catalog: Catalog, order: list[str], wanted: set[str]) -> None:
-        self.catalog, self.order = catalog, order
+    def __init__(
+        self, catalog: Catalog, order: list[str], wanted: set[str], without_rows: frozenset[str], keeps: bool = True
+    ) -> None:
+        self.order = order
+        models = {name: catalog.models[name] for name in order}
+        self.models = models | {name: _columns_only(models[name]) for name in without_rows & models.keys()}
         among = set(order)
         self._sources = {name: {s for s in catalog.models[name].dependencies if s in among} for name in order}
         first_of: dict[str, str] = {}  # one call of a function makes all its tables
         for name in order:
             if (function := catalog.models[name].function) and (first := first_of.setdefault(function, name)) != name:
                 self._sources[name].add(first)
-        # All parts together are a view: a table of them would be a copy. Whoever reads it reads its parts.
-        self.views = {part for name in order if (part := catalog.models[name].part_of)} & among - wanted
-        for name in order:
+        # All parts together are a view: a table of them would be a copy, and so would a part that only selects, and
+        # what is made for such a part alone. Whoever reads a view reads its sources.
+        parts = [name for name in order if catalog.models[name].part_of]
+        self.views = {part for name in parts if (part := catalog.models[name].part_of)}
+        self.views |= {name for name in parts if name not in without_rows and _only_selects(catalog.models[name])}
+        self.views |= {name for name in order if _only_for(catalog, name, order, self.views, without_rows)}
+        self.views &= among - wanted
+        for name in order:  # each after what it reads
             for view in self._sources[name] & self.views:
-                self._sources[name] |= {s for s in catalog.models[view].dependencies if s in among}
+                self._sources[name] |= self._sources[view]
         self._readers = {name: {r for r in order if name in self._sources[r]} for name in order}
-        self._kept = wanted | {name for name in order if catalog.models[name].kind == "rules"}
+        self.unread = {name for name in order if not self._readers[name]}
+        self._kept = {name for name in order if catalog.models[name].kind == "rules"} | (wanted if keeps else set())
         # How many models have to run one after another from here on: the longest such row decides when all are done.
         self._ahead: dict[str, int] = {}
         for name in reversed(order):
@@ -125,7 +147,7 @@ def _run_at_once(
                 for name in plan.ready(begun)[: len(idle)]:
                     started(name)
                     cursor = idle.pop()
-                    running[pool.submit(_timed, cursor, plan.catalog.models[name], called, name in plan.views)] = cursor
+                    running[pool.submit(_timed, cursor, plan.models[name], called, name in plan.views)] = cursor
                     begun.add(name)
                 if not running:
                     break
@@ -144,8 +166,24 @@ def _run_at_once(
 
 def _timed(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], is_view: bool) -> ModelRun:
     began = time.perf_counter()
-    rows = _create(con, model, called, "VIEW" if is_view else "TABLE")
-    return ModelRun(model.name, rows, time.perf_counter() - began)
+    _create(con, model, called, "VIEW" if is_view else "TABLE")
+    return ModelRun(model.name, time.perf_counter() - began)
+
+
+def _written(
+    con: duckdb.DuckDBPyConnection, model: Model, called: set[str], write: Callable[[str, str], None], is_unread: bool
+) -> ModelRun:
+    """Hands a target over, and makes its table if other models read it or a function creates it."""
+    began = time.perf_counter()
+    if is_unread and model.kind == "sql":
+        with _rejections(model):
+            write(model.name, model.sql)
+    else:
+        _create(con, model, called)
+        write(model.name, f"FROM {model.name}")
+        if is_unread:
+            con.execute(f"DROP TABLE {model.name}")
+    return ModelRun(model.name, time.perf_counter() - began)
 
 
 def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
@@ -159,7 +197,23 @@ def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
     return [name for name in catalog.models if name in needed]
 
 
-def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> int:
+def _only_selects(model: Model) -> bool:
+    """Whether each row comes from one place of its sources: nothing is sorted or summed that a table would keep."""
+    return not _SORTS_OR_SUMS.search(model.sql)
+
+
+def _only_for(catalog: Catalog, name: str, order: list[str], views: set[str], without_rows: frozenset[str]) -> bool:
+    """Whether a model that only selects is read by one of these views, and of other models by those without rows."""
+    model = catalog.models[name]
+    readers = {r for r in order if name in catalog.models[r].dependencies} - without_rows
+    return model.kind == "sql" and len(readers) == 1 and readers <= views and _only_selects(model)
+
+
+def _columns_only(model: Model) -> Model:
+    return replace(model, sql=f"SELECT * FROM (\n{model.sql}\n) AS model WHERE FALSE")
+
+
+def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how: str = "TABLE") -> None:
     """`called`: functions that already ran for another of their tables; this table's function is added."""
     if model.kind == "rules":
         create_rules(con, model)
@@ -169,15 +223,17 @@ def _create(con: duckdb.DuckDBPyConnection, model: Model, called: set[str], how:
             getattr(import_module(module), function)(con)
             called.add(model.function)
     else:
-        try:
+        with _rejections(model):
             con.execute(f"CREATE OR REPLACE {how} {model.name} AS {model.sql}")
-        except (
-            duckdb.BinderException,
-            duckdb.CatalogException,
-            duckdb.ParserException,
-        ) as error:  # not a fault of the data
-            raise CatalogError(f"{model.path}: DuckDB rejects it: {str(error).strip()}") from None
-    return con.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]
+
+
+@contextmanager
+def _rejections(model: Model) -> Iterator[None]:
+    """Errors in the text of a model, which are not a fault of the data, name its file."""
+    try:
+        yield
+    except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:
+        raise CatalogError(f"{model.path}: DuckDB rejects it: {str(error).strip()}") from None
 
 
 def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:

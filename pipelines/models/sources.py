@@ -7,6 +7,7 @@ cache folder and used if all files are identical.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -126,8 +127,14 @@ def _read(names: dict[Path, str], texts: dict[Path, bytes]) -> Code:
 
 def module_names(package: Path) -> dict[Path, str]:
     """Returns the Python files of a package and the names they are imported as."""
-    found = {path: path.relative_to(package.parent).with_suffix("").parts for path in sorted(package.rglob("*.py"))}
-    return {path: ".".join(parts[:-1] if parts[-1] == "__init__" else parts) for path, parts in found.items()}
+    root, names = str(package), {}
+    # As text: twice as fast as with a Path for each, and every command does it.
+    for folder, _, files in os.walk(root):
+        parts = (package.name, *folder[len(root) :].split(os.sep)[1:])
+        for file in files:
+            if file.endswith(".py"):
+                names[*parts, file] = ".".join(parts if file == "__init__.py" else (*parts, file[:-3]))
+    return {package.parent.joinpath(*parts): names[parts] for parts in sorted(names)}
 
 
 def imported(tree: ast.AST, name: str, is_package: bool, known: set[str]) -> Iterator[str]:

@@ -13,7 +13,9 @@ from pipelines.critical_path.windows import PROFILES, WindowRequest, parse_insta
 from pipelines.execution.beside import execution_trace_beside
 from pipelines.lake.store import Lake
 from pipelines.notebook import tables
+from pipelines.notebook.answers import Answer, answer, question
 from pipelines.notebook.critical_path import CriticalPath, Found, compute
+from pipelines.notebook.plots import Plots
 from pipelines.notebook.sources import Files, RankTrace
 from pipelines.notebook.trace import Trace
 
@@ -168,6 +170,28 @@ class TraceAnalysis:
                 all_edges=show_all_edges,
             )
         return str(written)
+
+    def sql(self, query: str) -> Answer:
+        """Returns the answer to a SELECT: a notebook shows its first rows, and it becomes an Arrow table or a data frame.
+
+        Tables (`tracelake tables` lists them) have only the rows of these traces, where they have a trace_id; tables of
+        captures and jobs have all. They are computed first if necessary. Raises duckdb.Error for a wrong query.
+        """
+        return answer(self.lake, query, self.traces)
+
+    def ask(self, name: str, top: int = 0, **limits: str | int | None) -> Answer:
+        """Returns the answer to a saved question (`tracelake ask` lists them), at most `top` rows (0: all).
+
+        `limits`: job, capture, trace or rank, as of the command. Raises KeyError for an unknown question, NotAsked for
+        a limit that it does not have.
+        """
+        query, reading = question(name, top, **limits)
+        return answer(self.lake, query, self.traces, reading)
+
+    @property
+    def plot(self) -> Plots:
+        """Charts: `analysis.plot.breakdown()`; `dir(analysis.plot)` lists them."""
+        return Plots(self)
 
     def tables(self, *names: str) -> list[ir.Table]:
         """Returns tables of the lake (`tracelake tables` lists them) with the rows of these traces, computing them

@@ -21,6 +21,7 @@ def of_traces(lake: Lake, names: Iterable[str], traces: Iterable[RankTrace]) -> 
 
     listed = list(names)
     backend, mine = open_tables(lake, *listed), _ranks(traces)
+    show_rows()
     found = [backend.table(name) for name in listed]
     return [table.semi_join(mine, "trace_id") if "trace_id" in table.columns else table for table in found]
 
@@ -30,7 +31,19 @@ def with_rank(lake: Lake, name: str, traces: Iterable[RankTrace]) -> ir.Table:
     from pipelines.ibis_tables import open_tables
 
     joined = open_tables(lake, name).table(name).join(_ranks(traces), "trace_id")
+    show_rows()
     return joined.relocate("rank", before="trace_id")
+
+
+def show_rows() -> None:
+    """In IPython and Jupyter, have Ibis show an expression's first rows instead of its text; elsewhere nothing changes."""
+    import sys
+
+    import ibis
+
+    shell = sys.modules.get("IPython")
+    if shell is not None and shell.get_ipython() is not None:
+        ibis.options.interactive = True
 
 
 def _ranks(traces: Iterable[RankTrace]) -> ir.Table:

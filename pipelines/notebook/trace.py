@@ -17,7 +17,7 @@ from pipelines import database
 from pipelines.critical_path.windows import PROFILES
 from pipelines.execution import load_execution
 from pipelines.lake.store import Lake
-from pipelines.materialize.per_trace import MEMORY_LIMIT
+from pipelines.materialize.per_trace import MEMORY_GB
 from pipelines.notebook import tables
 from pipelines.notebook.sources import Files, RankTrace, TraceFilesInvalid, find, of_lake, take_in
 from pipelines.sqltext import quoted
@@ -119,7 +119,7 @@ class Trace:
         """
         con = database.connect()
         con.execute(f"SET temp_directory = {quoted(self.scratch)}")
-        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        con.execute(f"SET memory_limit = '{database.at_most(MEMORY_GB)}'")
         con.execute("SET preserve_insertion_order = false")
         self.lake.create_views(con, ["events", "findings"], trace_id)
         if execution_trace:

@@ -9,8 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipelines.report.labels import in_words
 from pipelines.report.subject import Row
-from pipelines.report.values import name, shapes, words
+from pipelines.report.values import linked, name, shapes, short_name, words
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        return self.show not in (name, words, shapes)
+        return self.show not in (name, words, shapes, short_name, linked, in_words)
 
 
 @cache
@@ -46,18 +47,21 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page; `note` says what its numbers mean."""
+    """A section of the page; `note` says what its numbers mean, `docs` where more is said: a page of docs/ and its title."""
 
     ident: str
     title: str
     blocks: Sequence[Block]
     note: str
+    docs: tuple[str, str] | None = None
 
 
-def section(ident: str, title: str, *body: Block | Sequence[Block], note: str = "") -> Section:
+def section(
+    ident: str, title: str, *body: Block | Sequence[Block], note: str = "", docs: tuple[str, str] | None = None
+) -> Section:
     """Returns a section of blocks and of lists of blocks, which may be empty."""
     blocks = [block for part in body for block in ((part,) if isinstance(part, Block) else part)]
-    return Section(ident, title, blocks, note)
+    return Section(ident, title, blocks, note, docs)
 
 
 def heading(said: str) -> Block:
@@ -85,6 +89,27 @@ def verdict(said: str, strong: str = "") -> Block:
     return Block("verdict", {"said": said, "strong": strong})
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What takes time, what to do about it, by how much that helps, the command that shows it, and where more is said."""
+
+    what: str
+    advice: str
+    gain: str
+    command: str
+    docs: tuple[str, str]
+
+
+def lead(sentences: Sequence[str]) -> Block:
+    """What the page comes to, in sentences."""
+    return Block("lead", sentences)
+
+
+def findings(found: Sequence[Finding]) -> Block:
+    """A numbered list of findings."""
+    return Block("findings", found)
+
+
 def figure(svg: str | None, why: str = "there is nothing to draw") -> Block:
     """One of our pictures, whose texts are already escaped; `why`: the reason if it is missing."""
     return missing(why) if svg is None else Block("figure", Markup(svg))
@@ -110,7 +135,9 @@ class Part:
 
 
 def bars(rows: Sequence[tuple[str, Sequence[Part]]], colours: dict[str, str]) -> Block:
-    """Labeled stacked bars, all to the scale of the longest. `colours`: CSS class by kind, in the legend's order."""
+    """Labeled stacked bars, all to the scale of the longest. `colours`: CSS class by kind, in the legend's order; kinds are
+    shown in words.
+    """
     longest = max((sum(part.value for part in parts) for _, parts in rows), default=0) or 1
     used = {part.kind for _, parts in rows for part in parts if part.value > 0}
     return Block("bars", {"rows": rows, "colours": colours, "longest": longest, "used": used})

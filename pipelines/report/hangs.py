@@ -41,13 +41,34 @@ def hangs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
     return section("hangs", "Hangs", *(_set(con, row) for row in sets), note=note)
 
 
-def _set(con: duckdb.DuckDBPyConnection, of: Row) -> list[Block]:
-    rows = rows_of(
+def stuck(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
+    """Returns where the job hangs as a sentence; nothing if no dump of it shows that."""
+    sets = rows_of(con, f"{_SETS} WHERE m.trace_id IN {subject.trace_ids} GROUP BY ALL ORDER BY d.folder, m.set_id")
+    for of in sets:
+        root = next((row for row in _verdicts(con, of["set_id"]) if row["is_root"]), None)
+        if root is not None:
+            said, why = _stuck_on(root)
+            return f"{said[:1].upper()}{said[1:]} ({why})."
+    return ""
+
+
+def _verdicts(con: duckdb.DuckDBPyConnection, set_id: str) -> list[Row]:
+    return rows_of(
         con,
         "SELECT * FROM flight_recorder_verdicts WHERE set_id = $set_id "
         "ORDER BY is_root DESC NULLS LAST, kind IS NULL, created_ns, group_name, group_ranks",
-        {"set_id": of["set_id"]},
+        {"set_id": set_id},
     )
+
+
+def _stuck_on(root: Row) -> tuple[str, str]:
+    op = root["op"] or "a collective"
+    said = f"the job is stuck on {op} number {root['seq']} of group {root['group_name']}"
+    return said, f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
+
+
+def _set(con: duckdb.DuckDBPyConnection, of: Row) -> list[Block]:
+    rows = _verdicts(con, of["set_id"])
     least = "" if of["least"] is None else f" (confidence {of['least']:.1f} or more)"
     found = f"{of['n_dumps']} dumps; {of['n_found']} of {of['n_calls']} calls are found in the traces{least}"
     told = [heading(of["folder"]), paragraph(found), *_verdict(rows, of)]
@@ -64,8 +85,6 @@ def _verdict(rows: list[Row], of: Row) -> list[Block]:
         # An older version did not look for counter-evidence.
         said = healthy if of["verdict"] == "no_mismatch" else undecided
         return [verdict(said), *doubts]
-    op = root["op"] or "a collective"
-    said = f"the job is stuck on {op} number {root['seq']} of group {root['group_name']}"
-    why = f"{root['kind']}; because of ranks {root['culprits']}, for whom {root['waiting']} wait"
+    said, why = _stuck_on(root)
     slow = "Its timeout had not expired when the dumps were written: a rank that is merely late looks the same."
     return [verdict(f" ({why})", said), *([paragraph(slow)] if root["may_be_slow"] else []), *doubts]

@@ -9,8 +9,9 @@ import duckdb
 
 from pipelines.database import rows_of
 from pipelines.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
+from pipelines.report.labels import in_words
 from pipelines.report.subject import Row, Subject, label
-from pipelines.report.values import count, name, time, words
+from pipelines.report.values import count, time, words
 from pipelines.sqltext import quoted
 
 _SHOWN = 200
@@ -98,7 +99,7 @@ def _unattributed(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Bloc
         f"SELECT reason, n, sum_ns FROM unattributed_gpu_work WHERE trace_id = {subject.shown_id} ORDER BY sum_ns DESC, reason",
     )
     said = heading(f"GPU work that belongs to no span ({label(subject.shown)})")
-    columns = [Column("reason", "reason", name), Column("n", "pieces", count), Column("sum_ns", "GPU time", time)]
+    columns = [Column("reason", "reason", in_words), Column("n", "pieces", count), Column("sum_ns", "GPU time", time)]
     if rows:
         return [said, table("unattributed_gpu_work", columns, rows)]
     has_work = rows_of(con, f"SELECT 1 FROM span_attribution WHERE trace_id = {subject.shown_id}")

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import duckdb
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipelines.foreign_text import visible
+from pipelines.report.blocks import Section
 from pipelines.report.collectives import collectives
 from pipelines.report.hangs import hangs
 from pipelines.report.head import head, quality
+from pipelines.report.kernels import kernels
+from pipelines.report.labels import in_words
+from pipelines.report.launches import launches
 from pipelines.report.memory import memory
 from pipelines.report.ranks import stragglers
 from pipelines.report.spans import spans
+from pipelines.report.steps import steps
 from pipelines.report.subject import Subject
 from pipelines.report.times import breakdown, critical_path
 from pipelines.report.utilization import utilization
+from pipelines.report.verdict import verdict_of
 
-_SECTIONS = (hangs, breakdown, critical_path, spans, utilization, memory, collectives, stragglers, quality)
+_OF_A_RANK = (breakdown, steps, kernels, critical_path, launches, utilization, collectives, memory, spans)
+DOCS = "TRACELAKE_DOCS"
+"""Environment variable: the address of docs/, to which the page then links."""
+
+
+def _docs(page: str) -> str:
+    """Returns the address of a page of docs/: of a site built from it if the address ends in a slash; "" if unknown."""
+    base = os.environ.get(DOCS, "")
+    return f"{base}{page.removesuffix('.md')}/" if base.endswith("/") else f"{base}/{page}" if base else ""
 
 
 def _shown(value: Any) -> Any:
@@ -29,9 +45,18 @@ def _shown(value: Any) -> Any:
 _TEMPLATES = Environment(
     loader=PackageLoader(__package__ or "", "templates"), autoescape=True, finalize=_shown, undefined=StrictUndefined
 )
+_TEMPLATES.globals.update(in_words=in_words, docs_address=_docs)
 
 
 def page(con: duckdb.DuckDBPyConnection, subject: Subject) -> str:
     """Returns the page of a subject from the tables in `con` (see subject.TABLES and CAPTURE_TABLES)."""
-    sections = [found for section in _SECTIONS if (found := section(con, subject))]
-    return _TEMPLATES.get_template("page.html").render(head=head(con, subject), sections=sections)
+    # What holds all ranks up comes before what one of them does.
+    many = len(subject.traces) > 1
+    order = (verdict_of, hangs, *((stragglers, *_OF_A_RANK) if many else (*_OF_A_RANK, stragglers)), quality)
+    sections = [found for section in order if (found := section(con, subject))]
+    return render(head(con, subject), sections)
+
+
+def render(head: dict[str, Any], sections: Sequence[Section]) -> str:
+    """Returns the page of sections under a head: `title`, `kind` and `facts` (see head.py)."""
+    return _TEMPLATES.get_template("page.html").render(head=head, sections=sections)

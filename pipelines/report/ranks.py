@@ -26,6 +26,7 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         body += more(found.ranks, _SHOWN, "ranks in table straggler_ranks")
     if found.groups:
         body += [heading("groups of ranks"), table("straggler_groups", _GROUPS, found.groups[:_SHOWN])]
+        body += more(found.groups, _SHOWN, "groups in table straggler_groups")
     note = "In a collective everyone waits for the last rank: its kernel is the shortest, the victim's the longest."
     return section("stragglers", title, body, note=note)
 
@@ -33,6 +34,7 @@ def stragglers(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
 _RANKS = [
     *(Column("rank", "rank", count), Column("wait_ns", "waits", time)),
     *(Column("caused_wait_ns", "causes waiting", time), Column("caused_percent", "share", percent)),
+    Column("root_percent", "goes back to it", percent),
     *(Column("marginal_ns", "gain if fixed", time), Column("marginal_percent", "of the span", percent)),
     *(Column("n_last", "last", count), Column("n_collectives", "of collectives", count)),
     Column("share_last", "share", share),
@@ -51,7 +53,9 @@ def rank_map_svg(found: Stragglers, title: str) -> str | None:
     """
     for metric in METRICS:
         if any(cell[metric] is not None for cell in found.cells):
-            return rank_step_heat_map(title, found.cells, metric, frozenset(found.stragglers))
+            cells, which = found.drawn()
+            title = f"{title}; {which}" if which else title
+            return rank_step_heat_map(title, cells, metric, frozenset(found.stragglers))
     return None
 
 

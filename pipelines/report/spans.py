@@ -8,6 +8,7 @@ import duckdb
 
 from pipelines.database import rows_of
 from pipelines.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table
+from pipelines.report.fold import folded
 from pipelines.report.layers import layers
 from pipelines.report.subject import Row, Subject, label, of_shown
 from pipelines.report.values import count, time
@@ -38,12 +39,13 @@ def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
     for kind, said in _KINDS.items():
         own = [row for row in rows if row["kind"] == kind]
         if own:
+            own = folded(own, ("n_spans", "host_ns", *_PHASES, "most_ns"), alike=("kind",))
             body += [heading(said), _table(own[:_NAMES]), *more(own, _NAMES, "names in table span_names")]
     if not any(row["kind"] == "module" for row in rows):
         body.append(missing("modules: the trace was recorded without with_modules or with_stack"))
     note = (
         f"{of_shown(subject)}GPU work belongs to the spans around its launch: time in which at least one piece ran. "
-        "Columns overlap; never add them up."
+        "Columns overlap; never add them up. Layers whose names differ in a number and whose times are alike share a row."
     )
     return section("spans", "Spans", body, note=note)
 
@@ -59,7 +61,9 @@ def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
         one = found.setdefault((row["kind"], row["name"]), {**row, **dict.fromkeys(_PHASES)})
         if row["phase"]:
             one[row["phase"]] = row["busy_ns"]
-    return sorted(found.values(), key=lambda row: (-max(row[phase] or 0 for phase in _PHASES), row["name"]))
+    for row in found.values():
+        row["most_ns"] = max(row[phase] or 0 for phase in _PHASES)
+    return sorted(found.values(), key=lambda row: (-row["most_ns"], row["name"]))
 
 
 def _table(rows: list[Row]) -> Block:

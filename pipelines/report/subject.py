@@ -17,7 +17,7 @@ Row = dict[str, Any]
 # Computed for a page if the lake does not have it yet.
 TABLES = (
     *("traces", "quality", "trace_devices", "temporal_breakdown", "critical_path_summary", "critical_path_by_name"),
-    "critical_path_caveats",
+    *("critical_path_caveats", "kernels", "launches", "queue_length", "profiler_steps", "step_times"),
     *("spans", "span_names", "span_attribution", "unattributed_gpu_work", "span_utilization", "span_name_utilization"),
     *("family_utilization", "op_shape_utilization", "op_work_coverage", "step_pipeline"),
     *("memory_peaks", "memory_timeline", "collective_bandwidth_by_size", "collective_calls"),
@@ -101,7 +101,7 @@ def _capture(con: duckdb.DuckDBPyConnection, capture: str, rank: int | None) -> 
     )
     straggler = con.execute(
         f"SELECT rank FROM straggler_ranks WHERE capture_id = {quoted(capture)} AND is_straggler "
-        "ORDER BY caused_wait_ns DESC LIMIT 1"
+        "ORDER BY greatest(caused_wait_ns, root_wait_ns) DESC LIMIT 1"
     ).fetchone()
     chosen = straggler[0] if rank is None and straggler else rank
     why = "the straggler" if rank is None and straggler else "the one asked for" if rank is not None else "the first"

@@ -21,6 +21,7 @@ from pipelines.report.blocks import (
     table,
     verdict,
 )
+from pipelines.report.labels import in_words
 from pipelines.report.subject import Row, Subject, label
 from pipelines.report.values import count, percent, time, words
 from pipelines.sqltext import quoted
@@ -33,6 +34,12 @@ _BREAKDOWN = {
     "exposed copies": "memory",
     "other work": "other",
     "idle": "idle",
+}
+_OVERLAP = {
+    "hidden behind computing": "compute",
+    "exposed: waiting for late ranks": "straggler",
+    "exposed: transfer": "communication",
+    "exposed": "communication",
 }
 _BOUNDS = {
     "gpu_compute_bound": "compute",
@@ -65,7 +72,7 @@ def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         f"WHERE b.trace_id IN {subject.trace_ids} AND b.device IS NOT NULL ORDER BY t.rank NULLS LAST, t.path, b.device",
     )
     if not rows:
-        return section("breakdown", "Temporal breakdown", missing("the traces have no GPU work (CPU only)"))
+        return section("breakdown", "Where the time goes", missing("the traces have no GPU work (CPU only)"))
     many = len(rows) > len({row["trace_id"] for row in rows})
     stacked = [(label(row) + (f", device {row['device']}" if many else ""), _divided(row)) for row in rows]
     columns = [
@@ -74,9 +81,52 @@ def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         *(Column("idle_percent", "idle", percent), Column("communication_ns", "communication", time)),
         *(Column("exposed_communication_ns", "exposed", time), Column("n_kernels", "pieces of work", count)),
     ]
-    note = "From the first to the last GPU work. Exposed: nothing was computed at the same time."
+    note = (
+        "From the first to the last GPU work. Exposed communication: a communication kernel runs and nothing computes. Its "
+        "kernels also run while they wait for other ranks, so it is the waiting for late ranks plus the transfer."
+    )
     body = [bars(stacked, _BREAKDOWN), table("temporal_breakdown", columns, rows)]
-    return section("breakdown", "Temporal breakdown", body, _costs(con, subject), note=note)
+    parts = (_overlap(con, subject, rows), _costs(con, subject))
+    return section(
+        "breakdown", "Where the time goes", body, *parts, note=note, docs=("reading-a-fleet.md", "reading a fleet")
+    )
+
+
+def _overlap(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) -> list[Block]:
+    """How much of the communication is hidden behind computing; in a capture, what the rest of it is."""
+    rows = [row for row in rows if row["communication_ns"]]
+    if not rows:
+        return []
+    waits = exposed_parts(con, subject)
+    stacked = []
+    for row in rows:
+        exposed = row["exposed_communication_ns"]
+        found = {"hidden behind computing": row["communication_ns"] - exposed}
+        of_row = waits.get((row["rank"], row["device"]))
+        found |= {"exposed": exposed} if of_row is None else dict(zip(list(_OVERLAP)[1:3], of_row, strict=True))
+        stacked.append((label(row), [Part(kind, ns, time(ns)) for kind, ns in found.items()]))
+    whole = sum(row["communication_ns"] for row in rows)
+    exposed = sum(row["exposed_communication_ns"] for row in rows)
+    said = f"{time(exposed)} of {time(whole)} of communication are exposed ({percent(100 * exposed / whole)})"
+    if waits:
+        wait, transfer = (sum(part) for part in zip(*waits.values(), strict=True))
+        said += f": {time(wait)} waiting for late ranks, {time(transfer)} transfer"
+    return [heading("how communication overlaps with computing"), paragraph(f"{said}."), bars(stacked, _OVERLAP)]
+
+
+def exposed_parts(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[tuple[int, int], tuple[int, int]]:
+    """Returns exposed communication by rank and device as waiting for late ranks and transfer, ns; both add up to
+    `exposed_communication_ns`. Empty if nothing is known of other ranks.
+    """
+    if subject.capture_id is None:
+        return {}
+    rows = rows_of(
+        con,
+        "SELECT rank, device, coalesce(sum(gpu_ns - hidden_ns) FILTER (WHERE cause = 'straggler_wait'), 0) AS wait_ns, "
+        "coalesce(sum(gpu_ns) FILTER (WHERE cause = 'exposed_communication'), 0) AS transfer_ns FROM gpu_time_by_cause "
+        f"WHERE capture_id = {quoted(subject.capture_id)} AND device IS NOT NULL GROUP BY rank, device",
+    )
+    return {(row["rank"], row["device"]): (int(row["wait_ns"]), int(row["transfer_ns"])) for row in rows}
 
 
 def _divided(row: Row) -> list[Part]:
@@ -101,14 +151,20 @@ def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         return []
     parts = [Part(row["cause"], row["gpu_ns"], f"{time(row['gpu_ns'])}, {percent(row['percent'])}") for row in rows]
     columns = [
-        Column("cause", "cause", words),
+        Column("cause", "cause", in_words),
         Column("gpu_ns", "GPU time", time),
         Column("percent", "of all", percent),
     ]
     if any(row["price"] is not None for row in rows):
         columns += [Column("price", "price", lambda value: f"{value:,.2f}"), Column("currency", "", words)]
-    said = heading("what took the GPU time of all ranks together")
-    return [said, bars([("all ranks", parts)], _CAUSES), table("capture_costs", columns, rows)]
+    said = [
+        heading("what took the GPU time of all ranks together"),
+        paragraph(
+            "Each moment counts once: waiting for late ranks counts also while other kernels compute, "
+            "exposed transfer is the rest of the exposed communication above."
+        ),
+    ]
+    return [*said, bars([("all ranks", parts)], _CAUSES), table("capture_costs", columns, rows)]
 
 
 def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
@@ -130,9 +186,16 @@ def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         for own in by_trace.values()
     ]  # fmt: skip
     shown = by_trace[subject.shown["trace_id"]]
-    note = "The longest chain of dependent work in each trace, by what bounds its edges. docs/critical-path.md says how to read it."
+    note = "The longest chain of dependent work in each trace, by what bounds its edges."
     body = (bars(stacked, _BOUNDS), _bounds(subject, shown), _names(con, subject), _through(con, subject))
-    return section("path", "Critical path", _caveats(con, subject), *body, note=note)
+    return section(
+        "path",
+        "Critical path",
+        _caveats(con, subject),
+        *body,
+        note=note,
+        docs=("critical-path.md", "how to read a critical path"),
+    )
 
 
 def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
@@ -158,7 +221,7 @@ def _bounds(subject: Subject, rows: list[Row]) -> list[Block]:
     if not rows:
         return [missing(f"{label(subject.shown)} has no critical path")]
     columns = [
-        *(Column("bound_by", "bound by", words), Column("n_edges", "edges", count)),
+        *(Column("bound_by", "bound by", in_words), Column("n_edges", "edges", count)),
         *(Column("duration_ns", "time", time), Column("percent", "of the path", percent)),
         Column("percent_of_window", "of the window", percent),
     ]
@@ -173,7 +236,7 @@ def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     )
     if not rows:
         return []
-    columns = [Column("name", "name"), Column("cat", "category", words), Column("n_events", "times", count)]
+    columns = [Column("name", "name"), Column("cat", "category", in_words), Column("n_events", "times", count)]
     columns.append(Column("duration_ns", "time on the path", time))
     return [heading(f"the largest parts, {label(subject.shown)}"), table("critical_path_by_name", columns, rows)]
 

@@ -6,18 +6,21 @@ import duckdb
 
 from pipelines.database import rows_of
 from pipelines.report.blocks import Block, Column, Part, Section, bars, figure, missing, section, table, titled
+from pipelines.report.fold import folded
+from pipelines.report.labels import in_words
+from pipelines.report.roofline import roofline
 from pipelines.report.spans import picture
 from pipelines.report.subject import Row, Subject, label, of_shown
 from pipelines.report.values import count, ratio, shapes, share, time, words
 from pipelines.sqltext import quoted
 
-_STEPS, _MODULES, _OPS = 40, 12, 12
+_STEPS, _MODULES, _OPS, _DRAWN = 40, 12, 12, 300
 # Columns of several tables.
 _MFU, _MFU_TF32 = Column("mfu_busy", "MFU, GPU busy", share), Column("mfu_tf32", "with TF32", share)
 _BUSY, _COVERAGE = Column("busy_ns", "GPU busy", time), Column("coverage", "covered", share)
 _BANDWIDTH = Column("bandwidth_utilization", "bandwidth", share)
 _ROOFLINE = Column("roofline_utilization", "of the roofline", share)
-_LIMIT, _PEAKS = Column("bound_by", "limit", words), Column("peak_kind", "peaks", words)
+_LIMIT, _PEAKS = Column("bound_by", "limit", in_words), Column("peak_kind", "peaks", words)
 # How the GPU time divides: columns of op_work_coverage that add up to gpu_ns.
 _MODELLED = {
     "with a model": ("modelled_ns", "compute"),
@@ -44,12 +47,15 @@ def utilization(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
         body.append(missing(f"peaks of the device are unknown ({names}), so nothing is compared with them"))
     elif covered[0]["n_ops_modelled"]:
         body.append(figure(picture(con, subject.shown_id, "utilization")))
+        body += _roofline(con, subject)
     tables = (part(con, subject) for part in (_steps, _pipeline, _families, _modules, _ops))
     note = (
         f"{of_shown(subject)}Operations and bytes that operators require, relative to data-sheet peaks. fp32 is compared with the fp32 peak; "
         "if TF32 was used, MFU is too high. Values above 1.05 are kept and marked."
     )
-    return section("utilization", "Utilization", body, *tables, note=note)
+    return section(
+        "utilization", "Utilization", body, *tables, note=note, docs=("modelling.md", "hardware utilization")
+    )
 
 
 def _coverage(row: Row) -> list[Block]:
@@ -66,6 +72,16 @@ def _coverage(row: Row) -> list[Block]:
     why = "no operator has a model: record shapes (record_shapes=True) to count operations"
     divided = [bars([("GPU time", parts)], colours), table("op_work_coverage", columns, [row])]
     return divided if row["n_ops_modelled"] else [*divided, missing(why)]
+
+
+def _roofline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    rows = rows_of(
+        con,
+        f"SELECT * FROM op_shape_utilization WHERE trace_id = {subject.shown_id} AND peak_kind = 'datasheet' "
+        f"ORDER BY gpu_ns DESC, op, dims, dtype LIMIT {_DRAWN}",
+    )
+    drawn = roofline(f"roofline of {label(subject.shown)}", rows)
+    return [figure(drawn)] if drawn else []
 
 
 def _steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
@@ -100,7 +116,7 @@ def _pipeline(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     columns = [
         *(Column("step", "step", count), Column("actual_ns", "took", time), Column("load_ns", "loading", time)),
         *(Column("comp_ns", "computing", time), Column("save_ns", "saving", time)),
-        *(Column("efficiency", "efficiency", ratio), Column("dragging_stage", "dragging", words)),
+        *(Column("efficiency", "efficiency", ratio), Column("dragging_stage", "dragging", in_words)),
         Column("loader_stall_ns", "loader stalls", time),
         *(Column("exposure_ratio", "exposure", ratio), Column("exposed_comm_share", "communication exposed", share)),
         *(Column("exposed_wait_ns", "waiting for ranks", time), Column("bubble_upper", "bubble, at most", share)),
@@ -115,7 +131,11 @@ def _families(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
         "ORDER BY gpu_ns DESC, family, dtype, not_modelled, peak_kind",
     )
     columns = [
-        *(Column("family", "family", words), Column("dtype", "type", words), Column("not_modelled", "no model", words)),
+        *(
+            Column("family", "family", words),
+            Column("dtype", "type", words),
+            Column("not_modelled", "no model", in_words),
+        ),
         *(Column("n_ops", "operators", count), Column("gpu_ns", "GPU time", time)),
         *(Column("flops_matrix", "matrix operations", count), Column("bytes", "bytes", count)),
         *(Column("mfu", "MFU", share), _MFU_TF32, _BANDWIDTH, _ROOFLINE, _PEAKS),
@@ -127,10 +147,11 @@ def _modules(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
     rows = rows_of(
         con,
         f"SELECT * FROM span_name_utilization WHERE trace_id = {subject.shown_id} AND kind = 'module' "
-        f"AND coalesce(peak_kind, 'datasheet') = 'datasheet' ORDER BY busy_ns DESC, name, phase LIMIT {_MODULES}",
+        f"AND coalesce(peak_kind, 'datasheet') = 'datasheet' ORDER BY busy_ns DESC, name, phase",
     )
+    rows = folded(rows, ("n_spans", "busy_ns"), alike=("phase", "bound_by"))[:_MODULES]
     columns = [
-        *(Column("name", "module"), Column("phase", "phase", words), Column("n_spans", "calls", count)),
+        *(Column("name", "module"), Column("phase", "phase", in_words), Column("n_spans", "calls", count)),
         *(_BUSY, _COVERAGE, _MFU, _BANDWIDTH, _ROOFLINE, _LIMIT),
     ]
     why = "the trace names no modules"

@@ -8,21 +8,43 @@ from typing import Any
 from markupsafe import Markup
 
 from pipelines.foreign_text import visible
+from pipelines.shorter import shortened
 
-_LONG = 90
+_LONG = 80
 
 
 def name(value: Any) -> Markup:
-    """A name, truncated if long; its tooltip is the whole name."""
+    """A name, without its middle if long; its tooltip is the whole name."""
     whole = str(value)
     if len(whole) <= _LONG:
-        return Markup("<code>{}</code>").format(visible(whole))
-    return Markup('<code title="{}">{}…</code>').format(visible(whole), visible(whole[: _LONG - 1]))
+        return Markup('<code class="name">{}</code>').format(visible(whole))
+    return Markup('<code class="name" title="{}">{}</code>').format(visible(whole), visible(shorter(whole)))
+
+
+def shorter(text: str, most: int = _LONG) -> str:
+    """Returns a text of at most `most` characters: what is too much is left out of its middle."""
+    return shortened([text], most)[0]
+
+
+def short_name(value: tuple[str, str]) -> Markup:
+    """A name that was shortened: the whole, as the tooltip, and what is shown."""
+    return Markup('<code class="name" title="{}">{}</code>').format(visible(value[0]), visible(value[1]))
+
+
+def meter(value: float) -> Markup:
+    """A percentage with a bar."""
+    width = f"{min(max(value, 0), 100):.1f}"
+    return Markup('<span class="meter"><i style="width:{}%"></i></span> {}').format(width, percent(value))
 
 
 def words(value: Any) -> str:
     """A text of ours or from a trace as running text."""
     return str(value)
+
+
+def linked(value: Any) -> Any:
+    """A link as it is, or a text."""
+    return value
 
 
 def time(ns: float) -> str:
@@ -31,6 +53,11 @@ def time(ns: float) -> str:
         if abs(ns) >= size:
             return f"{ns / size:,.{digits}f} {unit}"
     return f"{ns / 1e3:,.1f} µs"
+
+
+def times(n: int) -> str:
+    """How often something ran: `once`, `1,234 times`."""
+    return "once" if n == 1 else f"{n:,} times"
 
 
 def percent(value: float) -> str:

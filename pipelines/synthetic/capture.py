@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Generator
+from collections import Counter, deque
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from io import BufferedWriter
@@ -17,11 +18,17 @@ from .inference import DecodeProgram
 from .kineto import Clock, Rows, head, tail
 from .longest import Path
 from .machine import Machine
+from .parallel import ParallelProgram
 from .program import COMM_STREAM, COMPUTE_STREAM, COPY_STREAM, SIDE_STREAMS, StepProgram
 from .spec import CaptureSpec
 from .work import MachineTruth, Pending
 
-_PROGRAMS = {"training": StepProgram, "inference": DecodeProgram, "inference_graph": DecodeProgram}
+_PROGRAMS = {
+    "training": StepProgram,
+    "inference": DecodeProgram,
+    "inference_graph": DecodeProgram,
+    "parallel": ParallelProgram,
+}
 
 
 @dataclass(slots=True)
@@ -90,7 +97,7 @@ class _Rank:
     steps: list[PathTruth] = field(default_factory=list)
     wait_ns: int = 0
     arrived_last: int = 0
-    sequence: int = 0
+    sequences: Counter[str] = field(default_factory=Counter)
     first_line: bool = True
 
     def flush(self) -> None:
@@ -152,12 +159,7 @@ def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
     before = [rank.machine.cpu_path for rank in ranks]
     programs = [_start_step(spec, rank, step) for rank in ranks]
     rng = Random(f"{spec.seed}/collectives/{step}")
-    n_collectives = 0
-    pending = [next(program, None) for program in programs]
-    while pending[0] is not None:
-        n_collectives += 1
-        ends = _meet(spec, ranks, [p for p in pending if p is not None], rng)
-        pending = [_resume(program, end) for program, end in zip(programs, ends, strict=True)]
+    n_collectives = _run(spec, ranks, programs, rng)
     for rank, start in zip(ranks, before, strict=True):
         if spec.sync_each_step:
             # The sync ties every stream to the CPU, so the step's path is the growth of the CPU's path.
@@ -167,11 +169,41 @@ def _write_step(spec: CaptureSpec, ranks: list[_Rank], step: int) -> int:
     return n_collectives
 
 
+def _run(spec: CaptureSpec, ranks: list[_Rank], programs: list[Generator[Pending, int, None]], rng: Random) -> int:
+    """Resume the ranks, each collective once all its members wait in it. Returns the number of collectives."""
+    every = tuple(range(len(ranks)))
+    waiting: dict[int, Pending] = {}
+    arrived: Counter[tuple[int, ...]] = Counter()
+    ready: deque[tuple[int, ...]] = deque()
+    n_collectives = 0
+
+    def wait(rank: int, pending: Pending | None) -> None:
+        if pending is None:
+            return
+        members = pending.members or every
+        waiting[rank] = pending
+        arrived[members] += 1
+        if arrived[members] == len(members):
+            ready.append(members)
+            del arrived[members]
+
+    for rank, program in enumerate(programs):
+        wait(rank, next(program, None))
+    while ready:
+        members = ready.popleft()
+        n_collectives += 1
+        ends = _meet(spec, [ranks[rank] for rank in members], [waiting.pop(rank) for rank in members], rng)
+        for rank, end in zip(members, ends, strict=True):
+            wait(rank, _resume(programs[rank], end))
+    if waiting:
+        raise ValueError(f"ranks wait for each other without end: {sorted(waiting)}")
+    return n_collectives
+
+
 def _start_step(spec: CaptureSpec, rank: _Rank, step: int) -> Generator[Pending, int, None]:
     rng = Random(f"{spec.seed}/{rank.number}/{step}")
-    program = _PROGRAMS[spec.shape](rank.machine, spec, rank.slowdown, rng, rank.sequence)
-    yield from program.run(spec.first_step + step)
-    rank.sequence = program.sequence
+    program = _PROGRAMS[spec.shape](rank.machine, spec, rank.number, rank.slowdown, rng, rank.sequences)
+    return program.run(spec.first_step + step)
 
 
 def _resume(program: Generator[Pending, int, None], end_ns: int) -> Pending | None:
@@ -181,8 +213,8 @@ def _resume(program: Generator[Pending, int, None], end_ns: int) -> Pending | No
         return None
 
 
-def _meet(spec: CaptureSpec, ranks: list[_Rank], pending: list[Pending], rng: Random) -> list[int]:
-    """Returns the ends of one collective on all ranks, true ns: the last arrival, the transfer, and a skew per rank."""
+def _meet(spec: CaptureSpec, ranks: Sequence[_Rank], pending: Sequence[Pending], rng: Random) -> list[int]:
+    """Returns the ends of one collective on its ranks, true ns: the last arrival, the transfer, and a skew per rank."""
     grid = ranks[0].machine.grid
     last = max(p.start_ns for p in pending)
     culprit = next(i for i, p in enumerate(pending) if p.start_ns == last)

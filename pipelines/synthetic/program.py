@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from random import Random
 
 from .busy import COMMUNICATION, MEMORY
+from .groups import Group, world
 from .machine import Machine
 from .spec import CaptureSpec
 from .work import KERNEL_ARGS, Pending, Work
@@ -28,15 +30,22 @@ COPY_OUT = Work("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", MEMORY, "cudaM
                 '"bytes": 4, "memory bandwidth (GB/s)": 0.002')  # fmt: skip
 CLEAR = Work("Memset (Device)", "gpu_memset", MEMORY, "cudaMemsetAsync",
              '"bytes": 6291456, "memory bandwidth (GB/s)": 1268.4387096774194')  # fmt: skip
+_KERNELS = {
+    "allreduce": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)",
+    **dict.fromkeys(("send", "recv"), "ncclDevKernel_SendRecv(ncclDevComm*, unsigned long, ncclWork*)"),
+}
+_CALLS = {"allreduce": "all_reduce"}
 
 
 class StepProgram:
     """The program of one step. `run` yields a Pending where a collective waits for the other ranks."""
 
-    def __init__(self, machine: Machine, spec: CaptureSpec, slowdown: float, rng: Random, sequence: int) -> None:
-        """slowdown: of this rank's compute kernels; sequence: the number of collectives that it issued before."""
-        self.m, self.spec, self.slowdown, self.rng = machine, spec, slowdown, rng
-        self.sequence = sequence
+    def __init__(
+        self, machine: Machine, spec: CaptureSpec, rank: int, slowdown: float, rng: Random, sequences: Counter[str]
+    ) -> None:
+        """slowdown: of this rank's compute kernels; sequences: how many collectives it issued before, by group."""
+        self.m, self.spec, self.rank, self.slowdown, self.rng = machine, spec, rank, slowdown, rng
+        self.sequences = sequences
         self._ops = 0
 
     def draw(self, mean_ns: float) -> int:
@@ -138,21 +147,20 @@ class StepProgram:
             m.on_thread(m.rows.pid)
 
     def _all_reduce(self) -> Generator[Pending, int, None]:
-        m, world = self.m, self.spec.ranks
-        args = (
-            f'"Collective name": "allreduce", "In msg nelems": {ELEMENTS}, "Out msg nelems": {ELEMENTS}, '
-            f'"Group size": {world}, "dtype": "Float", "In split size": "[]", "Out split size": "[]", '
-            f'"Process Group Name": "0", "Process Group Description": "default_pg", '
-            f'"Process Group Ranks": "{list(range(world))}", "Seq": {self.sequence}'
-        )
-        self.sequence += 1
-        name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
-        work = Work(name, kind=COMMUNICATION, args=f"{KERNEL_ARGS}, {args}")
+        yield from self._collective(world(self.spec.ranks), "allreduce")
+
+    def _collective(self, group: Group, name: str) -> Generator[Pending, int, None]:
+        """One collective of a group on the communication stream, after what the compute stream has so far."""
+        m = self.m
+        args = group.args(name, ELEMENTS, self.sequences[group.name])
+        self.sequences[group.name] += 1
+        work = Work(_KERNELS[name], kind=COMMUNICATION, args=f"{KERNEL_ARGS}, {args}")
         with m.enter("record_param_comms", args=", " + args):
             ready = m.record(COMPUTE_STREAM)
-            with m.enter("nccl:all_reduce", "user_annotation"):
+            with m.enter(f"nccl:{_CALLS.get(name, name)}", "user_annotation"):
                 m.wait(COMM_STREAM, ready)
                 pending = m.launch_open(work, COMM_STREAM, self.draw(6000), self.draw(8000))
+                pending.members = group.ranks
                 m.finish(pending, (yield pending))
         m.advance(self.draw(3000))
 

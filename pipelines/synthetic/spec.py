@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SHAPES = ("training", "inference", "inference_graph")
+SHAPES = ("training", "inference", "inference_graph", "parallel")
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,10 @@ class CaptureSpec:
         clock_offset_ns: how far each rank's clock is ahead of true time; missing ranks have 0.
         fractional_ts: microseconds with three decimals and `baseTimeNanoseconds`; else whole microseconds, and
             offsets must be whole microseconds too.
-        shape: training; inference, whose steps decode `tokens` tokens with small operators on one thread; or
-            inference_graph, where a token is one CUDA graph.
+        shape: training; inference, whose steps decode `tokens` tokens with small operators on one thread;
+            inference_graph, where a token is one CUDA graph; or parallel: training with process groups for tensor,
+            pipeline and data parallelism.
+        tensor, pipeline: ranks of a tensor-parallel group (neighbours: a node), and pipeline stages, for `parallel`.
         sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
     """
 
@@ -44,12 +46,16 @@ class CaptureSpec:
     first_step: int = 0
     shape: str = "training"
     tokens: int = 16
+    tensor: int = 1
+    pipeline: int = 1
 
     def __post_init__(self) -> None:
         if min(self.ranks, self.steps, self.layers, self.ops_per_layer, self.compute_streams, self.bucket_layers) < 1:
             raise ValueError("ranks, steps, layers, ops_per_layer, compute_streams and bucket_layers must be positive")
         if self.shape not in SHAPES or self.tokens < 1:
             raise ValueError(f"shape must be one of {', '.join(SHAPES)}, and tokens positive")
+        if min(self.tensor, self.pipeline) < 1 or self.ranks % (self.tensor * self.pipeline):
+            raise ValueError(f"{self.ranks} ranks are not whole groups of {self.tensor} x {self.pipeline}")
         if self.straggler is not None and not 0 <= self.straggler < self.ranks:
             raise ValueError(f"straggler {self.straggler} is not one of {self.ranks} ranks")
         if not self.fractional_ts and any(offset % 1000 for offset in self.clock_offset_ns):

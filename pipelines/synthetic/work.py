@@ -51,7 +51,10 @@ class Stream:
 
 @dataclass(slots=True)
 class Pending:
-    """A launched piece of work whose end is not known yet: a collective that waits for the other ranks."""
+    """A launched piece of work whose end is not known yet: a collective that waits for the other ranks.
+
+    members: the ranks that it waits for; None for all.
+    """
 
     work: Work
     stream: int
@@ -59,6 +62,7 @@ class Pending:
     path: Path
     external: int
     correlation: int
+    members: tuple[int, ...] | None = None
 
 
 @dataclass(slots=True)

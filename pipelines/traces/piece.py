@@ -3,6 +3,9 @@
 DuckDB infers the columns from an entry with all known keys that comes first in the file. It then rejects an entry with
 any other key, which it would silently ignore if the columns were declared. Such a piece is read again with whole
 entries, and their unknown keys become column `unknown`.
+
+Times are read as doubles where these hold every nanosecond: 0.21 instead of 0.29 CPU s for 12 MB with fractions. A piece
+in which one does not is read again, with times as text.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ _COLUMNS = (
     ("name", "VARCHAR", "Name."),
     ("pid", "VARCHAR", "Process."),
     ("tid", "VARCHAR", "Thread."),
-    ("ts", "VARCHAR", "Start, us; with a ~ before it where it was quoted on the way."),
+    (
+        "ts",
+        "VARCHAR",
+        "Start, us; with a ~ before it where it was quoted on the way; NULL where ts_us holds it exactly.",
+    ),
     ("dur", "VARCHAR", "Duration, us; likewise."),
     ("id", "VARCHAR", "Id of a flow."),
     ("bp", "VARCHAR", "Binding point of a flow."),
@@ -32,15 +39,21 @@ _COLUMNS = (
     ("attr", "JSON", "Attributes."),
     ("stack", "JSON", "Stack."),
     ("unknown", "VARCHAR", "The other keys with their values, as members of a JSON object."),
+    ("ts_us", "DOUBLE", "Start, us, where a double holds its nanoseconds; otherwise NULL."),
+    ("dur_us", "DOUBLE", "Duration, us; likewise."),
 )
-_TEXTS = tuple(name for name, kind, _ in _COLUMNS[:-1] if kind == "VARCHAR")
-_JSONS = tuple(name for name, kind, _ in _COLUMNS if kind == "JSON")
+_KEYS = _COLUMNS[:-3]
+_TEXTS = tuple(name for name, kind, _ in _KEYS if kind == "VARCHAR")
+_JSONS = tuple(name for name, kind, _ in _KEYS if kind == "JSON")
+_TIMES = ("ts", "dur")
 _BEFORE = b"[{%s,%s}" % (
     b",".join(b'"%s":"x"' % name.encode() for name in _TEXTS),
     b",".join(b'"%s":null' % name.encode() for name in _JSONS),  # of unknown type: JSON
 )
+# Of the same length, with times that are doubles.
+_BEFORE_DOUBLES = _BEFORE.replace(b'"ts":"x"', b'"ts":1.5').replace(b'"dur":"x"', b'"dur":1.5')
 _BLANK = re.compile(rb"\s*\Z")
-_TYPES = ", ".join(f'"{name}": "{kind}"' for name, kind, _ in _COLUMNS[:-1])
+_TYPES = ", ".join(f'"{name}": "{kind}"' for name, kind, _ in _KEYS)
 _KNOWN = ", ".join(quoted(name) for name in (*_TEXTS, *_JSONS))
 _OTHERS = f"list_filter(json_keys(entry), lambda key: key NOT IN ({_KNOWN}))"
 _VALUE = "CAST(json_extract(entry, '/' || replace(replace(key, '~', '~0'), '/', '~1')) AS VARCHAR)"
@@ -49,31 +62,55 @@ _MEMBERS = f"list_transform({_OTHERS}, lambda key: CAST(to_json(key) AS VARCHAR)
 # matches the bytes are checked.
 WORDS = ("NaN", "nan", "NAN", "Inf", "inf", "INF")
 _BARE = ", ".join(quoted(word) for word in ("NaN", "Infinity", "-Infinity"))
-_SUSPECT = " OR ".join(
-    [
-        *(
-            f"CASE WHEN {' OR '.join(f'contains({column}, {quoted(word)})' for word in WORDS)} "
-            f"THEN regexp_matches({column}, '(^|[:,[])\\s*[-+]?(?i:nan|inf)') ELSE false END"
-            for column in _JSONS
-        ),
-        *(f"{column} IN ({_BARE})" for column in _TEXTS),
-    ]
+_SUSPECT_JSON = [
+    f"CASE WHEN {' OR '.join(f'contains({column}, {quoted(word)})' for word in WORDS)} "
+    f"THEN regexp_matches({column}, '(^|[:,[])\\s*[-+]?(?i:nan|inf)') ELSE false END"
+    for column in _JSONS
+]
+_SUSPECT_TEXT = {column: f"{column} IN ({_BARE})" for column in _TEXTS}
+# Below 2^43 us, different times in whole nanoseconds are different doubles, and the double nearest to a time of n ns is
+# n / 1000. So this finds a finer time, too: it is the nearest double to no whole number of nanoseconds.
+_INEXACT = (
+    "NOT isfinite({0}) OR {0} <> trunc({0}) AND (abs({0}) >= 8796093022208 "
+    "OR (trunc({0}) * 1000 + round(({0} - trunc({0})) * 1000)) / 1000 <> {0})"
 )
-_REFUSE_SUSPECT = f"WHERE CASE WHEN {_SUSPECT} THEN error('a bare NaN or infinity, perhaps') ELSE true END"
+_NO_DOUBLES = "CAST(NULL AS DOUBLE) AS ts_us, CAST(NULL AS DOUBLE) AS dur_us"
 _TIME_KEY = '("(?:ts|dur)"\\s*:\\s*)'
 
 
-def write_piece(file: Path, entries: bytes | memoryview) -> None:
-    """Write entries, with commas between them, as an array that the queries below can read."""
+def write_piece(file: Path, entries: bytes | memoryview, doubles: bool = False) -> None:
+    """Write entries, with commas between them, as an array that the queries below can read; `doubles`: first by
+    `exact_times`, before any other.
+    """
+    before = _BEFORE_DOUBLES if doubles else _BEFORE
     with file.open("wb") as out:
-        out.write(_BEFORE if _BLANK.match(entries) else _BEFORE + b",")
+        out.write(before if _BLANK.match(entries) else before + b",")
         out.write(entries)
         out.write(b"]")
+
+
+def read_times_as_text(file: Path) -> None:
+    """Change a piece that was written for `exact_times` into one for `known_keys`."""
+    with file.open("r+b") as out:
+        out.write(_BEFORE)
 
 
 def read_entries(file: Path) -> bytes:
     """Returns the entries that were written. If there are none, the text between them is gone."""
     return file.read_bytes()[len(_BEFORE) + 1 : -1]
+
+
+def exact_times(file: Path, limit: int) -> str:
+    """Returns the query for a piece like that of `known_keys`, whose times are numbers; an error if one is finer than
+    a nanosecond, or a double does not hold it.
+    """
+    texts = [_SUSPECT_TEXT[column] for column in _TEXTS if column not in _TIMES]
+    where = _refused([*_SUSPECT_JSON, *texts, *(_INEXACT.format(column) for column in _TIMES)])
+    times = "CAST(NULL AS VARCHAR) AS ts, CAST(NULL AS VARCHAR) AS dur"
+    return (
+        f"SELECT * REPLACE ({times}), CAST(NULL AS VARCHAR) AS unknown, ts AS ts_us, dur AS dur_us "
+        f"FROM {_array(file, limit)} {where} OFFSET 1"
+    )
 
 
 @given_table(
@@ -87,11 +124,20 @@ def known_keys(file: Path, limit: int, refuse_suspect: bool = False, marked: boo
     `limit` bytes.
     """
     columns = f"* REPLACE ({_unmarked(_JSONS)})" if marked else "*"
-    where = _REFUSE_SUSPECT if refuse_suspect else ""
-    source = (
+    where = _refused([*_SUSPECT_JSON, *_SUSPECT_TEXT.values()]) if refuse_suspect else ""
+    return (
+        f"SELECT {columns}, CAST(NULL AS VARCHAR) AS unknown, {_NO_DOUBLES} FROM {_array(file, limit)} {where} OFFSET 1"
+    )
+
+
+def _array(file: Path, limit: int) -> str:
+    return (
         f"read_json({quoted(file)}, format = 'array', records = true, sample_size = 1, maximum_object_size = {limit})"
     )
-    return f"SELECT {columns}, CAST(NULL AS VARCHAR) AS unknown FROM {source} {where} OFFSET 1"
+
+
+def _refused(conditions: list[str]) -> str:
+    return f"WHERE CASE WHEN {' OR '.join(conditions)} THEN error('not to be read like this') ELSE true END"
 
 
 def all_keys(file: Path, limit: int, marked: bool = False) -> str:
@@ -99,7 +145,7 @@ def all_keys(file: Path, limit: int, marked: bool = False) -> str:
     columns = f"* REPLACE ({_unmarked((*_JSONS, 'unknown'))})" if marked else "*"
     source = f"read_json({quoted(file)}, format = 'array', records = false, columns = {{'entry': 'JSON'}}, maximum_object_size = {limit})"
     return f"""
-        SELECT {columns} FROM (
+        SELECT {columns}, {_NO_DOUBLES} FROM (
             SELECT
                 unnest(json_transform(CASE
                     WHEN json_type(entry) NOT IN ('OBJECT', 'NULL') THEN error('an entry that is no object')

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +21,26 @@ from pipelines.traces.envelope import TWO_IN_ONE, Head, NotATrace, second_docume
 from pipelines.traces.identify import identify_path, identify_text
 from pipelines.traces.limits import Limits, allow
 from pipelines.traces.numbers import base_time
-from pipelines.traces.piece import all_keys, has_no_number, known_keys, write_piece
+from pipelines.traces.piece import (
+    all_keys,
+    exact_times,
+    has_no_number,
+    known_keys,
+    read_times_as_text,
+    write_piece,
+)
 from pipelines.traces.record import Finding, FindingCounter, TraceRejected
 from pipelines.traces.repair import read_stretch
 from pipelines.traces.scan import Scan, scan, stamp_of
 from pipelines.traces.segments import PIECE_BYTES, Cutter, Piece
-from pipelines.traces.source import Source, TooLarge
+from pipelines.traces.source import Kept, Source, TooLarge
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 READERS = 3  # one more than cores, because one is always waiting for its piece to be written
+
+_SMALL = 1 << 20  # bytes of a piece whose planning takes longer than its rows
 
 
 def connect_reader() -> duckdb.DuckDBPyConnection:
@@ -77,10 +87,12 @@ class TraceReader:
         `event_id` is the position in traceEvents. Afterward `metadata` has everything in the file: its base differs
         from `base_ns` if the end of the array was hard to find.
         """
-        cutter = Cutter(Source(self.path, self.on_bytes), self._head, self.folder)
+        cutter = Cutter(self._second_pass(), self._head, self.folder)
         cutter.found = self._found
+        cutter.start()
         pieces = _Pieces(con, query, cutter)
         try:
+            import_module("pyarrow.parquet")  # which takes as long as cutting the first piece
             for table in pieces.tables():
                 yield _numbered(table, self.n_events)
                 self.n_events += table.num_rows
@@ -97,6 +109,10 @@ class TraceReader:
         self.metadata = {**pieces.after, **self._before}
         self._note_damage(cutter.source)
 
+    def _second_pass(self) -> Source | Kept:
+        kept, packed_bytes = self._scan.kept, self._scan.stamp[0]
+        return Kept(kept, packed_bytes, self._scan.damage, self.on_bytes) if kept else Source(self.path, self.on_bytes)
+
     def add_finding(self, check: str, n: int, place: str = "") -> None:
         """Count something that only the events themselves, or the whole file, show."""
         self._found.add(check, n, place)
@@ -111,7 +127,7 @@ class TraceReader:
         """ok, repaired or partial."""
         return self._found.status()
 
-    def _note_damage(self, source: Source) -> None:
+    def _note_damage(self, source: Source | Kept) -> None:
         if source.damage is not None:
             self._found.counts["truncated"] = 1
             self._found.places["truncated"] = f"byte {source.unpacked_bytes} ({source.damage})"
@@ -134,15 +150,17 @@ class _Pieces:
         self.carry, self.carry_offset = b"", 0
         self.tail: bytearray | None = None
         self.has_unknown = False  # whether events have unknown keys
+        self.has_text_times = False  # whether doubles do not hold their times
         self.after: dict[str, Any] = {}
 
     def tables(self) -> Iterator[pa.Table]:
         """Pieces are read ahead; whether one is valid as it was read is decided in order."""
         waiting: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
-        with ThreadPoolExecutor(READERS) as pool:
+        readers = database.threads(READERS)
+        with ThreadPoolExecutor(readers) as pool:
             for piece in self.cutter.pieces():
                 waiting.append((piece, pool.submit(self._plainly, piece)))
-                if len(waiting) > READERS:
+                if len(waiting) > readers:
                     yield from self._settled(*waiting.popleft())
             while waiting:
                 yield from self._settled(*waiting.popleft())
@@ -183,26 +201,40 @@ class _Pieces:
         """
         if not piece.plain:
             return None
-        if not self.has_unknown:
-            table = self._table(known_keys(piece.file, 1 << 20, refuse_suspect=True, marked=piece.marked))
-            if table is not None:
-                return table
+        table = self._with_doubles(piece)
+        if table is None and not self.has_unknown:
+            query = known_keys(piece.file, 1 << 20, refuse_suspect=True, marked=piece.marked)
+            table = self._table(query, piece.file)
+            # Once one piece needs its times as text, later ones probably do, too.
+            self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
+        if table is not None:
+            return table
         return None if has_no_number(piece.data()) else self._read(piece.file, 2 * PIECE_BYTES, piece.marked)
+
+    def _with_doubles(self, piece: Piece) -> pa.Table | None:
+        if not piece.doubles:
+            return None
+        skipped = self.has_unknown or self.has_text_times
+        table = None if skipped else self._table(exact_times(piece.file, 1 << 20), piece.file)
+        if table is None:
+            read_times_as_text(piece.file)
+        return table
 
     def _read(self, file: Path, limit: int, marked: bool) -> pa.Table | None:
         """Reads a piece without bare words. Once one unknown key occurs, later pieces probably have it too."""
-        table = None if self.has_unknown else self._table(known_keys(file, limit, marked=marked))
+        table = None if self.has_unknown else self._table(known_keys(file, limit, marked=marked), file)
         if table is None:
-            table = self._table(all_keys(file, limit, marked))
+            table = self._table(all_keys(file, limit, marked), file)
             self.has_unknown = self.has_unknown or table is not None
         return table
 
-    def _table(self, raw_events: str) -> pa.Table | None:
+    def _table(self, raw_events: str, file: Path) -> pa.Table | None:
         try:
             with database.cursor(self.con) as cursor:
                 query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
-                # .execute() would plan the query once, not twice, but hold the rows twice: peak memory grows with the file.
-                return cursor.sql(query).to_arrow_table()
+                # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
+                is_small = file.stat().st_size < _SMALL
+                return (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
         except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
             return None  # UnicodeDecodeError: DuckDB's message quotes half a character of the file
 

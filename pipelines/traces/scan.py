@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from pipelines.traces.record import FindingCounter
 from pipelines.traces.source import Source
 
 TAIL_BYTES = 2 << 20  # the array's end and the metadata after it are searched in this much text
+KEPT_BYTES = 64 << 20  # a smaller content is kept for the second pass, instead of inflating it again
 
 
 @dataclass(frozen=True)
@@ -34,23 +36,25 @@ class Scan:
     head: Head
     stamp: tuple[int, ...]  # to notice a file that is still being written, or replaced
     after: dict[str, Any] = field(default_factory=dict)
+    kept: deque[bytes] = field(default_factory=deque)  # the content, if it is small: see `Kept`
 
 
 def scan(path: Path, head: Head) -> Scan:
     """Read a file once; `head` is filled in the process. Raises NotATrace, or OSError if the file cannot be read."""
-    source, digest, tail, whole = Source(path, limits=head.limits), hashlib.sha256(), bytearray(), True
+    source, digest, tail, kept = Source(path, limits=head.limits), hashlib.sha256(), _Tail(), deque[bytes]()
     stamp = stamp_of(path)
     for chunk in _hashed(source.chunks(), digest):
         if head.start is not None:
-            tail += chunk
+            tail.add(chunk)
         elif head.feed(chunk):
-            tail += head.text[head.start :]
-        if len(tail) > 4 * TAIL_BYTES:
-            del tail[:-TAIL_BYTES]
-            whole = False
+            tail.add(bytes(head.text[head.start :]))
+        if source.unpacked_bytes <= KEPT_BYTES:
+            kept.append(chunk)
+        else:
+            kept.clear()
     if head.start is None:
         raise NotATrace(source.unpacked_bytes, _without_array(source, head))
-    end = None if source.damage else find_end(bytes(tail), head.is_object, whole, FindingCounter())
+    end = None if source.damage else find_end(tail.text(), head.is_object, tail.is_whole, FindingCounter())
     return Scan(
         path=path,
         trace_id=digest.hexdigest()[:16],
@@ -60,7 +64,27 @@ def scan(path: Path, head: Head) -> Scan:
         head=head,
         stamp=stamp,
         after=end[1] if end else {},
+        kept=kept,
     )
+
+
+class _Tail:
+    """The last chunks of a text, at least TAIL_BYTES of it; none is copied before it is needed."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        self.is_whole = True
+
+    def add(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._chunks[0]) >= TAIL_BYTES:
+            self._size -= len(self._chunks.popleft())
+            self.is_whole = False
+
+    def text(self) -> bytes:
+        return b"".join(self._chunks)
 
 
 def _hashed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:

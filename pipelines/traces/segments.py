@@ -21,10 +21,12 @@ from pipelines.traces.piece import read_entries, write_piece
 from pipelines.traces.record import FindingCounter
 from pipelines.traces.repair import escape_marks, mark_times
 from pipelines.traces.scan import TAIL_BYTES
-from pipelines.traces.source import Source
+from pipelines.traces.source import Kept, Source
 
 PIECE_BYTES = 12 << 20  # of JSON per piece
 _BLOCK = 1 << 16
+_MOST_SPACES = 64
+_SPACES = np.frombuffer(b" \t\r\n", dtype=np.uint8)
 _BOUNDARY = re.compile(rb'\}(\s*,\s*)\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|attr)"\s*:')
 # Absolute times with a fraction: a double cannot hold their nanoseconds.
 _LOSSY = re.compile(rb'"ts"\s*:\s*"?-?(?:\d{14,}\.|\d{10,}\.\d{4}|9\d{12}\.|8[89]\d{11}\.)')
@@ -40,6 +42,7 @@ class Piece:
     plain: bool = True  # False: no end of the array was found in the last piece
     metadata: dict = field(default_factory=dict)  # after the array
     marked: bool = False  # times in the file were quoted, so that their digits are kept
+    doubles: bool = False  # its times may be read as doubles
     raw: bytes | None = None  # the entries, if the file does not hold them unchanged
     after: bytes = b""  # text after its entries: a comma, or in the last piece the end of the trace
 
@@ -49,18 +52,21 @@ class Piece:
 
 
 class Cutter:
-    """Iterate over `pieces()` to the end or leave it through `close()`; then `source` knows how far it got."""
+    """Call `start()` first, then iterate over `pieces()` to the end or leave it through `close()`; then `source` knows how far it got."""
 
-    def __init__(self, source: Source, head: Head, folder: Path) -> None:
+    def __init__(self, source: Source | Kept, head: Head, folder: Path) -> None:
         self.source, self.head, self.folder = source, head, folder
         self.found = FindingCounter()
         self._queue: queue.Queue[Piece | BaseException | None] = queue.Queue(maxsize=1)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trace-cutter", daemon=True)
 
+    def start(self) -> None:
+        """Begin to cut; a few pieces are cut before the first is asked for."""
+        self._thread.start()
+
     def pieces(self) -> Iterator[Piece]:
         """Yields the pieces in order. Raises the thread's errors: NotATrace, OSError."""
-        self._thread.start()
         while (item := self._queue.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
@@ -117,7 +123,8 @@ class Cutter:
                 piece.raw, piece.marked = bytes(entries), True
                 write_piece(piece.file, mark_times(escape_marks(piece.raw)))
             else:
-                write_piece(piece.file, entries)
+                piece.doubles = not _has_truth_as_time(entries)
+                write_piece(piece.file, entries, piece.doubles)
         self._queue.put(piece)
 
 
@@ -145,6 +152,47 @@ def _points(codes: np.ndarray) -> np.ndarray:
 
 def _is_digit(codes: np.ndarray) -> np.ndarray:
     return codes - np.uint8(ord("0")) < 10  # unsigned: what is below "0" wraps to above 9
+
+
+def _has_truth_as_time(data: memoryview) -> bool:
+    """Returns whether some time is true or false, which DuckDB would read as the numbers 1 and 0. Also true for what
+    stands behind so much white space that it is not looked at.
+    """
+    codes, at = np.frombuffer(data, dtype=np.uint8), _truths(data)
+    colon = _before_space(codes, at[at >= len('"ts":')] - 1)
+    if colon is None:
+        return True
+    key = _before_space(codes, colon[codes[colon] == ord(":")] - 1)
+    if key is None:
+        return True
+    key = key[(codes[key - 1] == ord("s")) | (codes[key - 1] == ord("r"))]
+    return any(data[max(end - 4, 0) : end + 1].tobytes().endswith((b'"ts"', b'"dur"')) for end in key.tolist())
+
+
+def _truths(data: memoryview) -> np.ndarray:
+    """Returns where "true" and "fals" are: four bytes are compared as one integer, faster than any search for text."""
+    found, words = [np.empty(0, dtype=np.int64)], np.frombuffer(b"truefals", dtype=np.uint32)
+    same = np.empty(_BLOCK, dtype=np.bool_)
+    for begin in range(0, len(data), 4 * _BLOCK):
+        block = data[begin : begin + 4 * _BLOCK + 3]
+        for first in range(min(4, len(block))):
+            numbers = np.frombuffer(block, dtype=np.uint32, offset=first, count=(len(block) - first) // 4)
+            for word in words:
+                if np.equal(numbers, word, out=same[: len(numbers)]).any():
+                    found.append(np.flatnonzero(same[: len(numbers)]) * 4 + first + begin)
+    return np.concatenate(found)
+
+
+def _before_space(codes: np.ndarray, at: np.ndarray) -> np.ndarray | None:
+    """Returns the first position from each one on backwards that is no white space, or the text's first; None if that
+    is far away.
+    """
+    for _ in range(_MOST_SPACES):
+        space = np.isin(codes[at], _SPACES) & (at > 0)
+        if not space.any():
+            return at
+        at = np.where(space, at - 1, at)
+    return None
 
 
 def _has_mark(text: bytes | bytearray, end: int) -> bool:

@@ -1,5 +1,6 @@
 """Reads the bytes of a trace file, unpacked: inflates (.gz by its magic bytes, not its name) and counts."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -85,6 +86,32 @@ class Source:
             yield left
         if not member.eof:
             self.damage = f"gzip data ends early at packed byte {self._packed_bytes}"
+
+
+class Kept:
+    """The second pass over content that the first one kept: each chunk is freed once it is used.
+
+    `packed_bytes` is the size of the file, which `on_bytes` is told of in equal parts.
+    """
+
+    def __init__(
+        self, chunks: deque[bytes], packed_bytes: int, damage: str | None, on_bytes: Callable[[int], object] | None
+    ) -> None:
+        self.unpacked_bytes = 0
+        self.damage = damage
+        self._chunks, self._packed_bytes, self._on_bytes = chunks, packed_bytes, on_bytes
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yields the content."""
+        total, told = len(self._chunks), 0
+        while self._chunks:
+            chunk = self._chunks.popleft()
+            self.unpacked_bytes += len(chunk)
+            if self._on_bytes:
+                now = self._packed_bytes * (total - len(self._chunks)) // total
+                self._on_bytes(now - told)
+                told = now
+            yield chunk
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

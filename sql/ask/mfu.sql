@@ -1,11 +1,18 @@
 -- Topic: Operators and modules
 -- Question: How much of the hardware's peak do operators reach?
--- Reading: One row per family and type. Never read `mfu` without `suspect`: a share above 100 % means that the device,
--- the type or the shapes are not what they seem.
+-- Reading: One row per family and type. `why` says what makes a share above 100 % possible: no operator is faster than
+-- the hardware. fp32 is compared with the fp32 peak, so TF32 shows as too much; else the device, the type or the
+-- shapes are not what they seem, or the work of one operator counts for another.
 SELECT
     t.job, t.rank, f.family, f.dtype, f.peak_kind, f.n_ops, round(f.gpu_ns / 1e6, 2) AS gpu_ms,
     round(100 * f.mfu, 1) AS mfu_percent,
-    round(100 * f.bandwidth_utilization, 1) AS bandwidth_percent, f.suspect, f.not_modelled
+    round(100 * f.bandwidth_utilization, 1) AS bandwidth_percent,
+    CASE
+        WHEN f.mfu > 1 AND f.mfu_tf32 <= 1 AND f.dtype = 'fp32'
+            THEN 'TF32? Against the peak of TF32 it is ' || CAST(round(100 * f.mfu_tf32, 1) AS VARCHAR) || ' %'
+        WHEN f.mfu > 1 THEN 'impossible: the peak, the type, the shapes or the attribution are wrong'
+        WHEN f.bandwidth_utilization > 1 THEN 'bandwidth above the memory''s: operands were in a cache'
+    END AS why, f.not_modelled
 FROM family_utilization AS f
 JOIN traces AS t ON f.trace_id = t.trace_id
 ORDER BY f.gpu_ns DESC, t.job, t.rank, f.family, f.dtype, f.peak_kind, t.trace_id

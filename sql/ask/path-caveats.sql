@@ -7,5 +7,5 @@ FROM critical_path_caveats AS c
 JOIN traces AS t ON c.trace_id = t.trace_id
 WHERE c.window_id = 'full'
 ORDER BY
-    list_position(['error', 'warning', 'info'], c.severity), c.time_ns DESC NULLS LAST, t.job, t.rank, c.caveat,
-    t.trace_id
+    CASE c.severity WHEN 'error' THEN 1 WHEN 'warning' THEN 2 WHEN 'info' THEN 3 END, c.time_ns DESC NULLS LAST, t.job,
+    t.rank, c.caveat, t.trace_id

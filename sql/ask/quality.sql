@@ -6,4 +6,4 @@ SELECT q.severity, q.check, sum(q.n) AS n, count(DISTINCT q.trace_id) AS n_trace
 FROM quality AS q
 JOIN traces AS t ON q.trace_id = t.trace_id
 GROUP BY q.severity, q.check
-ORDER BY list_position(['error', 'warning', 'info'], q.severity), n_traces DESC, q.check
+ORDER BY CASE q.severity WHEN 'error' THEN 1 WHEN 'warning' THEN 2 WHEN 'info' THEN 3 END, n_traces DESC, q.check

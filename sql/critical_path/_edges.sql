@@ -47,7 +47,7 @@ joined AS (
         ON p.window_no = a.window_no AND p.src_node_id = a.src_node_id AND p.dst_node_id = a.dst_node_id
     WHERE a.choice = 1 AND p.kind < 7
 ),
-edges AS (
+all_edges AS (
     SELECT
         window_no, kind * 1152921504606846976 + ordinal AS edge_id, src_node_id, dst_node_id, edge_code, weight_ns,
         ends_blocking_call, attributed_event_id, is_earlier, is_inferred
@@ -63,6 +63,17 @@ edges AS (
     LEFT JOIN joined AS j
         ON j.window_no = a.window_no AND j.src_node_id = a.src_node_id AND j.dst_node_id = a.dst_node_id
     WHERE a.choice = 1 AND j.window_no IS NULL
+),
+-- A wait explains the time of the call itself. Such edges get a key of their own to join on: a condition over the types
+-- beside it would compare every edge with every wait.
+edges AS (
+    SELECT
+        e.*,
+        CASE
+            WHEN e.edge_code = t.operator_kernel AND e.attributed_event_id = e.dst_node_id // 2 THEN e.dst_node_id
+        END AS call_node_id
+    FROM all_edges AS e
+    CROSS JOIN _edge_codes AS t
 )
 SELECT
     e.window_no,  -- The window.
@@ -86,7 +97,4 @@ SELECT
     e.is_inferred  -- A wait that no cuda_sync row shows: inferred from calls and timing.
 FROM edges AS e
 JOIN profiled AS p ON p.window_no = e.window_no
-CROSS JOIN _edge_codes AS t
-LEFT JOIN explained_calls AS c
-    ON c.window_no = e.window_no AND c.dst_node_id = e.dst_node_id AND e.edge_code = t.operator_kernel
-        AND e.attributed_event_id = e.dst_node_id // 2
+LEFT JOIN explained_calls AS c ON c.window_no = e.window_no AND c.dst_node_id = e.call_node_id

@@ -5,20 +5,23 @@
 -- busy stream did not wait for its launch.
 -- With overlap_counts_once, the work before it is whichever ended last of all work that began before it on its stream,
 -- or in its graph if that ended later.
-WITH in_order AS (
+WITH windows AS (
     SELECT
-        c.window_no, w.trace_profile_id, w.start_ns, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id,
-        c.launch_ts_ns, c.launch_in_window,
+        w.window_no, w.trace_profile_id,
         CASE WHEN p.whole_trace_history THEN -w.trace_profile_id ELSE w.window_no END AS scope_no,
         p.launch_delay_needs_queue, p.one_wait_per_kernel, p.kernel_gap_limit_ns, p.zero_weight_launch,
-        p.overlap_counts_once,
+        p.overlap_counts_once
+    FROM critical_path_windows AS w
+    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
+),
+in_order AS (
+    SELECT
+        c.window_no, c.event_id, c.stream_key, c.ts_ns, c.dur_ns, c.launch_event_id, c.launch_ts_ns, c.launch_in_window,
         row_number() OVER (PARTITION BY c.window_no ORDER BY c.ts_ns, c.event_id) AS ordinal,
         lag(c.event_id) OVER stream AS previous_event_id,
         lag(c.ts_ns + c.dur_ns) OVER stream AS previous_end_ns,
         max(c.ts_ns + c.dur_ns) OVER (stream ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
     FROM _clip AS c
-    JOIN critical_path_windows AS w ON w.window_no = c.window_no
-    JOIN _profiles AS p ON p.trace_profile_id = w.trace_profile_id
     WHERE c.side = 'gpu'
     WINDOW stream AS (PARTITION BY c.window_no, c.stream_key ORDER BY c.ts_ns, c.event_id)
 ),
@@ -35,18 +38,20 @@ reaching AS (
 ),
 work AS (
     SELECT
-        r.*,
+        r.*, w.trace_profile_id, w.launch_delay_needs_queue, w.one_wait_per_kernel, w.kernel_gap_limit_ns,
+        w.zero_weight_launch, w.overlap_counts_once,
         CASE
-            WHEN NOT r.overlap_counts_once THEN r.previous_event_id
+            WHEN NOT w.overlap_counts_once THEN r.previous_event_id
             WHEN g.released_ns > r.reached_ns OR r.reached_ns IS NULL THEN g.released_by_event_id
             ELSE r.reaching_event_id
         END AS last_event_id,
         CASE
-            WHEN NOT r.overlap_counts_once THEN r.previous_end_ns
+            WHEN NOT w.overlap_counts_once THEN r.previous_end_ns
             WHEN g.released_ns > r.reached_ns OR r.reached_ns IS NULL THEN g.released_ns
             ELSE r.reached_ns
         END AS last_end_ns
     FROM reaching AS r
+    JOIN windows AS w ON w.window_no = r.window_no
     LEFT JOIN _graph_order AS g ON g.window_no = r.window_no AND g.event_id = r.event_id
 ),
 latest AS (
@@ -68,7 +73,8 @@ outside AS (
             l.outside_source_end_ns
         ) AS outside_end_ns
     FROM in_order AS k
-    LEFT JOIN _gpu_history AS h ON h.scope_no = k.scope_no AND h.event_id = k.event_id
+    JOIN windows AS w ON w.window_no = k.window_no
+    LEFT JOIN _gpu_history AS h ON h.scope_no = w.scope_no AND h.event_id = k.event_id
     LEFT JOIN latest AS l ON l.window_no = k.window_no AND l.event_id = k.event_id
 ),
 queue AS (

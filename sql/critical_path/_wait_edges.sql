@@ -2,18 +2,24 @@
 -- part of: _edge_parts
 -- How: the edges of _sync_edges from within the window; where work waits for the work before it on its own stream, the
 -- order of the stream already says so.
-WITH waits AS (
-    SELECT s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start
+WITH ordered AS (
+    SELECT
+        s.window_no, s.src_event_id, s.dst_event_id, s.dst_is_start,
+        -- Computed here and not a condition of the join, which would compare every wait with every piece of work.
+        coalesce(
+            k.last_event_id = s.src_event_id
+            AND (k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch)
+            OR k.ordered_after_event_id = s.src_event_id,
+            FALSE
+        ) AS is_order_of_stream
     FROM _sync_edges AS s
-    LEFT JOIN _kernel_nodes AS k
-        ON k.window_no = s.window_no AND k.event_id = s.dst_event_id
-            AND (
-                k.last_event_id = s.src_event_id AND (
-                    k.overlapped_ts_ns IS NOT NULL OR k.may_wait_for_last AND NOT k.waited_for_launch
-                )
-                OR k.ordered_after_event_id = s.src_event_id
-            )
-    WHERE s.src_in_window AND (k.event_id IS NULL OR NOT s.dst_is_start)
+    LEFT JOIN _kernel_nodes AS k ON k.window_no = s.window_no AND k.event_id = s.dst_event_id
+    WHERE s.src_in_window
+),
+waits AS (
+    SELECT window_no, src_event_id, dst_event_id, dst_is_start
+    FROM ordered
+    WHERE NOT (is_order_of_stream AND dst_is_start)
 )
 SELECT
     w.window_no,  -- The window.

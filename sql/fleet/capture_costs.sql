@@ -32,7 +32,7 @@ SELECT
     -- Part of it that was not lost, because kernels computed at the same time, ns.
     TRY_CAST(c.hidden_ns AS BIGINT) AS hidden_ns,
     -- In percent of the span times the GPUs.
-    100.0 * c.gpu_ns / nullif(sum(c.gpu_ns) OVER (PARTITION BY c.capture_id), 0) AS percent,
+    100e0 * c.gpu_ns / nullif(sum(c.gpu_ns) OVER (PARTITION BY c.capture_id), 0) AS percent,
     k.job,  -- The job; NULL where unknown.
     p.team,  -- Who pays, from prices.csv; NULL where it does not say.
     -- Price of that time; NULL where the job's price is not known.

@@ -19,11 +19,10 @@ sizes AS (
 ),
 slowest AS (
     SELECT
-        capture_id, step, max(dur_ns) AS dur_ns,
-        row_number() OVER (PARTITION BY capture_id ORDER BY max(dur_ns)) AS ordinal,
+        capture_id, step, dur_ns,
+        row_number() OVER (PARTITION BY capture_id ORDER BY dur_ns) AS ordinal,
         count(*) OVER (PARTITION BY capture_id) AS n
-    FROM rank_steps
-    GROUP BY capture_id, step
+    FROM (SELECT capture_id, step, max(dur_ns) AS dur_ns FROM rank_steps GROUP BY capture_id, step) AS s
 ),
 gpu AS (
     SELECT
@@ -71,10 +70,9 @@ rank_kernels AS (
     QUALIFY row_number() OVER (PARTITION BY capture_id, rank ORDER BY dur_ns DESC, name) <= 20
 ),
 capture_kernels AS (
-    SELECT capture_id, name, sum(dur_ns) AS dur_ns
-    FROM kernel_times
-    GROUP BY capture_id, name
-    QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY sum(dur_ns) DESC, name) <= 20
+    SELECT capture_id, name, dur_ns
+    FROM (SELECT capture_id, name, sum(dur_ns) AS dur_ns FROM kernel_times GROUP BY capture_id, name) AS k
+    QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY dur_ns DESC, name) <= 20
 ),
 rank_times AS (
     SELECT capture_id, rank, NULL AS step, 'span' AS metric, span AS ns FROM gpu
@@ -125,7 +123,7 @@ metrics AS (
     UNION ALL
     SELECT
         t.capture_id, NULL, NULL, t.metric, NULL,
-        1.0 * sum(t.ns) / max(CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END),
+        1e0 * sum(t.ns) / max(CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END),
         max(CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END)
     FROM rank_times AS t
     JOIN sizes AS s ON s.capture_id = t.capture_id
@@ -133,7 +131,7 @@ metrics AS (
     UNION ALL
     SELECT
         k.capture_id, NULL, NULL, 'kernel', k.name,
-        1.0 * k.dur_ns / CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END,
+        1e0 * k.dur_ns / CASE WHEN s.n_steps > 0 THEN s.n_steps ELSE s.n_ranks END,
         CASE WHEN s.n_steps > 0 THEN 'ns per rank and step' ELSE 'ns per rank' END
     FROM capture_kernels AS k
     JOIN sizes AS s ON s.capture_id = k.capture_id

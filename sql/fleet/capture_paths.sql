@@ -13,7 +13,7 @@ SELECT
     -- Part of the span about which nothing is known, ns; where it is large, the path says little.
     TRY_CAST(coalesce(sum(dur_ns) FILTER (WHERE kind = 'gap'), 0) AS BIGINT) AS gap_ns,
     -- The same in percent of the span.
-    100.0 * coalesce(sum(dur_ns) FILTER (WHERE kind = 'gap'), 0) / nullif(sum(dur_ns), 0) AS gap_percent,
+    100e0 * coalesce(sum(dur_ns) FILTER (WHERE kind = 'gap'), 0) / nullif(sum(dur_ns), 0) AS gap_percent,
     -- Part of the span in guessed hops, ns.
     TRY_CAST(coalesce(sum(dur_ns) FILTER (WHERE guessed), 0) AS BIGINT) AS guessed_ns,
     max(n_ranks) AS n_ranks,  -- Ranks that are joined: those whose clocks could be aligned.

@@ -10,7 +10,7 @@ SELECT
     CAST(job AS VARCHAR) AS job,  -- Name of the job; NULL where unknown.
     CAST(n_ranks AS BIGINT) AS n_ranks,  -- Ranks that are there.
     CAST(world_size AS BIGINT) AS world_size,  -- Ranks of the job; NULL where no trace says.
-    -- First event of its ranks, UTC; meaningless where traces count time from the boot of the host.
+    -- First event of its ranks, UTC; NULL where traces count time from the boot of the host.
     CAST(started_at AS TIMESTAMP) AS started_at,
     TRY_CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- The same, ns, on the ranks' own clocks.
     TRY_CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Last event of its ranks, ns, on their own clocks.

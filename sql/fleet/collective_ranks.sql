@@ -6,7 +6,7 @@
 WITH matched AS (
     SELECT
         f.capture_id, f.lane, f.instance, f.rank, f.trace_id, f.event_id, f.kept, f.aligned_start_ns, f.aligned_end_ns,
-        k.ts_ns, k.dur_ns, k.step
+        f.root_rank, k.ts_ns, k.dur_ns, k.step
     FROM _fitted_kernels AS f
     JOIN collective_kernels AS k ON k.trace_id = f.trace_id AND k.event_id = f.event_id
 ),
@@ -38,6 +38,9 @@ SELECT
     m.aligned_end_ns - max(m.aligned_start_ns) OVER (
         PARTITION BY m.capture_id, m.lane, m.instance
     ) AS transfer_clock_ns,
+    -- Rank that the collective's waiting goes back to: the one that was busy longest on the way back from the last rank
+    -- to start, from collective to collective until the group last met; NULL where clocks are not aligned.
+    m.root_rank,
     m.kept  -- The collective is used to align the clocks.
 FROM matched AS m
 JOIN numbered AS n ON n.capture_id = m.capture_id AND n.lane = m.lane AND n.instance = m.instance

@@ -39,7 +39,7 @@ gathered AS (
         ) - max(aligned_start_ns) FILTER (WHERE by_clock = 2) AS late_ns,
         max(aligned_end_ns) - min(aligned_end_ns) AS end_skew_ns,
         max(aligned_start_ns) - min(aligned_start_ns) AS start_skew_ns,
-        bool_and(kept) AS kept, max(refused_reason) AS refused_reason
+        max(root_rank) AS root_rank, bool_and(kept) AS kept, max(refused_reason) AS refused_reason
     FROM ranked
     GROUP BY capture_id, collective_id, lane
 )
@@ -59,8 +59,11 @@ SELECT
     g.wait_clock_ns,  -- Waiting of all ranks together by the clock, ns; NULL where clocks are not aligned.
     g.culprit_rank,  -- Rank that the others waited for: the one with the shortest duration, the lowest rank on ties.
     g.culprit_clock_rank,  -- Rank that started last by the clock; NULL where clocks are not aligned.
-    -- How much later it started than the last but one, ns: what would be saved if only this rank were on time; NULL
-    -- where clocks are not aligned.
+    -- Rank that the waiting goes back to: the one that was busy longest on the way back from the last rank to start,
+    -- from collective to collective until the group last met; NULL where clocks are not aligned.
+    g.root_rank,
+    -- How much later the last rank started than the last but one, ns: what would be saved if only this rank were on
+    -- time; NULL where clocks are not aligned.
     g.late_ns,
     g.start_skew_ns,  -- From the first start to the last, ns; NULL where clocks are not aligned.
     -- From the first end to the last, ns: shows how good the match and the clocks are, and so the bandwidths; NULL
@@ -71,8 +74,8 @@ SELECT
     -- The same times nccl-tests' factor for the kind, decimal GB/s: comparable with the hardware's bandwidth; NULL
     -- where bytes or the group's size are unknown.
     CAST(g.bytes AS DOUBLE) / nullif(g.transfer_ns, 0)
-    * CASE WHEN k.bus_numerator = 0 THEN 1.0 ELSE k.bus_numerator * (
-                g.group_size - 1.0
+    * CASE WHEN k.bus_numerator = 0 THEN 1e0 ELSE k.bus_numerator * (
+                g.group_size - 1e0
             ) / nullif(g.group_size, 0)
     END AS bus_gbps,
     g.kept,  -- It is used to align the clocks: all ranks left it together.

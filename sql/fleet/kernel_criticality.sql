@@ -36,12 +36,12 @@ SELECT
     n.cat,  -- Its category.
     n.n_windows AS n_windows_on_path,  -- Windows (steps of ranks) on whose path it was.
     c.n_windows,  -- Windows of the capture.
-    100.0 * n.n_windows / c.n_windows AS percent_of_windows,  -- Share of windows in which it was critical, percent.
+    100e0 * n.n_windows / c.n_windows AS percent_of_windows,  -- Share of windows in which it was critical, percent.
     n.n_ranks AS n_ranks_on_path,  -- Ranks that had it on their path in at least one window.
     c.n_ranks,  -- Ranks of the capture.
     CAST(n.n_events AS BIGINT) AS n_events,  -- Events of that name on the paths.
     TRY_CAST(n.duration_ns AS BIGINT) AS duration_ns,  -- Their time on the paths of all windows, ns.
     -- That time in percent of the summed lengths of the paths; NULL where those are 0.
-    100.0 * n.duration_ns / nullif(c.duration_ns, 0) AS percent_of_path
+    100e0 * n.duration_ns / nullif(c.duration_ns, 0) AS percent_of_path
 FROM named AS n
 JOIN per_capture AS c ON c.capture_id = n.capture_id

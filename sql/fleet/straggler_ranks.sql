@@ -1,7 +1,8 @@
 -- One row: a rank of a capture: how long it waited, and how long others waited for it.
 -- How: sums over the collectives of lanes that are used. A straggler caused more than max(2 / ranks, 25 %) of all
--- waiting (75 % with two ranks), by itself delayed the others by more than 1 % of the span, was waited for in at least
--- 25 % of its collectives, and clocks agree on the culprits. The longest collective marks the victim, not the culprit.
+-- waiting (75 % with two ranks), directly or through ranks that were late because of it, by itself delayed the others
+-- by more than 1 % of the span, was waited for in at least 25 % of its collectives, and clocks agree on the culprits.
+-- The longest collective marks the victim, not the culprit.
 -- scope: capture
 -- check: unique(capture_id, rank)
 WITH used AS (
@@ -33,6 +34,12 @@ caused AS (
     FROM used
     GROUP BY capture_id, culprit_rank
 ),
+rooted AS (
+    SELECT capture_id, root_rank AS rank, sum(wait_ns) AS wait_ns
+    FROM used
+    WHERE root_rank IS NOT NULL
+    GROUP BY capture_id, root_rank
+),
 late AS (
     SELECT capture_id, culprit_clock_rank AS rank, count(*) AS n, sum(late_ns) AS late_ns
     FROM used
@@ -44,10 +51,12 @@ sizes AS (
 ),
 measured AS (
     SELECT
-        w.capture_id, w.rank, w.n, w.kernel_ns, w.wait_ns, w.wait_clock_ns, a.agreement, s.span_ns, z.n_ranks,
+        w.capture_id, w.rank, w.n, a.wait_ns AS all_ns,
+        w.kernel_ns, w.wait_ns, w.wait_clock_ns, a.agreement, s.span_ns, z.n_ranks,
         coalesce(c.wait_ns, 0) AS caused_ns, coalesce(c.n, 0) AS n_last,
         CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.n, 0) END AS n_last_clock,
         CASE WHEN a.agreement IS NOT NULL THEN coalesce(l.late_ns, 0) END AS marginal_ns,
+        CASE WHEN a.agreement IS NOT NULL THEN coalesce(o.wait_ns, 0) END AS root_ns,
         coalesce(c.wait_ns, 0) / nullif(CAST(a.wait_ns AS DOUBLE), 0) AS caused_share,
         coalesce(c.n, 0) / CAST(w.n AS DOUBLE) AS share_last
     FROM waits AS w
@@ -55,6 +64,7 @@ measured AS (
     JOIN sizes AS z ON z.capture_id = w.capture_id
     LEFT JOIN spans AS s ON s.capture_id = w.capture_id
     LEFT JOIN caused AS c ON c.capture_id = w.capture_id AND c.rank = w.rank
+    LEFT JOIN rooted AS o ON o.capture_id = w.capture_id AND o.rank = w.rank
     LEFT JOIN late AS l ON l.capture_id = w.capture_id AND l.rank = w.rank
 )
 SELECT
@@ -66,11 +76,15 @@ SELECT
     -- The same by the clock, ns; NULL where clocks are not aligned.
     TRY_CAST(wait_clock_ns AS BIGINT) AS wait_clock_ns,
     TRY_CAST(caused_ns AS BIGINT) AS caused_wait_ns,  -- Waiting of other ranks in collectives whose culprit it is, ns.
-    100.0 * caused_share AS caused_percent,  -- That in percent of all waiting; NULL where no rank waits.
+    100e0 * caused_share AS caused_percent,  -- That in percent of all waiting; NULL where no rank waits.
+    -- Waiting that goes back to it, also through ranks that were late because they had waited for it, ns; NULL where
+    -- clocks are not aligned.
+    TRY_CAST(root_ns AS BIGINT) AS root_wait_ns,
+    100e0 * root_ns / nullif(CAST(all_ns AS DOUBLE), 0) AS root_percent,  -- That in percent of all waiting.
     -- Time saved if only this rank were on time: the sum of how much later it started than the last but one, ns; NULL
     -- where clocks are not aligned.
     TRY_CAST(marginal_ns AS BIGINT) AS marginal_ns,
-    100.0 * marginal_ns / nullif(span_ns, 0) AS marginal_percent,  -- That in percent of the capture's span.
+    100e0 * marginal_ns / nullif(span_ns, 0) AS marginal_percent,  -- That in percent of the capture's span.
     span_ns,  -- From the first start to the last end of a matched collective, ns; NULL where clocks are not aligned.
     n_last,  -- Collectives whose culprit is this rank.
     n_last_clock,  -- The same by the clock; NULL where clocks are not aligned.
@@ -81,6 +95,7 @@ SELECT
     -- They agree in less than 80 % of the collectives, or clocks are not aligned.
     coalesce(agreement < 0.8, TRUE) AS culprit_uncertain,
     -- It is a straggler by the rule above; NULL where that cannot be determined.
-    caused_share > CASE WHEN n_ranks <= 2 THEN 0.75 ELSE greatest(2.0 / n_ranks, 0.25) END
+    greatest(caused_share, coalesce(root_ns / nullif(CAST(all_ns AS DOUBLE), 0), 0))
+    > CASE WHEN n_ranks <= 2 THEN 0.75 ELSE greatest(2e0 / n_ranks, 0.25) END
     AND marginal_ns > 0.01 * span_ns AND share_last >= 0.25 AND agreement >= 0.8 AS is_straggler
 FROM measured

@@ -5,8 +5,10 @@
 -- check: unique(trace_id)
 SELECT
     CAST(trace_id AS VARCHAR) AS trace_id,  -- First 16 hex digits of the SHA-256 of the unpacked content.
-    CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    CAST(batch_id AS VARCHAR) AS batch_id,  -- The batch that holds its rows: that of its ingest run, or a merged one.
+    CAST(NULL AS VARCHAR) AS ingest_batch_id,  -- The batch of its ingest run, if compact has merged it since.
     CAST(path AS VARCHAR) AS path,  -- File it was read from.
+    regexp_extract(CAST(path AS VARCHAR), '[^/\\]*$') AS file,  -- Its name without the folder.
     -- Its capture, as in captures and capture_ranks, which may change it when more ranks arrive: the lake's views fill
     -- it in, the files hold NULL.
     CAST(capture_id AS VARCHAR) AS capture_id,
@@ -21,6 +23,10 @@ SELECT
     CAST(device_count AS BIGINT) AS device_count,  -- GPUs of the host; NULL when the trace does not say.
     CAST(n_events AS BIGINT) AS n_events,  -- Entries of traceEvents.
     CAST(first_ts_ns AS BIGINT) AS first_ts_ns,  -- Earliest start of an event with a duration, ns.
+    -- first_ts_ns as a time, UTC; NULL where the trace does not count time from 1970 (before 2001-09-09, 10^18 ns).
+    CASE
+        WHEN CAST(first_ts_ns AS BIGINT) > 1000000000000000000 THEN make_timestamp(CAST(first_ts_ns AS BIGINT) // 1000)
+    END AS started_at,
     CAST(last_ts_ns AS BIGINT) AS last_ts_ns,  -- Latest end of an event with a duration, ns.
     CAST(format AS VARCHAR) AS format,  -- Compression and top-level form of the file.
     CAST(unpacked_bytes AS BIGINT) AS unpacked_bytes,  -- Bytes of JSON.

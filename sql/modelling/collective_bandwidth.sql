@@ -23,8 +23,8 @@ placed AS (
         k.group_size > r.device_count AS is_larger_than_a_node,
         d.device_key, v.link_gbs_unidir, CAST(n.nic_gbs_unidir AS DOUBLE) AS nic_gbs_unidir, n.latency_ns,
         CASE
-            WHEN c.bus_numerator = 0 THEN 1.0
-            ELSE c.bus_numerator * (k.group_size - 1.0) / nullif(k.group_size, 0)
+            WHEN c.bus_numerator = 0 THEN 1e0
+            ELSE c.bus_numerator * (k.group_size - 1e0) / nullif(k.group_size, 0)
         END AS factor
     FROM collective_kernels AS k
     JOIN traces AS r ON r.trace_id = k.trace_id

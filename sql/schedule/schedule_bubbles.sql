@@ -7,7 +7,7 @@ SELECT
     rtrim(split_part(t.stall_cause, ' i', 1), ':') AS cause,  -- What was waited for, in any iteration.
     count(*) AS n,  -- How often.
     CAST(sum(t.stall_ns) AS BIGINT) AS stall_ns,  -- How long, ns over all measured iterations.
-    1.0 * sum(t.stall_ns) / nullif(max(r.iterations), 0) AS stall_per_iteration_ns  -- How long, ns per iteration.
+    1e0 * sum(t.stall_ns) / nullif(max(r.iterations), 0) AS stall_per_iteration_ns  -- How long, ns per iteration.
 FROM schedule_task_timings AS t
 JOIN schedule_runs AS r ON r.run_id = t.run_id
 JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task

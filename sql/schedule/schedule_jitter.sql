@@ -60,6 +60,6 @@ SELECT
     i.p90_ns AS iteration_p90_ns,  -- Its 90th percentile, ns.
     -- Spread of the iterations divided by spread of the task; above 1, the jitter comes from elsewhere; NULL for a task
     -- without spread.
-    1.0 * (i.p90_ns - i.p50_ns) / nullif(t.p90_ns - t.p50_ns, 0) AS reaches_iteration
+    1e0 * (i.p90_ns - i.p50_ns) / nullif(t.p90_ns - t.p50_ns, 0) AS reaches_iteration
 FROM tasks AS t
 LEFT JOIN iterations AS i ON i.run_id = t.run_id

@@ -63,11 +63,11 @@ SELECT
     r.size,  -- Size of the workload.
     r.jitter_us,  -- Mean of the delay added to one task, us.
     -- Measured period, ns; NULL for runs of fewer than 3 iterations.
-    CAST(round(1.0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
+    CAST(round(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0)) AS BIGINT) AS period_ns,
     CAST(i.ideal_ns AS BIGINT) AS ideal_ns,  -- Work on the busiest stream, ns per iteration.
     CAST(i.serial_ns AS BIGINT) AS work_ns,  -- Work of all tasks, ns per iteration.
     -- Ideal period divided by measured period.
-    i.ideal_ns / nullif(1.0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,
+    i.ideal_ns / nullif(1e0 * (m.last_ns - m.first_ns) / nullif(m.steps, 0), 0) AS efficiency,
     w.period_ns AS predicted_period_ns  -- Period that the simulation predicts, ns; NULL where none was made.
 FROM schedule_runs AS r
 LEFT JOIN named AS n ON n.plan_hash = r.plan_hash

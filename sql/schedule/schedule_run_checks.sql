@@ -14,7 +14,7 @@ planned AS (
     GROUP BY plan_hash
 ),
 spread AS (
-    SELECT run_id, max(1.0 * (iteration_p90_ns - iteration_p50_ns) / nullif(iteration_p50_ns, 0)) AS noise
+    SELECT run_id, max(1e0 * (iteration_p90_ns - iteration_p50_ns) / nullif(iteration_p50_ns, 0)) AS noise
     FROM schedule_jitter
     GROUP BY run_id
 ),

@@ -21,7 +21,7 @@ SELECT
     p.period_ns,  -- Its period, ns.
     s.run_id AS serial_run_id,  -- The serial run.
     s.period_ns AS serial_period_ns,  -- Period of the serial run, ns.
-    1.0 * s.period_ns / nullif(p.period_ns, 0) AS speedup,  -- How many times faster than the serial run.
+    1e0 * s.period_ns / nullif(p.period_ns, 0) AS speedup,  -- How many times faster than the serial run.
     p.efficiency  -- Ideal period divided by measured period.
 FROM schedule_periods AS p
 JOIN serial AS s

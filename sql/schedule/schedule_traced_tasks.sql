@@ -59,8 +59,8 @@ joined AS (
     SELECT
         s.run_id, s.trace_id, s.task, s.n_spans, s.span_ns, l.n_kernels, l.kernel_ns,
         coalesce(p.path_ns, 0) AS path_ns, coalesce(p.kernel_path_ns, 0) AS kernel_path_ns,
-        1.0 * coalesce(p.path_ns, 0) / nullif(g.length_ns, 0) AS path_share, z.slack_ns,
-        x.exposed_ns, 1.0 * x.exposed_ns / nullif(x.baseline_ns, 0) AS exposed_share, w.stall_ns AS predicted_stall_ns
+        1e0 * coalesce(p.path_ns, 0) / nullif(g.length_ns, 0) AS path_share, z.slack_ns,
+        x.exposed_ns, 1e0 * x.exposed_ns / nullif(x.baseline_ns, 0) AS exposed_share, w.stall_ns AS predicted_stall_ns
     FROM spans AS s
     LEFT JOIN launched AS l ON l.run_id = s.run_id AND l.task = s.task
     LEFT JOIN on_path AS p ON p.run_id = s.run_id AND p.task = s.task

@@ -1,7 +1,7 @@
 -- One row: something to know before reading the critical path of a window: what was inferred, what it leaves out, what
 -- the trace lacks.
--- How: counts over the window's graph and path; a sweep over starts and ends finds the time in which only collectives,
--- or nothing at all, ran beside the path.
+-- How: counts over the window's graph and path; _path_beside has the time in which only collectives, or nothing at all,
+-- ran beside the path.
 -- check: unique(trace_id, window_id, caveat, detail)
 WITH windows AS (
     SELECT w.window_no, w.trace_id, w.window_id, w.trace_profile_id, w.annotation, w.start_ns, w.end_ns, p.infer_waits
@@ -16,80 +16,6 @@ paths AS (
     FROM _path_bounds
     GROUP BY window_no
 ),
--- Time of the path in which none of its GPU work ran.
-beside AS (
-    SELECT
-        b.window_no, b.seq,
-        c.ts_ns + CASE WHEN b.dst_node_id % 2 = 1 THEN c.dur_ns ELSE 0 END - b.path_weight_ns AS start_ns,
-        c.ts_ns + CASE WHEN b.dst_node_id % 2 = 1 THEN c.dur_ns ELSE 0 END AS end_ns,
-        CASE WHEN t.is_gap AND b.path_weight_ns > 1000000 THEN 1 ELSE 0 END AS gaps
-    FROM _path_bounds AS b
-    JOIN edge_types AS t ON t.edge_code = b.edge_code
-    JOIN _clip AS c ON c.window_no = b.window_no AND c.event_id = b.dst_node_id // 2
-    WHERE b.path_weight_ns > 0 AND (b.bound_by = 'cpu_bound' OR t.is_gap AND b.bound_by = t.bound_by)
-),
--- Where one stretch of the path ends, the next usually begins: such marks cancel out, so they are left out.
-neighbors AS (
-    SELECT
-        window_no, start_ns, end_ns, gaps,
-        lag(end_ns) OVER in_order AS last_end_ns, lag(gaps) OVER in_order AS last_gaps,
-        lead(start_ns) OVER in_order AS next_start_ns, lead(gaps) OVER in_order AS next_gaps
-    FROM beside
-    WINDOW in_order AS (PARTITION BY window_no ORDER BY seq)
-),
-reaches AS (
-    SELECT window_no, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM beside GROUP BY window_no
-),
-busy AS (
-    SELECT
-        r.window_no, o.start_ns, o.end_ns,
-        o.n_communication > 0 AND o.n_compute = 0 AS only_communication
-    FROM reaches AS r
-    JOIN windows AS w ON w.window_no = r.window_no
-    JOIN _class_overlap AS o ON o.trace_id = w.trace_id AND o.start_ns < r.end_ns AND o.end_ns > r.start_ns
-    WHERE o.n_communication + o.n_compute + o.n_memory > 0
-),
-marks AS (
-    SELECT window_no, start_ns AS at_ns, 1 AS beside, gaps, 0 AS busy, 0 AS communicating
-    FROM neighbors
-    WHERE last_end_ns IS NULL OR last_end_ns <> start_ns OR last_gaps <> gaps
-    UNION ALL
-    SELECT window_no, end_ns, -1, -gaps, 0, 0
-    FROM neighbors
-    WHERE next_start_ns IS NULL OR next_start_ns <> end_ns OR next_gaps <> gaps
-    UNION ALL
-    SELECT window_no, start_ns, 0, 0, 1, CASE WHEN only_communication THEN 1 ELSE 0 END FROM busy
-    UNION ALL
-    SELECT window_no, end_ns, 0, 0, -1, CASE WHEN only_communication THEN -1 ELSE 0 END FROM busy
-),
--- Marks at one time may cancel out, too, and need not be sorted.
-changes AS (
-    SELECT
-        window_no, at_ns, CAST(sum(beside) AS INTEGER) AS beside, CAST(sum(gaps) AS INTEGER) AS gaps,
-        CAST(sum(busy) AS INTEGER) AS busy, CAST(sum(communicating) AS INTEGER) AS communicating
-    FROM marks
-    GROUP BY window_no, at_ns
-    HAVING sum(beside) <> 0 OR sum(gaps) <> 0 OR sum(busy) <> 0 OR sum(communicating) <> 0
-),
-swept AS (
-    SELECT
-        window_no, at_ns,
-        lead(at_ns) OVER in_time AS next_ns,
-        sum(beside) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS beside,
-        sum(gaps) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS gaps,
-        sum(busy) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS busy,
-        sum(communicating) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS communicating
-    FROM changes
-    WINDOW in_time AS (PARTITION BY window_no ORDER BY at_ns)
-),
-shared AS (
-    SELECT
-        window_no,
-        sum(CASE WHEN beside > 0 AND communicating > 0 THEN next_ns - at_ns ELSE 0 END) AS communicating_ns,
-        sum(CASE WHEN gaps > 0 AND busy = 0 THEN next_ns - at_ns ELSE 0 END) AS idle_ns
-    FROM swept
-    GROUP BY window_no
-),
 work AS (
     SELECT
         window_no, count(*) AS n, max(ts_ns + dur_ns) AS end_ns,
@@ -102,9 +28,6 @@ work AS (
 inferred AS (
     SELECT window_no, count(*) AS n FROM _inferred_edges GROUP BY window_no
 ),
-synced AS (
-    SELECT DISTINCT trace_profile_id FROM _loaded_events WHERE sync_kind IS NOT NULL
-),
 first_steps AS (
     SELECT
         trace_id, min(step) AS step, min(start_ns) AS start_ns, count(*) AS n_steps
@@ -112,11 +35,11 @@ first_steps AS (
     GROUP BY trace_id
 ),
 pathless AS (
-    SELECT w.window_no, count(e.edge_id) AS n_edges, max(r.reason) AS refused_reason
+    SELECT w.window_no, coalesce(sum(e.n_edges), 0) AS n_edges, max(r.reason) AS refused_reason
     FROM windows AS w
     LEFT JOIN paths AS p ON p.window_no = w.window_no
     LEFT JOIN _refused_windows AS r ON r.window_no = w.window_no
-    LEFT JOIN _edges AS e ON e.window_no = w.window_no
+    LEFT JOIN _edge_counts AS e ON e.window_no = w.window_no
     WHERE p.window_no IS NULL
     GROUP BY w.window_no
 ),
@@ -146,7 +69,7 @@ found AS (
         END
     FROM windows AS w
     JOIN work AS k ON k.window_no = w.window_no
-    LEFT JOIN synced AS s ON s.trace_profile_id = w.trace_profile_id
+    LEFT JOIN _recording_traces AS s ON s.trace_profile_id = w.trace_profile_id
     LEFT JOIN inferred AS i ON i.window_no = w.window_no
     WHERE s.trace_profile_id IS NULL
     UNION ALL
@@ -192,7 +115,7 @@ found AS (
         CASE WHEN 10 * s.communicating_ns > p.length_ns THEN 'warning' ELSE 'info' END, 1, s.communicating_ns,
         'during ' || CAST(round(s.communicating_ns / 1000000.0, 2) AS VARCHAR)
         || ' ms that the path counts as host time or overhead, the GPU only ran communication'
-    FROM shared AS s
+    FROM _path_beside AS s
     JOIN paths AS p ON p.window_no = s.window_no
     WHERE 100 * s.communicating_ns > p.length_ns
     UNION ALL
@@ -201,7 +124,7 @@ found AS (
         CAST(round(s.idle_ns / 1000000.0, 2) AS VARCHAR)
         || ' ms of the path are gaps over 1 ms in which nothing ran on the GPU although work was queued: the trace '
         || 'lacks events, or something outside the trace used the GPU'
-    FROM shared AS s
+    FROM _path_beside AS s
     JOIN paths AS p ON p.window_no = s.window_no
     WHERE 100 * s.idle_ns > p.length_ns
     UNION ALL

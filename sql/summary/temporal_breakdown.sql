@@ -53,10 +53,10 @@ SELECT
     TRY_CAST(compute_ns AS BIGINT) AS compute_ns,  -- Time with a COMPUTATION kernel, ns.
     TRY_CAST(non_compute_ns AS BIGINT) AS non_compute_ns,  -- Busy time without a COMPUTATION kernel, ns.
     -- compute_ns in percent of the span.
-    CASE WHEN span_ns > 0 THEN 100.0 * compute_ns / span_ns ELSE 0 END AS compute_percent,
+    CASE WHEN span_ns > 0 THEN 100e0 * compute_ns / span_ns ELSE 0 END AS compute_percent,
     -- non_compute_ns in percent of the span.
-    CASE WHEN span_ns > 0 THEN 100.0 * non_compute_ns / span_ns ELSE 0 END AS non_compute_percent,
-    CASE WHEN span_ns > 0 THEN 100.0 * idle_ns / span_ns ELSE 0 END AS idle_percent,  -- idle_ns in percent of the span.
+    CASE WHEN span_ns > 0 THEN 100e0 * non_compute_ns / span_ns ELSE 0 END AS non_compute_percent,
+    CASE WHEN span_ns > 0 THEN 100e0 * idle_ns / span_ns ELSE 0 END AS idle_percent,  -- idle_ns in percent of the span.
     TRY_CAST(communication_ns AS BIGINT) AS communication_ns,  -- Time with a COMMUNICATION kernel, ns.
     TRY_CAST(memory_ns AS BIGINT) AS memory_ns,  -- Time with a copy or memset, ns.
     -- Communication time without computation, ns.

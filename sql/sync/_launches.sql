@@ -18,25 +18,25 @@ work AS (
         g.stream_key IS NOT NULL AND l.is_known
         AND (c.is_launch OR a.trace_profile_id IS NOT NULL AND g.side = 'gpu')
 ),
-placed AS (
+bounds AS (
     SELECT
-        *,
-        row_number() OVER (
-            PARTITION BY trace_profile_id, launch_event_id, stream_key ORDER BY gpu_ts_ns, gpu_event_id
-        ) AS nth,
-        row_number() OVER (
-            PARTITION BY trace_profile_id, launch_event_id, stream_key ORDER BY gpu_end_ns DESC, gpu_event_id DESC
-        ) AS nth_from_last
+        trace_profile_id, launch_event_id, stream_key, min(gpu_ts_ns) AS first_ts_ns, max(gpu_end_ns) AS last_end_ns
     FROM work
+    GROUP BY trace_profile_id, launch_event_id, stream_key
 )
 SELECT
-    trace_profile_id,  -- The trace as a profile sees it.
-    launch_event_id,  -- The call.
-    thread_id,  -- Its thread.
-    ts_ns,  -- Its start, ns.
-    device,  -- Device the work ran on.
-    stream_key,  -- Stream as the profile sees it.
-    max(CASE WHEN nth = 1 THEN gpu_event_id END) AS first_gpu_event_id,  -- First work on the stream.
-    max(CASE WHEN nth_from_last = 1 THEN gpu_event_id END) AS last_gpu_event_id  -- Last work on the stream.
-FROM placed
-GROUP BY trace_profile_id, launch_event_id, thread_id, ts_ns, device, stream_key
+    w.trace_profile_id,  -- The trace as a profile sees it.
+    w.launch_event_id,  -- The call.
+    w.thread_id,  -- Its thread.
+    w.ts_ns,  -- Its start, ns.
+    w.device,  -- Device the work ran on.
+    w.stream_key,  -- Stream as the profile sees it.
+    -- First work on the stream.
+    min(CASE WHEN w.gpu_ts_ns = b.first_ts_ns THEN w.gpu_event_id END) AS first_gpu_event_id,
+    -- Last work on the stream.
+    max(CASE WHEN w.gpu_end_ns = b.last_end_ns THEN w.gpu_event_id END) AS last_gpu_event_id
+FROM work AS w
+JOIN bounds AS b
+    ON b.trace_profile_id = w.trace_profile_id AND b.launch_event_id = w.launch_event_id
+        AND b.stream_key = w.stream_key
+GROUP BY w.trace_profile_id, w.launch_event_id, w.thread_id, w.ts_ns, w.device, w.stream_key

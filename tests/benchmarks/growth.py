@@ -205,11 +205,16 @@ def measured(lake: Lake, folder: Path) -> Iterator[tuple[str, float]]:
     yield "captures, nothing to do", _cpu(lambda: materialize_captures(lake, catalog.of_captures))
     yield "look_for captures (lake_captures)", _cpu(lambda: lake_captures(lake))
 
-    def ask() -> None:
-        with analyst(lake, ["kernels"]) as con:
-            con.execute("SELECT count(*) FROM kernels WHERE trace_id = (SELECT max(trace_id) FROM traces)").fetchall()
+    with analyst(lake) as con:
+        (newest,) = con.execute("SELECT max(trace_id) FROM traces").fetchall()[0]
+    yield "query of one trace, by its id", _cpu(lambda: _ask(lake, quoted(newest)))
+    # DuckDB learns the id too late to leave out files.
+    yield "query of one trace, by a subquery", _cpu(lambda: _ask(lake, "(SELECT max(trace_id) FROM traces)"))
 
-    yield "query of one trace", _cpu(ask)
+
+def _ask(lake: Lake, trace_id: str) -> None:
+    with analyst(lake, ["kernels"]) as con:
+        con.execute(f"SELECT count(*) FROM kernels WHERE trace_id = {trace_id}").fetchall()
 
 
 def _cpu(step: Callable[[], object]) -> float:

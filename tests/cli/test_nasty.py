@@ -140,6 +140,7 @@ WHOLE = (
     ("overlay", "{file}", "--out", "{out}/[red]"),
     ("regressions",),
     ("retention", "--keep-days", "1"),
+    ("compact", "--older-than", "0"),
     ("materialize", "kernels", "--force"),
 )  # fmt: skip
 

@@ -66,6 +66,8 @@ def closed(lake: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (["status", "--max-rejected", "1"], 0),
         (["retention", "--keep-days", "5", "--dry-run"], 0),
         (["retention", "--keep-days", "5"], 1),
+        (["compact", "--dry-run"], 0),
+        (["compact"], 1),
         (["materialize", "kernels"], 1),
         (["ingest", "IN"], 1),
         (["report", "TRACE", "--out", "OUT"], None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli import commands, overview
 from pipelines.cli.app import COMMANDS, app
-from pipelines.cli.query import tables_in
+from pipelines.cli.ready import tables_in
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from tests.lake.world import write_trace
@@ -103,6 +104,27 @@ def test_a_query_imports_what_it_needs(lake: Path, query: str) -> None:
     assert imported((*heavy, *ours), "sql", query, "--lake", lake) == []
 
 
+def test_one_more_trace_imports_no_pandas(lake: Path, tmp_path: Path) -> None:
+    """Values bound to a query's parameters would import it."""
+    assert imported(("pandas",), "ingest", write_trace(tmp_path / "rank1.json", 1), "--lake", lake) == []
+    assert imported(("pandas",), "materialize", "--lake", lake) == []
+
+
+def test_the_path_of_a_file_imports_what_it_needs(tmp_path: Path) -> None:
+    heavy = ("networkx", "pandas", "sqlglot", "torch", "rich.progress", "sqlite3")
+    ours = ("pipelines.ingest", "pipelines.lake.store", "pipelines.lake.publish", "pipelines.critical_path.path_json")
+    trace = write_trace(tmp_path / "rank0.json", 0)
+    assert imported((*heavy, *ours), "critical-path", trace) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_numpy_starts_no_threads() -> None:
+    code = "import pipelines.cli.app, numpy, os; print(len(os.listdir('/proc/self/task')))"
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout == "1\n", done.stderr
+
+
 def parsed(*words: str) -> dict[str, Any] | str:
     """The values of a command's parameters, or what is wrong with its words."""
     group: Any = typer.main.get_command(app)
@@ -143,6 +165,7 @@ def parsed(*words: str) -> dict[str, Any] | str:
         "status --min-free 100 --max-backlog 2 --inbox there",
         "retention",
         "retention --keep-days 0",
+        "compact --older-than 2 --smaller-than 0.5 --dry-run",
         "report one two --rank 0",
     ],
 )

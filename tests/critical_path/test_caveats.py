@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -15,8 +18,9 @@ from pipelines.critical_path.answer import critical_path
 from pipelines.critical_path.switches import switch_overrides
 from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.harness import call, connect, kernel, op, x
+from tests.harness import call, connect, connect_all, kernel, op, x
 
 
 def caveats_of(trace: Any, annotation: str = "", **overrides: str) -> dict[str, dict[str, Any]]:
@@ -77,6 +81,62 @@ def test_time_in_which_only_collectives_ran_is_told() -> None:
 def test_gaps_with_nothing_in_them_are_told() -> None:
     trace = [*launched("gemm", 10, 20, 100, 1), *launched("gemm", 20, 5120, 100, 2)]
     assert caveats_of(trace)["idle_gaps"]["time_us"] == 5000
+
+
+def _drawn(rng: random.Random) -> list[dict[str, Any]]:
+    """Operators with long pauses, and work of all classes that overlaps on two devices of two streams."""
+    events, now = [], 0
+    for number in range(1, 40):
+        now += rng.choice([1, 5, 30, 1500, 4000])
+        dur = rng.choice([2, 20, 2500])
+        name = rng.choice(["ncclDevKernel_AllReduce", "gemm", "gemm", "Memcpy DtoH"])
+        events += [op(f"op{number}", now, dur), call("cudaLaunchKernel", now + 1, 1, number)]
+        start, stream, device = now + rng.choice([1, 3, 900, 3000]), rng.choice([7, 20]), rng.choice([0, 1])
+        events.append(kernel(name, start, rng.choice([1, 40, 1200, 6000]), number, stream, device))
+        now += rng.choice([0, dur])
+    return events
+
+
+def test_time_beside_the_path_is_that_of_every_instant() -> None:
+    """Instants between all starts and ends, each looked at by itself: what the path does, and what the devices run."""
+    con, traces = connect_all([_drawn(random.Random(seed)) for seed in range(12)])
+    tables = ["_path_beside", "_path_bounds", "critical_path_nodes", "critical_path_windows", "kernels", "edge_types"]
+    run_models(con, load_catalog(), tables)
+    told = dict(
+        (trace_id, (communicating, idle))
+        for trace_id, communicating, idle in con.execute(
+            "SELECT w.trace_id, b.communicating_ns, b.idle_ns FROM _path_beside AS b "
+            "JOIN critical_path_windows AS w USING (window_no)"
+        ).fetchall()
+    )
+    assert len({one for one, _ in told.values()}) > 6 and len({idle for _, idle in told.values()}) > 6
+    for trace_id in traces:
+        assert told.get(trace_id, (0, 0)) == _instants(con, trace_id)
+
+
+def _instants(con: duckdb.DuckDBPyConnection, trace_id: str) -> tuple[int, int]:
+    edges = con.execute(
+        "SELECT n.ts_ns - b.path_weight_ns, n.ts_ns, t.is_gap AND b.path_weight_ns > 1000000 "
+        "FROM _path_bounds AS b JOIN critical_path_windows AS w USING (window_no) "
+        "JOIN edge_types AS t ON t.edge_code = b.edge_code "
+        "JOIN critical_path_nodes AS n ON n.trace_id = w.trace_id AND n.node_id = b.dst_node_id "
+        "WHERE w.trace_id = ? AND b.path_weight_ns > 0 AND (b.bound_by = 'cpu_bound' OR t.is_gap AND b.bound_by = t.bound_by)",
+        [trace_id],
+    ).fetchall()
+    work = con.execute(
+        "SELECT ts_ns, end_ns, device, class FROM kernels WHERE trace_id = ? AND class <> 'OTHER'", [trace_id]
+    ).fetchall()
+    times = sorted({time for row in (*edges, *work) for time in row[:2]})
+    communicating = idle = 0
+    for start, end in pairwise(times):
+        beside = [is_gap for first, last, is_gap in edges if first <= start < last]
+        running = {(device, kind) for first, last, device, kind in work if first <= start < last}
+        devices = {device for device, kind in running if kind == "COMMUNICATION"}
+        if beside and any((device, "COMPUTATION") not in running for device in devices):
+            communicating += end - start
+        if any(beside) and not running:
+            idle += end - start
+    return communicating, idle
 
 
 def test_what_the_window_lacks_or_exceeds_is_told() -> None:
@@ -173,9 +233,9 @@ def test_values_are_read_as_people_write_them() -> None:
 def test_arrows_of_all_edges_need_all_events(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": [op("a", 0, 10)]}))
-    done = tracelake("overlay", path, "--all-edges", "--out", tmp_path)
-    assert done.returncode == 1 and "--all-events" in done.stderr
-    assert tracelake("overlay", path, "--all-edges", "--all-events", "--out", tmp_path).returncode == 0
+    done = tracelake("overlay", path, "--all-edges", "--only-critical", "--out", tmp_path)
+    assert done.returncode == 1 and "--only-critical" in done.stderr
+    assert tracelake("overlay", path, "--all-edges", "--out", tmp_path).returncode == 0
 
 
 def test_an_overlay_by_data_dependencies(shared: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from pipelines.critical_path import overlay
 from pipelines.critical_path.chrome import microseconds, step_times, trace_event, with_critical
 from pipelines.critical_path.overlay import SHOW_ZERO_LAUNCHES, TRACK, write_overlay
 
@@ -31,6 +32,7 @@ EVENTS = [
     (7, "X", "cpu_op", "aten::off_path", "7", "9", 2_000, 1_000, '{"x": 1}'),
     (8, None, None, None, None, None, None, None, None),
     (9, "s", "ac2g", "ac2g", "7", "8", 3_000, None, None),
+    (10, "f", "ac2g", "ac2g", "0", "7", 9_500, None, None),
 ]
 # seq, src, src_is_start, dst, dst_is_start, edge_type, weight, path_weight, attributed, event, name, cat, bound_by
 PATH = [
@@ -61,7 +63,9 @@ def con() -> duckdb.DuckDBPyConnection:
     con.execute("INSERT INTO traces VALUES ('t', '/data/rank0.json.gz', ?)", [metadata])
     for event_id, *rest, ts, dur, args in EVENTS:
         flow = (
-            ["77", None, None, None] if rest[0] == "s" else [None, None, None, '{"tts": 5}' if event_id == 7 else None]
+            ["77", "e" if rest[0] == "f" else None, None, None]
+            if rest[0] in ("s", "f")
+            else [None, None, None, '{"tts": 5}' if event_id == 7 else None]
         )
         row = ["t", event_id, *rest, None if ts is None else ts + BASE, dur, args, *flow]
         con.execute(f"INSERT INTO events VALUES ({', '.join('?' * len(row))})", row)
@@ -101,10 +105,40 @@ def test_only_critical_keeps_path_annotations_and_what_is_no_slice(con, tmp_path
     assert path.name == "overlaid_critical_path_rank0.json.gz"
     assert [e["name"] for e in own_events(trace)] == [
         "process_name", "aten::mm", "cudaLaunchKernel", 'gemm<"a">', "cudaDeviceSynchronize", "ProfilerStep#1",
-        "main.py", "ac2g",
+        "main.py", "ac2g", "ac2g",
     ]  # fmt: skip
     assert trace["schemaVersion"] == 1 and trace["deviceProperties"] == [{"id": 0}]
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_an_arrow_without_a_slice_at_one_end_is_left_out_and_counted(con, tmp_path):
+    con.execute("UPDATE events SET tid = '9' WHERE event_id = 10")  # a stream on which nothing runs
+    con.execute(
+        "INSERT INTO events BY NAME SELECT * REPLACE (11 AS event_id, '78' AS flow_id) FROM events WHERE event_id = 9"
+    )
+    left_out: list[int] = []
+    trace = read(write_overlay(con, "t", None, tmp_path, only_critical=False, on_left_out=left_out.append))
+    assert left_out == [3] and not [e for e in own_events(trace) if e["ph"] in "sf"]
+
+
+def test_counters_are_those_of_the_tables(con, tmp_path):
+    con.execute(
+        "CREATE TABLE queue_length (trace_id VARCHAR, device BIGINT, stream BIGINT, ts_ns BIGINT, change BIGINT)"
+    )
+    con.execute(f"INSERT INTO queue_length VALUES ('t', 0, 7, {BASE} + 3000, 1), ('t', 0, 7, {BASE} + 9500, -1)")
+    con.execute(
+        "CREATE TABLE kernels (trace_id VARCHAR, class VARCHAR, device BIGINT, ts_ns BIGINT, dur_ns BIGINT, bytes BIGINT)"
+    )
+    copies = ((0, 10, 100), (5, 10, 50), (40, 0, 9), (50, 10, None))  # ns, ns, bytes: two overlap
+    con.executemany("INSERT INTO kernels VALUES ('t', 'MEMORY', 0, ?, ?, ?)", [(BASE + a, b, c) for a, b, c in copies])
+    trace = read(write_overlay(con, "t", None, tmp_path))
+    found = [(e["name"], e["ts"], e["args"]) for e in trace["traceEvents"] if e["ph"] == "C"]
+    assert [(ts, args["launches"]) for name, ts, args in found if name == "queue length, device 0 stream 7"] == [
+        (3, 1), (Decimal("9.5"), 0),
+    ]  # fmt: skip
+    rates = [(ts, args["GB/s"]) for name, ts, args in found if name == "bandwidth of copies, device 0"]
+    assert rates == [(0, 10), (Decimal("0.005"), 15), (Decimal("0.010"), 5), (Decimal("0.015"), 0)]
+    assert len(found) == 6
 
 
 def test_all_events_mark_the_critical_ones_with_or_without_args(con, tmp_path):
@@ -190,9 +224,29 @@ def test_steps_that_go_back_in_time_are_clipped():
 
 def test_a_trace_without_a_path_and_an_unknown_trace(con, tmp_path):
     trace = read(write_overlay(con, "t", None, tmp_path, window_id="other"))
-    assert not arrows(trace) and not track(trace) and len(own_events(trace)) == 4
+    assert not arrows(trace) and not track(trace) and len(own_events(trace)) == 3
     with pytest.raises(ValueError, match="no trace u"):
         write_overlay(con, "u", None, tmp_path)
+
+
+def test_traces_of_a_batch_come_a_few_at_a_time_large_ones_alone_and_each_file_is_the_same(con, tmp_path, monkeypatch):
+    tables = {name: tmp_path / f"{name}.parquet" for name in ("traces", "events", "critical_path")}
+    for name, path in tables.items():
+        ids = {"a": 1, "b": 1, "large": 100, "c": 1} | ({"without_path": 1} if name != "critical_path" else {})
+        copies = " UNION ALL ".join(
+            f"SELECT * REPLACE ('{one}' AS trace_id), {size} AS n_events FROM {name}" for one, size in ids.items()
+        )
+        con.execute(f"COPY ({copies}) TO '{path}'")
+    monkeypatch.setattr(overlay, "_BATCH", 50)
+    traces = overlay.traces_with_path(tables)
+    assert [one[0] for one in traces] == ["a", "b", "c", "large"]
+    grouped, texts = [], set()
+    for own, group in overlay.few_at_a_time(tables, traces):
+        grouped.append([one[0] for one in group])
+        assert own.execute("SELECT count(DISTINCT trace_id) FROM events").fetchall() == [(len(group),)]
+        texts |= {gzip.decompress(write_overlay(own, one[0], None, tmp_path / one[0]).read_bytes()) for one in group}
+    assert grouped == [["a", "b", "c"], ["large"]]
+    assert len(texts) == 1
 
 
 def test_memory_does_not_grow_with_the_trace(con, tmp_path, monkeypatch):
@@ -240,3 +294,15 @@ def test_ids_that_are_no_plain_numbers_stay_text():
         "ph": "b", "cat": "c", "name": "\u00e9\n\ud800", "pid": "Spans", "tid": "007", "id": "0x1f",
         "ts": 0.001, "s": "p",
     }  # fmt: skip
+
+
+def test_arrows_of_an_overlay_of_an_overlay_are_not_tied_to_the_earlier_ones(con, tmp_path):
+    for event_id, ph, event in ((20, "s", 1), (21, "f", 3)):
+        con.execute(
+            "INSERT INTO events SELECT trace_id, ?, ?, 'critical_path', 'critical_path', pid, tid, ts_ns, NULL, NULL, '0', "
+            "'e', NULL, NULL FROM events WHERE event_id = ?",
+            [event_id, ph, event],
+        )
+    drawn = read(write_overlay(con, "t", None, tmp_path))["traceEvents"]
+    ends = [(e["ph"], e["id"]) for e in drawn if e["ph"] in ("s", "f") and e["cat"] == "critical_path"]
+    assert len(ends) > 2 and len(set(ends)) == len(ends) and ("s", 0) in ends

@@ -53,9 +53,13 @@ def run(tmp_path: Path) -> Callable[..., dg.ExecuteInProcessResult]:
     what ingestion writes."""
 
     def execute(
-        files: list[Path] | None = None, job: str = "ingest_and_analyse", only: Iterable[str] | None = None
+        files: list[Path] | None = None,
+        job: str = "ingest_and_analyse",
+        only: Iterable[str] | None = None,
+        overlays: str | None = None,
     ) -> dg.ExecuteInProcessResult:
-        config = {"ops": {"ingest": {"config": {"files": [str(f) for f in files]}}}} if files is not None else {}
+        ops = {"ingest": {"config": {"files": [str(f) for f in files]}}} if files is not None else {}
+        config = {"ops": {**ops, **({"overlay": {"config": {"of": overlays}}} if overlays else {})}}
         with dg.DagsterInstance.ephemeral() as instance:
             definition = definitions(str(tmp_path / "lake")).resolve_job_def(job)
             names = (*(LAKE_TABLES if job == "ingest_and_analyse" else ()), *(only or ()))

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import dagster as dg
 
-from assets.checks import all_checks
+from assets.checks import unique_keys
 from assets.common import upstreams
+from assets.groups import group_of
 from dagster_project.definitions import defs
 from dagster_project.demo import asset_names
 from pipelines.models.catalog import load_catalog
@@ -29,16 +31,15 @@ def test_dagster_definitions_validate(tmp_path: Path) -> None:
 
 def test_every_public_table_is_an_asset_and_no_private_one() -> None:
     keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
-    assert keys == {*load_catalog().public, "trace_files", "overlay"}
+    assert keys == {*load_catalog().public, "trace_files", "overlay", "fleet_today"}
 
 
 def test_lineage_is_the_sqls() -> None:
     graph, catalog = defs.resolve_asset_graph(), load_catalog()
     for name in catalog.public:
         parents = {key.to_user_string() for key in graph.get(dg.AssetKey(name)).parent_keys}
-        shown_too = (
-            {"critical_path_edges"} if catalog.models[name].kind == "python" else set()
-        )  # the public face of `_edges`
+        by_python = catalog.models[name].kind == "python" or name == "longest_path"
+        shown_too = {"critical_path_edges"} if by_python else set()  # the public face of `_edges`
         assert parents == {*upstreams(catalog, name), *shown_too}, name
 
 
@@ -67,17 +68,28 @@ def test_models_carry_their_documentation() -> None:
     assert node.code_version == load_catalog().version("kernels")
 
 
-def test_every_header_check_is_an_asset_check() -> None:
+def test_every_header_check_is_in_the_check_of_its_group() -> None:
     keys = {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys}
-    promised = sum(len(m.checks) for m in load_catalog().models.values() if not m.private)
+    stored = [m for m in load_catalog().models.values() if not m.private and m.kind != "view"]
+    folded = unique_keys()
+    assert sorted(table for one in folded for table, _ in one.of) == sorted(m.name for m in stored for _ in m.checks)
+    for one in folded:
+        assert {group_of(load_catalog().models[table]) for table, _ in one.of} == {one.group}
     own = {  # by the run itself, and over the lake
         ("schedule_plans", "legal_plan"),
         ("schedule_runs", "no_lost_iteration"),
         ("schedule_runs", "efficiency_not_worse"),
         ("capture_metrics", "no_regression"),
     }
-    assert keys == set(all_checks()) | own
-    assert len(keys) == promised + 4 + len(own)  # quality: error, warning; capture_quality; rejects
+    found = {("quality", "no_error"), ("quality", "no_warning"), ("capture_quality", "no_warning")}
+    found |= {("rejects", "nothing_rejected")}
+    assert keys == {(one.of[0][0], "unique_keys") for one in folded} | own | found
+
+
+def test_a_group_fits_a_screen() -> None:
+    graph = defs.resolve_asset_graph()
+    groups = Counter(graph.get(key).group_name for key in graph.get_all_asset_keys())
+    assert max(groups.values()) <= 12, groups
 
 
 def test_names_for_the_progress_bar() -> None:

@@ -37,12 +37,12 @@ def test_late_ranks_within_a_day_and_a_rank_that_comes_twice(run, inbox: Path, t
     checks = checks_of(run(only=tables))
     of_captures = {name: ok for name, ok in checks.items() if name.startswith("capture")}
     assert not of_captures.pop("capture_metrics.no_regression")  # one capture: it judged nothing, and warns
-    assert of_captures["captures.unique_capture_id"] and all(of_captures.values())
+    assert of_captures["capture_ranks.unique_keys"] and all(of_captures.values())
     with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
         assert con.execute("SELECT n_ranks, n_traces FROM captures").fetchall() == [(2, 2)]
         assert con.execute("SELECT rank FROM capture_ranks ORDER BY rank").fetchall() == [(0,), (1,)]
     as_rank(write_trace(inbox / "again.rank1.json", 5), 1)
     checks = checks_of(run(only=tables))
-    assert not checks["capture_quality.no_warning"] and checks["captures.unique_capture_id"]
+    assert not checks["capture_quality.no_warning"] and checks["capture_ranks.unique_keys"]
     with duckdb.connect(str(tmp_path / "lake" / "analyst.duckdb"), read_only=True) as con:
         assert con.execute("SELECT n_ranks, n_traces FROM captures").fetchall() == [(2, 3)]

@@ -1,6 +1,8 @@
 """The whole job in process: files in an inbox → lake → models → path → overlay."""
 
 import shutil
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -8,13 +10,15 @@ import duckdb
 import pytest
 
 import pipelines.lake.publish as publishing
-from assets.checks import checks
-from assets.common import today
-from assets.traces import LAKE_TABLES
+from assets.checks import Keys, checks
+from assets.common import Span, today
+from assets.critical_path import _newest, _remove_others
+from assets.traces import LAKE_TABLES, REJECTED_TAG
 from dagster_project.definitions import definitions
 from dagster_project.demo import asset_names, materialize_all
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.lake.layout import OVERLAYS
 from tests.dagster.conftest import SHARED, write_trace
 
 
@@ -30,7 +34,7 @@ def state(folder: Path) -> dict[str, int]:
     return {str(p): p.stat().st_mtime_ns for p in files}
 
 
-SOME = ("kernels", "merged_intervals", "critical_path_edges", "critical_path", "overlay")
+SOME = ("kernels", "merged_intervals", "critical_path_edges", "critical_path", "capture_ranks", "captures", "overlay")
 
 
 @pytest.mark.parametrize("only", [SOME, pytest.param(None, marks=pytest.mark.slow, id="every_asset")])
@@ -77,7 +81,7 @@ def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inb
     """A name that leaves no room for the overlay's, and a batch that another run has not computed the path of yet."""
     write_trace(inbox / "rank0.json")
     long = write_trace(inbox / f"{'r' * 240}.json", shift=5)
-    result = run(only=["critical_path", "overlay"])
+    result = run(only=["critical_path", "overlay"], overlays="all")
     assert result.success
     shown = materialized(result)["overlay"]
     assert shown["files"] == 1
@@ -86,8 +90,36 @@ def test_one_trace_or_batch_without_an_overlay_does_not_stop_the_others(run, inb
     ingest([write_trace(tmp_path / "rank1.json", shift=9)], Lake(tmp_path / "lake"))
     only = dg.define_asset_job("only_overlay", selection=dg.AssetSelection.assets("overlay"))
     everything = dg.Definitions.merge(definitions(str(tmp_path / "lake")), dg.Definitions(jobs=[only]))
-    shown = materialized(everything.resolve_job_def("only_overlay").execute_in_process(partition_key=today()))
+    every = {"ops": {"overlay": {"config": {"of": "all"}}}}
+    job = everything.resolve_job_def("only_overlay")
+    shown = materialized(job.execute_in_process(partition_key=today(), run_config=every))
     assert (shown["overlay"]["files"], shown["overlay"]["batches_without_path"]) == (1, 1)
+
+
+def test_overlays_are_of_the_newest_capture_of_each_job(run, inbox: Path, tmp_path: Path) -> None:
+    for number, job in enumerate(("first", "second", "first")):
+        (inbox / job).mkdir(exist_ok=True)
+        write_trace(inbox / job / f"{number}.rank0.json", shift=number * 10_000_000)
+        shown = materialized(run(only=["critical_path", "captures", "capture_ranks", "overlay"]))["overlay"]
+    there = sorted(path.name for path in (tmp_path / "lake" / "overlays").rglob("*.json*"))
+    assert [name.split("_")[3][0] for name in there] == ["1", "2"]
+    assert (shown["files"], shown["written"], shown["removed"]) == (2, 1, 1)
+
+
+def test_overlays_of_a_capture_that_came_during_the_run_stay(tmp_path: Path) -> None:
+    """A run that took in nothing new ends after a later one, which wrote the overlay of a newer capture."""
+    lake, names = Lake(tmp_path / "lake"), []
+    for number in range(3):
+        (tmp_path / str(number)).mkdir()
+        report = ingest([write_trace(tmp_path / str(number) / "rank0.json", number * 10_000_000)], lake)
+        names += [row.trace_id for row in report.rows]
+        folder = lake.root / OVERLAYS / f"day={lake.batches()[-1].day}" / str(names[-1])
+        folder.mkdir(parents=True)
+        if number == 1:
+            chosen = _newest(lake)
+    assert chosen == {names[1]}
+    assert _remove_others(lake, chosen) == 1
+    assert {path.name for path in (lake.root / OVERLAYS).glob("day=*/*")} == set(names[1:])
 
 
 @pytest.mark.slow
@@ -104,17 +136,19 @@ def test_real_traces(run, inbox: Path) -> None:
         pytest.skip(f"no traces in {SHARED}")
     for source in sources:
         shutil.copy(source, inbox)
-    result = run()
+    result = run(overlays="all")
     made = materialized(result)
     assert made["traces"]["dagster/row_count"] == len(sources)
     assert made["overlay"]["files"] == len(sources)
     evaluated = {(e.asset_key.to_user_string(), e.check_name): e for e in result.get_asset_check_evaluations()}
-    assert evaluated["critical_path", "unique_trace_id_window_id_seq"].passed
+    assert evaluated["critical_path_nodes", "unique_keys"].passed
     assert evaluated["rejects", "nothing_rejected"].passed
     assert evaluated["quality", "no_error"].passed
 
 
-def test_a_rejected_file_warns_and_the_rest_goes_on(run, inbox: Path) -> None:
+def test_a_rejected_file_warns_and_the_rest_goes_on(run, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tags: dict[str, str] = {}
+    monkeypatch.setattr(dg.DagsterInstance, "add_run_tags", lambda self, run_id, new: tags.update(new))
     write_trace(inbox / "rank0.json")
     (inbox / "notes.txt").write_text("this is no trace")
     result = run(only=["kernels"])
@@ -123,30 +157,100 @@ def test_a_rejected_file_warns_and_the_rest_goes_on(run, inbox: Path) -> None:
     assert materialized(result)["traces"]["dagster/row_count"] == 1
     assert not rejected.passed
     assert rejected.severity == dg.AssetCheckSeverity.WARN
+    assert tags[REJECTED_TAG] == "1"
     assert "notes.txt" in rejected.metadata["files"].value
+    assert rejected.metadata["file 1"].value == str(inbox / "notes.txt") and "notes.txt" in (rejected.description or "")
 
 
-def test_failing_checks_are_shown_as_failed(tmp_path: Path) -> None:
-    """A table that holds a key twice and a quality table with an error: both checks fail, the run does not."""
-    day, batch = today(), f"{today().replace('-', '')}T000000000000-00000000"
-    rows = {
-        "traces": "SELECT 't' AS trace_id",
-        "threads": "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)",
-        "quality": "SELECT 't' AS trace_id, 'cycle' AS check, 'error' AS severity, 3 AS n, 'x' AS detail",
-    }
-    for table, query in rows.items():
-        folder = tmp_path / table / f"day={day}"
-        folder.mkdir(parents=True)
-        duckdb.sql(query).write_parquet(str(folder / f"{batch}.parquet"))
+@pytest.fixture
+def check(tmp_path: Path) -> Iterator[Callable[[], dict[tuple[str, str], dg.AssetCheckEvaluation]]]:
+    """`check()` evaluates all checks on the lake `tmp_path`; Dagster remembers what they found before."""
     job = dg.define_asset_job("only_checks", selection=dg.AssetSelection.checks(checks))
     everything = dg.Definitions.merge(definitions(str(tmp_path)), dg.Definitions(jobs=[job]))
-    result = everything.resolve_job_def("only_checks").execute_in_process()
-    found = {(e.asset_key.to_user_string(), e.check_name): e for e in result.get_asset_check_evaluations()}
-    assert result.success
-    assert not found["threads", "unique_trace_id_thread_id"].passed
-    assert not found["quality", "no_error"].passed
-    assert found["quality", "no_error"].severity == dg.AssetCheckSeverity.ERROR
-    assert found["quality", "no_warning"].passed
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def evaluate() -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
+            result = everything.resolve_job_def("only_checks").execute_in_process(instance=instance)
+            assert result.success
+            found = result.get_asset_check_evaluations()
+            return {(e.asset_key.to_user_string(), e.check_name): e for e in found}
+
+        yield evaluate
+
+
+def put(lake: Path, rows: dict[str, str], hour: int = 0) -> None:
+    """Write tables of a batch."""
+    day, batch = today(), f"{today().replace('-', '')}T{hour:02}0000000000-00000000"
+    for table, query in rows.items():
+        folder = lake / table / f"day={day}"
+        folder.mkdir(parents=True, exist_ok=True)
+        duckdb.sql(query).write_parquet(str(folder / f"{batch}.parquet"))
+
+
+def test_failing_checks_are_shown_as_failed(tmp_path: Path, check) -> None:
+    """A table that holds a key twice and a quality table with an error: both checks fail, the run does not."""
+    twice = "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)"
+    error = "SELECT 't' AS trace_id, 'cycle' AS check, 'error' AS severity, 3 AS n, 'x' AS detail"
+    put(tmp_path, {"traces": "SELECT 't' AS trace_id", "threads": twice, "quality": error})
+    for _ in range(2):  # what failed is looked at again
+        found = check()
+        keys = found["profiler_steps", "unique_keys"]
+        assert not keys.passed
+        shown = str(keys.metadata["found"].value)
+        assert "| threads |" in shown and "| t, 1 | 2 |" in shown
+        assert not found["quality", "no_error"].passed
+        assert found["quality", "no_error"].severity == dg.AssetCheckSeverity.ERROR
+        assert found["quality", "no_warning"].passed
+
+
+def test_a_check_reads_what_is_new_since_it_passed(tmp_path: Path, check) -> None:
+    once = "FROM (VALUES ('t', 1), ('t', 2)) AS v(trace_id, thread_id)"
+    put(tmp_path, {"traces": "SELECT 't' AS trace_id", "threads": once})
+    assert check()["profiler_steps", "unique_keys"].metadata["files"].value == 1
+    assert check()["profiler_steps", "unique_keys"].metadata["files"].value == 0
+    put(tmp_path, {"traces": "SELECT 'u' AS trace_id", "threads": once}, hour=1)
+    found = check()
+    assert found["profiler_steps", "unique_keys"].metadata["files"].value == 1
+    assert found["traces", "unique_keys"].passed
+    put(tmp_path, {"traces": "SELECT 't' AS trace_id"}, hour=2)
+    assert not check()["traces", "unique_keys"].passed  # the trace is in two batches
+
+
+def test_a_check_reads_what_was_written_before_it_passed_and_committed_after(tmp_path: Path) -> None:
+    """As a run does that takes long, beside a short one: its tables are renamed into place, and the mark comes last."""
+    keys, lake, staged = (
+        Keys("steps", [("threads", ["trace_id", "thread_id"])]),
+        Lake(tmp_path / "lake"),
+        tmp_path / "in",
+    )
+    last = None
+
+    def evaluate() -> tuple[bool, int]:
+        nonlocal last
+        time.sleep(0.05)
+        found = keys.evaluate(lake, Span(frozenset(), ""), last)
+        last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", found.passed, found.metadata)
+        return found.passed, int(str(last.metadata["files"].value))
+
+    def rename(table: str, hour: int) -> None:
+        (path,) = (staged / table).rglob(f"*T{hour:02}*.parquet")
+        target = lake.root / path.relative_to(staged)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+
+    for hour in (0, 1):
+        twice = "FROM (VALUES ('t', 1), ('t', 1)) AS v(trace_id, thread_id)"
+        put(staged, {"traces": "SELECT 't' AS trace_id", "threads": twice}, hour)
+    rename("traces", 0)
+    assert evaluate() == (True, 0)
+    rename("threads", 1)
+    assert evaluate() == (True, 0)  # it is not committed
+    rename("traces", 1)
+    assert evaluate() == (False, 1)
+    shutil.rmtree(lake.root / "threads")
+    assert evaluate() == (True, 0)
+    rename("threads", 0)
+    assert evaluate() == (False, 1)
 
 
 @pytest.mark.slow

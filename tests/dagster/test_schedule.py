@@ -28,7 +28,7 @@ def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> 
     assert {"compared", "dagster/row_count"} <= metadata.keys()
     assert sum(name.startswith("timeline ") for name in metadata) == 2
     assert metadata["dagster/row_count"].value == 2
-    assert {"legal_plan", "no_lost_iteration", "efficiency_not_worse", "unique_run_id"} <= checks.keys()
+    assert {"legal_plan", "no_lost_iteration", "efficiency_not_worse", "unique_keys"} <= checks.keys()
     assert all(checks.values())
     assert len(Lake(tmp_path).known(RUN_MARK)) == 2
     with duckdb.connect(str(tmp_path / ANALYST), read_only=True) as con:

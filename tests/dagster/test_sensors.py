@@ -1,23 +1,41 @@
 """New files start one run; files that are known or still being written start none."""
 
-import dagster as dg
+import json
+from pathlib import Path
 
+import dagster as dg
+import pytest
+
+from dagster_project import sensors
 from dagster_project.definitions import defs
-from dagster_project.sensors import daily, new_trace_files
+from dagster_project.sensors import daily, new_trace_files, trace_file_sensor
+from pipelines.lake import Lake
+from pipelines.lake.requests import FOLDER, KEPT_RUNS, ListGone, clean, files_of, put_files
 from tests.dagster.conftest import age, write_trace
+
+
+@pytest.fixture(autouse=True)
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """The lake that the sensor looks at."""
+    monkeypatch.setenv("TRACELAKE_LAKE", str(tmp_path / "lake"))
+    return Lake(tmp_path / "lake")
+
+
+def files(lake: Lake, request: dg.RunRequest) -> list[Path]:
+    return files_of(lake, request.run_config["ops"]["ingest"]["config"]["file_list"])
 
 
 def tick(cursor: str | None = None) -> tuple[list[dg.RunRequest], str | None]:
     context = dg.build_sensor_context(cursor=cursor, definitions=defs)
     answer = new_trace_files(context)
-    return (answer.run_requests, answer.cursor) if isinstance(answer, dg.SensorResult) else ([], cursor)
+    return (list(answer.run_requests or []), answer.cursor) if isinstance(answer, dg.SensorResult) else ([], cursor)
 
 
-def test_one_run_for_new_files_and_none_the_second_time(inbox) -> None:
-    files = [age(write_trace(inbox / f"rank{n}.json", n)) for n in range(2)]
+def test_one_run_for_new_files_and_none_the_second_time(inbox, lake) -> None:
+    written = [age(write_trace(inbox / f"rank{n}.json", n)) for n in range(2)]
     requests, cursor = tick()
     assert len(requests) == 1
-    assert requests[0].run_config["ops"]["ingest"]["config"]["files"] == [str(f) for f in files]
+    assert files(lake, requests[0]) == written
     assert tick(cursor) == ([], cursor)
 
 
@@ -26,12 +44,12 @@ def test_a_file_that_is_still_written_waits(inbox) -> None:
     assert tick() == ([], None)
 
 
-def test_later_files_are_another_batch(inbox) -> None:
+def test_later_files_are_another_batch(inbox, lake) -> None:
     age(write_trace(inbox / "rank0.json"))
     first, cursor = tick()
     late = age(write_trace(inbox / "rank1.json", 1))
     second, _ = tick(cursor)
-    assert second[0].run_config["ops"]["ingest"]["config"]["files"] == [str(late)]
+    assert files(lake, second[0]) == [late]
     assert first[0].run_key != second[0].run_key
 
 
@@ -42,6 +60,19 @@ def test_a_changed_file_runs_again(inbox) -> None:
     second, _ = tick(cursor)
     assert [r.run_key for r in first] != [r.run_key for r in second]
     assert len(second) == 1
+
+
+def test_the_watched_folder_is_observed_when_it_changes(inbox) -> None:
+    sensor = trace_file_sensor()
+
+    def seen() -> list[int]:
+        answer = sensor(dg.build_sensor_context(definitions=defs))
+        events = answer.asset_events if isinstance(answer, dg.SensorResult) else []
+        return [event.metadata["files"].value for event in events if event.asset_key == dg.AssetKey("trace_files")]
+
+    assert seen() == [0] and seen() == []
+    write_trace(inbox / "rank0.json")  # not quiet yet, but there
+    assert seen() == [1] and seen() == []
 
 
 def test_no_inbox(monkeypatch) -> None:
@@ -56,3 +87,65 @@ def test_daily_schedule_asks_for_the_day() -> None:
     request = daily(context)
     assert isinstance(request, dg.RunRequest)
     assert request.partition_key == "2026-01-02"
+
+
+def test_cursor_and_configuration_stay_small_however_many_files_wait(inbox, lake, monkeypatch) -> None:
+    monkeypatch.setattr(sensors, "MAX_FILES", 300)
+    folder = inbox / ("a folder with a long name, as jobs have them " * 4)
+    folder.mkdir()
+    for n in range(700):
+        age(write_trace(folder / f"rank{n}.json", n))
+    cursor, asked = None, []
+    for _ in range(3):
+        requests, cursor = tick(cursor)
+        assert cursor and len(cursor) < 100 and len(json.dumps(requests[0].run_config)) < 200
+        assert sum(map(len, requests[0].tags.values())) < 50
+        asked += files(lake, requests[0])
+    assert sorted(asked) == sorted(folder.iterdir())
+    assert tick(cursor) == ([], cursor)
+    names = sorted(path.name.partition("-")[0] for path in (lake.root / FOLDER).iterdir())
+    assert names == ["asked", "run", "run", "run"]
+
+
+def test_a_tick_that_was_killed_leaves_what_was_asked_as_it_was(inbox, lake) -> None:
+    age(write_trace(inbox / "rank0.json"))
+    _, cursor = tick()
+    age(write_trace(inbox / "rank1.json", 1))
+    first, _ = tick(cursor)  # Dagster did not store this cursor
+    (lake.root / FOLDER / "asked-1.part").write_text("{")
+    second, after = tick(cursor)
+    assert [r.run_key for r in first] == [r.run_key for r in second]
+    assert tick(after)[0] == []
+    assert len(list((lake.root / FOLDER).glob("asked-*"))) == 1
+
+
+@pytest.mark.parametrize("damage", ["", "{}", '{"content": {}, "sum": ""}', None])
+def test_what_was_asked_is_lost(inbox, lake, damage: str | None) -> None:
+    """Files are requested again, under a key that Dagster has not seen."""
+    age(write_trace(inbox / "rank0.json"))
+    first, cursor = tick()
+    (path,) = (lake.root / FOLDER).glob("asked-*")
+    path.unlink() if damage is None else path.write_text(damage)
+    again, _ = tick(cursor)
+    assert files(lake, again[0]) == files(lake, first[0])
+    assert again[0].run_key != first[0].run_key
+
+
+def test_the_cursor_of_an_older_version_is_read(inbox, lake) -> None:
+    written = age(write_trace(inbox / "rank0.json"))
+    state = f"{written.stat().st_size}:{written.stat().st_mtime_ns}"
+    waits = json.dumps({str(written): [state, 1, 4e9]})
+    assert tick(waits) == ([], waits)
+    assert tick(json.dumps({str(written): "any"}))[0]
+
+
+def test_lists_of_old_runs_are_removed(lake) -> None:
+    names = [put_files(lake, f"{n}", [Path(f"/{n}")]) for n in range(KEPT_RUNS + 3)]
+    clean(lake, None)
+    assert files_of(lake, names[-1]) == [Path(f"/{KEPT_RUNS + 2}")]
+    assert len(list((lake.root / FOLDER).iterdir())) == KEPT_RUNS
+    with pytest.raises(ListGone, match="is missing; start a run without it"):
+        files_of(lake, names[0])
+    (lake.root / FOLDER / f"{names[-1]}.json").write_text("{")
+    with pytest.raises(ListGone, match="damaged"):
+        files_of(lake, names[-1])

@@ -99,13 +99,19 @@ def test_the_guard_stands_before_the_application() -> None:
     assert status(scope(host="localhost")) == 421
 
 
-def test_settings_of_people_stay(tmp_path: Path) -> None:
+def test_settings_of_people_stay_and_those_of_earlier_versions_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = tmp_path / "home" / "dagster.yaml"
+    monkeypatch.setenv("DAGSTER_HOME", str(settings.parent))
     prepare(settings.parent)
     assert settings.read_text() == SETTINGS.read_text()
-    settings.write_text("telemetry:\n  enabled: false\n")  # those of earlier versions
-    prepare(settings.parent)
-    assert "tracelake/writes" in settings.read_text()
+    storage = SETTINGS.read_text().partition("# SQLite in")[2].partition("telemetry:")[0]
+    second = SETTINGS.read_text().replace(f"# SQLite in{storage}", "")
+    for earlier in ("telemetry:\n  enabled: false\n", second):
+        settings.write_text(earlier)
+        prepare(settings.parent)
+        assert settings.read_text() == SETTINGS.read_text()
     settings.write_text("telemetry:\n  enabled: true\n")
     prepare(settings.parent)
     assert settings.read_text() == "telemetry:\n  enabled: true\n"
@@ -244,7 +250,8 @@ def _tables(path: Path) -> list[str]:
         return [name for (name,) in con.execute("SELECT name FROM sqlite_master")]
 
 
-def test_two_that_prepare_the_same_lake_do_not_meet(tmp_path: Path) -> None:
+def test_two_that_prepare_the_same_lake_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with ThreadPoolExecutor(4) as several:
         list(several.map(prepare, [tmp_path] * 4))  # without the lock: "table alembic_version already exists"
     assert "job_ticks" in _tables(tmp_path / "schedules" / "schedules.db")

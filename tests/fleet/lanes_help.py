@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.fleet.clocks import ClockFit, Instances, fit_clocks
+from pipelines.fleet.clocks import ClockFit, fit_clocks
+from pipelines.fleet.entries import Instances
 from pipelines.fleet.lanes import KINDS
 from pipelines.fleet.matching import LaneMatch, RankLane, match_lane
 

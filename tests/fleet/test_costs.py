@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.query import open_analyst, tables_in
+from pipelines.cli.ready import open_analyst, tables_in
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.prices import read_prices

@@ -90,7 +90,7 @@ def test_bandwidths(kind: str) -> None:
         con.execute(
             f"CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, 0 AS collective_id, rank, 't' || rank AS trace_id, "
             f"1 AS event_id, 0 AS lane, 3 AS step, 0 AS ts_ns, {transfer} + 10 * rank AS dur_ns, 10 * rank AS wait_ns, "
-            f"100 - 10 * rank AS aligned_start_ns, {transfer} + 100 AS aligned_end_ns, 0 AS wait_clock_ns, TRUE AS kept "
+            f"100 - 10 * rank AS aligned_start_ns, {transfer} + 100 AS aligned_end_ns, 0 AS wait_clock_ns, 5 AS root_rank, TRUE AS kept "
             "FROM range(8) AS r(rank)"
         )
         con.execute(
@@ -102,12 +102,12 @@ def test_bandwidths(kind: str) -> None:
             "'0' AS group_name, NULL AS refused_reason FROM collective_ranks"
         )
         row = con.execute(
-            "SELECT algorithm_gbps, bus_gbps, transfer_ns, culprit_rank, culprit_clock_rank "
+            "SELECT algorithm_gbps, bus_gbps, transfer_ns, culprit_rank, culprit_clock_rank, root_rank "
             f"FROM ({models['collectives'].sql})"
         ).fetchall()[0]
     assert row[0] == pytest.approx(1632.03125 / 1024 / 6041.878e-6 * 1.073741824)
     assert row[1] == pytest.approx(row[0] * BUS[kind])
-    assert row[2:] == (transfer, 0, 0)
+    assert row[2:] == (transfer, 0, 0, 5)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.app import app
-from pipelines.cli.query import open_analyst
+from pipelines.cli.ready import open_analyst
 from pipelines.fleet.history import TABLES, regressions
 from pipelines.ingest import ingest
 from pipelines.lake import Lake

@@ -12,7 +12,8 @@ MODELS = ("rank_steps", "step_exposure", "straggler_ranks")
 GIVEN = """
 CREATE TABLE collectives AS
     SELECT 'c' AS capture_id, n AS collective_id, n // 3 AS lane, 5 AS step, 100 AS wait_ns, 70 AS late_ns,
-        1 - n // 3 AS culprit_rank, 1 - n // 3 AS culprit_clock_rank, CAST(NULL AS VARCHAR) AS refused_reason
+        1 - n // 3 AS culprit_rank, 1 - n // 3 AS culprit_clock_rank, 1 - n // 3 AS root_rank,
+        CAST(NULL AS VARCHAR) AS refused_reason
     FROM range(4) AS r(n);
 CREATE TABLE collective_ranks AS
     SELECT 'c' AS capture_id, collective_id, lane, rank, 't' || rank AS trace_id, collective_id AS event_id,

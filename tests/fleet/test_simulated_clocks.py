@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.fleet.clocks import Instances, fit_clocks, joined_ranks
+from pipelines.fleet.clocks import fit_clocks, joined_ranks
+from pipelines.fleet.entries import Instances
 from pipelines.fleet.matching import RankLane, match_lane
 from tests.effort import examples
 from tests.fleet.lanes_help import US, cut, fitted, instances, moved, refusal, simulated
@@ -105,7 +106,7 @@ def test_broadcasts_do_not_bound_clocks() -> None:
 
 def test_ranks_that_only_a_third_one_joins() -> None:
     present = np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]], bool)
-    assert joined_ranks(present) == [[0, 1, 2], [3, 4]]
+    assert joined_ranks(5, [np.flatnonzero(column).tolist() for column in present.T]) == [[0, 1, 2], [3, 4]]
     lanes, _ = simulated(3, 60, (0, 700, -40_000), noise_ns=1_000, seed=9)
     whole = instances(lanes, match_lane(lanes))
     there = np.ones((3, 60), bool)

@@ -281,3 +281,12 @@ def test_a_file_put_by_a_writer_that_was_killed_is_whole(lake: Lake, tmp_path: P
         assert not check(lake).faults, f"step {step}"
         step += 2
     assert step > 8
+
+
+def test_prices_are_there_although_a_mark_is_missing(lake: Lake) -> None:
+    (lake.root / "prices.csv").write_text("job,team,price_per_gpu_hour,currency\nj,t,2.5,USD\n")
+    next(iter(table_files(lake.root, "traces"))).unlink()
+    assert sql(lake, "SELECT job FROM job_prices")[0] == 0
+    status, _, said = sql(lake, "SELECT count(*) FROM kernels")
+    assert status == 1 and "is missing" in said
+    assert sql(lake, "SELECT count(*) FROM kernels", "--without-broken")[0] == 0

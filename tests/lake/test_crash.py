@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.cli.query import open_analyst
+from pipelines.cli.ready import open_analyst
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, PUBLISHED, table_files

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 
 from pipelines.check import check
 from pipelines.cli.app import app
-from pipelines.cli.query import open_analyst
+from pipelines.cli.ready import open_analyst
 from pipelines.forget import NoSuchTrace, forget
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
@@ -64,16 +66,15 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
     poison = sorted(lake.known_traces())[2]
     run = per_trace.run_models
 
-    def failing(con: duckdb.DuckDBPyConnection, catalog, tables, have=frozenset(), on_model=None):
+    def failing(con: duckdb.DuckDBPyConnection, catalog: Any, tables: Any, *, on_model: Any, **named: Any) -> Any:
         def starts(name: str) -> None:
-            if on_model:
-                on_model(name)
+            on_model(name)
             if name == "temporal_breakdown":
                 con.execute(
                     f"SELECT CASE WHEN trace_id = '{poison}' THEN error('out of range') END FROM traces"
                 ).fetchall()
 
-        return run(con, catalog, tables, have, starts)
+        return run(con, catalog, tables, on_model=starts, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(per_trace, "run_models", failing)
@@ -93,6 +94,30 @@ def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, m
     with open_analyst(lake.root, []) as con:
         assert con.execute("SELECT count(*) FROM model_failures").fetchall() == [(0,)]
         assert con.execute("SELECT count(DISTINCT trace_id) FROM temporal_breakdown").fetchall() == [(6,)]
+
+
+def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read the trace already when that is removed."""
+    trace, run_group, said = min(all_ids(lake)), per_trace._run_group, list[str]()
+    waits_or_done, other = threading.Event(), Lake(lake.root)
+
+    def remove() -> None:
+        forget(other, trace, on_step=lambda text: (said.append(text), waits_or_done.set()))
+        waits_or_done.set()
+
+    thread = threading.Thread(target=remove)
+
+    def run_then_forget(*args: Any) -> None:
+        run_group(*args)
+        monkeypatch.setattr(per_trace, "_run_group", run_group)
+        thread.start()
+        assert waits_or_done.wait(60)
+
+    monkeypatch.setattr(per_trace, "_run_group", run_then_forget)
+    per_trace.materialize(lake, ["kernels"], force=True)
+    thread.join()
+    assert "another process computes it, waiting" in said[0]
+    assert trace not in all_ids(lake)
 
 
 @pytest.mark.parametrize("error", [OSError("disk"), duckdb.IOException("disk"), CatalogError("code")])

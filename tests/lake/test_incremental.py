@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,12 +17,12 @@ import pytest
 
 from pipelines.forget import forget
 from pipelines.ingest import ingest
-from pipelines.lake import Lake, index
+from pipelines.lake import Lake, index, layout, manifest, now
 from pipelines.lake.broken import all_there
 from pipelines.lake.chunks import chunks
-from pipelines.lake.layout import ANALYST, MANIFEST, MARK, VERSION_KEY, Batch, table_files
+from pipelines.lake.layout import ANALYST, MANIFEST, MARK, VERSION_KEY, Batch, table_file, table_files
 from pipelines.lake.now import look
-from pipelines.lake.publish import analyst, publish
+from pipelines.lake.publish import analyst, is_published, publish
 from pipelines.lake.retention import retire
 from pipelines.lake.update import Anew
 from pipelines.materialize.per_capture import materialize_captures
@@ -55,7 +56,16 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
     return found
 
 
+def look_anew(lake: Lake) -> now.Now:
+    """What a process finds that looks for the first time."""
+    index._memory.clear()
+    now._memory.clear()
+    layout._memory.clear()
+    return look(lake.root)
+
+
 def assert_as_anew(lake: Lake) -> None:
+    assert look(lake.root) == look_anew(lake)
     updated = held(lake)
     publish(lake, anew=True)
     anew = held(lake)
@@ -199,6 +209,44 @@ def test_a_new_batch_does_not_read_the_files_of_others(lake: Lake, tmp_path: Pat
     assert_as_anew(lake)
 
 
+def test_a_query_of_one_trace_opens_the_files_of_its_batch_alone(lake: Lake) -> None:
+    one, other = lake.batches()
+    for table in ("kernels", "events"):
+        path = table_file(lake.root, table, other)
+        path.write_bytes(b"?" * path.stat().st_size)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        (mine,) = con.execute("SELECT trace_id FROM traces WHERE batch_id = ?", [one.batch_id]).fetchall()[0]
+        for table in ("kernels", "events"):
+            for named in (f"= '{mine}'", f"IN ('{mine}', 'none')", f"LIKE '{mine[:12]}%'"):
+                found = con.execute(f"SELECT count(*) FROM {table} WHERE trace_id {named}").fetchall()
+                assert found != [(0,)], (table, named)
+            with pytest.raises(duckdb.Error):
+                con.execute(f"SELECT max(name) FROM {table}").fetchall()
+
+
+def test_files_that_were_not_opened_are_read_past_the_mark_and_not_kept_in_memory(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "rank0.json", 1)], lake)  # of a single file DuckDB would expect no rows
+    publish(lake)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        plan = json.loads(con.execute("EXPLAIN (FORMAT json) SELECT sum(dur_ns) FROM events").fetchall()[0][1])
+    found = json.dumps(plan)
+    assert found.index("READ_PARQUET") < found.index("main.traces"), (
+        found
+    )  # the left side of a join is read past the right
+
+
+def test_no_view_grows_with_the_batches(lake: Lake, tmp_path: Path) -> None:
+    query = "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE NOT internal"
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        before = con.execute(query).fetchall()
+    ingest([write_trace(tmp_path / "late.json", 9)], lake)
+    materialize(lake, TABLES)
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        assert sorted(con.execute(query).fetchall()) == sorted(before)
+        assert con.execute("SELECT count(DISTINCT batch_id) FROM kernels").fetchall() == [(3,)]
+
+
 @pytest.mark.parametrize(
     ("what", "why"),
     [
@@ -283,26 +331,101 @@ def test_versions_that_a_log_of_an_older_version_lacks_are_read_from_the_files(l
 
 
 def test_parts_depend_on_the_ids_alone() -> None:
-    ids = [f"20260101T{n:012d}-{n:08x}" for n in range(500)]
+    ids = [f"20260101T{n:012d}-{n:08x}" for n in range(5000)]
     whole = chunks(ids)
     assert [name for names in whole.values() for name in names] == ids
-    assert max(map(len, whole.values())) < 300
-    assert len(whole) > 5
+    assert chunks([]) == {}
+    assert 5 < len(whole) < 60
     later = chunks([*ids, "20260102T000000000000-00000000"])
     assert list(later.values())[: len(whole) - 1] == list(whole.values())[:-1]
     assert list(chunks(ids[3:]).values())[1:] == list(whole.values())[1:]
 
 
+def test_adding_a_batch_changes_few_files() -> None:
+    """How many files are in parts that change, on average over 1,000 batches: it does not grow with those before."""
+    ids = [f"20260101T{n:012d}-{n:08x}" for n in range(3000)]
+    changed = []
+    before: set[tuple[str, ...]] = set()
+    for n in range(2000, 3000):
+        parts = set(chunks(ids[:n]).values())
+        changed.append(sum(map(len, parts - before)) if before else 0)
+        before = parts
+    assert sum(changed) / len(changed) < 64
+
+
 def test_what_a_batch_has_is_told_by_its_log(lake: Lake) -> None:
-    now = look(lake.root)
-    assert not now.loose
-    (name, *_) = now.marks[MARK]
-    assert now.has("kernels", name)
-    assert not now.has("launches", name)
+    before = look(lake.root)
+    assert not before.loose
+    (name, *_) = before.marks[MARK]
+    assert before.has("kernels", name)
+    assert not before.has("launches", name)
     (lake.root / MANIFEST / name).unlink()
     assert look(lake.root).loose == {name}
     assert look(lake.root).has("kernels", name)
-    assert look(lake.root).digest != now.digest
+    assert look(lake.root).digest != before.digest
+
+
+def test_what_was_seen_is_seen_again_until_something_changes(lake: Lake, tmp_path: Path) -> None:
+    def written() -> None:
+        ingest([write_trace(tmp_path / "late.json", 9)], lake)
+
+    def logged() -> None:
+        path = lake.root / MANIFEST / lake.batches()[0].batch_id
+        os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+
+    def lost() -> None:
+        known = set(lake.known_traces())
+        table_files(lake.root, MARK)[0].unlink()
+        assert set(lake.known_traces()) == known
+
+    def hidden() -> None:
+        (lake.root / layout.RETIRED).mkdir()
+        (lake.root / layout.RETIRED / f"{lake.batches()[-1].batch_id}.json").write_text("{}")
+
+    for change in (written, logged, lost, hidden):
+        before = look(lake.root)
+        assert look(lake.root) is before, change
+        change()
+        after = look(lake.root)
+        assert after.digest != before.digest, change
+        assert after == look_anew(lake), change
+
+
+def test_a_step_looks_at_the_logs_as_often_in_a_larger_lake(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look costs as much as there are logs; reading one, much more."""
+    counts: Counter[str] = Counter()
+
+    def count(module: object, name: str) -> None:
+        called = getattr(module, name)
+
+        def counted(*args: object) -> object:
+            counts[name] += 1
+            return called(*args)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(index, "_stamps")
+    count(index, "_rows")
+    count(manifest, "read")
+    found = []
+    for size in (1, 10):
+        for number in range(len(lake.batches()), size + 1):
+            ingest([write_trace(tmp_path / f"{number}.json", 100 + number)], lake)
+        publish(lake)
+        counts.clear()
+        for step in (
+            lambda: ingest([write_trace(tmp_path / f"of{size}.json", 10 + size)], lake),  # noqa: B023
+            lambda: publish(lake),
+            lambda: is_published(lake, TABLES),
+            lambda: publish(lake),  # nothing to do
+        ):
+            step()
+            found.append(dict(counts))
+            counts.clear()
+    assert found[:4] == found[4:]
+    assert [step["_stamps"] for step in found[:4]] == [4, 3, 1, 1]
 
 
 def test_the_only_capture_that_changed_may_be_one_that_is_gone(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.app import app
-from pipelines.cli.query import open_analyst
+from pipelines.cli.ready import open_analyst
 from pipelines.ibis_tables import open_tables
 from pipelines.ingest import ingest
 from pipelines.lake import Lake

@@ -178,3 +178,22 @@ def test_commands_know_both_names(today: Lake) -> None:
     assert "capture_ranks.left_out_reason now" in CliRunner().invoke(app, asked).output.replace("\n", " ")
     with open_tables(today, old).con as con:
         assert con.execute(f"SELECT count(*) FROM {old}").fetchall()[0][0] > 0
+
+
+def test_files_of_an_older_version_have_names_and_dates_too(today: Lake, made: Path) -> None:
+    """`file` and `started_at` follow from what was always stored: published or not, as where they are stored."""
+    asked = "SELECT trace_id, file, started_at FROM traces ORDER BY trace_id"
+    with duckdb.connect(str(publish(Lake(made))), read_only=True) as con:
+        stored = con.execute(asked).fetchall()
+    for path in table_files(today.root, "traces"):
+        rows = f"SELECT * EXCLUDE (file, started_at) FROM read_parquet('{path}', hive_partitioning = false)"
+        duckdb.execute(f"COPY ({rows}) TO '{path}' (FORMAT parquet)")
+    for batch in manifest.logged_batches(today.root):
+        log, keys = manifest.read(today.root, batch), manifest.read_keys(today.root, batch)
+        assert log
+        files = {t: next(today.root.glob(f"{t}/*/{batch.batch_id}.parquet")) for t in log.records}
+        manifest.rewrite(today.root, batch, {t: manifest.describe(file) for t, file in files.items()}, keys or {})
+    (today.root / "analyst.duckdb").unlink()
+    with duckdb.connect(str(publish(today)), read_only=True) as now, today.connect(["traces"]) as unpublished:
+        assert now.execute(asked).fetchall() == stored == unpublished.execute(asked).fetchall()
+    assert stored and all(name.endswith(".json.gz") and at.year > 2001 for _, name, at in stored)

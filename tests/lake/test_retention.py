@@ -13,10 +13,11 @@ import duckdb
 import pytest
 
 from pipelines.ingest import ingest
-from pipelines.lake import Batch, Lake
+from pipelines.lake import Batch, Lake, retention
+from pipelines.lake.kept_out import KEPT_OUT
 from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
 from pipelines.lake.publish import publish
-from pipelines.lake.retention import REMOVED, retire
+from pipelines.lake.retention import REMOVED, forget_for_good, retire, retired_traces
 from pipelines.materialize.per_trace import materialize
 from tests.lake.world import STRIDE, TABLES, assert_whole, kept, run_killed, shown, write_trace
 
@@ -225,3 +226,28 @@ def test_command_line(lake: Lake, tmp_path: Path) -> None:
     assert [(row["batch_id"], row["state"], len(row["traces"])) for row in answer] == [(oldest.batch_id, "due", 2)]
     missing = CliRunner().invoke(app, ["retention", "--keep-days", "1", "--lake", str(tmp_path / "nowhere")])
     assert missing.exit_code == 1
+
+
+def test_notices_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever becomes of the file that keeps what they said."""
+    lake = Lake(tmp_path / "lake")
+    for number in range(12):
+        forget_for_good(lake, f"trace{number}")
+    names = {f"trace{number}" for number in range(12)}
+    read: list[Path] = []
+    real = retention._read
+    monkeypatch.setattr(retention, "_read", lambda path: [read.append(path), real(path)][1])
+    for expected in (12, 12):
+        assert retired_traces(lake) == names
+        assert len(read) == expected
+    forget_for_good(lake, "other")
+    retention._write(lake.root / RETIRED / "b.json", {"traces": ["hidden"], "hidden_at": None})
+    (lake.root / RETIRED / REMOVED / "forgotten-trace0.json").unlink()
+    assert retired_traces(lake) == (names | {"other", "hidden"}) - {"trace0"}
+    assert len(read) == 14
+    retention._write(lake.root / RETIRED / "b.json", {"traces": ["another"], "hidden_at": None})
+    assert "another" in retired_traces(lake)
+    for damage in (b"no database at all" * 300, b""):
+        (lake.root / KEPT_OUT).write_bytes(damage)
+        assert retired_traces(lake) == (names | {"other", "another"}) - {"trace0"}
+        assert retired_traces(lake) == (names | {"other", "another"}) - {"trace0"}

@@ -64,7 +64,7 @@ def shown(lake: Lake, tables: list[str] | None = None) -> dict[str, list[tuple]]
         present = {row[0] for row in con.execute("SHOW TABLES").fetchall()}
         for table in sorted(present):
             columns = {row[0] for row in con.execute(f"DESCRIBE {table}").fetchall()}
-            left_out = ", ".join(sorted(columns & {"batch_id", "ingested_at", "seen_at"}))
+            left_out = ", ".join(sorted(columns & {"batch_id", "ingest_batch_id", "ingested_at", "seen_at"}))
             found = con.execute(f"SELECT * EXCLUDE ({left_out}) FROM {table}").fetchall()
             rows[table] = sorted(found, key=repr)
     return rows

@@ -18,7 +18,7 @@ import pipelines.lake.publish as publishing
 import pipelines.models.materialize as old_traces
 from pipelines import ibis_tables
 from pipelines.cli.app import app
-from pipelines.cli.query import open_analyst
+from pipelines.cli.ready import open_analyst
 from pipelines.fleet.roles import ROLES, RolesError
 from pipelines.forget import forget
 from pipelines.ingest import ingest

@@ -95,6 +95,19 @@ BROKEN = {
     "list aggregate": (GOOD.replace("1 AS", "list(x) AS"), r"a\.sql:4: a list"),
     "struct": (GOOD.replace("1 AS", "{'k': m} AS"), r"a\.sql:4: a struct"),
     "quantile": (GOOD.replace("1 AS", "quantile_cont(x, 0.5) AS"), r"a\.sql:4: a continuous quantile"),
+    "sample": (GOOD + "USING SAMPLE 3", r"a\.sql:\d: a sample is not portable"),
+    "json": (GOOD.replace("1 AS", "x -> '$.a' AS"), r"a\.sql:4: `->` is not portable"),
+    "log": (GOOD.replace("1 AS", "log(x) AS"), r"a\.sql:4: log\(\) is to base 10"),
+    "first match": (GOOD.replace("1 AS", "regexp_replace(x, 'a', 'b') AS"), r"a\.sql:4: regexp_replace\(\) of the"),
+    "star replaced": (
+        GOOD.replace("1 AS", "(SELECT max(m) FROM (SELECT * REPLACE (1 AS m) FROM b)) AS"),
+        r"\* REPLACE",
+    ),
+    "union by name": (GOOD + "UNION ALL BY NAME SELECT 1 AS n", r"a\.sql:\d: UNION BY NAME is not portable"),
+    "an aggregate named as what it sums": (
+        GOOD.replace("1 AS n", "sum(n) AS n") + "GROUP BY profile QUALIFY row_number() OVER (ORDER BY sum(n)) < 3",
+        r"a\.sql:\d: n is an aggregate and a column",
+    ),
     "recursion": (
         "-- One row: a.\nWITH RECURSIVE r AS (SELECT 1 AS n)\nSELECT\n    n  -- N.\nFROM r",
         r"a\.sql:\d: a recursive CTE",

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.critical_path import slack, window_edges, window_paths
 from pipelines.modelling import stacks
+from pipelines.models.catalog import load_catalog
 from pipelines.models.groups import in_groups
 
 
@@ -76,6 +77,7 @@ def _paths(windows: dict[int, list[tuple]], edges: int, monkeypatch: pytest.Monk
             con.execute("INSERT INTO _refused_windows VALUES (3)")
         window_paths.longest_paths(con)
         slack.event_slacks(con)
+        con.execute(f"CREATE TABLE longest_path AS {load_catalog().models['longest_path'].sql}")
         return [con.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in ("longest_path", "event_slack")]
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.layout import ANALYST, table_files
+from pipelines.lake.layout import ANALYST, STAGING, table_files
 from pipelines.materialize.per_trace import materialize, stale
 from pipelines.models.catalog import Catalog, CatalogError, load_catalog
+from pipelines.models.run import ModelRun, run_models
 from tests.effort import SLOW
 from tests.lake.world import TABLES, capture, shown, write_trace
 
@@ -66,6 +69,63 @@ def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: 
     file = str(table_files(lake.root, "kernels")[0])
     trace_ids = duckdb.execute("SELECT trace_id FROM read_parquet(?)", [file]).fetchall()
     assert trace_ids == sorted(trace_ids)
+
+
+def test_many_events_are_read_from_their_files_and_give_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = ["kernels", "launches", "temporal_breakdown", "critical_path"]
+    kinds = []
+
+    def noted(con: duckdb.DuckDBPyConnection, *more: Any, **named: Any) -> list[ModelRun]:
+        kinds.extend(
+            con.execute("SELECT table_type FROM information_schema.tables WHERE table_name = 'events'").fetchall()
+        )
+        return run_models(con, *more, **named)
+
+    monkeypatch.setattr("pipelines.materialize.per_trace.run_models", noted)
+    materialize(lake, tables)
+    few = shown(lake, tables)
+    monkeypatch.setattr("pipelines.materialize.per_trace.FEW_EVENTS", 0)
+    materialize(lake, tables, force=True)
+    assert shown(lake, tables) == few
+    assert kinds == [("BASE TABLE",), ("VIEW",)]
+
+
+def test_what_does_not_fit_is_spilled_into_the_lakes_staging_and_nothing_stays(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = []
+
+    def noted(con: duckdb.DuckDBPyConnection, *more: Any, **named: Any) -> list[ModelRun]:
+        places.extend(
+            con.execute(
+                "SELECT current_setting('temp_directory'), path FROM duckdb_databases() WHERE NOT internal"
+            ).fetchall()
+        )
+        return run_models(con, *more, **named)
+
+    monkeypatch.setattr("pipelines.materialize.per_trace.run_models", noted)
+    materialize(lake, ["kernels"])
+    ((spilled, database),) = places
+    assert lake.root / STAGING in Path(spilled).parents
+    assert database is None  # in memory
+    assert not list((lake.root / STAGING).glob("*/*"))
+
+
+def test_a_trace_that_needs_too_much_memory_is_left_out_with_a_sentence(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, on_model: Callable[[str], None], **__: Any) -> list[ModelRun]:
+        on_model("kernels")
+        raise duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block")
+
+    monkeypatch.setattr("pipelines.materialize.per_trace.run_models", full)
+    materialize(lake, ["kernels"])
+    with lake.connect(["traces"]) as con:
+        n_traces = con.execute("SELECT count(*) FROM traces").fetchall()[0][0]
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        reasons = con.execute("SELECT reason FROM model_failures").fetchall()
+    assert len(reasons) == n_traces
+    assert all("needs more memory than the 1907MiB" in reason and "fewer steps" in reason for (reason,) in reasons)
 
 
 def test_chosen_batches_only(lake: Lake, tmp_path: Path) -> None:

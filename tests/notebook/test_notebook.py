@@ -221,7 +221,7 @@ def test_overlay(analysis: TraceAnalysis, capture: Capture, path: CriticalPath, 
     """The command's, also of a restored path; the path of another rank is refused."""
     restored = restore_cpgraph(path.save(tmp_path / "a"))
     drawn = analysis.overlay_critical_path_analysis(0, restored, str(tmp_path / "ours"), **options)
-    flags = ("--all-events", "--all-edges") if options else ()
+    flags = ("--no-counters", *(("--all-edges",) if options else ("--only-critical",)))
     window = ("--annotation", "ProfilerStep", "--instance", "1:2")
     theirs = printed("overlay", capture.ranks[0].path, "--out", tmp_path / "theirs", *window, *flags)["path"]
     assert Path(drawn).name == Path(theirs).name == f"overlaid_critical_path_{capture.ranks[0].path.name}"

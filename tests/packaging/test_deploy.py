@@ -75,6 +75,7 @@ def test_dagsters_settings_differ_in_the_storage_alone() -> None:
         for name in ("dagster-postgres.yaml", "dagster.yaml")
     )
     assert set(ours.pop("storage")) == {"postgres"}
+    assert set(theirs.pop("storage")) == {"custom"}
     assert ours == theirs
 
 

@@ -91,7 +91,7 @@ def test_definitions_load_with_the_dagster_extra(wheel: Path, tmp_path: Path) ->
         "from pathlib import Path; from dagster_project.demo import asset_names; from dagster_project.serve import prepare;"
         "prepare(Path('home')); print(*asset_names())"
     )
-    done = dagster.run("python", "-c", look, cwd=tmp_path)
+    done = dagster.run("python", "-c", look, cwd=tmp_path, DAGSTER_HOME=str(tmp_path / "home"))
     assert {"events", "critical_path_summary"} <= {*done.stdout.split()}, done.stderr
     settings = tmp_path / "home" / "dagster.yaml"
     assert settings.read_text() == (ROOT / "dagster_project" / "dagster.yaml").read_text()

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -64,6 +65,32 @@ def test_the_straggler_and_the_damaged_file_are_found(locked: LockedLake) -> Non
     assert (worst["job"], worst["rank"], worst["n_straggler"]) == ("llama-70b", 2, 3)
     assert [Path(row["path"]).name for row in answer(locked, load_questions()["rejected-files"].sql)] == ["notes.json"]
     assert "truncated" in [row["check"] for row in answer(locked, load_questions()["quality"].sql)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mfu", "tf32", "why"),
+    [
+        ("bf16", 0.6, 0.6, None),
+        ("fp32", 1.3, 0.2, "TF32? Against the peak of TF32 it is 20.0 %"),
+        ("fp32", 9.0, 1.2, "impossible"),
+        ("bf16", 1.01, 1.01, "impossible"),
+        ("fp32", None, None, None),
+    ],
+)
+def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
+    dtype: str, mfu: float | None, tf32: float | None, why: str | None
+) -> None:
+    """Also between 100 % and where the tables call it suspect, 105 %."""
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 0 AS rank")
+        columns = {column.name: "NULL" for column in load_catalog().models["family_utilization"].columns}
+        given = {"trace_id": "'t'", "dtype": f"'{dtype}'", "mfu": str(mfu or "NULL"), "mfu_tf32": str(tf32 or "NULL")}
+        listed = ", ".join(f"{value} AS {name}" for name, value in (columns | given).items())
+        con.execute(f"CREATE TABLE family_utilization AS SELECT {listed}")
+        told = con.sql(load_questions()["mfu"].sql).to_arrow_table().to_pylist()[0]["why"]
+    assert (told is None) == (why is None) and (why or "") in (told or "")
+    shown = [one.name for one in load_questions().values() if re.search(r"\bmfu\b", one.sql)]
+    assert shown == ["mfu"], "a question that shows MFU needs its `why`"
 
 
 def relations() -> list[tuple[str, str, str, dict[str, str]]]:

@@ -26,6 +26,8 @@ class Page(HTMLParser):
         self.attributes: set[str] = set()
         self.lines: dict[str, list[tuple[float, float]]] = {}
         self.open: list[str] = []
+        self.links: list[str] = []
+        self.sections: list[str] = []
         self.section = self.table = self.key = ""
         self.feed(html)
         self.close()
@@ -35,6 +37,8 @@ class Page(HTMLParser):
         given = dict(attrs)
         self.tags.add(tag)
         self.attributes |= set(given)
+        self.links += [given["href"] or ""] if "href" in given else []
+        self.sections += [given["id"] or ""] if tag == "section" else []
         if tag not in VOID:
             self.open.append(tag)
         self.section = given.get("id") or self.section if tag == "section" else self.section
@@ -68,6 +72,6 @@ def report(tmp_path: Path, *words: object) -> Page:
     target = tmp_path / "report.html"
     result = CliRunner().invoke(app, ["report", *map(str, words), "--out", str(target), "--json"])
     assert result.exit_code == 0, result.output
-    said = json.loads(result.output)
+    said = json.loads(result.stdout)
     assert said == {"path": str(target), "bytes": target.stat().st_size}
     return Page(target.read_text(encoding="utf-8"))

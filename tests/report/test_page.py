@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.app import app
-from pipelines.cli.query import open_analyst
+from pipelines.cli.ready import open_analyst
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -23,7 +24,20 @@ from pipelines.synthetic.capture import Capture
 from tests.harness import call, kernel, op, x
 from tests.report.read_page import Page, report
 
-SECTIONS = ("breakdown", "path", "spans", "utilization", "memory", "collectives", "stragglers", "quality")
+SECTIONS = (
+    "verdict",
+    "steps",
+    "kernels",
+    "launches",
+    "breakdown",
+    "path",
+    "spans",
+    "utilization",
+    "memory",
+    "collectives",
+    "stragglers",
+    "quality",
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +63,56 @@ def test_every_section_is_there(world: tuple[Page, Path]) -> None:
     assert set(SECTIONS) <= set(page.texts)
     assert "job <7>" in page.texts[""] and "4 of 4 ranks" in page.texts[""]
     assert "hangs" not in page.texts  # there are no dumps of the job
-    assert "script" not in page.tags and not {"src", "href", "onload"} & page.attributes
+    assert "script" not in page.tags and not {"src", "onload"} & page.attributes
+    assert page.links == [f"#{ident}" for ident in page.sections]  # the table of contents, and nothing elsewhere
+
+
+def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) -> None:
+    page, _ = world
+    assert page.sections[:3] == ["verdict", "stragglers", "breakdown"]
+    said = page.texts["verdict"]
+    assert re.search(r"Rank 2 is a straggler: the other ranks wait [\d.]+ ms for it", said)
+    assert said.index("rank 2 holds the others up") < said.index("What to do")
+    assert re.search(r"the job would go on [\d.]+ ms sooner if only rank 2 were on time, [\d.]+ % of the span", said)
+    # What a finding says is gained is what the command beside it answers.
+    for option in re.findall(r"tracelake what-if RANK.json.gz (--.*?); more", said)[:1]:
+        answer = CliRunner().invoke(app, ["what-if", str(capture.ranks[2].path), *shlex.split(option), "--json"])
+        before, after = (json.loads(answer.output)[when]["length_us"] / 1e3 for when in ("before", "after"))
+        assert f"would take {after:.2f} ms instead of {before:.2f} ms" in said
+        break
+    else:
+        pytest.fail(f"there is no finding with a command: {said}")
+
+
+def assert_exposed_parts_add_up(page: Page) -> None:
+    exposed = sum(int(row["exposed_communication_ns"] or 0) for row in page.rows("temporal_breakdown"))
+    parts = {
+        what: sum(ns for kind, ns in page.parts["breakdown"] if kind == f"exposed: {what}")
+        for what in ("waiting for late ranks", "transfer")
+    }
+    assert sum(parts.values()) == exposed and min(parts.values()) > 0
+    costs = {kind: ns for kind, ns in page.parts["breakdown"] if kind in ("straggler_wait", "exposed_communication")}
+    assert costs["exposed_communication"] == parts["transfer"]
+    assert costs["straggler_wait"] >= parts["waiting for late ranks"]
+
+
+def test_exposed_communication_is_waiting_for_late_ranks_plus_transfer(world: tuple[Page, Path]) -> None:
+    assert_exposed_parts_add_up(world[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["dlrm_8", "torchrec_4", "torchrec_unequal"])
+def test_exposed_communication_of_real_captures_has_one_meaning(folder: str, shared: Path, tmp_path: Path) -> None:
+    """dlrm_8: 46.9 ms of exposed communication, of which 1.61 ms are transfer."""
+    assert_exposed_parts_add_up(report(tmp_path, shared / "traces" / "ranks" / folder))
+
+
+def test_labels_are_words(world: tuple[Page, Path]) -> None:
+    page, _ = world
+    text = "".join(page.texts.values())
+    for name in ("gpu_compute_bound", "straggler_wait", "idle_host", "COMPUTATION", "gpu_kernel", "cuda_runtime"):
+        assert name not in text, name
+    assert "waiting for late ranks" in text and "GPU computing" in text
 
 
 def test_times_are_those_of_the_simulated_machine(world: tuple[Page, Path], capture: Capture) -> None:
@@ -164,6 +227,9 @@ def test_a_trace_of_the_cpu_alone_says_what_is_not_measured(tmp_path: Path) -> N
     page = report(tmp_path, path)
     for section, why in {
         "breakdown": "the traces have no GPU work",
+        "kernels": "has no GPU work",
+        "launches": "launches no GPU work",
+        "steps": "has no profiler steps",
         "spans": "has no profiler steps, annotations, modules or tasks",
         "utilization": "has no GPU work",
         "memory": r"no \[memory\] events .* profile_memory=True",

@@ -20,14 +20,23 @@ def drawn(value: Any) -> list[str]:
     return [title.text or "" for title in ET.fromstring(base64.b64decode(data)).iterfind(".//{*}title")]
 
 
+def _newest(lake: Lake) -> str:
+    with lake.connect(["traces"]) as con:
+        return con.execute("SELECT path FROM traces ORDER BY ingested_at DESC, trace_id").fetchall()[0][0]
+
+
 def test_a_capture_s_pictures(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     assert pictures(lake, "rank_steps") == {}
     capture = write_capture(CaptureSpec(ranks=2, steps=3), tmp_path / "in")
     ingest(capture.paths, lake)
     materialize_all(lake, ["straggler_ranks", "rank_steps", "spans", "span_utilization"])
-    cells = drawn(pictures(lake, "rank_steps")["ranks by steps"])
+    ((name, ranks),) = pictures(lake, "rank_steps").items()
+    assert name.startswith("ranks by steps of the newest capture, no job ")
+    cells = drawn(ranks)
     assert len(cells) == 2 * 3 and any(cell.startswith("rank 1, step 2:") for cell in cells)
-    boxes = drawn(pictures(lake, "span_utilization")["layered utilisation"])
+    ((name, layers),) = pictures(lake, "span_utilization").items()
+    assert name == f"layers of the newest trace, {Path(_newest(lake)).name}"
+    boxes = drawn(layers)
     assert any(box.startswith("step ProfilerStep#") for box in boxes)
     assert pictures(lake, "kernels") == {}

@@ -177,4 +177,5 @@ def test_the_hang_is_told_with_who_is_the_reason(page: Page) -> None:
         in text
     )
     assert "2 dumps; 0 of 5 calls are found in the traces" in text
+    assert page.texts["verdict"].startswith("In shortThe job is stuck on all_reduce number 3 of group 0")
     assert [(row["seq"], row["is_root"]) for row in page.rows("flight_recorder_verdicts")] == [("3", "True")]

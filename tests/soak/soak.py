@@ -49,6 +49,7 @@ def soak(folder: Path, traces: int, ticks: int, kills: int, seed: int = 0) -> So
     inbox.mkdir(parents=True)
     lake.root.mkdir()
     os.environ["TRACELAKE_INBOX"] = str(inbox)
+    os.environ["TRACELAKE_LAKE"] = str(lake.root)  # where the sensor lists the files of a run
     publish(lake)  # an empty file for the analyst to begin with
     result = Soaked(make_drops(folder / "drops", traces, ticks, seed))
     fates = random.Random(seed)

@@ -11,7 +11,8 @@ from tests.soak.soak import soak
 
 @pytest.mark.slow
 def test_every_good_trace_once_and_every_bad_one_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACELAKE_INBOX", "")  # put back afterwards
+    for name in ("TRACELAKE_INBOX", "TRACELAKE_LAKE"):
+        monkeypatch.setenv(name, "")  # put back afterwards
     result = soak(tmp_path, traces=40, ticks=2, kills=1, seed=2)
     assert len(result.drops.good) == 40
     assert result.drops.late and result.drops.duplicates and result.drops.bad

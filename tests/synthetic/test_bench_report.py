@@ -38,3 +38,15 @@ def test_every_table_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     report.against_gzip("b", [Line("file", runs(1), runs(3), Floor(2, at_least=False))])
     report.alone("c", [("help", runs(1), 0.2, Floor(0.1, at_least=False)), ("fails", runs(1, 1), math.nan, Floor(1))])
     assert [row.split(":")[0] for row in report.broken] == ["a, path, speed", "b, file", "c, help", "c, fails"]
+
+
+def test_seconds_are_taken_times_what_hta_is_slower_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "broken", [])
+    monkeypatch.setattr(report, "_slower", 1.0)
+    cpu, rate = Floor(7, at_least=False, of_the_machine=True), Floor(6, of_the_machine=True)
+    report.calibrate(runs(26.6))
+    assert "✓ ≤ 14" in cpu.mark(13.9, "tables") and "✗ ≤ 14" in cpu.mark(14.1, "tables")
+    assert "✓ ≥ 3" in rate.mark(3.1, "traces") and "✗ ≥ 3" in rate.mark(2.9, "traces")
+    assert "✗ ≤ 2" in Floor(2, at_least=False).mark(2.1, "a ratio stays")
+    report.calibrate(runs(99, status=1))
+    assert "✓ ≤ 14" in cpu.mark(13.9, "after a run that failed")

@@ -11,9 +11,12 @@ from pipelines.critical_path.labels import CPU
 from pipelines.critical_path.whatif.before_after import Path, Weights
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import Window
+from pipelines.datafiles import rule_rows
 
 CUTS = (10, 50, 100)
 """The percentages by which each family is made faster."""
+ONLY_WAITS = frozenset(row["name"] for row in rule_rows("call_roles") if row["role"] == "only_waits")
+"""Calls that do nothing but wait for the GPU: they end when its work does, so they cannot be made faster."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class Family:
     """Events of one class and name. Times in us; `change_us` is the change of the path's length by percent of
     reduction.
 
-    `total_us` is their own time in the graph, `on_path_us` the part of it on the actual path.
+    `total_us` is their own time in the graph, `on_path_us` the part of it on the actual path. Calls that only wait change
+    nothing: their time is saved by faster work on the GPU.
     """
 
     kernel_class: str
@@ -30,6 +34,7 @@ class Family:
     total_us: float
     on_path_us: float
     change_us: dict[int, float]
+    only_waits: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """One row of `--sensitivity --json`."""
@@ -40,6 +45,7 @@ class Family:
             "total_us": self.total_us,
             "on_path_us": self.on_path_us,
             "change_us": {f"-{cut}%": change for cut, change in self.change_us.items()},
+            "only_waits": self.only_waits,
         }
 
 
@@ -60,11 +66,12 @@ def rank_families(window: Window, *, with_cpu: bool = False) -> list[Family]:
         if kernel_class == CPU and not with_cpu:
             continue
         change: dict[int, float] = dict.fromkeys(CUTS, 0.0)
-        if on_path[i] > 0:
+        only_waits = kernel_class == CPU and name in ONLY_WAITS
+        if on_path[i] > 0 and not only_waits:
             edges = np.flatnonzero(window.family == i)
             change.update((cut, (_length(window, edges, cut) - length) / 1000) for cut in CUTS)
         total_us, on_path_us = float(total[i]) / 1000, float(on_path[i]) / 1000
-        found.append(Family(kernel_class, name, int(events[i]), total_us, on_path_us, change))
+        found.append(Family(kernel_class, name, int(events[i]), total_us, on_path_us, change, only_waits))
     return sorted(found, key=lambda f: (f.change_us[100], f.change_us[50], f.change_us[10], -f.total_us, f.name))
 
 

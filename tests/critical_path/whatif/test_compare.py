@@ -206,6 +206,15 @@ def test_sensitivity_is_what_scenarios_say() -> None:
         assert {f.kernel_class for f in rank_families(window, with_cpu=True)} == {"CPU", "COMPUTATION"}
 
 
+def test_a_call_that_only_waits_is_no_saving(shared: Path) -> None:
+    with opened(shared / "traces" / "single" / "mi250_minitoy.json.gz") as (_, window):
+        families = rank_families(window, with_cpu=True)
+    (wait,) = (family for family in families if family.only_waits)
+    assert wait.name == "hipDeviceSynchronize" and wait.on_path_us > 0
+    assert set(wait.change_us.values()) == {0.0}
+    assert families.index(wait) > max(at for at, family in enumerate(families) if family.change_us[100] < 0)
+
+
 @pytest.mark.slow
 def test_a_hundred_scenarios_sort_a_real_graph_once(shared: Path) -> None:
     with opened(shared / "traces" / "single" / "v100_54mb_rank1.json.gz") as (_, window):

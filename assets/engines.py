@@ -1,0 +1,68 @@
+"""Units of work on a cluster as Dagster steps: one submits and follows files, one captures. The engine retries."""
+
+import dagster as dg
+
+from assets.common import markdown_table
+from assets.traces import inbox_files
+from pipelines.engines.engine import Done, open_engine
+from pipelines.engines.run import Followed, ingest_on, materialize_on
+from pipelines.foreign_text import visible
+from pipelines.lake import Lake
+from pipelines.lake.publish import publish
+from pipelines.paths import text_path
+
+
+class EngineConfig(dg.Config):
+    """Where units run and are committed; `store`: an address, the lake's folder by default."""
+
+    engine: str = "in-process"
+    address: str | None = None
+    store: str | None = None
+
+
+class FilesConfig(EngineConfig):
+    """Which files, as named by `path_text`; without `files`, those in the watched folder."""
+
+    files: list[str] | None = None
+    job: str | None = None
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def ingest_units(context: dg.OpExecutionContext, config: FilesConfig, lake: dg.ResourceParam[Lake]) -> None:
+    """Ingest and model files in units on an engine. Fails if a unit failed; the others are committed."""
+    files = [text_path(name) for name in config.files] if config.files is not None else list(inbox_files())
+    with open_engine(config.engine, config.address) as engine:
+        _tell(context, ingest_on(engine, config.store or str(lake.root), files, config.job, on_unit=_log(context)))
+
+
+@dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+def capture_units(context: dg.OpExecutionContext, config: EngineConfig, lake: dg.ResourceParam[Lake]) -> None:
+    """Compute the tables of captures that changed, in units on an engine, and publish a folder lake."""
+    with open_engine(config.engine, config.address) as engine:
+        run = materialize_on(engine, config.store or str(lake.root), on_unit=_log(context))
+    if config.store is None:
+        publish(lake)
+    _tell(context, run)
+
+
+def _log(context: dg.OpExecutionContext):
+    def on_unit(so_far: Followed, done: Done) -> None:
+        ended = "done" if done.error is None else f"failed after {done.attempts} attempts: {visible(done.error)}"
+        context.log.info(f"unit {done.unit.name} {ended}; {so_far.n_done} of {so_far.n_units}")
+
+    return on_unit
+
+
+def _tell(context: dg.OpExecutionContext, run: Followed) -> None:
+    failed = [(one.unit, len(one.items), one.attempts, one.error) for one in run.failed]
+    context.add_output_metadata(
+        {
+            "units": run.n_done,
+            "failed": len(failed),
+            "files_rejected": sum(row.status == "rejected" for row in run.rows),
+            "worker_cpu_seconds": run.cpu_seconds,
+            "list": dg.MetadataValue.md(markdown_table(["unit", "files or captures", "attempts", "error"], failed)),
+        }
+    )
+    if failed:
+        raise dg.Failure(f"failed units: {len(failed)}, the first: {visible(failed[0][-1])}", allow_retries=False)

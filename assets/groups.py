@@ -1,0 +1,36 @@
+"""Groups of assets, small enough that one fits a screen when it is expanded: a layer of sql/, or a part of a large one."""
+
+import re
+
+from pipelines.models.catalog import Model
+
+# Tables of a layer whose names begin like this, in the order in which they are tried; the others are in the layer's own.
+_PARTS = {
+    "ingest": {
+        "schedule_": "schedule_runs",
+        "flight_recorder_": "flight_recorder",
+        "op_job": "op_jobs",
+        "recordings|.*_samples$|span_sample_": "recordings",
+    },
+    "modelling": {
+        "memory_": "memory",
+        "span_sample|.*_rates$": "recordings",
+        "op_|family_": "operators",
+        "span|unattributed_": "spans",
+    },
+    "fleet": {
+        "flight_recorder_": "flight_recorder",
+        "capture_critical_path|capture_paths|kernel_criticality": "capture_path",
+        "capture": "captures",
+        "collective|clock_": "collectives",
+    },
+    "rules": {"device|network|job_prices|element_sizes": "machines", "call_|op_|step_|group_|collective_": "names"},
+}
+
+
+def group_of(model: Model) -> str:
+    """Returns the group of a table's asset."""
+    for beginning, group in _PARTS.get(model.layer, {}).items():
+        if re.match(beginning, model.name):
+            return group
+    return model.layer

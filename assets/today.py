@@ -1,0 +1,57 @@
+"""What the fleet is doing today, as an asset: the page of `tracelake fleet`, and its list of jobs in the UI."""
+
+import os
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+
+from assets.common import OWNERS, markdown_table
+from pipelines.fleet.findings import findings
+from pipelines.fleet.today import fleet_today as read_fleet
+from pipelines.lake import Lake
+from pipelines.lake.publish import analyst
+from pipelines.report.fleet import fleet_page
+
+PAGES = "pages"
+_SHOWN = 30
+
+
+@dg.asset(
+    name="fleet_today",
+    deps=["jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures"],
+    group_name="fleet",
+    kinds={"html"},
+    owners=OWNERS,
+    # The schedule `daily` starts at 00:30.
+    freshness_policy=dg.FreshnessPolicy.cron(deadline_cron="0 4 * * *", lower_bound_delta=timedelta(hours=4)),
+)
+def today_page(lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
+    """Each job's newest capture, what got worse, who is waited for, and which files were not read: a page, and in short here.
+
+    The page is `pages/fleet.html` in the lake; `tracelake fleet --out FOLDER` also writes a report of each capture.
+    """
+    if not lake.exists:
+        return dg.MaterializeResult(metadata={"jobs": 0})
+    with analyst(lake) as con:
+        fleet = read_fleet(con)
+    file = lake.root / PAGES / "fleet.html"
+    file.parent.mkdir(exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
+    unfinished.write_text(fleet_page(fleet, {}, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
+    os.replace(unfinished, file)
+    columns = list(fleet.jobs[0]) if fleet.jobs else []
+    rows = [[one[name] for name in columns] for one in fleet.jobs[:_SHOWN]]
+    found = [(one.kind, one.says) for one in findings(fleet)]
+    return dg.MaterializeResult(
+        metadata={
+            "page": dg.MetadataValue.path(file),
+            "jobs": len(fleet.jobs),
+            "captures": fleet.n_captures,
+            "traces": fleet.n_traces,
+            "got_worse": len(fleet.worse),
+            "files_not_read": fleet.n_rejects,
+            "findings": len(found),
+            "what": dg.MetadataValue.md(markdown_table(["kind", "finding"], found[:_SHOWN], width=400)),
+            "newest_captures": dg.MetadataValue.md(markdown_table(columns, rows)),
+        }
+    )

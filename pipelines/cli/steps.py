@@ -1,0 +1,55 @@
+"""What a computation is doing, in words, and in how many steps it will be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.models.catalog import Catalog
+
+_WORDS = {
+    "ingest": "reading events",
+    "canonical": "sorting events into threads and streams",
+    "gpu": "linking GPU work to its launches",
+    "cpu": "nesting operators into call stacks",
+    "sync": "matching waits to what they wait for",
+    "critical_path": "building the dependency graph",
+    "summary": "summing up",
+    "modelling": "counting operations and time of spans",
+    "fleet": "comparing ranks",
+    "rules": "reading rules",
+    "schedule": "following runs of schedules",
+}
+_OF_TABLES = {
+    "longest_path": "finding the longest path",
+    "event_slack": "finding out how late events may be",
+    "clock_offsets": "aligning the clocks of the ranks",
+    "capture_critical_path": "finding the path through the ranks",
+    "straggler_ranks": "finding out who waits for whom",
+}
+
+
+def in_words(catalog: Catalog, step: str) -> str:
+    """Returns what the computation of a table does, and the table: `building the dependency graph (critical_path_edges)`.
+
+    `step` is the table's name, perhaps followed by more.
+    """
+    name, _, more = step.partition(" ")
+    model = catalog.models.get(name)
+    if model is None:
+        return step
+    said = _OF_TABLES.get(name) or _WORDS.get(model.layer, f"computing {model.layer}")
+    return f"{said} ({name.lstrip('_')}{' ' + more if more else ''})"
+
+
+def steps_for(catalog: Catalog, tables: Iterable[str]) -> int:
+    """Returns how many models have to run for tables, once each."""
+    needed: set[str] = set()
+    todo = [name for name in tables if name in catalog.models]
+    while todo:
+        name = todo.pop()
+        if name not in needed and (model := catalog.models.get(name)) is not None and model.kind != "lake":
+            needed.add(name)
+            todo += model.dependencies
+    return len(needed)

@@ -1,0 +1,69 @@
+"""One trace, from a file or from the lake, opened for a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines import database
+from pipelines.cli.shared import fail, progress
+
+TraceArgument = Annotated[
+    str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
+]
+
+
+@contextmanager
+def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[tuple[Any, str]]:
+    """Opens a private DuckDB connection with tables `events`, `traces` and `findings` of one trace; also yields the
+    trace's id.
+
+    `with_arguments`: also include the text of all arguments, which no model reads.
+    """
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder, database.connect() as con:
+        con.execute(f"SET temp_directory = '{folder}'")
+        con.execute("SET memory_limit = '500MB'")
+        con.execute("SET preserve_insertion_order = false")
+        if Path(trace).is_file():
+            yield con, _load(con, Path(trace), Path(folder), lean=not with_arguments)
+        elif Path(trace).is_dir():
+            raise fail(
+                f"{trace} is a folder, not a trace",
+                f"Give one of its files. The path through all ranks: tracelake capture-path {trace}",
+            )
+        else:
+            yield con, _find(con, trace, lake)
+
+
+def _load(con: Any, path: Path, folder: Path, lean: bool) -> str:
+    from pipelines.inputs.alone import load_trace
+    from pipelines.traces import TraceRejected
+
+    try:
+        with progress(path.stat().st_size, f"reading {path.name}") as advance:
+            return load_trace(con, path, on_bytes=advance, folder=folder, lean=lean).trace_id
+    except TraceRejected as rejection:
+        raise fail(str(rejection)) from None
+
+
+def _find(con: Any, trace: str, folder: Path) -> str:
+    from pipelines.lake import Lake
+
+    lake = Lake(folder)
+    matching = sorted(t for t in lake.known_traces() if t.startswith(trace))
+    if len(matching) != 1:
+        what = (
+            "is not a file, and no trace id starts with it,"
+            if not matching
+            else f"is a prefix of {len(matching)} trace ids"
+        )
+        known = ", ".join(matching or sorted(lake.known_traces())[:10]) or "none"
+        raise fail(f"{trace!r} {what} in the lake {lake.root}", f"Trace ids: {known}")
+    lake.create_views(con, ["events", "findings"], matching[0])
+    return matching[0]

@@ -1,0 +1,69 @@
+"""Units as tasks of Ray: of a cluster by its address (`ray://host:10001`, `host:6379`), or of this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import ray  # pyright: ignore[reportMissingImports]
+from ray import exceptions  # pyright: ignore[reportMissingImports]
+
+from pipelines.engines.engine import ATTEMPTS, Done, UnitT, first_line
+
+_LOCAL = "local"  # a new one: without it, Ray would join any that runs on this machine
+_OBJECTS = 100 << 20  # bytes of shared memory: units and results are small
+
+
+class OnRay:
+    """One CPU per unit. Ray runs a unit again where its worker or node dies, or its work raises."""
+
+    cpus = 1
+
+    def __init__(self, address: str | None) -> None:
+        self._is_ours = not ray.is_initialized()
+        if self._is_ours:
+            address = address or os.environ.get("RAY_ADDRESS") or _LOCAL
+            more: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _OBJECTS}
+            options = more if address == _LOCAL else {}
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def __enter__(self) -> OnRay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_ours:
+            ray.shutdown()
+
+    def submit(self, units: Sequence[UnitT], work: Callable[[UnitT], Any]) -> Iterator[Done]:
+        """Yields each unit's result when it is done; closed early, it kills what runs."""
+        task = ray.remote(num_cpus=self.cpus, max_retries=ATTEMPTS - 1, retry_exceptions=True)(_call)
+        shared = ray.put(work)
+        waiting = {task.remote(shared, unit): unit for unit in units}
+        try:
+            while waiting:
+                (ready,), _ = ray.wait(list(waiting), num_returns=1)
+                yield _done(waiting.pop(ready), ready)
+        finally:
+            for left in waiting:
+                ray.cancel(left, force=True)
+
+
+def _call(work: Callable[[Any], Any], unit: Any) -> Any:
+    return work(unit)
+
+
+def _done(unit: Any, ready: Any) -> Done:
+    try:
+        return Done(unit, ray.get(ready))
+    except exceptions.RayTaskError as error:  # the work itself raised
+        return Done(unit, error=first_line(error.cause or error), attempts=ATTEMPTS)
+    except exceptions.RayError as error:  # its worker or node was lost, or Ray ended it because memory ran out
+        return Done(unit, error=first_line(error), attempts=ATTEMPTS, is_death=True)
+
+
+def open_engine(address: str | None) -> OnRay:
+    """Returns the engine, connected. Raises ConnectionError."""
+    return OnRay(address)

@@ -1,0 +1,189 @@
+"""Submits the units of a run and follows them: what fails is tried in halves, then named and kept in `rejects`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.engines.captures import CAPTURES, Capturing, changed_captures
+from pipelines.engines.engine import Done, Engine, first_line
+from pipelines.engines.private import Setting
+from pipelines.engines.stale import Modelling, ModellingCaptures, stale_captures, stale_groups
+from pipelines.engines.units import UNIT_BYTES, UNIT_FILES, Group, Unit, cut, groups_of
+from pipelines.engines.work import Ingesting, reject_unread
+from pipelines.fleet.captures import Capture
+from pipelines.inputs import TraceRow
+from pipelines.materialize.per_capture import asked_captures, trace_tables
+from pipelines.materialize.per_trace import asked_tables
+from pipelines.models.catalog import load_catalog
+from pipelines.paths import path_text
+from pipelines.renamed import tables_now
+from pipelines.store import Store, StoreError, is_folder_address, open_store
+from pipelines.traces.limits import Limits
+
+
+@dataclass(frozen=True)
+class FailedUnit:
+    """A unit that was given up: nothing of it is in the store. `items`: its files or captures."""
+
+    unit: str
+    items: tuple[str, ...]
+    error: str
+    attempts: int
+
+
+@dataclass
+class Followed:
+    """How a run goes. Sizes are bytes of JSON, estimated; seconds are those of the workers, all together."""
+
+    n_units: int = 0
+    size: int = 0
+    n_done: int = 0
+    size_done: int = 0
+    failed: list[FailedUnit] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    rows: list[TraceRow] = field(default_factory=list)
+    """What became of each file."""
+    not_kept: str | None = None
+    """Why `rejects` does not have the files of the failed units."""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+OnUnit = Callable[[Followed, Done], Any]
+
+
+def ingest_on(
+    engine: Engine,
+    store: str,
+    files: Iterable[Path],
+    job: str | None = None,
+    limits: Limits | None = None,
+    on_unit: OnUnit = lambda *_: None,
+    max_files: int = UNIT_FILES,
+    max_bytes: int = UNIT_BYTES,
+) -> Followed:
+    """Ingest and model files on an engine, into the store at an address that every worker can reach.
+
+    `on_unit(so_far, done)` is called as each unit ends. A unit whose worker died each time is tried again by itself, then
+    in halves: only the file that kills its worker is lost. What fails in the end is in `failed`, its files in `rejects`.
+    Raises StoreError, OSError, UnusablePath.
+    """
+    setting = Setting.here(store, engine.cpus)
+    if not is_folder_address(store):
+        open_store(store).known(())  # a wrong address is told here, and a new catalog is made by one process
+    so_far = Followed()
+    units = cut(groups_of(path.absolute() for path in files), engine.slots, max_files, max_bytes)
+    _follow(engine, so_far, units, Ingesting(setting, job, limits), on_unit)
+    so_far.rows += [row for result in so_far.results for row in result.rows]
+    if reasons := {path: _reason(one) for one in so_far.failed for path in one.items}:
+        so_far.rows += [TraceRow(path, "rejected", reason=why) for path, why in reasons.items()]
+        try:
+            reject_unread(setting, reasons)
+        except (StoreError, OSError, duckdb.Error) as error:  # most likely what the units failed of, too
+            so_far.not_kept = first_line(error)
+    return so_far
+
+
+def materialize_on(
+    engine: Engine,
+    store: str,
+    tables: Iterable[str] | None = None,
+    on_unit: OnUnit = lambda *_: None,
+    max_captures: int = CAPTURES,
+    max_bytes: int = UNIT_BYTES,
+) -> Followed:
+    """Bring tables (all by default) up to date on an engine: of traces where they are missing or of another version of
+    their models, then of captures.
+
+    Raises CatalogError for a name that is not a table, RolesError for a roles.csv that cannot be read, StoreError.
+    """
+    catalog = load_catalog()
+    asked = [*catalog.materialized, *catalog.of_captures] if tables is None else tables_now(tables)
+    of_captures = [name for name in catalog.of_captures if name in asked]
+    if of_captures:
+        # A capture's newest batch counts: one without the other tables would hide them, and only a folder lake adds them.
+        of_captures = asked_captures(catalog, of_captures) if is_folder_address(store) else list(catalog.of_captures)
+    # What tables of captures read is computed along with the rest, as without an engine.
+    of_traces = [*(name for name in asked if name not in catalog.of_captures), *trace_tables(catalog, of_captures)]
+    of_traces = asked_tables(catalog, of_traces)
+    setting = Setting.here(store, engine.cpus)
+    so_far = Followed()
+    opened = open_store(store)
+    if groups := stale_groups(opened, of_traces):
+        units = cut(groups, engine.slots, 1, max_bytes)
+        _follow(engine, so_far, units, Modelling(setting, tuple(of_traces)), on_unit)
+    if of_captures and (groups := _ready(opened, changed_captures(opened), trace_tables(catalog, of_captures), so_far)):
+        units = cut(groups, engine.slots, max_captures, max_bytes)
+        _follow(engine, so_far, units, Capturing(setting, tuple(of_captures)), on_unit)
+    if groups := stale_captures(opened, of_captures):
+        units = cut(groups, engine.slots, max_captures, max_bytes)
+        _follow(engine, so_far, units, ModellingCaptures(setting, tuple(of_captures)), on_unit)
+    return so_far
+
+
+def _ready(store: Store, groups: list[Group], tables: Sequence[str], so_far: Followed) -> list[Group]:
+    """Returns the captures whose traces have all tables that are read. Others wait for a run in which no unit fails."""
+    lacking = (
+        {batch.batch_id for group in stale_groups(store, tables) for batch in group.items} if so_far.failed else ()
+    )
+    return [
+        group
+        for group in groups
+        if not any(
+            member.trace.batch_id in lacking
+            for one in group.items
+            if isinstance(one, Capture)
+            for member in one.members
+        )
+    ]
+
+
+def _follow(
+    engine: Engine, so_far: Followed, units: Sequence[Unit], work: Callable[[Unit], Any], on_unit: OnUnit
+) -> None:
+    """A unit whose worker died may only have waited on the same worker as the one that killed it. So those are done
+    again one by one: what dies then is guilty, and is halved.
+    """
+    so_far.n_units += len(units)
+    so_far.size += sum(unit.size for unit in units)
+    suspects: deque[Unit] = deque()
+    for done in engine.submit(units, work):
+        if done.is_death:
+            suspects.append(done.unit)
+        else:
+            _note(so_far, done, on_unit)
+    while suspects:
+        (done,) = engine.submit([suspects.popleft()], work)
+        if done.is_death and done.unit.halves:
+            so_far.n_units += 1
+            suspects += done.unit.halves
+        else:
+            _note(so_far, done, on_unit)
+
+
+def _note(so_far: Followed, done: Done, on_unit: OnUnit) -> None:
+    so_far.n_done += 1
+    so_far.size_done += done.unit.size
+    if done.error is None:
+        so_far.results.append(done.result)
+        so_far.seconds += done.result.seconds
+        so_far.cpu_seconds += done.result.cpu_seconds
+    else:
+        items = tuple(map(_named, done.unit.items))
+        so_far.failed.append(FailedUnit(done.unit.name, items, done.error, done.attempts))
+    on_unit(so_far, done)
+
+
+def _named(item: Any) -> str:
+    return path_text(item) if isinstance(item, Path) else getattr(item, "capture_id", None) or str(item)
+
+
+def _reason(failed: FailedUnit) -> str:
+    beside = f", with {len(failed.items) - 1} other files," if len(failed.items) > 1 else ""
+    return f"the unit that it was in{beside} failed {failed.attempts} times; ingest it again. {failed.error}"

@@ -1,0 +1,65 @@
+"""Names of our own tables' values in words, as a report shows them. Anything else is shown as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WORDS = {
+    # what bounds a critical path
+    "gpu_compute_bound": "GPU computing",
+    "gpu_communication_bound": "communication",
+    "gpu_memory_bound": "copies",
+    "gpu_other_bound": "other GPU work",
+    "cpu_bound": "host",
+    "gpu_kernel_launch_overhead": "launch overhead",
+    "gpu_kernel_kernel_overhead": "gaps between kernels",
+    "gpu_earlier_work": "earlier GPU work",
+    "dependency": "order only",
+    # causes of GPU time
+    "compute": "computing",
+    "straggler_wait": "waiting for late ranks",
+    "exposed_communication": "exposed transfer",
+    "exposed_memory": "exposed copies",
+    "launch_overhead": "launch overhead",
+    "idle_host": "waiting for the host (idle)",
+    "recompute": "computing again",
+    "not_in_trace": "not in the trace",
+    "unattributed": "cause unknown",
+    # kinds of segments of the path through all ranks
+    "gpu_kernel": "GPU work",
+    "cpu_op": "operator",
+    "cuda_runtime": "runtime call",
+    "cuda_driver": "driver call",
+    "gpu_memcpy": "copy",
+    "gpu_memset": "memset",
+    "user_annotation": "annotation",
+    "python_function": "Python",
+    "thread_hand_off": "hand-over between threads",
+    "launch_delay": "launch delay",
+    "kernel_delay": "gap between kernels",
+    "sync_return": "return of a wait",
+    "cross_stream_wait": "wait for another stream",
+    "head": "before the first event",
+    # what limits a step or an operator, why an operator has no model
+    "comp": "computing",
+    "load": "loading",
+    "save": "saving",
+    "op_not_modelled": "no formula",
+    "no_shapes": "shapes not recorded",
+    "bad_args": "unknown arguments",
+    "no_launch": "launch not in the trace",
+    "launch_without_op": "launched outside operators",
+    "graph": "CUDA or HIP graph",
+    "fwd": "forward",
+    "bwd": "backward",
+    "window": "during the span",
+    # classes of kernels
+    "COMPUTATION": "computing",
+    "COMMUNICATION": "communication",
+    "MEMORY": "copies",
+}
+
+
+def in_words(value: Any) -> str:
+    """Returns a value of our tables in words."""
+    return WORDS.get(str(value), str(value))

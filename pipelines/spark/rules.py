@@ -1,0 +1,204 @@
+"""What sqlglot does not carry over from DuckDB to Spark: one rule each, on the tree of the query.
+
+A rule takes a tree in DuckDB's dialect and changes it into one that Ibis (sqlglot underneath) writes out for Spark with
+the same meaning. Models that no rule cures are refused by pipelines/models/portable.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from sqlglot import exp, parse_one
+
+Tree = Any
+
+
+def carried_over(sql: str, doubles: Collection[str] = ()) -> str:
+    """Returns a query in DuckDB's dialect as `Backend.sql(…, dialect="duckdb")` of Ibis should get it for Spark.
+
+    `doubles`: names of columns of type DOUBLE in the tables that it reads.
+    """
+    tree = parse_one(sql, dialect="duckdb")
+    round_casts(tree, doubles)  # first: it tells decimals from doubles
+    for rule in RULES:
+        rule(tree)
+    return tree.sql("duckdb", comments=False)
+
+
+def write_out_windows(tree: Tree) -> None:
+    """`OVER (w ROWS …)`: Spark has named windows, but none that inherits from another one."""
+    for select in tree.find_all(exp.Select):
+        named = {window.name: window for window in select.args.get("windows") or []}
+        for window in list(select.find_all(exp.Window)) if named else ():
+            source = named.get(window.alias)
+            if source is None or window.find_ancestor(exp.Select) is not select or window.arg_key == "windows":
+                continue
+            window.set("alias", None)
+            for part in ("partition_by", "order", "spec"):
+                if not window.args.get(part) and (value := source.args.get(part)):
+                    window.set(part, [one.copy() for one in value] if isinstance(value, list) else value.copy())
+        select.set("windows", None)
+
+
+def decimals_as_doubles(tree: Tree) -> None:
+    """`1.5` divides as a DOUBLE in DuckDB, and as a DECIMAL, with few digits, in Spark: `1.5e0` is a DOUBLE in both."""
+    for literal in list(tree.find_all(exp.Literal)):
+        if not literal.is_string and "." in literal.this and "e" not in literal.this.lower():
+            literal.replace(exp.Literal.number(f"{literal.this}e0"))
+
+
+def wide_integers(tree: Tree) -> None:
+    """`HUGEINT`: the widest integer of Spark is DECIMAL(38, 0)."""
+    for kind in list(tree.find_all(exp.DataType)):
+        if kind.this in (exp.DataType.Type.INT128, exp.DataType.Type.UINT128):
+            kind.replace(exp.DataType.build("DECIMAL(38, 0)"))
+
+
+def zero_divisors(tree: Tree) -> None:
+    """`a % 0` and `a // 0` are NULL in DuckDB and an error in Spark."""
+    for node in list(tree.find_all(exp.Mod, exp.IntDiv)):
+        divisor = node.expression
+        if not isinstance(divisor, exp.Nullif) and not (isinstance(divisor, exp.Literal) and divisor.this.strip("0.")):
+            node.set("expression", exp.func("nullif", divisor.copy(), exp.Literal.number(0)))
+
+
+def whole_epochs(tree: Tree) -> None:
+    """`epoch(t)`: seconds with their fraction in DuckDB, whole ones in Spark."""
+    for node in [one for one in tree.find_all(exp.Extract, exp.TimeToUnix) if _is_epoch(one)]:
+        time = node.this if isinstance(node, exp.TimeToUnix) else node.expression
+        node.replace(exp.cast(exp.cast(time.copy(), "TIMESTAMPTZ"), "DOUBLE"))
+
+
+def _is_epoch(node: Tree) -> bool:
+    return isinstance(node, exp.TimeToUnix) or (isinstance(node, exp.Extract) and node.name.upper() == "EPOCH")
+
+
+def backslashes_in_like(tree: Tree) -> None:
+    """`LIKE 'a\\_b'`: DuckDB has no escape unless ESCAPE names one, Spark takes the backslash."""
+    for node in list(tree.find_all(exp.Like, exp.ILike)):
+        pattern = node.expression
+        if isinstance(pattern, exp.Literal) and "\\" in pattern.this and not isinstance(node.parent, exp.Escape):
+            node.set("expression", exp.Literal.string(pattern.this.replace("\\", "\\\\")))
+
+
+def round_casts(tree: Tree, doubles: Collection[str] = ()) -> None:
+    """`CAST(… AS BIGINT)` cuts off in Spark. In DuckDB it rounds: a DOUBLE half to even, a DECIMAL half up.
+
+    Types are known by name: `doubles`, and aliases in the query of what is computed from them or divided.
+    """
+    kinds = {name.lower(): _DOUBLE for name in doubles}
+    aliases = list(tree.find_all(exp.Alias))
+    while added := {
+        one.alias.lower(): kind
+        for one in aliases
+        if one.alias.lower() not in kinds and (kind := _fraction(one.this, kinds)) is not None
+    }:
+        kinds |= added
+    for cast in list(tree.find_all(exp.Cast)):
+        if cast.to.this in exp.DataType.INTEGER_TYPES and (kind := _fraction(cast.this, kinds)) is not None:
+            cast.set("this", exp.func("rint" if kind == _DOUBLE else "round", cast.this.copy()))
+    _round_digits(tree, kinds)
+
+
+def _round_digits(tree: Tree, kinds: Mapping[str, int]) -> None:
+    """`round(0.145e0, 2)`: DuckDB rounds 100 times the DOUBLE, to 0.14, and Spark its shortest text, to 0.15."""
+    for node in reversed(list(tree.find_all(exp.Round))):  # the inner ones first
+        digits = node.args.get("decimals")
+        if isinstance(digits, exp.Literal) and digits.this.isdigit() and _fraction(node.this, kinds) == _DOUBLE:
+            scale = exp.Literal.number(f"1e{digits.this}")
+            scaled = exp.func("round", exp.Mul(this=exp.paren(node.this.copy()), expression=scale))
+            node.replace(exp.paren(exp.Div(this=scaled, expression=scale.copy())))
+
+
+_DECIMAL, _DOUBLE = 1, 2  # where both meet, the result is a DOUBLE
+
+
+def _fraction(node: Tree, kinds: Mapping[str, int]) -> int | None:
+    """Returns whether an expression is a DOUBLE or a DECIMAL, as far as its parts tell; None if it is neither."""
+    if isinstance(node, exp.Column):
+        return kinds.get(node.name.lower())
+    if isinstance(node, exp.Literal):
+        is_decimal = not node.is_string and "." in node.this and "e" not in node.this.lower()
+        return _DECIMAL if is_decimal else _DOUBLE if not node.is_string and not node.this.isdigit() else None
+    if isinstance(node, exp.Cast):
+        return _DOUBLE if node.to.this in exp.DataType.FLOAT_TYPES else None
+    if isinstance(node, exp.Div | exp.Avg | exp.Median | exp.Sqrt | exp.Ln | exp.Exp | exp.Pow) or _is_epoch(node):
+        return _DOUBLE
+    if isinstance(node, exp.Round | exp.Floor | exp.Ceil) and not node.args.get("decimals"):
+        return None
+    return max((kind for one in _parts(node) if (kind := _fraction(one, kinds)) is not None), default=None)
+
+
+def _parts(node: Tree) -> list[Tree]:
+    """Returns the parts whose type an expression takes on."""
+    if isinstance(node, exp.Window | exp.Filter | exp.Paren | exp.Neg | exp.AggFunc | exp.Round):
+        return [node.this]
+    if isinstance(node, exp.Case):
+        results = [one.args["true"] for one in node.args["ifs"]] + [node.args.get("default")]
+        return [one for one in results if one is not None]
+    if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Coalesce | exp.Greatest | exp.Least | exp.Nullif):
+        return [one for one in (node.this, node.expression, *node.expressions) if one is not None]
+    return []
+
+
+def orders_of_groups(tree: Tree) -> None:
+    """`… GROUP BY a ORDER BY sum(b)` beside a window: Spark finds no aggregate there. So it is a column of a subquery."""
+    for select in list(tree.find_all(exp.Select)):
+        order = select.args.get("order")
+        if (
+            not order
+            or not select.args.get("group")
+            or select.args.get("distinct")
+            or not _is_own(select, exp.Window, select.expressions)
+        ):
+            continue
+        if _is_own(select, exp.AggFunc, order.expressions) and all(one.alias_or_name for one in select.expressions):
+            _order_outside(select, order)
+
+
+def _order_outside(select: Tree, order: Tree) -> None:
+    """Makes `SELECT … ORDER BY …` into `SELECT … FROM (SELECT …, what it is ordered by) ORDER BY …`, in place."""
+    outside = ("order", "limit", "offset", "with", "with_")
+    inner, names = select.copy(), [one.alias_or_name for one in select.expressions]
+    for part in outside:
+        inner.set(part, None)
+    for number, term in enumerate(order.expressions):
+        name = _shown_as(select, term.this)
+        if name is None:
+            name = f"_order_{number}"
+            inner.append("expressions", exp.alias_(term.this.copy(), name, quoted=True))
+        if not isinstance(term.this, exp.Literal):
+            term.set("this", exp.column(name, quoted=True))
+    whole = exp.select(*(exp.column(name, quoted=True) for name in names)).from_(inner.subquery("_groups"))
+    for part in set(select.args) - set(outside):
+        select.set(part, None)
+    for part, value in whole.args.items():
+        if value:
+            select.set(part, value)
+
+
+def _shown_as(select: Tree, term: Tree) -> str | None:
+    """Returns the column of a query's answer that a term of its ORDER BY is; the number of one stays as it is."""
+    if isinstance(term, exp.Literal):
+        return term.this
+    for one in select.expressions if isinstance(term, exp.Column) else ():
+        if one.unalias() == term or (not term.table and one.alias.lower() == term.name.lower()):
+            return one.alias_or_name
+    return None
+
+
+def _is_own(select: Tree, kind: type, parts: Collection[Tree]) -> bool:
+    """Returns whether some of these parts of a query, and not of a subquery in it, is of a kind."""
+    return any(one.find_ancestor(exp.Select) is select for part in parts for one in part.find_all(kind))
+
+
+RULES: tuple[Callable[[Tree], None], ...] = (
+    write_out_windows,
+    decimals_as_doubles,
+    wide_integers,
+    zero_divisors,
+    whole_epochs,
+    backslashes_in_like,
+    orders_of_groups,
+)

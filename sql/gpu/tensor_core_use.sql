@@ -1,0 +1,30 @@
+-- One row: a computing kernel of a device of a trace, and whether its name says that it runs on tensor cores.
+-- How: of the rules in rules/tensor_core_kernels.csv that match the name, the first holds. A name is no measurement: a
+-- kernel that uses tensor cores may use them badly (op_utilization), and a name that says nothing is NULL, not no.
+-- check: unique(trace_id, device, name)
+WITH work AS (
+    SELECT trace_id, device, name, count(*) AS n_kernels, sum(dur_ns) AS gpu_ns
+    FROM kernels
+    WHERE class = 'COMPUTATION' AND cat = 'kernel'
+    GROUP BY trace_id, device, name
+),
+names AS (
+    SELECT DISTINCT name FROM work
+),
+fitting AS (
+    SELECT
+        n.name, r.rule_id, r.uses_tensor_cores,
+        row_number() OVER (PARTITION BY n.name ORDER BY r.rule_order) AS choice
+    FROM names AS n
+    JOIN tensor_core_kernels AS r ON regexp_matches(n.name, r.name_pattern)
+)
+SELECT
+    w.trace_id,  -- The trace.
+    w.device,  -- The device.
+    w.name,  -- Name of the kernel.
+    f.uses_tensor_cores,  -- Whether it computes on tensor cores (AMD: matrix cores); NULL where the name does not say.
+    f.rule_id,  -- Rule in tensor_core_kernels that decided; NULL where none fits the name.
+    w.n_kernels,  -- How often it ran.
+    TRY_CAST(w.gpu_ns AS BIGINT) AS gpu_ns  -- Its summed duration, ns.
+FROM work AS w
+LEFT JOIN fitting AS f ON f.name = w.name AND f.choice = 1

@@ -1,0 +1,87 @@
+-- One row: a profiler step of a trace, or the whole trace, divided by whether the host, the GPU, both or neither was
+-- busy. The four parts add up to duration_ns. A trace without GPU work, or without host calls, has no row.
+-- How: the host is busy while any thread is in an operator or runtime call and not in a call that waits for the GPU;
+-- the GPU is, while any device runs something. Python between operators does not count as busy.
+-- check: unique(trace_id, step)
+WITH marks AS (
+    SELECT
+        trace_id, thread_id, start_ns AS at_ns, CASE WHEN kind = 'call' THEN 1 ELSE 0 END AS calls,
+        CASE WHEN kind = 'wait' THEN 1 ELSE 0 END AS waits
+    FROM _host_calls
+    UNION ALL
+    SELECT
+        trace_id, thread_id, end_ns, CASE WHEN kind = 'call' THEN -1 ELSE 0 END,
+        CASE WHEN kind = 'wait' THEN -1 ELSE 0 END
+    FROM _host_calls
+),
+threads_swept AS (
+    SELECT
+        trace_id, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns,
+        sum(calls) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_calls,
+        sum(waits) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_waits
+    FROM marks
+    WINDOW in_time AS (PARTITION BY trace_id, thread_id ORDER BY at_ns)
+),
+both_sides AS (
+    SELECT trace_id, start_ns, end_ns, 1 AS host, 0 AS gpu
+    FROM threads_swept
+    WHERE n_calls > 0 AND n_waits = 0 AND end_ns > start_ns
+    UNION ALL
+    SELECT trace_id, start_ns, end_ns, 0, 1 FROM merged_intervals WHERE scope = 'all' AND end_ns > start_ns
+),
+changes AS (
+    SELECT trace_id, start_ns AS at_ns, host, gpu FROM both_sides
+    UNION ALL
+    SELECT trace_id, end_ns, -host, -gpu FROM both_sides
+),
+swept AS (
+    SELECT
+        trace_id, at_ns AS start_ns, lead(at_ns) OVER in_time AS end_ns,
+        sum(host) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) > 0 AS host,
+        sum(gpu) OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) > 0 AS gpu
+    FROM changes
+    WINDOW in_time AS (PARTITION BY trace_id ORDER BY at_ns)
+),
+measured AS (
+    SELECT trace_id FROM both_sides GROUP BY trace_id HAVING max(host) = 1 AND max(gpu) = 1
+),
+windows AS (
+    SELECT t.trace_id, CAST(NULL AS BIGINT) AS step, t.first_ts_ns AS start_ns, t.last_ts_ns AS end_ns
+    FROM traces AS t
+    JOIN measured AS m ON m.trace_id = t.trace_id
+    UNION ALL
+    SELECT s.trace_id, s.step, s.start_ns, s.end_ns
+    FROM profiler_steps AS s
+    JOIN measured AS m ON m.trace_id = s.trace_id
+),
+cut AS (
+    SELECT
+        w.trace_id, w.step,
+        sum(
+            CASE WHEN s.host AND s.gpu THEN least(s.end_ns, w.end_ns) - greatest(s.start_ns, w.start_ns) ELSE 0 END
+        ) AS both_ns,
+        sum(
+            CASE WHEN s.host AND NOT s.gpu THEN least(s.end_ns, w.end_ns) - greatest(s.start_ns, w.start_ns) ELSE 0 END
+        ) AS host_ns,
+        sum(
+            CASE WHEN s.gpu AND NOT s.host THEN least(s.end_ns, w.end_ns) - greatest(s.start_ns, w.start_ns) ELSE 0 END
+        ) AS gpu_ns
+    FROM windows AS w
+    JOIN swept AS s ON s.trace_id = w.trace_id AND s.start_ns < w.end_ns AND s.end_ns > w.start_ns
+    WHERE s.host OR s.gpu
+    GROUP BY w.trace_id, w.step
+)
+SELECT
+    w.trace_id,  -- The trace.
+    w.step,  -- Number of the step; NULL for the whole trace.
+    w.start_ns,  -- Start, ns.
+    w.end_ns - w.start_ns AS duration_ns,  -- Duration, ns.
+    TRY_CAST(coalesce(c.both_ns, 0) AS BIGINT) AS both_busy_ns,  -- Host and GPU busy, ns.
+    TRY_CAST(coalesce(c.host_ns, 0) AS BIGINT) AS only_host_ns,  -- Only the host, ns: nothing hides this work.
+    TRY_CAST(coalesce(c.gpu_ns, 0) AS BIGINT) AS only_gpu_ns,  -- Only the GPU, ns: the host waits, or runs Python.
+    -- Neither, ns: Python, loading data, the latency of launches.
+    TRY_CAST(
+        w.end_ns - w.start_ns - coalesce(c.both_ns, 0) - coalesce(c.host_ns, 0) - coalesce(c.gpu_ns, 0) AS BIGINT
+    ) AS neither_ns
+FROM windows AS w
+LEFT JOIN cut AS c ON c.trace_id = w.trace_id AND c.step IS NOT DISTINCT FROM w.step

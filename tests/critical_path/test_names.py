@@ -1,0 +1,61 @@
+"""The answer for people names what takes the most time on the path, below what changes how it is read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.names import largest_names
+from pipelines.critical_path.windows import WindowRequest
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.harness import connect
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_capture(CaptureSpec(ranks=1, steps=3, seed=7), tmp_path_factory.mktemp("capture")).ranks[0].path
+
+
+def said(*words: object) -> str:
+    done = CliRunner().invoke(app, ["critical-path", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("profile", ["default", "hta"])
+def test_they_are_the_rows_of_the_table(trace: Path, profile: str) -> None:
+    con, trace_id = connect(trace)
+    answer = critical_path(con, load_catalog(), WindowRequest(trace_id, "full", profile), with_path=False)
+    found = largest_names(con, load_catalog(), 4)
+    run_models(con, load_catalog(), ["critical_path_by_name", "critical_path"])
+    assert largest_names(con, load_catalog(), 4) == found  # from its table
+    rows = con.execute(
+        "SELECT name, cat, n_events, duration_ns FROM critical_path_by_name WHERE duration_ns > 0"
+    ).fetchall()
+    rows.sort(key=lambda row: (-row[3], row[0], row[1]))
+    assert [tuple(row.values())[:4] for row in found] == rows[:4]
+    assert {(row["n_names"], row["all_ns"]) for row in found} == {(len(rows), sum(row[3] for row in rows))}
+    assert answer.success and len(rows) > 4
+
+
+def test_the_text_has_them_and_a_saved_path_too(trace: Path, tmp_path: Path) -> None:
+    text = said(trace, "--top", 3, "--save", tmp_path / "path.zip")
+    table = text[text.index("most time on the path") :]
+    assert len(re.findall(r"│ +(?:kernel|operator|call|copy) +│", table)) == 3 and "more names" in table
+    again = said(tmp_path / "path.zip", "--top", 3)
+    assert again[again.index("most time on the path") :] == table
+    assert "most time on the path" not in said(trace, "--top", 0)
+
+
+def test_what_changes_the_reading_comes_first(shared: Path) -> None:
+    text = said(shared / "traces" / "single" / "mi250_minitoy.json.gz")
+    first, _, rest = text.partition("critical path of")
+    assert "warning:" in first and "warning:" not in rest
+    assert "info:" not in first and "info:" in rest

@@ -1,0 +1,131 @@
+"""Overlays of real traces: every arrow has a slice at both ends, no GPU work is missing, counters are those of the tables."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import database
+from pipelines.critical_path.answer import critical_path
+from pipelines.critical_path.counters import TABLES
+from pipelines.critical_path.overlay import write_overlay
+from pipelines.critical_path.windows import WindowNotFound, WindowRequest
+from pipelines.ingest import load_trace
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.traces import TraceRejected
+
+TRACES = Path(__file__).parents[3] / "shared" / "traces"
+FILES = sorted(
+    path for path in TRACES.rglob("*.json*") if "execution_trace" not in path.name and path.parent.name != "stragglers"
+)
+SMALL = {
+    "alexnet",
+    "cuda_event_sync",
+    "mi250_minitoy",
+    "begin_end_pairs_huge_tid",
+    "mi300_sglang_decode_graph",
+    "worker0",
+}
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    found = json.loads(text, parse_float=Decimal)
+    return [event for event in (found["traceEvents"] if isinstance(found, dict) else found) if isinstance(event, dict)]
+
+
+def without_slice(drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The ends of arrows that no viewer could tie to a slice, looked for one by one."""
+    slices: dict[tuple, list[tuple[float, float]]] = defaultdict(list)
+    for event in drawn:
+        if event["ph"] in ("X", "B"):  # the end of a B event is not looked for: it is at least open
+            end = event["ts"] + (event.get("dur") or 0) if event["ph"] == "X" else float("inf")
+            slices[event["pid"], event["tid"]].append((event["ts"], end))
+    places = {}
+    for track, found in slices.items():
+        found.sort()
+        longest, until = float("-inf"), []
+        for _, end in found:
+            longest = max(longest, end)
+            until.append(longest)
+        places[track] = [start for start, _ in found], until
+
+    def is_tied(event: dict[str, Any]) -> bool:
+        starts, until = places.get((event["pid"], event["tid"]), ([], []))
+        if event["ph"] == "f" and "bp" not in event:
+            return bisect_left(starts, event["ts"]) < len(starts)
+        place = bisect_right(starts, event["ts"]) - 1
+        return place >= 0 and until[place] >= event["ts"]
+
+    return [event for event in drawn if event["ph"] in ("s", "t", "f") and not is_tied(event)]
+
+
+def arrow(event: dict[str, Any]) -> tuple:
+    return str(event.get("cat")), str(event.get("name")), str(event.get("id"))
+
+
+def part_arrows(drawn: list[dict[str, Any]]) -> set[tuple]:
+    """Arrows that lack their start or their end."""
+    ends: dict[tuple, set[str]] = defaultdict(set)
+    for event in drawn:
+        if event["ph"] in ("s", "t", "f"):
+            ends[arrow(event)].add(event["ph"])
+    return {of for of, found in ends.items() if not {"s", "f"} <= found}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=name, marks=[] if name in SMALL else [pytest.mark.slow])
+        for path in FILES
+        if (
+            name := f"{path.parent.name}-{path.name}".partition(".")[0]
+            .removeprefix("critical_path-")
+            .removeprefix("single-")
+        )
+    ],
+)
+def test_every_arrow_has_its_slices_and_no_gpu_work_is_missing(path: Path, tmp_path: Path) -> None:
+    # In 2021 an arrow names its thread by a number and the slices there by a text; the overlay writes both alike.
+    given = [event | {"tid": str(event.get("tid"))} for event in events(path) if event.get("ph")]
+    source = [event for event in given if event["ph"] in ("s", "t", "f")]
+    wrong = part_arrows(given) | {arrow(event) for event in without_slice(given)}
+    with database.connect() as con:
+        try:
+            trace_id = load_trace(con, path, folder=tmp_path, lean=False).trace_id
+            critical_path(con, load_catalog(), WindowRequest(trace_id))
+        except (TraceRejected, WindowNotFound) as none:
+            pytest.skip(f"nothing to draw: {none}")
+        run_models(con, load_catalog(), TABLES)
+        changes = con.execute("SELECT count(DISTINCT (device, stream, ts_ns)) FROM queue_length").fetchall()[0][0]
+        steps = con.execute("SELECT count(*) FROM critical_path WHERE edge_type = 'KERNEL_LAUNCH_DELAY'").fetchall()[0][
+            0
+        ]
+        names = con.execute("SELECT e.name FROM kernels JOIN events AS e USING (trace_id, event_id)").fetchall()
+        for only_critical in (False, True):
+            left_out: list[int] = []
+            file = write_overlay(
+                con, trace_id, path, tmp_path / "out", only_critical=only_critical, on_left_out=left_out.append
+            )
+            drawn = events(file)
+            assert without_slice(drawn) == [] and part_arrows(drawn) == set()
+            ours = sum(event["ph"] == "s" and event["cat"] == "critical_path" for event in drawn)
+            own = sum(event["ph"] in ("s", "t", "f") and event["cat"] != "critical_path" for event in drawn)
+            assert ours >= steps and own + left_out[0] == len(source)
+            if not only_critical:  # no more is left out than must be, and no GPU work at all
+                assert own == sum(arrow(event) not in wrong for event in source)
+                assert (
+                    Counter(name for (name,) in names) - Counter(e["name"] for e in drawn if e["ph"] == "X")
+                    == Counter()
+                )
+            counted = [event for event in drawn if event["ph"] == "C"]
+            assert sum(event["name"].startswith("queue length") for event in counted) == changes
+            assert all(value >= 0 for event in counted if "GB/s" in event["args"] for value in event["args"].values())

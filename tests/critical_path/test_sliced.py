@@ -1,0 +1,179 @@
+"""`tracelake slice`: a step or a query's rows as a trace: the events asked for, with their own times, and arrows with slices."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.cli.ready import open_analyst
+from pipelines.critical_path.sliced import NoSlice
+from pipelines.critical_path.sliced_rows import write_rows
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.critical_path.test_overlay_shared import part_arrows, without_slice
+from tests.harness import call, kernel
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sliced")
+    ingest(write_capture(CaptureSpec(ranks=2, steps=3, seed=4), folder / "in").paths, Lake(folder / "lake"))
+    return folder / "lake"
+
+
+def sliced(tmp_path: Path, *words: object) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    target = tmp_path / "slice.json"
+    result = CliRunner().invoke(app, ["slice", *map(str, words), "--out", str(target), "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told.pop("path") == str(target)
+    file = json.loads(target.read_text())
+    return told, [{**event, "ts": event["ts"] + file["baseTimeNanoseconds"] // 1000} for event in file["traceEvents"] if event["ph"] != "M"]  # fmt: skip
+
+
+def test_a_step_of_a_rank_has_its_events_and_the_work_that_it_launched(lake: Path, tmp_path: Path) -> None:
+    with open_analyst(lake, ["kernels", "profiler_steps"]) as con:
+        ((trace_id, start, end),) = con.execute(
+            "SELECT trace_id, start_ns, end_ns FROM profiler_steps JOIN traces USING (trace_id) WHERE rank = 1 AND step = 2"
+        ).fetchall()
+        launched = con.execute(
+            "SELECT k.name FROM kernels AS k JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id "
+            "WHERE k.trace_id = ? AND l.ts_ns >= ? AND l.ts_ns < ?",
+            [trace_id, start, end],
+        ).fetchall()
+    told, drawn = sliced(tmp_path, lake, "--step", 2, "--rank", 1)
+    slices = [event for event in drawn if event["ph"] == "X"]
+    assert told["n_events"] == len([event for event in drawn if event["ph"] not in "stf"]) and told["left_out"] == 0
+    assert Counter(
+        event["name"] for event in slices if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")
+    ) == Counter(name for (name,) in launched)
+    host = [
+        event
+        for event in slices
+        if event["cat"] not in ("kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "gpu_user_annotation")
+    ]
+    assert host and all(
+        event["ts"] * 1000 < end and (event["ts"] + event["dur"]) * 1000 >= start - 1000 for event in host
+    )
+    assert any(event["ph"] == "s" for event in drawn)
+    assert without_slice(drawn) == [] and part_arrows(drawn) == set()
+
+
+def test_events_of_a_query_keep_their_arguments_and_get_its_columns(lake: Path, tmp_path: Path) -> None:
+    query = "SELECT trace_id, event_id, dur_ns AS mine FROM kernels WHERE class = 'COMMUNICATION'"
+    told, drawn = sliced(tmp_path, lake, "--sql", query)
+    with open_analyst(lake, ["kernels"]) as con:
+        expected = con.execute("SELECT dur_ns FROM kernels WHERE class = 'COMMUNICATION'").fetchall()
+    assert told["n_events"] == len(drawn) == len(expected) > 0
+    assert sorted(event["args"]["query"]["mine"] for event in drawn) == sorted(ns for (ns,) in expected)
+    assert all("stream" in event["args"] for event in drawn)
+    assert len({event["pid"] for event in drawn}) == 2  # a process of its own for each rank
+
+
+def test_rows_with_times_are_slices_or_counters(lake: Path, tmp_path: Path) -> None:
+    steps = "SELECT rank, 'step' AS name, step, start_ns, end_ns FROM profiler_steps JOIN traces USING (trace_id)"
+    told, drawn = sliced(tmp_path, lake, "--sql", steps)
+    assert told["n_slices"] == len(drawn) == 6 and len({event["args"]["step"] for event in drawn}) == 3
+    assert len({event["tid"] for event in drawn}) == 2  # a track for each rank
+    told, drawn = sliced(
+        tmp_path, lake, "--sql", "SELECT ts_ns, queue_length FROM queue_length WHERE queue_length IS NOT NULL"
+    )
+    assert told["n_counters"] == len(drawn) > 0 and {event["ph"] for event in drawn} == {"C"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sql", "SELECT 1 AS one"], "the columns are one"),
+        (["--sql", "SELECT ts_ns FROM kernels WHERE FALSE"], "no rows with a time"),
+        (["--step", "77"], "no row names an event"),
+        (["--sql", "DROP TABLE traces"], "error:"),
+        (["--sql", "SELECT 'noon' AS ts_ns"], "must be a number of nanoseconds"),
+        (["--sql", "SELECT 1 AS ts_ns, 'long' AS dur_ns"], "dur_ns must be a number of nanoseconds"),
+        (["--sql", "SELECT 'nan'::DOUBLE AS ts_ns"], "no rows with a time"),
+        (["--sql", "SELECT trace_id, event_id FROM events WHERE ph = 'M'"], "no row names an event"),
+        (["--sql", "SELECT nope FROM kernels"], "nope"),
+        ([], "either --sql or --step"),
+        (["--sql", "FROM kernels", "--rank", "1"], "go with --step"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(lake: Path, tmp_path: Path, words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["slice", str(lake), *words, "--out", str(tmp_path / "no.json")])
+    assert result.exit_code == 1 and said in result.stderr and "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_slices_that_overlap_are_on_tracks_of_their_own(tmp_path: Path) -> None:
+    rows = [{"ts_ns": 10 * i, "dur_ns": 25, "device": i % 2, "note": f"r{i}"} for i in range(9)] + [
+        {"ts_ns": None, "dur_ns": 1, "device": 0, "note": "-"}
+    ]
+    found = write_rows(rows, list(rows[0]), tmp_path / "a.json")
+    assert (found.n_slices, found.left_out) == (9, 1)
+    drawn = [event for event in json.loads(found.path.read_text())["traceEvents"] if event["ph"] == "X"]
+    for tid in {event["tid"] for event in drawn}:
+        own = sorted((event["ts"], event["ts"] + event["dur"]) for event in drawn if event["tid"] == tid)
+        assert all(a[1] <= b[0] for a, b in pairwise(own))
+    assert {event["name"] for event in drawn} == {f"r{i}" for i in range(9)}
+    marks = write_rows([{"ts_ns": 5, "name": "here"}], ["ts_ns", "name"], tmp_path / "b.json")
+    assert marks.n_marks == 1
+    with pytest.raises(NoSlice):
+        write_rows([], ["name"], tmp_path / "c.json")
+
+
+def strict(text: str) -> Any:
+    """JSON as its standard has it, without NaN and Infinity."""
+    return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+def test_what_json_has_no_number_for_is_text_or_no_value(lake: Path, tmp_path: Path) -> None:
+    odd = "'nan'::DOUBLE AS x, ['-inf'::FLOAT] AS y"
+    _, drawn = sliced(tmp_path, lake, "--sql", f"SELECT trace_id, event_id, {odd} FROM kernels LIMIT 1")
+    strict((tmp_path / "slice.json").read_text())
+    assert drawn[0]["args"]["query"] == {"x": "nan", "y": ["-inf"]}
+    rows = [{"ts_ns": float(i), "dur_ns": 1, "x": float("inf") if i else 2.5} for i in range(2)]
+    assert write_rows(rows, ["ts_ns", "dur_ns", "x"], tmp_path / "a.json").n_slices == 2
+    assert write_rows(rows, ["ts_ns", "x"], tmp_path / "b.json").n_counters == 1
+    for name in ("a", "b"):
+        strict((tmp_path / f"{name}.json").read_text())
+
+
+def test_columns_of_a_join_may_have_the_same_name(lake: Path, tmp_path: Path) -> None:
+    join = "FROM kernels AS k JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id LIMIT 3"
+    told, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.*, e.* {join}")
+    assert told["n_events"] == len(drawn) == 3 and all("name_1" in event["args"]["query"] for event in drawn)
+    told, drawn = sliced(tmp_path, lake, "--sql", f"SELECT k.ts_ns, k.dur_ns, k.name, 7 AS x, 8 AS x {join}")
+    assert told["n_slices"] == 3 and all((event["args"]["x"], event["args"]["x_1"]) == (7, 8) for event in drawn)
+
+
+def test_a_row_without_a_length_ends_where_it_says(tmp_path: Path) -> None:
+    rows = [{"ts_ns": 1000, "dur_ns": None, "end_ns": 4000}, {"ts_ns": 5000, "dur_ns": 2000, "end_ns": None}]
+    write_rows(rows, list(rows[0]), tmp_path / "a.json")
+    drawn = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
+    assert [event["dur"] for event in drawn if event["ph"] == "X"] == [3, 2]
+
+
+def test_a_trace_is_never_replaced_by_what_is_drawn_from_it(tmp_path: Path) -> None:
+    trace, link = tmp_path / "rank0.json", tmp_path / "link.json"
+    trace.write_text(json.dumps({"traceEvents": [call("cudaLaunchKernel", 1, 2, 1), kernel("k", 5, 9, 1)]}))
+    link.symlink_to(trace)
+    before = trace.read_bytes()
+    for target, said in (
+        (trace, "is one of the traces"),
+        (link, "is one of the traces"),
+        (tmp_path, "is a folder"),
+    ):
+        words = ["slice", str(trace), "--sql", "FROM kernels", "--out", str(target)]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 1 and said in result.stderr
+    for command in ("report", "timeline"):
+        result = CliRunner().invoke(app, [command, str(trace), "--out", str(trace)])
+        assert result.exit_code == 1 and "is one of the traces" in result.stderr
+    assert trace.read_bytes() == before

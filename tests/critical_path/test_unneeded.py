@@ -1,0 +1,51 @@
+"""Models that a path needs no row of are not computed, and its answer is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.critical_path import answer
+from pipelines.critical_path.switches import switch_overrides
+from pipelines.critical_path.unneeded import unneeded
+from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import connect
+
+# They have rows, which nobody reads.
+_READ_BY_NOBODY = {"_queue", "_launches"}
+_WITH_WAITS, _WITHOUT = _TRACES = ("critical_path/alexnet", "ranks/dlrm_8/worker0")
+
+
+@pytest.mark.parametrize("trace", _TRACES)
+@pytest.mark.parametrize(
+    ("profile", "settings"),
+    [("default", []), ("hta", []), ("default", [("infer_waits", "never"), ("launch_delay_needs_queue", "true")])],
+)
+def test_the_path_is_the_same_with_all_rows(
+    trace: str, profile: str, settings: list[tuple[str, str]], shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con, trace_id = connect(shared / "traces" / f"{trace}.json.gz")
+    request, overrides = WindowRequest(trace_id, profile=profile), switch_overrides(profile, settings)
+    catalog = load_catalog()
+    found = answer.critical_path(con, catalog, request, overrides=overrides)
+    names = unneeded(con, request, overrides)
+    assert names
+    request_windows(con, [request], overrides)
+    run_models(con, catalog, names)
+    for name in names - _READ_BY_NOBODY:
+        assert con.execute(f"SELECT count(*) FROM {name}").fetchall() == [(0,)], name
+    monkeypatch.setattr(answer, "unneeded", lambda *_: frozenset())
+    assert answer.critical_path(con, catalog, request, overrides=overrides) == found
+
+
+def test_each_kind_is_found_somewhere(shared: Path) -> None:
+    by_data = {"_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges"}
+    for trace, lacking in ((_WITH_WAITS, "_inferred_waits"), (_WITHOUT, "_event_waits")):
+        con, trace_id = connect(shared / "traces" / f"{trace}.json.gz")
+        found = unneeded(con, WindowRequest(trace_id), {})
+        assert found & {"_inferred_waits", "_event_waits"} == {lacking}
+        assert not {"_queue", "_last_steps"} & unneeded(con, WindowRequest(trace_id, profile="hta"), {})
+        assert found - unneeded(con, WindowRequest(trace_id), {("default", "dependencies"): "data"}) == by_data

@@ -1,0 +1,136 @@
+"""What is new is posted to a webhook: one message a finding, once, again if it did not arrive."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, tell_new
+from pipelines.fleet.findings import Finding, NotTold, tell
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.synthetic import CaptureSpec, write_capture
+
+
+class Hook:
+    """A webhook on this machine; `refuse`: how many messages it still takes before it answers 503."""
+
+    def __init__(self) -> None:
+        self.got: list[dict[str, Any]] = []
+        self.takes = 1000
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                hook.takes -= 1
+                if hook.takes >= 0:
+                    hook.got.append(json.loads(body))
+                self.send_response(200 if hook.takes >= 0 else 503)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Quiet."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/services/secret"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    one = Hook()
+    yield one
+    one.server.shutdown()
+    one.server.server_close()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path / "lake")
+    ingest(write_capture(CaptureSpec(ranks=1, steps=1), tmp_path / "capture").paths, lake)
+    reject(lake, tmp_path, "old")
+    return lake
+
+
+def reject(lake: Lake, folder: Path, name: str) -> None:
+    (folder / f"{name}.json").write_text("{<")
+    ingest([folder / f"{name}.json"], lake)
+
+
+def test_new_findings_are_told_once(hook: Hook, lake: Lake, tmp_path: Path) -> None:
+    first = tell_new(lake, None, hook.url)
+    assert (first.posted, hook.got, len(first.keys)) == (0, [], 1)  # what was rejected before is known
+    reject(lake, tmp_path, "new")
+    second = tell_new(lake, first.keys, hook.url)
+    (message,) = hook.got
+    assert message["kind"] == "rejected" and message["says"].startswith("new.json was not read: ")
+    assert tell_new(lake, second.keys, hook.url) == (second.keys, 0, "") and len(hook.got) == 1
+
+
+def test_what_did_not_arrive_is_told_the_next_time(hook: Hook, lake: Lake, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        reject(lake, tmp_path, name)
+    hook.takes = 2
+    found = tell_new(lake, set(), hook.url)
+    assert (found.posted, len(found.keys)) == (2, 2) and "127.0.0.1" in found.failed and "HTTP 503" in found.failed
+    assert "secret" not in found.failed  # whoever knows the address may post
+    hook.takes = 1000
+    again = tell_new(lake, found.keys, hook.url)
+    assert again.posted == 2 and len({message["says"] for message in hook.got}) == 4 == len(hook.got)
+
+
+def test_slack_takes_text(hook: Hook) -> None:
+    tell(hook.url, Finding("rejected", "a<b>&c \x1b[2J", "a"), "slack")
+    assert (
+        hook.got[0].keys() == {"text"}
+        and "a&lt;b&gt;&amp;c" in hook.got[0]["text"]
+        and "\x1b" not in hook.got[0]["text"]
+    )
+    with pytest.raises(NotTold, match="the webhook at an address without a host"):
+        tell("nonsense", Finding("rejected", "a", "a"))
+
+
+def test_the_sensor(hook: Hook, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sensor = alert_sensors(str(lake.root))[0]
+    monkeypatch.delenv(WEBHOOK, raising=False)
+    skipped = sensor(dg.build_sensor_context())
+    assert isinstance(skipped, dg.SkipReason) and WEBHOOK in (skipped.skip_message or "")
+    monkeypatch.setenv(WEBHOOK, hook.url)
+    first = sensor(dg.build_sensor_context())
+    assert isinstance(first, dg.SensorResult) and first.cursor is not None
+    reject(lake, tmp_path, "new")
+    second = sensor(dg.build_sensor_context(cursor=first.cursor))
+    assert isinstance(second, dg.SensorResult) and len(hook.got) == 1
+    monkeypatch.setenv(FORMAT, "teams")
+    with pytest.raises(ValueError, match="it takes json or slack"):
+        sensor(dg.build_sensor_context(cursor=second.cursor))
+
+
+def test_a_failed_run_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WEBHOOK, hook.url)
+
+    @dg.op
+    def fails() -> None:
+        raise RuntimeError("disk full")
+
+    @dg.job
+    def doomed() -> None:
+        fails()
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = doomed.execute_in_process(instance=instance, raise_on_error=False)
+        context = dg.build_run_status_sensor_context(
+            sensor_name="tell_failed_runs", dagster_event=result.get_run_failure_event(), dagster_instance=instance,
+            dagster_run=result.dagster_run,
+        ).for_run_failure()  # fmt: skip
+        alert_sensors()[1](context)
+    (message,) = hook.got
+    assert message["kind"] == "failed_run" and result.run_id in message["says"] and "doomed" in message["says"]

@@ -1,0 +1,37 @@
+"""The job `ingest_on_engine`: it submits units, follows them, and fails where one failed."""
+
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_project.definitions import definitions
+from pipelines.engines import work
+from pipelines.engines.run import materialize_on
+from pipelines.lake import Lake
+from pipelines.materialize.per_trace import materialize
+from tests.dagster.conftest import write_trace
+
+
+def run(lake: Lake, files: list[Path]) -> dg.ExecuteInProcessResult:
+    job = definitions(str(lake.root)).resolve_job_def("ingest_on_engine")
+    config = {"ops": {"ingest_units": {"config": {"files": [str(file) for file in files]}}}}
+    return job.execute_in_process(run_config=config, raise_on_error=False)
+
+
+def test_files_become_tables_and_a_failed_unit_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
+    monkeypatch.setattr("assets.engines.materialize_on", partial(materialize_on, tables=["capture_ranks"]))
+    lake, file = Lake(tmp_path / "lake"), write_trace(tmp_path / "rank0.json")
+    assert run(lake, [file]).success
+    with lake.connect(["kernels", "capture_ranks"]) as con:
+        assert con.execute("SELECT name FROM kernels").fetchall() == [("gemm",)]
+        assert con.execute("SELECT rank FROM capture_ranks").fetchall() == [(0,)]
+
+    monkeypatch.setattr(work, "ingest_unit", lambda how, unit: 1 / 0)
+    failed = run(lake, [file])
+    assert not failed.success
+    (step,) = [e for e in failed.all_node_events if e.event_type == dg.DagsterEventType.STEP_FAILURE]
+    assert "failed units: 1, the first: ZeroDivisionError" in str(step.step_failure_data.error)
+    assert not failed.filter_events(lambda e: e.is_step_success and e.step_key == "capture_units")

@@ -1,0 +1,104 @@
+"""Two runs at once, each a process: neither does the other's work, and the next one does what a killed one left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+import pipelines.materialize.per_trace as per_trace
+from dagster_project.under_way import PARTITION_TAG, failed_last
+from pipelines.lake import Lake
+from pipelines.lake.claims import FOLDER
+from tests.dagster.conftest import write_trace
+from tests.dagster.pausing import run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def big(tmp_path: Path, inbox: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that has taken in its file and stands still at its batch."""
+    (inbox / "big").mkdir()
+    file, gate = write_trace(inbox / "big" / "rank0.json"), tmp_path / "gate"
+    command = [sys.executable, "-m", "tests.dagster.pausing", str(tmp_path / "lake"), str(file), str(gate)]
+    process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ), stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 120
+    while not gate.exists():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def batches_of(lake: Lake, table: str) -> set[str]:
+    return {path.stem for path in lake.committed_files(table)}
+
+
+def captures_of(lake: Lake) -> int:
+    with lake.connect(["captures"]) as con:
+        return con.execute("SELECT count(*) FROM captures").fetchall()[0][0]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The batches that a run in this process computes."""
+    found: list[str] = []
+    compute = per_trace._compute_batch
+    monkeypatch.setattr(
+        per_trace, "_compute_batch", lambda lake, work: (found.append(work.batch.batch_id), compute(lake, work))[1]
+    )
+    return found
+
+
+@pytest.mark.slow
+def test_a_small_run_beside_a_big_one_leaves_it_alone(
+    big: subprocess.Popen[bytes], inbox: Path, tmp_path: Path, started: list[str]
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    (of_big,) = batches_of(lake, "traces")
+    (inbox / "small").mkdir()
+    assert run(str(lake.root), str(write_trace(inbox / "small" / "rank0.json", 5)))
+    (of_small,) = batches_of(lake, "traces") - {of_big}
+    assert started == [of_small]
+    assert batches_of(lake, "kernels") == {of_small} and big.poll() is None
+    (tmp_path / "gate").unlink()
+    assert big.wait(120) == 0
+    assert batches_of(lake, "kernels") == {of_big, of_small} and captures_of(lake) == 2
+    assert not list((lake.root / FOLDER).iterdir())
+
+
+@pytest.mark.slow
+def test_the_next_run_does_what_a_killed_one_left(
+    big: subprocess.Popen[bytes], inbox: Path, tmp_path: Path, started: list[str]
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    (of_big,) = batches_of(lake, "traces")
+    big.send_signal(signal.SIGKILL)
+    big.wait()
+    (inbox / "small").mkdir()
+    assert run(str(lake.root), str(write_trace(inbox / "small" / "rank0.json", 5)))
+    assert len(started) == 2 and of_big in started
+    assert batches_of(lake, "kernels") == batches_of(lake, "traces") and captures_of(lake) == 2
+
+
+@dg.job(name="ingest_and_analyse")
+def _nothing() -> None: ...
+
+
+def test_a_run_beside_one_that_failed_does_not_make_up_for_it() -> None:
+    """It left that one's work alone; a run that begins afterwards does it."""
+    tags = {PARTITION_TAG: "2026-01-02"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        failing = instance.create_run_for_job(_nothing, tags=tags)
+        assert _nothing.execute_in_process(instance=instance, tags=tags).success  # began before the other failed
+        instance.report_run_failed(failing)
+        assert [record.dagster_run.run_id for record in failed_last(instance, _nothing.name)] == [failing.run_id]
+        assert _nothing.execute_in_process(instance=instance, tags=tags).success
+        assert failed_last(instance, _nothing.name) == []

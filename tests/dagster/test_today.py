@@ -1,0 +1,44 @@
+"""What the UI shows of the fleet: the page of today, and pictures that say what they are of."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.pictures import pictures
+from assets.today import today_page
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.materialize.run_order import materialize_all
+from pipelines.synthetic import CaptureSpec, write_capture
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Two captures: in the first one rank is late, in the newest none is; and a file that is no trace."""
+    folder = tmp_path_factory.mktemp("today")
+    lake = Lake(folder / "lake")
+    for seed, (job, straggler) in enumerate((("late", 1), ("even", None))):
+        spec = CaptureSpec(ranks=2, steps=3, straggler=straggler, seed=seed)
+        ingest(write_capture(spec, folder / job).paths, lake, job)
+    (folder / "notes.txt").write_text("no trace")
+    ingest([folder / "notes.txt"], lake)
+    materialize_all(lake, ["rank_steps", "straggler_ranks"])
+    return lake
+
+
+def test_the_page_of_today(lake: Lake) -> None:
+    result = dg.materialize([today_page], resources={"lake": lake})
+    (event,) = result.get_asset_materialization_events()
+    metadata = {name: value.value for name, value in event.step_materialization_data.materialization.metadata.items()}
+    assert (metadata["jobs"], metadata["captures"], metadata["files_not_read"]) == (2, 2, 1)
+    assert "notes.txt was not read" in metadata["what"]
+    page = Path(str(metadata["page"])).read_text()
+    assert "late" in page and "even" in page and "notes.txt" in page
+    assert [path.name for path in (lake.root / "pages").iterdir()] == ["fleet.html"]
+
+
+def test_pictures_are_of_the_newest_and_the_worst_capture_by_name(lake: Lake) -> None:
+    newest, worst = pictures(lake, "rank_steps")
+    assert newest.startswith("ranks by steps of the newest capture, even ")
+    assert worst.startswith("ranks by steps of the worst capture, late ")

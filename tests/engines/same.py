@@ -1,0 +1,53 @@
+"""Whether two connections show the same rows, table by table, both ways; but for what names the run.
+
+Floats are compared to 12 digits: a mean over ranks depends in its last digit on the order in which they are added up.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.models.catalog import load_catalog
+
+# What tells one run from another: batches, times, and the numbers that windows have within what is computed at once.
+OF_THE_RUN = {"batch_id", "ingested_at", "seen_at", "window_no", "trace_profile_id"}
+
+
+def stored_tables() -> list[str]:
+    """The public tables that hold rows of traces, captures and files: not the rules."""
+    catalog = load_catalog()
+    return [name for name in catalog.public if catalog.models[name].kind != "rules"]
+
+
+def differences(one: duckdb.DuckDBPyConnection, other: duckdb.DuckDBPyConnection) -> tuple[list[str], int, int]:
+    """Returns a line per table that differs, how many tables were compared, and how many rows they have."""
+    wrong, n_tables, n_rows = [], 0, 0
+    both = [sorted(set(stored_tables()) & _tables(con)) for con in (one, other)]
+    if both[0] != both[1]:
+        wrong.append(f"tables of one side only: {sorted(set(both[0]) ^ set(both[1]))}")
+    with duckdb.connect() as con:
+        for table in sorted(set(both[0]) & set(both[1])):
+            columns = ", ".join(_columns(one, table))
+            for side, rows in (("a", one), ("b", other)):
+                con.register(side, rows.execute(f"SELECT {columns} FROM {table}").to_arrow_table())
+            sizes = [con.execute(f"SELECT count(*) FROM {side}").fetchall()[0][0] for side in "ab"]
+            more = [
+                con.execute(f"SELECT count(*) FROM (FROM {x} EXCEPT ALL FROM {y})").fetchall()[0][0]
+                for x, y in ("ab", "ba")
+            ]
+            n_tables, n_rows = n_tables + 1, n_rows + sizes[0]
+            if any(more):
+                wrong.append(f"{table}: {more[0]} of {sizes[0]} rows here only, {more[1]} of {sizes[1]} there only")
+    return wrong, n_tables, n_rows
+
+
+def _tables(con: duckdb.DuckDBPyConnection) -> set[str]:
+    found = con.execute("SELECT table_name FROM information_schema.tables").fetchall()
+    return {name for (name,) in found}
+
+
+def _columns(con: duckdb.DuckDBPyConnection, table: str) -> list[str]:
+    found = [
+        (f'"{name}"', kind) for name, kind, *_ in con.execute(f"DESCRIBE {table}").fetchall() if name not in OF_THE_RUN
+    ]
+    return [f"printf('%.12g', {name}) AS {name}" if kind == "DOUBLE" else name for name, kind in found]

@@ -1,0 +1,129 @@
+"""`--engine` on the command line: what it prints, how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.engines import work
+from pipelines.engines.engine import Done
+from pipelines.engines.in_process import InProcess
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.locked import connect
+from pipelines.materialize.per_trace import materialize
+from tests.lake.world import write_trace
+
+
+@pytest.fixture(autouse=True)
+def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
+
+
+def call(*words: object) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_ingest_and_materialize_on_an_engine(tmp_path: Path) -> None:
+    file, lake = write_trace(tmp_path / "in" / "rank0.json", 1), tmp_path / "lake"
+    done = call("ingest", file, "--lake", lake, "--engine", "in-process", "--json")
+    assert done.exit_code == 0, done.output
+    assert [row["status"] for row in json.loads(done.stdout)] == ["ok"]
+    done = call("materialize", "capture_ranks", "--lake", lake, "--engine", "in-process", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["units"], told["failed_units"]) == (1, [])
+    with connect(Lake(lake)) as con:  # published
+        found = con.execute("SELECT count(*) FROM kernels JOIN capture_ranks USING (trace_id)").fetchall()
+    assert found == [(4,)]
+
+
+def test_a_failed_unit_is_told_and_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "ingest_unit", lambda how, unit: 1 / 0)
+    file = write_trace(tmp_path / "in" / "rank0.json", 1)
+    done = call("ingest", file, "--lake", tmp_path / "lake", "--engine", "in-process")
+    assert done.exit_code == 1
+    assert "unit 00001 failed 3 times (rank0.json): ZeroDivisionError: division by zero" in done.stderr
+    with Lake(tmp_path / "lake").connect(["rejects"]) as con:
+        assert con.execute("SELECT path FROM rejects").fetchall() == [(str(file),)]
+
+
+def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where stderr is no terminal there is no bar; a short run says nothing."""
+    files = [write_trace(tmp_path / "in" / f"rank{n}.json", n) for n in range(2)]
+    done = call("ingest", *files, "--lake", tmp_path / "lake", "--engine", "in-process")
+    assert done.exit_code == 0 and "units" not in done.stderr
+    monkeypatch.setattr("pipelines.cli.engine.LOG_EVERY_S", 0)
+    done = call("ingest", *files, "--lake", tmp_path / "lake", "--engine", "in-process")
+    assert done.exit_code == 0 and "1 of 1 units" in done.stderr
+
+
+def test_captures_that_fail_are_told_and_end_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.engines.captures._compute", lambda how, unit: 1 / 0)
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "in" / "rank0.json", 1)], lake)
+    done = call("materialize", "capture_ranks", "--lake", lake.root, "--engine", "in-process")
+    assert done.exit_code == 1
+    assert "unit 00001 failed 3 times" in done.stderr and "ZeroDivisionError" in done.stderr
+
+
+def test_ctrl_c_cancels_what_is_left_and_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = []
+
+    class Interrupted(InProcess):
+        def submit(self, units: Sequence[Any], work: Callable[[Any], Any]) -> Iterator[Done]:
+            try:
+                yield from super().submit(units, work)
+                raise KeyboardInterrupt
+            finally:
+                cancelled.append(True)
+
+    monkeypatch.setattr("pipelines.engines.in_process.InProcess", Interrupted)
+    file, lake = write_trace(tmp_path / "in" / "rank0.json", 1), tmp_path / "lake"
+    done = call("ingest", file, "--lake", lake, "--engine", "in-process")
+    assert (done.exit_code, cancelled) == (130, [True])
+    assert "cancelled: units that were done are in the store; the same command does the rest" in done.stderr
+    assert len(Lake(lake).known_traces()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--engine", "spork"), "there is no engine 'spork'"),
+        (("--address", "x"), "--address and --store need --engine"),
+        (("--store", "x"), "--address and --store need --engine"),
+    ],
+)
+def test_wrong_words_are_told(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    for verb in (("ingest", tmp_path), ("materialize",)):
+        done = call(*verb, "--lake", tmp_path / "lake", *words)
+        assert done.exit_code == 2 and told in " ".join(done.stderr.split())
+
+
+def test_a_store_that_cannot_be_opened_is_told_before_anything_is_submitted(tmp_path: Path) -> None:
+    done = call("ingest", tmp_path, "--engine", "in-process", "--store", "ducklake:nowhere:x")
+    assert done.exit_code == 1
+    assert "ducklake:nowhere:x: not the address of a DuckLake" in " ".join(done.stderr.split())
+
+
+def test_prices_and_roles_are_given_to_a_lake(tmp_path: Path) -> None:
+    lake, prices, roles = tmp_path / "lake", tmp_path / "costs.csv", tmp_path / "who.csv"
+    ingest([write_trace(tmp_path / "in" / "rank0.json", 1)], Lake(lake))
+    prices.write_text("job,team,price_per_gpu_hour,currency\na,x,cheap,EUR\n")
+    roles.write_text("rank,role,group\n0,tp,first\n")
+    done = call("materialize", "kernels", "--lake", lake, "--prices", prices, "--roles", roles)
+    assert done.exit_code == 1 and "costs.csv:2: price 'cheap'" in done.stderr
+    assert not (lake / "prices.csv").exists() and not (lake / "roles.csv").exists()
+    prices.write_text("job,team,price_per_gpu_hour,currency\na,x,2.50,EUR\n")
+    done = call("materialize", "kernels", "--lake", lake, "--prices", prices, "--roles", roles)
+    assert done.exit_code == 0, done.output
+    assert (lake / "prices.csv").read_text() == prices.read_text() and (lake / "roles.csv").exists()
+    with connect(Lake(lake)) as con:
+        assert con.execute("SELECT job, price_per_gpu_hour FROM job_prices").fetchall() == [("a", "2.50")]

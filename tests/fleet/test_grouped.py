@@ -1,0 +1,112 @@
+"""Looking only at the folders that changed finds the captures that looking at all traces finds."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.fleet import captures as grouping
+from pipelines.fleet import grouped, stage
+from pipelines.fleet.roles import ROLES
+from pipelines.lake.compact import compact
+from pipelines.materialize import per_capture
+from pipelines.models.catalog import load_catalog
+from tests.effort import SLOW
+from tests.lake.test_incremental import CAPTURES, World
+
+
+def assert_same(world: World, may_be_all: bool = False) -> None:
+    """What is looked at where only touched folders are: the same captures changed, and they are what they would be."""
+    catalog = load_catalog()
+    whole = per_capture._state(world.lake, catalog, CAPTURES)
+    few = per_capture._state(world.lake, catalog, CAPTURES, only_touched=True)
+    assert may_be_all or few.seen.folders is not None
+    assert few.changed == whole.changed
+    assert few.captures.items() <= whole.captures.items()
+
+
+def roles(world: World) -> None:
+    """Other roles than before."""
+    (world.lake.root / ROLES).write_text(f"rank,role,group\n0,dp,{world.n}\n")
+
+
+@pytest.mark.parametrize("seed", range(5 if SLOW else 1))
+def test_what_changed_is_found_in_the_folders_that_changed(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path, seed)
+    world.add("job1")
+    world.superseded()
+    world.captures()
+    assert_same(world)
+    steps: list[tuple[Callable[[], object], bool]] = [
+        *((step, False) for step in (world.add, world.late_rank, world.superseded, world.captures, world.reject)),
+        *((step, False) for step in (world.hide, world.forget, world.captures, world.late_rank)),
+        (lambda: compact(world.lake, older_than=0), False),
+        (lambda: roles(world), True),
+    ]
+    world.choice.shuffle(steps)
+    if not SLOW:
+        del steps[4:]
+    may_be_all = False
+    for step, is_all in steps:
+        step()
+        may_be_all = (may_be_all or is_all) and step != world.captures
+        assert_same(world, may_be_all)
+    world.captures()
+    assert_same(world)
+    assert per_capture._state(world.lake, load_catalog(), CAPTURES).changed == []
+
+
+def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, 0)
+    for job in ("a", "b", "c"):
+        world.add(job)
+    world.captures()
+    seen: list[int] = []
+
+    def counted(traces, roles):
+        found = list(traces)
+        seen.append(len(found))
+        return grouping.find_captures(found, roles)
+
+    monkeypatch.setattr(stage, "find_captures", counted)
+    world.add("a", rank=1)
+    world.captures()
+    assert seen == [2]
+    world.captures()  # nothing to do is told before
+    assert seen == [2]
+    (world.lake.root / grouped.GROUPED).write_bytes(b"no database")
+    world.add("a", rank=2)
+    world.captures()
+    world.add("d")
+    world.captures()
+    assert seen == [2, 5, 1]
+
+
+def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
+    """Neither knows what the other found, so the next looks at all traces."""
+    world = World(tmp_path, 0)
+    world.add("a")
+    world.captures()
+    world.add("b")
+    state = per_capture._state(world.lake, load_catalog(), CAPTURES, only_touched=True)
+    assert state.seen.folders and state.given
+    world.captures()
+    grouped.note(world.lake.root, state.now, state.given, state.seen, state.captures)
+    assert grouped.touched(world.lake.root, state.now, state.given) == grouped.ALL
+    with sqlite3.connect(world.lake.root / grouped.GROUPED) as con:
+        assert con.execute("SELECT count(*) FROM batches").fetchall() == [(0,)]
+    assert_same(world, may_be_all=True)
+
+
+def test_a_batch_of_captures_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    """Also the one that the last run wrote: its captures are computed again."""
+    world = World(tmp_path, 0)
+    world.add("a")
+    world.captures()
+    (batch,) = world.lake.batches("captures")
+    world.lake.take_away(batch, CAPTURES)
+    state = per_capture._state(world.lake, load_catalog(), CAPTURES, only_touched=True)
+    assert state.seen == grouped.ALL and len(state.changed) == 1

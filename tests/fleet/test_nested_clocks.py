@@ -1,0 +1,86 @@
+"""Clocks of ranks in nested groups: each node meets often, all of them seldom."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipelines.fleet.alignment import fit_capture
+from pipelines.fleet.lanes import Kernels
+
+NODE = 8
+NOISE_NS = 500
+
+
+def nested(
+    n_nodes: int, skew_ns: int, seed: int, world: int = 6, inner: int = 24
+) -> tuple[dict[int, Kernels], list[int]]:
+    """Nodes of 8 ranks with `inner` collectives each and `world` of all ranks among them; and the clocks' offsets."""
+    draw = np.random.default_rng(seed)
+    n = n_nodes * NODE
+    offsets = draw.integers(-skew_ns, skew_ns, n)
+    kernels = {rank: Kernels(rank) for rank in range(n)}
+    every = inner // world
+    for number in range(inner):
+        at = 10_000_000 * number
+        groups = [range(first, first + NODE) for first in range(0, n, NODE)]
+        for name, ranks in [
+            *((f"node{g[0]}", g) for g in groups),
+            *([("world", range(n))] if number % every == 0 else []),
+        ]:
+            begin = at if name != "world" else at + 5_000_000
+            arrive = begin + draw.integers(0, 1_000_000, len(ranks))
+            leave = arrive.max() + 100_000 + draw.integers(0, NOISE_NS, len(ranks))
+            for rank, start, end in zip(ranks, arrive, leave, strict=True):
+                _add(kernels[rank], name, int(start + offsets[rank]), int(end + offsets[rank]), number)
+    return kernels, offsets.tolist()
+
+
+def _add(kernels: Kernels, group: str, start: int, end: int, seq: int) -> None:
+    trace = f"trace{kernels.rank}"
+    kernels.add(trace, len(kernels), "allreduce", True, 0, 7, start, end, seq // 8, group, f"[{group}]", None, seq)
+
+
+@pytest.mark.parametrize("skew_ns", [0, 100_000, 2_000_000, 10**12])
+@pytest.mark.parametrize("n_nodes", [2, 12])
+def test_offsets_are_right_however_far_the_clocks_are_apart(n_nodes: int, skew_ns: int) -> None:
+    kernels, offsets = nested(n_nodes, max(skew_ns, 1), seed=n_nodes)
+    lanes, clocks = fit_capture(sorted(kernels), kernels)
+    assert [lane.refused for lane in lanes] == [None] * (n_nodes + 1)
+    for found, truth in zip(clocks, offsets, strict=True):
+        assert found.refused is None and found.clock is not None
+        assert abs(found.clock.offset_ns - (truth - offsets[0])) < NOISE_NS
+        assert found.clock.error_ns < 2 * NOISE_NS
+    for lane in lanes:
+        assert lane.starts is not None and lane.ends is not None
+        assert (np.ptp(lane.ends, axis=0) < 3 * NOISE_NS).all()
+
+
+def test_nodes_that_never_meet_are_not_joined() -> None:
+    kernels, _ = nested(3, 1_000, seed=4)
+    apart = {
+        rank: own.part([i for i, g in enumerate(own.group) if g and g[0] != "world"]) for rank, own in kernels.items()
+    }
+    lanes, clocks = fit_capture(sorted(apart), apart)
+    assert [clock.refused for clock in clocks[:NODE]] == [None] * NODE
+    assert {clock.refused for clock in clocks[NODE : 2 * NODE]} == {"not_joined: with rank 8, but not with rank 0"}
+    assert [lane.starts is not None for lane in lanes] == [True, False, False]
+
+
+def test_lanes_joined_only_through_others() -> None:
+    """No group has all ranks: a ring of pairs carries the clocks around."""
+    draw = np.random.default_rng(7)
+    n = 9
+    offsets = draw.integers(-(10**7), 10**7, n)
+    kernels = {rank: Kernels(rank) for rank in range(n)}
+    for number in range(10):
+        for rank in range(n - 1):
+            at = 10_000_000 * number + 500_000 * rank
+            for own in (rank, rank + 1):
+                start, end = at + int(draw.integers(0, 90_000)), at + 200_000 + int(draw.integers(0, NOISE_NS))
+                _add(kernels[own], f"pair{rank}", start + int(offsets[own]), end + int(offsets[own]), number)
+    _, clocks = fit_capture(range(n), kernels)
+    found = [clock.clock.offset_ns if clock.clock else None for clock in clocks]
+    assert all(
+        got is not None and abs(got - (o - offsets[0])) < 4 * NOISE_NS for got, o in zip(found, offsets, strict=True)
+    )

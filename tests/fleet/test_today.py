@@ -1,0 +1,157 @@
+"""The fleet today: each job's newest capture next to earlier ones, as a table, as metrics, as a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import duckdb
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from pipelines.cli.app import app
+from pipelines.fleet.openmetrics import Family, openmetrics
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.pages import DOCS
+
+NASTY = 'a "quoted" \\ job\n</td><script>'
+CAPTURES = [("day", 0), ("day", 1), ("day", 2), (NASTY, 3)]
+"""The job and the seed of each capture, in the order of time."""
+
+
+def run(*words: object) -> str:
+    done = CliRunner().invoke(app, list(map(str, words)))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fleet")
+    base = CaptureSpec(ranks=3, steps=4, layers=4, bucket_layers=2)
+    for number, (job, seed) in enumerate(CAPTURES):
+        straggler = {"straggler": 1, "straggler_slowdown": 4.0} if number == 2 else {}
+        write_capture(replace(base, seed=seed, **straggler), folder / f"capture{number}")
+        _later(folder / f"capture{number}", number)
+        run("ingest", folder / f"capture{number}", "--lake", folder / "lake", "--job", job)
+    (folder / "broken.json").write_text("{")
+    CliRunner().invoke(app, ["ingest", str(folder / "broken.json"), "--lake", str(folder / "lake")])
+    return folder / "lake"
+
+
+def _later(folder: Path, days: int) -> None:
+    """Move a capture by whole days: without it all would begin at the same moment."""
+    import gzip
+
+    for file in folder.glob("*.json.gz"):
+        trace = json.loads(gzip.decompress(file.read_bytes()))
+        trace["baseTimeNanoseconds"] = trace.get("baseTimeNanoseconds", 0) + days * 86_400_000_000_000
+        file.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+
+
+@pytest.fixture(scope="module")
+def jobs(lake: Path) -> dict[str, dict[str, Any]]:
+    return {row["job"]: row for row in json.loads(run("fleet", "--lake", lake, "--json"))["jobs"]}
+
+
+@pytest.fixture(scope="module")
+def con(lake: Path, jobs: Any) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(str(lake / "analyst.duckdb"), read_only=True) as opened:
+        yield opened
+
+
+def test_a_job_is_its_newest_capture_next_to_the_earlier(jobs: dict, con: duckdb.DuckDBPyConnection) -> None:
+    rows = con.execute(
+        "SELECT m.capture_id, m.metric, m.value FROM capture_metrics AS m JOIN captures AS c USING (capture_id) "
+        "WHERE m.rank IS NULL AND m.step IS NULL AND m.name IS NULL AND c.job = 'day' ORDER BY c.started_at"
+    ).fetchall()
+    order = list(dict.fromkeys(capture for capture, _, _ in rows))
+    values = {(capture, metric): value for capture, metric, value in rows}
+    day, newest = jobs["day"], order[-1]
+    assert (day["capture_id"], day["n_captures"], day["n_ranks"], day["n_earlier"]) == (newest, 3, 3, 2)
+    assert day["step_ns"] == round(values[newest, "step"])
+    assert day["earlier_step_ns"] == round(median(values[one, "step"] for one in order[:2]))
+    assert day["step_change_percent"] == pytest.approx(100 * (day["step_ns"] / day["earlier_step_ns"] - 1), abs=0.01)
+    assert day["idle_percent"] == pytest.approx(100 * values[newest, "idle"] / values[newest, "span"])
+    assert day["straggler_rank"] == 1 and day["straggler_percent"] > 50
+    one = jobs[NASTY]
+    assert (one["n_earlier"], one["earlier_step_ns"], one["step_change_percent"]) == (0, None, None)
+    assert one["price"] is None
+
+
+def test_days_are_the_trend(con: duckdb.DuckDBPyConnection, jobs: dict) -> None:
+    rows = con.execute("SELECT job, began_on, n_captures, step_ns FROM job_days ORDER BY began_on").fetchall()
+    assert [(job, n) for job, _, n, _ in rows] == [(job, 1) for job, _ in CAPTURES]
+    assert [(b - a).days for (_, a, _, _), (_, b, _, _) in pairwise(rows)] == [1, 1, 1]
+    assert rows[2][3] == jobs["day"]["step_ns"]
+
+
+def test_metrics_are_read_by_prometheus(lake: Path, jobs: dict) -> None:
+    text = run("metrics", "--lake", lake)
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {"tracelake_traces", "tracelake_job_step_seconds", "tracelake_job_straggler_wait_ratio"} <= set(families)
+
+    def of(name: str) -> dict[str, float]:
+        return {sample.labels.get("job", ""): sample.value for sample in families[f"tracelake_{name}"].samples}
+
+    assert of("traces") == {"": 12} and of("captures") == {"": 4} and of("rejected_files") == {"": 1}
+    assert of("job_step_seconds")["day"] == jobs["day"]["step_ns"] / 1e9
+    assert list(of("job_earlier_step_seconds")) == ["day"]  # what is not measured has no sample
+    assert "tracelake_job_price" not in families
+    ranks = {
+        s.labels["job"]: (s.labels["rank"], s.value) for s in families["tracelake_job_straggler_wait_ratio"].samples
+    }
+    assert ranks["day"] == ("1", jobs["day"]["straggler_percent"] / 100)
+
+
+def test_labels_are_escaped() -> None:
+    text = openmetrics([Family("x", "", "says", [({"job": NASTY}, 1), ({"job": "b"}, None)])])
+    (family,) = text_string_to_metric_families(text)
+    (sample,) = family.samples
+    assert sample.labels["job"].startswith('a "quoted" \\ job')
+
+
+def test_a_file_is_written_whole(lake: Path, tmp_path: Path) -> None:
+    run("metrics", "--lake", lake, "--out", tmp_path / "tracelake.prom")
+    assert (tmp_path / "tracelake.prom").read_text().endswith("# EOF\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["tracelake.prom"]
+
+
+def test_the_page_links_a_report_of_each_newest_capture(lake: Path, jobs: dict, tmp_path: Path) -> None:
+    run("fleet", "--lake", lake, "--out", tmp_path / "pages")
+    page = (tmp_path / "pages" / "index.html").read_text()
+    links = re.findall(r'<a href="([^"]+)"', page)
+    assert sorted(links) == sorted(f"{row['capture_id']}.html" for row in jobs.values())
+    assert all("<h1>" in (tmp_path / "pages" / link).read_text() for link in links)
+    assert "<script>" not in page and "broken.json" in unescape(page)
+    assert 'id="trends"' in page and "<svg" in page
+
+
+def test_people_see_what_is_wrong(lake: Path) -> None:
+    said = CliRunner().invoke(app, ["fleet", "--lake", str(lake), "--job", "day"])
+    assert "12 traces" not in said.output and "9 traces, 3 captures, 1 jobs" in said.output
+    assert "rank 1" in said.output and "1 files were not read" in said.output
+
+
+def test_the_dashboard_and_the_page_name_metrics_that_there_are(jobs: dict) -> None:
+    source = (DOCS.parent / "pipelines" / "fleet" / "openmetrics.py").read_text()
+    there = {f"tracelake_{name}" for name in re.findall(r'(?:Family|of_jobs)\(\s*"(\w+)"', source)}
+    for name in ("monitoring.md", "grafana.json"):
+        named = set(re.findall(r"\btracelake_\w+", (DOCS / name).read_text()))
+        assert named <= there, named - there
+    assert there <= set(re.findall(r"\btracelake_\w+", (DOCS / "monitoring.md").read_text()))
+    panels = json.loads((DOCS / "grafana.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) == 8
+
+
+def test_the_queries_of_the_page_run(con: duckdb.DuckDBPyConnection) -> None:
+    queries = re.findall(r"^```sql\n(.*?)^```$", (DOCS / "monitoring.md").read_text(), re.M | re.S)
+    assert len(queries) == 4 and all(con.execute(query).fetchall() for query in queries)

@@ -1,0 +1,203 @@
+"""Small batches become one: no answer changes, whatever is killed when, and what is done with the lake afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.check import check
+from pipelines.forget import forget
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.broken import all_there
+from pipelines.lake.compact import compact
+from pipelines.lake.layout import ANALYST, MARK, MERGED, RETIRED, batch_files
+from pipelines.lake.publish import publish
+from pipelines.lake.retention import retire, retired_traces
+from pipelines.materialize.per_capture import known_captures, materialize_captures
+from pipelines.materialize.per_trace import materialize
+from tests.effort import SLOW
+from tests.lake.test_incremental import CAPTURES, assert_as_anew
+from tests.lake.test_retention import Ages
+from tests.lake.world import STRIDE, TABLES, kept, run_killed, shown, write_trace
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+NOON = datetime(NOW.year, NOW.month, NOW.day, 12, tzinfo=UTC) - 5 * DAY
+ALL = ["traces", "events", "findings", *TABLES, "rejects", *CAPTURES]
+NO_GRACE = timedelta(0)
+
+
+def ingest_at(lake: Lake, at: datetime, *files: Path) -> None:
+    """Ingest files as one batch, as if at that time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lake, "new_batch", Ages((NOW - at) / DAY).new)
+        ingest(files, lake)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four batches of one past day, one of them of a rejected file, and one of today; all computed.
+
+    The traces of that day are two captures of a job; of all five the least id is not in the first batch, after which a
+    capture is named.
+    """
+    folder = tmp_path_factory.mktemp("whole")
+    lake = Lake(folder / "lake")
+
+    def traces(first: int, *ranks: int) -> list[Path]:
+        names = [folder / "in" / f"{first}_{rank}.json" for rank in ranks]
+        return [write_trace(p, first + r, distributedInfo={"rank": r}) for p, r in zip(names, ranks, strict=True)]
+
+    (folder / "in").mkdir()
+    (folder / "in" / "none.json").write_text("no trace at all")
+    early, late = [traces(1, 0, 1)], [traces(10_000, 0), traces(10_000, 1, 2)]
+    least = min((path for files in (*early, *late) for path in files), key=_id_of)
+    batches = [*late, *early] if least in early[0] else [*early, *late]
+    for number, files in enumerate([*batches, [folder / "in" / "none.json"]]):
+        ingest_at(lake, NOON + number * timedelta(minutes=10), *files)
+    ingest([write_trace(folder / "new" / "rank0.json", 4)], lake)
+    materialize(lake, TABLES, and_publish=False)
+    materialize_captures(lake, CAPTURES)
+    assert len(known_captures(lake)) == 3
+    return folder
+
+
+def _id_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+@pytest.fixture
+def lake(whole: Path) -> Iterator[Lake]:
+    with kept(whole) as lake:
+        yield lake
+
+
+def in_analyst(lake: Lake) -> dict[str, list[str]]:
+    """What readers of the analysts' file see, but for batches and times."""
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        left_out = "batch_id|ingest_batch_id|ingested_at|seen_at"
+        query = "SELECT COLUMNS(c -> NOT regexp_matches(c, '^({})$')) FROM {}"
+        return {table: sorted(map(repr, con.execute(query.format(left_out, table)).fetchall())) for table in ALL}
+
+
+def everything(lake: Lake) -> dict[str, list]:
+    rows = shown(lake, ALL)
+    return {table: sorted(map(repr, found)) for table, found in rows.items()}
+
+
+def do_compact(root: Path) -> None:
+    """Compact without a grace period, in a process of its own."""
+    compact(Lake(root), grace=NO_GRACE)
+
+
+def test_the_batches_of_a_past_day_become_one(lake: Lake) -> None:
+    before, files, captures = everything(lake), len(batch_files(lake.root)), known_captures(lake)
+    due = compact(lake, dry_run=True).merges
+    assert (everything(lake), len(batch_files(lake.root))) == (before, files)
+    (merge,) = compact(lake).merges
+    assert [(one.state, one.batches, one.n_bytes) for one in due] == [("due", merge.batches, merge.n_bytes)]
+    assert (merge.state, len(merge.batches), merge.n_traces) == ("merged", 4, 5)
+    assert (merge.n_files, merge.n_files_after) == (19, 7)
+    assert everything(lake) == before
+    assert known_captures(lake) == captures
+    assert len(lake.batches()) == 2
+    assert all_there(lake.root) and not check(lake).faults
+    assert materialize(lake, TABLES) == [] and materialize_captures(lake, CAPTURES) == []
+    assert_as_anew(lake)
+    with lake.connect(["traces"]) as con:
+        kept_ids = con.execute("SELECT DISTINCT ingest_batch_id FROM traces ORDER BY 1 NULLS LAST").fetchall()
+    assert [name for (name,) in kept_ids] == [*merge.batches[:3], None]  # the fourth has a rejected file
+    assert compact(lake).merges == []
+    removed = compact(lake, now=NOW + 2 * DAY, older_than=4).removed
+    assert [one.batch_id for one in removed] == list(merge.batches)
+    assert everything(lake) == before and in_analyst(lake).keys() == before.keys()
+    assert len(batch_files(lake.root)) == files - merge.n_files + (merge.n_files_after or 0)
+    assert not check(lake).faults and not list((lake.root / RETIRED).glob("*.json"))
+
+
+def test_a_reader_that_opened_before_goes_on(lake: Lake) -> None:
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con, lake.connect(["events", "traces"]) as other:
+        count = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM traces), (SELECT count(*) FROM kernels)"
+        before, direct = con.execute(count).fetchall(), sorted(other.execute("FROM events").fetchall(), key=repr)
+        assert compact(lake).merges
+        assert con.execute(count).fetchall() == before
+        assert sorted(other.execute("FROM events").fetchall(), key=repr) == direct
+
+
+@pytest.mark.parametrize("remainder", range(STRIDE if SLOW else 1))
+def test_killed_at_any_step_and_run_again(whole: Path, remainder: int) -> None:
+    with kept(whole) as lake:
+        before, captures, in_file = everything(lake), known_captures(lake), in_analyst(lake)
+    step, was_killed = 1 + remainder, True
+    while was_killed:
+        with kept(whole) as lake:
+            was_killed = run_killed(step, do_compact, lake.root, calls=("replace", "unlink"))
+            assert everything(lake) == before, step
+            publish(lake)
+            assert in_analyst(lake) == in_file, step
+            do_compact(lake.root)
+            assert everything(lake) == before and known_captures(lake) == captures, step
+            assert not (list((lake.root / MERGED).glob("*")) or check(lake).faults), step
+            assert len(lake.batches()) == 2
+            assert materialize_captures(lake, CAPTURES) == []
+        step += STRIDE if SLOW else 17
+
+
+def test_what_is_done_with_a_merged_batch(lake: Lake, tmp_path: Path) -> None:
+    compact(lake)
+    folder = lake.root.parent
+    ids = sorted(lake.known_traces())
+    assert {row.status for row in ingest([folder / "in", folder / "new"], lake).rows} == {"known", "rejected"}
+    late = write_trace(folder / "in" / "late" / "rank7.json", 7, distributedInfo={"rank": 7})
+    ingest([late], lake)
+    gone = forget(lake, ids[0])
+    assert gone.n_rows and sorted(lake.known_traces()) == sorted({*ids[1:], *lake.known_traces()})
+    held = "SELECT count(*) FROM read_parquet(?) WHERE trace_id = ?"
+    for path in batch_files(lake.root):  # from the old files, too, which readers may still have open
+        if path.parts[-3] in ("events", "kernels", MARK):
+            assert duckdb.execute(held, [str(path), ids[0]]).fetchall() == [(0,)], path
+    assert not retired_traces(lake)
+    materialize(lake, TABLES)
+    assert_as_anew(lake)
+    shutil.rmtree(folder / "in" / "late")
+    hidden = retire(lake, 2, grace=NO_GRACE)
+    assert len(hidden) == 5 and len(lake.batches()) == 2
+    assert len(retired_traces(lake)) == 4
+    assert_as_anew(lake)
+    assert not check(lake).faults
+
+
+def test_a_batch_that_changes_meanwhile_is_left_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = everything(lake)
+    merged_files = compact.__globals__["merged_files"]
+
+    def changing(*args: object) -> object:
+        found = merged_files(*args)
+        materialize(lake, ["streams"], and_publish=False)
+        return found
+
+    monkeypatch.setitem(compact.__globals__, "merged_files", changing)
+    (merge,) = compact(lake).merges
+    assert merge.state == "changed"
+    assert len(lake.batches()) == 4 and everything(lake) == before
+    assert not list((lake.root / MERGED).glob("*")) and not check(lake).faults
+    monkeypatch.undo()
+    assert [one.state for one in compact(lake).merges] == ["merged"]
+    assert everything(lake) == before
+
+
+def test_batches_of_other_versions_and_large_ones_stay(lake: Lake) -> None:
+    first, *_ = sorted(lake.batches())
+    materialize(lake, ["streams"], [first])
+    assert sorted(len(one.batches) for one in compact(lake, dry_run=True).merges) == [2, 2]
+    assert compact(lake, smaller_than=1, dry_run=True).merges == []
+    assert [one.day for one in compact(lake, older_than=9, dry_run=True).merges] == []
+    with pytest.raises(ValueError, match="at least"):
+        compact(lake, older_than=-1)

@@ -1,0 +1,268 @@
+"""Idle gaps, losses of steps and the overlap of host and GPU: examples, brute force, and sums on every real trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.conftest import SHARED
+from tests.effort import LARGE, LISTS, at_once
+from tests.harness import call, connect_all, each, kernel, op, rows_of, x
+
+US = 1000
+REASONS = ("blocked", "operator", "host", "launch", "unknown")
+IDLE = "blocked_ns, operator_ns, host_ns, launch_ns, unknown_ns"
+EVENTS = [
+    x("user_annotation", "ProfilerStep#1", 0, 100),
+    x("user_annotation", "forward", 5, 90),
+    x("python_function", "nn.Module: Linear_0", 30, 40, **{"Python id": 1}),
+    call("cudaLaunchKernel", 2, 2, 1), kernel("first", 10, 10, 1),  # 10 to 20
+    x("cuda_runtime", "cudaStreamSynchronize", 18, 7),  # waits until 25
+    op("aten::index", 27, 10), op("aten::sort", 28, 2), op("aten::cat", 37, 3), op("aten::linear", 40, 10),
+    call("cudaLaunchKernel", 44, 2, 2), kernel("second", 50, 5, 2),  # 50 to 55: 5 + 17 + 2 + 6
+    kernel("orphan", 60, 5, 9),  # without a launch
+    call("cudaLaunchKernel", 47, 1, 3), kernel("third", 70, 5, 3),  # queued all the time
+]  # fmt: skip
+
+
+def test_what_ended_a_gap_and_what_the_host_did() -> None:
+    columns = f"start_ns, end_ns, reason, {IDLE}, host_call, blocking_call, ended_by, launch_name, module, annotation"
+    sync, launch = "cudaStreamSynchronize", "cudaLaunchKernel"
+    assert rows_of(EVENTS, "idle_gaps", columns) == [
+        (
+            *(20 * US, 50 * US, "operator", 5 * US, 17 * US, 2 * US, 6 * US, 0),
+            *("aten::index", sync, "second", launch, "Linear_0", "forward"),
+        ),
+        (55 * US, 60 * US, "unknown", 0, 0, 0, 0, 5 * US, None, None, "orphan", None, None, None),
+        (65 * US, 70 * US, "launch", 0, 0, 0, 5 * US, 0, None, None, "third", launch, "Linear_0", "forward"),
+    ]
+
+
+def test_of_two_that_end_a_gap_the_one_launched_first_did() -> None:
+    events = [
+        kernel("before", 0, 10, 1),
+        call("cudaLaunchKernel", 14, 1, 3, tid=2), kernel("launched last", 20, 5, 3, stream=8),
+        call("cudaLaunchKernel", 12, 1, 2), kernel("launched first", 20, 5, 2),
+    ]  # fmt: skip
+    assert rows_of(events, "idle_gaps", "ended_by, host_ns, launch_ns") == [("launched first", 2 * US, 8 * US)]
+
+
+def test_a_step_is_divided() -> None:
+    columns = "duration_ns, compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_blocked_ns, idle_operator_ns"
+    more = "idle_host_ns, idle_launch_ns, idle_unknown_ns"
+    # Before the first work: 2 us of host, then launch; after the last: unknown.
+    assert rows_of(EVENTS, "step_losses", f"{columns}, {more}") == [
+        tuple(US * n for n in (100, 25, 0, 0, 0, 5, 17, 4, 19, 30))
+    ]
+
+
+def test_who_was_busy() -> None:
+    """The host from 2 to 4 and from 27 to 50; the GPU from 10 to 20, 50 to 55, 60 to 65 and 70 to 75."""
+    found = rows_of(
+        EVENTS, "host_gpu_overlap", "step, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns"
+    )
+    times = (100 * US, 0, 25 * US, 25 * US, 50 * US)
+    assert found == [(1, *times), (None, *times)]
+
+
+def test_an_operator_that_waits_is_not_busy() -> None:
+    events = [op("aten::item", 0, 20), x("cuda_runtime", "cudaMemcpy", 5, 10), kernel("k", 3, 10, 9), op("b", 30, 0)]
+    found = rows_of(events, "host_gpu_overlap", "both_busy_ns, only_host_ns, only_gpu_ns, neither_ns")
+    assert found == [(2 * US, 8 * US, 8 * US, 12 * US)]  # busy 0 to 5 and 15 to 20
+
+
+def test_one_side_alone_is_no_overlap() -> None:
+    assert rows_of([op("a", 0, 5)], "host_gpu_overlap", "step") == []
+    assert rows_of([kernel("a", 0, 5, 1)], "host_gpu_overlap", "step") == []
+
+
+events_of_a_trace = st.lists(
+    st.one_of(
+        st.tuples(st.just("op"), st.integers(0, 40), st.integers(0, 12), st.integers(1, 2)),
+        st.tuples(st.just("sync"), st.integers(0, 40), st.integers(1, 6), st.integers(1, 2)),
+        # when launched (negative: not in the trace), how long after, how long, thread; device by the stream's parity
+        st.tuples(st.just("work"), st.integers(-8, 40), st.integers(0, 12), st.integers(0, 6)),
+    ),
+    min_size=1,
+    max_size=16,
+)
+
+
+def made(shapes: list[tuple[str, int, int, int]]) -> list[dict]:
+    events = [x("user_annotation", "ProfilerStep#0", 3, 20), x("user_annotation", "ProfilerStep#1", 23, 30)]
+    for number, (what, a, b, c) in enumerate(shapes):
+        if what == "op":
+            events.append(op(f"op{number}", a, b, tid=c))
+        elif what == "sync":
+            events.append(x("cuda_runtime", "cudaDeviceSynchronize", a, b, c))
+        else:
+            if a >= 0:
+                events.append(call("cudaLaunchKernel", a, 1, number + 1, tid=1 + number % 2))
+            name = "ncclDevKernel_AllReduce" if number % 3 == 0 else "gemm"
+            cat = "gpu_memcpy" if number % 5 == 0 else "kernel"
+            at = abs(a) + b
+            events.append(kernel(name, at, c, number + 1, stream=7 + number % 3, device=number % 2, cat=cat))
+    return events
+
+
+def open_at(events: list[dict], at: float, tid: int | None = None, waits: bool = False) -> bool:
+    """Whether a call runs at a time, on a thread, or on any if it does not wait there."""
+    calls = [e for e in events if e["cat"] in ("cpu_op", "cuda_runtime") and e["ts"] <= at < e["ts"] + e["dur"]]
+    return any(e["tid"] == tid and (not waits or "Synchronize" in e["name"]) for e in calls)
+
+
+def idle_reason(events: list[dict], device: int, at: float) -> str | None:
+    """Why a device is idle at a time; None where it is busy."""
+    work = [e for e in events if "stream" in e["args"] and e["args"]["device"] == device]
+    if any(e["ts"] <= at < e["ts"] + e["dur"] for e in work):
+        return None
+    later = [e["ts"] for e in work if e["ts"] > at]
+    launches = {e["args"]["correlation"]: e for e in events if e["name"] == "cudaLaunchKernel"}
+    enders = [e["args"]["correlation"] for e in work if e["ts"] == min(later, default=None)]
+    known = [launches[number] for number in enders if number in launches]
+    if not known:
+        return "unknown"
+    launch = min(known, key=lambda e: (e["ts"], enders.index(e["args"]["correlation"])))
+    if launch["ts"] <= at:
+        return "launch"
+    if open_at(events, at, launch["tid"], waits=True):
+        return "blocked"
+    return "operator" if open_at(events, at, launch["tid"]) else "host"
+
+
+@settings(max_examples=LISTS, deadline=None)
+@given(at_once(events_of_a_trace, 40))
+def test_every_microsecond_is_accounted_for(shapes: list[list[tuple[str, int, int, int]]]) -> None:
+    """Brute force: a device, a microsecond, its reason. Both devices, leading and trailing idle time included."""
+    traces = [made(one) for one in shapes]
+    tables = ("idle_gaps", "step_losses", "host_gpu_overlap", "temporal_breakdown")
+    for events, con in zip(traces, each(traces, *tables), strict=True):
+        cells = range(64)
+        for step, first, last in ((0, 3, 23), (1, 23, 53)):
+            columns = ", ".join(f"idle_{reason}_ns" for reason in REASONS)
+            rows = f"SELECT device, {columns} FROM step_losses WHERE step = {step} AND device IS NOT NULL"
+            for device, *found in con.execute(rows).fetchall():
+                reasons = [idle_reason(events, device, at + 0.5) for at in cells if first <= at < last]
+                assert found == [US * reasons.count(reason) for reason in REASONS], (step, device)
+        for device, start, end, *found in con.execute(
+            f"SELECT device, start_ns, end_ns, {IDLE} FROM idle_gaps"
+        ).fetchall():
+            reasons = [idle_reason(events, device, at + 0.5) for at in range(start // US, end // US)]
+            assert found == [US * reasons.count(reason) for reason in REASONS], (device, start)
+        overlaps = (
+            "SELECT start_ns, duration_ns, both_busy_ns, only_host_ns, only_gpu_ns, neither_ns FROM host_gpu_overlap"
+        )
+        for start, duration, *found in con.execute(overlaps).fetchall():
+            states = [sides(events, at + 0.5) for at in cells if start <= US * at < start + duration]
+            assert found == [US * states.count(state) for state in ((1, 1), (1, 0), (0, 1), (0, 0))]
+        assert sums_that_differ(con) == []
+
+
+def sides(events: list[dict], at: float) -> tuple[int, int]:
+    """Whether host and GPU are busy at a time."""
+    host = any(open_at(events, at, tid) and not open_at(events, at, tid, waits=True) for tid in (1, 2))
+    gpu = any("stream" in e["args"] and e["ts"] <= at < e["ts"] + e["dur"] for e in events)
+    return int(host), int(gpu)
+
+
+SUMS = {
+    "gaps add up to a device's idle time": """
+        SELECT b.trace_id FROM temporal_breakdown AS b
+        LEFT JOIN (SELECT trace_id, device, sum(duration_ns) AS ns FROM idle_gaps GROUP BY ALL) AS g
+            ON g.trace_id = b.trace_id AND g.device = b.device
+        WHERE b.idle_ns <> coalesce(g.ns, 0)""",
+    "the parts of a gap add up": f"""
+        SELECT trace_id FROM idle_gaps
+        WHERE duration_ns <> {IDLE.replace(",", " +")} OR least({IDLE}) < 0 OR duration_ns <= 0
+            OR CASE reason {" ".join(f"WHEN '{one}' THEN {one}_ns" for one in REASONS)} END <> greatest({IDLE})
+            OR (unknown_ns > 0) <> (launch_event_id IS NULL)""",
+    "the parts of a step add up, and none is negative": """
+        SELECT trace_id FROM step_losses
+        WHERE duration_ns <> compute_ns + exposed_communication_ns + exposed_memory_ns + other_work_ns + idle_blocked_ns
+                + idle_operator_ns + idle_host_ns + idle_launch_ns + idle_unknown_ns
+            OR least(compute_ns, exposed_communication_ns, exposed_memory_ns, other_work_ns, idle_blocked_ns,
+                idle_operator_ns, idle_host_ns, idle_launch_ns, idle_unknown_ns) < 0""",
+    "the parts of the overlap add up, and none is negative": """
+        SELECT trace_id FROM host_gpu_overlap
+        WHERE duration_ns <> both_busy_ns + only_host_ns + only_gpu_ns + neither_ns
+            OR least(both_busy_ns, only_host_ns, only_gpu_ns, neither_ns) < 0""",
+    "the GPU's part is its busy time, on one device": """
+        SELECT o.trace_id FROM host_gpu_overlap AS o JOIN temporal_breakdown AS b ON b.trace_id = o.trace_id
+        WHERE o.step IS NULL AND o.both_busy_ns + o.only_gpu_ns <> b.busy_ns
+            AND o.trace_id IN (SELECT trace_id FROM temporal_breakdown GROUP BY trace_id HAVING count(*) = 1)""",
+}
+
+
+def sums_that_differ(con: duckdb.DuckDBPyConnection) -> list[str]:
+    return [name for name, sql in SUMS.items() if con.execute(sql).fetchall()]
+
+
+SUMS_OF_FRAMES = """
+    SELECT k.trace_id FROM (SELECT trace_id, sum(dur_ns) AS ns FROM kernels GROUP BY trace_id) AS k
+    SEMI JOIN (FROM events WHERE cat = 'python_function' AND dur_ns > 0) AS e ON e.trace_id = k.trace_id
+    LEFT JOIN (SELECT trace_id, sum(gpu_ns) AS ns FROM python_frame_gpu_time GROUP BY trace_id) AS f
+        ON f.trace_id = k.trace_id
+    WHERE f.ns IS DISTINCT FROM k.ns"""
+SUMS_OF_CORES = """
+    SELECT k.trace_id FROM tensor_core_use AS u
+    FULL JOIN (FROM kernels WHERE class = 'COMPUTATION' AND cat = 'kernel') AS k ON k.trace_id = u.trace_id
+    GROUP BY k.trace_id, u.trace_id HAVING count(DISTINCT k.name) <> count(DISTINCT u.name)"""
+
+
+def test_a_trace_without_gpu_work_has_lost_nothing_that_was_measured() -> None:
+    step = x("user_annotation", "ProfilerStep#1", 0, 100)
+    for table in ("step_losses", "idle_gaps", "host_gpu_overlap"):
+        assert rows_of([step, op("aten::mm", 10, 50)], table, "trace_id") == []
+    # A step in which nothing ran on a GPU is idle, if another shows that GPUs were traced.
+    events = [step, x("user_annotation", "ProfilerStep#2", 100, 100), call("cudaLaunchKernel", 110, 2, 1)]
+    found = rows_of([*events, kernel("k", 120, 30, 1)], "step_losses", "step, device, compute_ns, idle_unknown_ns")
+    assert found[0] == (1, None, 0, 100_000) and found[1][:3] == (2, 0, 30_000)
+
+
+def real_traces() -> list[Path]:
+    folder = SHARED / "traces"
+    found = [path for path in sorted(folder.rglob("*.json*")) if "execution_trace" not in path.name]
+    return [path for path in found if "stragglers" not in path.parts]
+
+
+def check(traces: list[Path]) -> None:
+    con, found = connect_all(traces)
+    tables = ("idle_gaps", "step_losses", "host_gpu_overlap", "temporal_breakdown", "step_times", "kernels")
+    run_models(con, load_catalog(), [*tables, "python_frame_gpu_time", "tensor_core_use"])
+    assert sums_that_differ(con) == [] and len(found) == len(traces)
+    assert con.execute(SUMS_OF_FRAMES).fetchall() == [] == con.execute(SUMS_OF_CORES).fetchall()
+
+
+def test_sums_on_real_traces(shared: Path) -> None:
+    check([path for path in real_traces() if path.stat().st_size <= LARGE])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", [path for path in real_traces() if path.stat().st_size > LARGE], ids=lambda p: p.name)
+def test_sums_on_large_real_traces(trace: Path) -> None:
+    check([trace])
+
+
+def test_idle_host_and_launches_are_those_of_the_capture(shared: Path) -> None:
+    """gpu_time_by_cause divides the same gaps for all ranks: where no rank waits, its causes are our reasons."""
+    trace = shared / "traces" / "critical_path" / "alexnet.json.gz"
+    con, (trace_id,) = connect_all([trace])
+    con.execute(
+        f"CREATE TABLE capture_ranks AS SELECT 'c' AS capture_id, 0 AS rank, '{trace_id}' AS trace_id, "
+        "CAST(NULL AS VARCHAR) AS left_out_reason; "
+        "CREATE TABLE collective_ranks AS SELECT 'c' AS capture_id, '' AS trace_id, 0 AS rank, 0 AS event_id, 0 AS ts_ns, 0 AS wait_ns LIMIT 0"
+    )
+    have = frozenset({"capture_ranks", "collective_ranks"})
+    run_models(con, load_catalog(), ["gpu_time_by_cause", "_idle_stretches", "_idle_gaps"], have=have)
+    causes = dict(con.execute("SELECT cause, sum(gpu_ns) FROM gpu_time_by_cause GROUP BY cause").fetchall())
+    ours = dict(con.execute("SELECT reason, sum(end_ns - start_ns) FROM _idle_stretches GROUP BY reason").fetchall())
+    assert causes["launch_overhead"] == ours["launch"] > 0
+    ((last,),) = con.execute("SELECT sum(end_ns - start_ns) FROM _idle_gaps WHERE ended_by_event_id IS NULL").fetchall()
+    assert causes["idle_host"] == sum(ours.get(one, 0) for one in ("blocked", "operator", "host")) + last
+    assert ours["unknown"] == last

@@ -1,0 +1,77 @@
+"""Columns of all tables have agreed names; column_names.csv lists those that are older than the agreement."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.models.catalog import load_catalog
+
+# What a name may not contain, and what it is called instead; docs/sql.md says the same in words.
+RULES = {
+    r"(^|_)(dur|actual)_ns$": "duration_ns",
+    r"^(ts|started|first_ts|first)_ns$": "start_ns",
+    r"^(ended|last_ts|last)_ns$": "end_ns",
+    r"(^|_)comm(_|$)": "communication",
+    r"(^|_)(share|ratio|fraction|pct|utilization|mfu|hfu)(_|$)": "percent",
+    r"(^|_)(gbps|gbs|gb_s)(_|$)": "gigabytes_per_s",
+    r"(^|_)(us|ms|ns_us)$": "ns: storage has integer nanoseconds",
+    r"(^|_)(time|timestamp)$": "…_at, a TIMESTAMP, or …_ns",
+}
+EXCEPTIONS = Path(__file__).with_name("column_names.csv")
+
+
+def reserved() -> set[str]:
+    found = duckdb.sql("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'").fetchall()
+    return {name for (name,) in found}
+
+
+def faults() -> dict[tuple[str, str], str]:
+    """By table and column: what the name should be."""
+    models, words = load_catalog().public, reserved()
+    found = {}
+    for table in models:
+        for column in load_catalog().models[table].columns:
+            for pattern, instead in RULES.items():
+                if re.search(pattern, column.name):
+                    found[table, column.name] = instead
+            if column.name in words:
+                found[table, column.name] = "another word: this one is reserved in SQL"
+    return found
+
+
+def exceptions() -> dict[tuple[str, str], str]:
+    with EXCEPTIONS.open(encoding="utf-8", newline="") as file:
+        return {(row["table"], row["column"]): row["why"] for row in csv.DictReader(file)}
+
+
+def test_new_columns_have_agreed_names() -> None:
+    new = {f"{table}.{column}": f"call it {instead}" for (table, column), instead in faults().items()}
+    assert {name: told for name, told in new.items() if tuple(name.split(".")) not in exceptions()} == {}
+
+
+def test_every_exception_is_still_there() -> None:
+    """A column that was renamed leaves the list: it only gets shorter."""
+    assert exceptions().keys() - faults().keys() == set()
+    assert set(exceptions().values()) <= {"contract", "older", "term"}
+
+
+def test_the_contract_is_not_broken_for_a_name(shared: Path) -> None:
+    """What design.md names stays, whatever it is called."""
+    text = (shared / "spec" / "design.md").read_text(encoding="utf-8")
+    named = {(table, column) for (table, column), why in exceptions().items() if why == "contract"}
+    assert named and all(re.search(rf"\b{column}\b", text) and table in text for table, column in named)
+
+
+@pytest.mark.parametrize("name", ["dur_ns", "kernel_dur_ns", "n_comm", "exposed_comm_share", "bus_gbps", "started_ns"])
+def test_the_rules_see_what_they_are_for(name: str) -> None:
+    assert any(re.search(pattern, name) for pattern in RULES)
+
+
+@pytest.mark.parametrize("name", ["duration_ns", "first_kernel_ts_ns", "communication_ns", "n_commits", "exposed_ns"])
+def test_and_nothing_else(name: str) -> None:
+    assert not any(re.search(pattern, name) for pattern in RULES)

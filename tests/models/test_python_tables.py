@@ -1,0 +1,66 @@
+"""Rows that Python makes go into a declared table as they are: every type, NULL, and any text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.models.python_tables import create_table, given_table, insert_columns
+
+_COLUMNS = (
+    ("number", "BIGINT", "A number."),
+    ("share", "DOUBLE", "A share."),
+    ("is_set", "BOOLEAN", "A flag."),
+    ("name", "VARCHAR", "A text."),
+)
+given_table("_of_test", layer="canonical", columns=_COLUMNS)
+_VALUES = (
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.text(st.characters(codec="utf-8")),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(*(st.none() | values for values in _VALUES)), max_size=8))
+def test_rows_arrive_as_they_are(rows: list[tuple[Any, ...]]) -> None:
+    columns = {name: [row[place] for row in rows] for place, (name, *_) in enumerate(_COLUMNS)}
+    assert _inserted(columns) == rows
+
+
+def test_a_column_that_is_not_given_is_null() -> None:
+    assert _inserted({"name": ["a", "b"]}) == [(None, None, None, "a"), (None, None, None, "b")]
+
+
+def test_a_fraction_is_no_number_of_nanoseconds() -> None:
+    with pytest.raises(TypeError):
+        _inserted({"number": [1, 2.5]})
+
+
+def test_neither_pandas_nor_arrow_is_imported() -> None:
+    """Each takes longer to import than most tables take to compute."""
+    code = (
+        "import sys, duckdb\n"
+        "from pipelines.models.python_tables import create_table, given_table, insert_columns\n"
+        "given_table('t', layer='canonical', columns=(('number', 'BIGINT', ''), ('name', 'VARCHAR', '')))\n"
+        "con = duckdb.connect()\n"
+        "create_table(con, 't')\n"
+        "insert_columns(con, 't', {'number': [1, None], 'name': ['a', None]})\n"
+        "assert con.execute('SELECT * FROM t').fetchall() == [(1, 'a'), (None, None)]\n"
+        "assert not {'pandas', 'pyarrow'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _inserted(columns: dict[str, list[Any]]) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as con:
+        create_table(con, "_of_test")
+        insert_columns(con, "_of_test", columns)
+        return con.execute("SELECT * FROM _of_test ORDER BY rowid").fetchall()
