@@ -5,8 +5,10 @@ What `tracelake serve` and `tracelake mcp` share. It computes no tables: what an
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from pipelines import database
 from pipelines.lake.broken import BrokenFiles
 from pipelines.lake.empty import NotPublished
 from pipelines.lake.failures import caveats
+from pipelines.lake.layout import KEYS
 from pipelines.lake.locked import (
     Answer,
     LimitReached,
@@ -35,6 +38,7 @@ from pipelines.materialize.per_trace import stale_batches
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.renamed import columns_in
+from pipelines.sqltext import quoted
 from pipelines.store import StoreError, open_store
 
 _PART = 500  # rows fetched at a time
@@ -65,6 +69,7 @@ class Asking:
     lake: Path | str
     query: str
     limits: Limits = field(default_factory=Limits)
+    without_broken: bool = False  # answer without missing or damaged files, and name them
     is_stopped: bool = False
     _locked: LockedLake | None = None
 
@@ -85,8 +90,9 @@ class Asking:
             tables = tables_read(self.query, parser)
         with told_as_sentences():
             self._not_if_stopped()
-            lacks, read = _lacks(self.lake, tables)
-            with LockedLake(_opened(self.lake), self.limits, tables=tables) as locked:
+            lake = Lake(self.lake, self.without_broken) if isinstance(self.lake, Path) else self.lake
+            lacks, read = _lacks(lake, tables)
+            with LockedLake(_opened(lake), self.limits, tables=tables) as locked:
                 self._locked = locked
                 self._not_if_stopped()
                 known = [*lacks, *caveats(locked.con, read)]
@@ -127,6 +133,8 @@ def told_as_sentences() -> Iterator[None]:
     except duckdb.Error as error:
         hints = columns_in(str(error))
         raise NotAnswered(str(error), f"{'; '.join(hints)}." if hints else "") from None
+    except MemoryError:
+        raise NotAnswered("the query needs more memory than this program may use: raise --memory") from None
     except OSError as error:
         told = error.strerror or str(error)
         raise NotAnswered(f"{error.filename}: {told}" if error.filename else told) from None
@@ -134,39 +142,70 @@ def told_as_sentences() -> Iterator[None]:
 
 def default_memory(queries: int) -> str:
     """Returns a memory limit for each of so many queries at once: together, what one DuckDB takes by default."""
+    return f"{memory_bytes() // queries >> 20}MiB"
+
+
+def memory_bytes(size: str = "") -> int:
+    """Returns a memory limit in DuckDB's notation as bytes, with a few digits; "": DuckDB's default. Raises ValueError."""
     with database.connect() as con:
+        try:
+            con.execute(f"SET memory_limit = {quoted(size)}" if size else "SELECT 1")
+        except duckdb.Error:
+            raise ValueError(f"{size!r} is not a size; write it like 512MB or 4GB") from None
         ((told,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = told.split()
-    return f"{int(float(number) * 1024 ** _UNITS.index(unit) / queries / 1024**2)}MiB"
+    return int(float(number) * 1024 ** _UNITS.index(unit))
 
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def _opened(lake: Path | str) -> Any:
+def bound_process(memory: str, queries: int) -> None:
+    """Limit the memory of this process, where the system can: DuckDB does not count long texts in its limit.
+
+    A query that needs more fails, and the process goes on.
+    """
+    own = (1 << 30) + (16 << 20) * queries * (os.cpu_count() or 1)  # Python, Arrow, the stacks of threads
+    most = memory_bytes(memory) * queries + own
+    with suppress(ValueError, OSError):  # an administrator's limit is lower
+        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _opened(lake: Lake | str) -> Any:
     """What LockedLake connects to."""
-    if isinstance(lake, Path):
+    if isinstance(lake, Lake):
         return lake
     store = open_store(lake)
     return lambda settings: store.connect(settings, locked=True)
 
 
-def _lacks(place: Path | str, tables: list[str]) -> tuple[list[str], list[str]]:
+def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
     """Returns what a lake's tables lack, as sentences, and all tables that these are made of.
 
     A DuckLake's tables are as they were committed.
     """
-    if isinstance(place, str):
+    if isinstance(lake, str):
         return [], tables
-    lake, catalog = Lake(place), load_catalog()
+    catalog = load_catalog()
     if not lake.exists:
-        raise NotAnswered(f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {place}")
+        if broken := lake.broken(KEYS):
+            raise BrokenFiles(broken)
+        raise NotAnswered(
+            f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {lake.root}"
+        )
     if PRICE_TABLE in tables:
         read_prices(lake.root / PRICES)  # rejects those that cannot be read
     of_traces = [name for name in catalog.materialized if name in tables]
     of_captures = [name for name in catalog.of_captures if name in tables]
     read = [*of_traces, *of_captures, *trace_tables(catalog, of_captures)]
-    return _not_computed(lake, catalog, of_traces, of_captures), read
+    lacks = _not_computed(lake, catalog, of_traces, of_captures)
+    return [*_left_out(lake), *lacks] if lake.without_broken else lacks, read
+
+
+def _left_out(lake: Lake) -> list[str]:
+    broken = lake.broken()
+    more = [f"left out: {len(broken) - 10:,} more files; `tracelake check` names them"] if len(broken) > 10 else []
+    return [*(f"left out: {one}" for one in broken[:10]), *more]
 
 
 def _not_computed(lake: Lake, catalog: Catalog, of_traces: list[str], of_captures: list[str]) -> list[str]:
@@ -175,9 +214,10 @@ def _not_computed(lake: Lake, catalog: Catalog, of_traces: list[str], of_capture
     if of_traces and stale_batches(lake, catalog, of_traces, batches):
         for name in of_traces:
             if n := len(stale_batches(lake, catalog, [name], batches)):
-                told.append(
-                    f"{name} is not computed, or of an older model, for {n:,} of {len(batches):,} batches of traces"
-                )
+                lacks = f"{name} is not computed, or of an older model, for {n:,} of {len(batches):,} batches of traces"
+                told.append(f"{lacks}; to compute it: tracelake materialize {name} --lake {lake.root}")
     if stale_captures(lake, catalog, of_captures):
-        told.append(f"{', '.join(of_captures)} are not computed for the newest traces")
-    return [f"{one}: tracelake materialize --lake {lake.root} computes it" for one in told]
+        names = " ".join(of_captures)
+        lacks = f"of the newest traces there is nothing in {', '.join(of_captures)} yet"
+        told.append(f"{lacks}; to compute it: tracelake materialize {names} --lake {lake.root}")
+    return told

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipelines.cli.ready import WITHOUT_BROKEN
 from pipelines.cli.shared import DEFAULT_LAKE, AnyLakeOption, err, fail
 from pipelines.extras import need
 
@@ -18,6 +19,12 @@ MemoryOption = Annotated[
     str,
     typer.Option(
         help="Memory a query may use, e.g. 4GB.", show_default="80 % of the machine's, divided among the queries"
+    ),
+]
+WithoutOption = Annotated[
+    bool,
+    typer.Option(
+        "--without-broken", help="Answer without missing or damaged files, and name them.", envvar=WITHOUT_BROKEN
     ),
 ]
 SpillOption = Annotated[str, typer.Option(help="Disk a query may use when memory runs out.")]
@@ -37,6 +44,7 @@ def serve(
     memory: MemoryOption = "",
     spill: SpillOption = "10GB",
     queries: Annotated[int, typer.Option(help="How many queries may run at once; others wait.", min=1)] = 4,
+    without_broken: WithoutOption = False,
 ) -> None:
     """Open the lake in a browser: tables, saved questions, SQL, downloads, reports. Read-only, on this machine only.
 
@@ -45,12 +53,13 @@ def serve(
     need("serve", "tracelake serve")
     import uvicorn
 
+    from pipelines.asking import bound_process
     from pipelines.serve.app import Settings, make_app
 
     lake = _there(lake)
     limits = _limits(timeout, memory, spill, queries)
     named = (*(allow_host or ()), *([] if host in _ANY else [host]))
-    app = make_app(Settings(lake, limits, max_rows, queries, named))
+    app = make_app(Settings(lake, limits, max_rows, queries, named, without_broken))
     with _listening(host, port) as listening:
         shown = "127.0.0.1" if host in _ANY else f"[{host}]" if ":" in host else host
         err.print(f"tracelake: http://{shown}:{listening.getsockname()[1]}  (Ctrl-C stops it)")
@@ -60,6 +69,7 @@ def serve(
             err.print(
                 "hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow"
             )
+        bound_process(limits.memory, queries)
         config = uvicorn.Config(
             app, log_level="warning", server_header=False, limit_concurrency=200, timeout_graceful_shutdown=1
         )
@@ -86,16 +96,20 @@ def mcp(
     timeout: TimeoutOption = 120,
     memory: MemoryOption = "",
     spill: SpillOption = "10GB",
+    without_broken: WithoutOption = False,
 ) -> None:
     """Serve the lake to a language model over MCP (stdio): tables, SQL, and each saved question as a tool. Read-only.
 
     Example: `tracelake mcp --lake /data/lake`
     """
     need("mcp", "tracelake mcp")
-    from pipelines.mcp_tools.server import serve
+    from pipelines.asking import bound_process
+    from pipelines.mcp_tools.server import AT_ONCE, serve
     from pipelines.mcp_tools.tools import Served
 
-    serve(Served(_there(lake), _limits(timeout, memory, spill, 2), max_rows))
+    served = Served(_there(lake), _limits(timeout, memory, spill, AT_ONCE), max_rows, without_broken)
+    bound_process(served.limits.memory, AT_ONCE)
+    serve(served)
 
 
 def _there(lake: Any) -> Path | str:
@@ -113,19 +127,14 @@ def _there(lake: Any) -> Path | str:
 
 def _limits(timeout: float, memory: str, spill: str, queries: int) -> Any:
     """Returns the limits of each query. Exits for sizes that DuckDB cannot parse."""
-    import duckdb
-
-    from pipelines import database
-    from pipelines.asking import default_memory
+    from pipelines.asking import default_memory, memory_bytes
     from pipelines.lake.locked import Limits
-    from pipelines.sqltext import quoted
 
-    with database.connect() as con:
-        for name, size in (("memory_limit", memory), ("max_temp_directory_size", spill)):
-            try:
-                con.execute(f"SET {name} = {quoted(size)}" if size else "SELECT 1")
-            except duckdb.Error:
-                raise fail(f"{size!r} is not a size; write it like 512MB or 4GB") from None
+    try:
+        memory_bytes(spill)
+        memory_bytes(memory)
+    except ValueError as error:
+        raise fail(str(error)) from None
     return Limits(timeout, 0, memory or default_memory(queries), spill)
 
 

@@ -70,6 +70,11 @@ _HARMLESS = frozenset(
         "duckdb_views",
     ]
 )
+# How the text of an error begins that is about an interrupt or about memory, wherever DuckDB notices it.
+_KIND = re.compile(
+    r"(?:Invalid Input Error: Attempting to execute an unsuccessful or closed pending query result\nError: )?"
+    r"(INTERRUPT|Out of Memory) Error: "
+)
 _WORD = re.compile(r'"(?:[^"]|"")*"|\w+|\S')
 CLOSED: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
@@ -221,18 +226,18 @@ class LockedLake:
     def _told(self, error: Exception, is_late: bool) -> BaseException | None:
         """Returns what the query's user is told of an error; None: the error itself.
 
-        While rows are read as Arrow, errors of DuckDB come as OSErrors with its text.
+        While rows are read in parts, its kind is not that of the exception: it stands in the text.
         """
         text = str(error)
-        if "INTERRUPT Error" in text or isinstance(error, duckdb.InterruptException):
+        kind = _KIND.match(text)
+        if kind and kind[1] == "INTERRUPT":
             if self._stopped:
                 return QueryStopped("the query was stopped")
             if is_late:
                 told = f"the query was stopped after {self.limits.seconds:g} s: raise --timeout, or ask for less"
                 return LimitReached(told)
-            if isinstance(error, duckdb.InterruptException):
-                return KeyboardInterrupt()
-        if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error: " in text[:100]:
+            return KeyboardInterrupt()
+        if kind:
             return LimitReached(self._too_large(text))
         if isinstance(error, duckdb.PermissionException):
             return QueryRefused(f"{text.splitlines()[0]}: a query may only read the lake's tables")

@@ -17,14 +17,15 @@ from pipelines.asking import NotAnswered
 from pipelines.lake.locked import QueryStopped
 from pipelines.mcp_tools.tools import INSTRUCTIONS, Served, Tool, make_tools
 
-_AT_ONCE = 2
+AT_ONCE = 2
+"""Queries that run at once; others wait."""
 
 
 def make_server(served: Served) -> Server[Any]:
     """Returns the server. A query is stopped when its request is cancelled."""
     tools = make_tools(served)
     listed = [_declared(tool) for tool in tools.values()]
-    places = anyio.CapacityLimiter(_AT_ONCE)
+    places = anyio.CapacityLimiter(AT_ONCE)
 
     async def list_tools(_: Any, __: Any) -> ListToolsResult:
         return ListToolsResult(tools=listed)

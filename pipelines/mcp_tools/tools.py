@@ -39,6 +39,7 @@ class Served:
     lake: Path | str
     limits: Limits
     rows: int = 200
+    without_broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _at_once(
 def _asked(
     served: Served, sql: str, reading: str, rows: int | None = None
 ) -> tuple[Callable[[], str], Callable[[], None]]:
-    asking = Asking(served.lake, sql, served.limits)
+    asking = Asking(served.lake, sql, served.limits, served.without_broken)
 
     def answer() -> str:
         with asking.answer() as (found, caveats):

@@ -59,6 +59,7 @@ class Settings:
     rows: int = 10_000
     queries: int = 4
     hosts: tuple[str, ...] = ()
+    without_broken: bool = False
 
 
 class Guarded:
@@ -185,7 +186,7 @@ class Console:
         return FileResponse(_FILES["report.html"], media_type="text/html")
 
     def _asking(self, sql: str) -> Asking:
-        return Asking(self.settings.lake, sql, self.settings.limits)
+        return Asking(self.settings.lake, sql, self.settings.limits, self.settings.without_broken)
 
 
 class _Body:

@@ -49,6 +49,7 @@ def test_every_question_is_a_tool(tools: dict[str, Tool]) -> None:
         assert one.question in tool.description and one.reading in tool.description
 
 
+@pytest.mark.slow
 def test_every_question_has_an_answer_with_its_reading(tools: dict[str, Tool]) -> None:
     for name, one in load_questions().items():
         found = answer(tools[f"ask_{name.replace('-', '_')}"])

@@ -92,3 +92,36 @@ def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
     said = CliRunner().invoke(app, [name])
     assert said.exit_code == 1 and f"pip install 'tracelake[{name}]'" in said.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in /proc, and limited on Linux")
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Of a download of any length, and of texts, which DuckDB's own limit does not count."""
+    lake = hostile_lake(tmp_path, ranks=1)
+    process, port = start("--lake", str(lake.root), "--memory", "200MB", "--queries", "2")
+    try:
+        server = Server(port, None)
+        con = server.begun("/download", {"sql": "SELECT range, repeat('x', 100) FROM range(6000000)", "format": "csv"})
+        n = 0
+        while part := con.recv(1 << 20):
+            n += len(part)
+            if part.endswith(b"0\r\n\r\n"):
+                break
+        con.close()
+        assert n > 600_000_000
+        assert peak(process.pid) < 700
+        answer = server.ask("/query", {"sql": "SELECT repeat('x', 100000000) FROM range(2000)"})
+        assert answer.status == 400 and "raise --memory" in answer.json["error"]
+        assert server.rows("SELECT count(*) FROM traces") == [[1]]
+        assert peak(process.pid) < 2_000
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def peak(pid: int) -> int:
+    """The most memory that a process had, MB."""
+    told = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert told
+    return int(told[1]) // 1000

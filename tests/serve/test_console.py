@@ -23,7 +23,10 @@ from pipelines.lake import Lake
 from pipelines.lake.locked import Limits
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
+from pipelines.serve import app, running
+from pipelines.store import open_store
 from tests.serve.world import FOREVER, HOSTILE, Server, hostile_lake, serving, until, write_hostile
+from tests.store.conftest import need_extensions
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +36,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture(scope="module")
 def server(lake: Lake) -> Iterator[Server]:
-    with serving(lake.root, rows=3, queries=2) as running:
-        yield running
+    with serving(lake.root, rows=3, queries=2) as served:
+        yield served
 
 
 def test_rows_are_those_of_the_lake(server: Server, lake: Lake) -> None:
@@ -86,11 +89,12 @@ def test_long_cells_are_cut_and_counted(server: Server) -> None:
     assert found["caveats"] == ["1 cells are cut to 10,000 characters; a download has all of them"]
 
 
-def test_wide_answers_end_by_bytes(lake: Lake) -> None:
+def test_wide_answers_end_by_bytes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_MOST_BYTES", 1_000_000)
     with serving(lake.root, rows=10_000) as server:
-        found = server.ask("/query", {"sql": "SELECT repeat('x', 100000) FROM range(10000)"}).json
-    assert len(found["rows"]) == 160
-    assert found["cut"] == "the first 160 rows; there are more, and these are 16 MB"
+        found = server.ask("/query", {"sql": "SELECT repeat('x', 10000) FROM range(1000)"}).json
+    assert len(found["rows"]) == 100
+    assert found["cut"] == "the first 100 rows; there are more, and these are 1 MB"
 
 
 REFUSED = (
@@ -331,13 +335,17 @@ def test_a_query_ends_at_its_memory_limit(lake: Lake) -> None:
         assert server.rows("SELECT 1") == [[1]]
 
 
-def test_queries_wait_for_their_turn_and_too_many_are_told(server: Server) -> None:
+@pytest.mark.parametrize("n", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_queries_wait_for_their_turn_and_too_many_are_told(
+    server: Server, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_WAITING", n)
     held = [server.begun("/query", {"sql": FOREVER}) for _ in range(2)]
     until(lambda: server.n_running == 2)
-    waiting = [server.begun("/query", {"sql": f"SELECT {i}"}) for i in range(50)]
-    until(lambda: server.console.places._limiter.statistics().tasks_waiting == 50)
+    waiting = [server.begun("/query", {"sql": f"SELECT {i}"}) for i in range(n)]
+    until(lambda: server.console.places._limiter.statistics().tasks_waiting == n)
     refused = server.ask("/query", {"sql": "SELECT 1"})
-    assert refused.status == 503 and refused.json["error"] == "2 queries are running and 50 waiting"
+    assert refused.status == 503 and refused.json["error"] == f"2 queries are running and {n} waiting"
     assert server.ask("/contents").status == 200  # the page still opens
     for con in held:
         con.close()
@@ -347,12 +355,13 @@ def test_queries_wait_for_their_turn_and_too_many_are_told(server: Server) -> No
             told += con.recv(100_000)
         assert json.loads(told.partition(b"\r\n\r\n")[2])["rows"] == [[i]]
         con.close()
-    assert server.n_running == 0
+    until(lambda: server.n_running == 0)
 
 
 # ---- lakes
 
 
+@pytest.mark.slow
 def test_what_is_committed_while_it_serves_is_shown(tmp_path: Path) -> None:
     lake = hostile_lake(tmp_path, ranks=1)
     with serving(lake.root) as server:
@@ -362,8 +371,8 @@ def test_what_is_committed_while_it_serves_is_shown(tmp_path: Path) -> None:
         found = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"}).json
         assert found["rows"] == [[4]]
         assert found["caveats"] == [
-            "kernels is not computed, or of an older model, for 1 of 2 batches of traces: "
-            f"tracelake materialize --lake {lake.root} computes it"
+            "kernels is not computed, or of an older model, for 1 of 2 batches of traces; "
+            f"to compute it: tracelake materialize kernels --lake {lake.root}"
         ]
 
 
@@ -377,3 +386,70 @@ def test_a_lake_without_traces_says_so(tmp_path: Path) -> None:
         ingest([write_hostile(tmp_path / "in" / "rank0.json", 0)], Lake(tmp_path / "lake"))
         assert server.rows("SELECT count(*) FROM traces") == [[1]]
     assert not list(tmp_path.glob("lake/*.csv"))
+
+
+def test_damaged_files_are_told_or_left_out(tmp_path: Path) -> None:
+    lake = hostile_lake(tmp_path, ranks=1)
+    next((lake.root / "kernels").rglob("*.parquet")).unlink()
+    with serving(lake.root) as server:
+        answer = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"})
+        assert answer.status == 400 and "kernels" in answer.json["error"] and "--without-broken" in answer.json["error"]
+        assert server.rows("SELECT count(*) FROM traces") == [[1]]
+    with serving(lake.root, without_broken=True) as server:
+        found = server.ask("/query", {"sql": "SELECT count(*) FROM kernels"}).json
+    assert found["rows"] == [[0]] and found["caveats"][0].startswith("left out: ")
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a DuckLake that has a lake of one trace."""
+    need_extensions("sqlite")
+    folder = tmp_path_factory.mktemp("bucket")
+    unit = hostile_lake(folder, ranks=1)
+    address = f"ducklake:sqlite:{folder}/catalog.sqlite?data={folder}/data"
+    open_store(address).commit(unit)
+    return address
+
+
+@pytest.mark.slow
+def test_a_ducklake_is_served_without_reports(bucket: str) -> None:
+    with serving(bucket) as server:
+        assert server.rows("SELECT name, count(*) FROM kernels GROUP BY 1") == [[visible(HOSTILE), 4]]
+        refused = server.ask("/query", {"sql": "FROM read_text('/etc/passwd')"})
+        assert refused.status == 400
+        got = server.ask("/download", {"sql": "SELECT dur_ns FROM kernels", "format": "csv"})
+        assert got.body == b'"dur_ns"\n' + b"20000\n" * 4
+        assert server.ask("/contents").json["has_reports"] is False
+        ((trace,),) = server.rows("SELECT trace_id FROM traces")
+        report = server.ask("/report", {"id": trace})
+        assert report.status == 400 and report.json["error"] == "reports need a lake in a folder"
+
+
+def test_reports_need_an_id_that_is_there(server: Server) -> None:
+    for ident in ("", "../../etc/passwd", "--lake", "' OR 1=1 --"):
+        answer = server.ask("/report", {"id": ident})
+        assert answer.status == 400 and answer.json["error"].startswith("no trace or capture has the id"), answer.body
+
+
+@pytest.mark.slow
+def test_a_report_is_made_once_until_the_lake_changes(tmp_path: Path) -> None:
+    lake = hostile_lake(tmp_path, ranks=1)
+    with serving(lake.root) as server:
+        ((trace,),) = server.rows("SELECT trace_id FROM traces")
+        first = server.ask("/report", {"id": trace}).json["page"]
+        assert server.ask("/report", {"id": trace}).json["page"] == first
+        page = server.ask(first)
+        assert page.status == 200 and page.headers["content-security-policy"].startswith("default-src 'none'; ")
+        assert b"<script" not in page.body and b"&lt;script&gt;" in page.body
+        ingest([write_hostile(tmp_path / "more" / "rank7.json", 7)], lake, job="more")
+        second = server.ask("/report", {"id": trace}).json["page"]
+        assert second != first and server.ask(second).status == 200 and server.ask(first).status == 404
+        folder = server.console.reports._folder.name
+        assert len(list(Path(folder).iterdir())) == 1
+    assert not Path(folder).exists()
+
+
+def test_errors_that_only_look_like_an_interrupt_are_errors(server: Server) -> None:
+    for path in ("/query", "/download"):
+        answer = server.ask(path, {"sql": "SELECT error('INTERRUPT Error: Out of Memory Error: ')", "format": "csv"})
+        assert answer.status == 400 and "INTERRUPT Error" in answer.json["error"]

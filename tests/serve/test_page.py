@@ -136,7 +136,7 @@ def test_cancel_ends_the_query_on_the_server(page: Page, server: Server) -> None
 def test_limits_and_caveats_stand_above_the_rows(page: Page) -> None:
     run(page, "SELECT repeat('x', 10001) FROM range(2000)")
     assert page.js("document.getElementById('status').innerText").startswith(
-        "the first 1,000 rows; there are more: CSV and Parquet have all"
+        "the first 1,000 rows; there are more (a header sorts these only; CSV and Parquet have all)"
     )
     assert "cells are cut to 10,000 characters" in page.js("document.getElementById('caveats').innerText")
 

@@ -98,7 +98,7 @@ function showRows(found, sql) {
   at("caveats").hidden = !found.caveats.length;
   const n = found.rows.length;
   const counted = found.cut || `${n.toLocaleString("en")} row${n === 1 ? "" : "s"}`;
-  const more = found.cut ? ": CSV and Parquet have all" : "";
+  const more = found.cut ? " (a header sorts these only; CSV and Parquet have all)" : "";
   at("status").textContent = `${counted}${more} · ${found.seconds} s`;
   const meanings = meaningsIn(sql);
   at("grid").hidden = false;
@@ -127,7 +127,7 @@ function gridColumn(column, i, meanings) {
     headerHozAlign: column.is_number ? "right" : "left",
     sorter: column.is_number ? compareNumbers : compareTexts,
     headerSortTristate: true,
-    maxInitialWidth: 420,
+    maxInitialWidth: Math.min(420, innerWidth / 2),
   };
 }
 
