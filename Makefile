@@ -19,7 +19,7 @@ SQL_LINTED := $(VENV)/.sql-linted
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu,)
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test reference docs bench bench-engine growth scale soak attack clean
+.PHONY: demo test reference vendor docs bench bench-engine growth scale soak attack clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -42,6 +42,10 @@ $(SQL_LINTED): $(shell find sql -name '*.sql') pyproject.toml
 # docs/tables.md, from sql/; a test compares.
 reference: $(INSTALLED_DEV)
 	$(BIN)/python -m pipelines.reference docs/tables.md
+
+# The console's grid again, from npm's registry; `python -m tests.serve.vendor --newest`: its newest release.
+vendor: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.serve.vendor
 
 # The site, from docs/ into site/.
 docs: $(BIN)/python
@@ -94,9 +98,9 @@ $(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python
 	fi
 	@touch $(INSTALLED) $@
 
-# What only slow tests use: object storage, engines, Spark where there is Java. What cannot be installed is said; its tests skip.
+# What only slow tests use: object storage, engines, MCP, Spark where there is Java. What cannot be installed is said; its tests skip.
 $(INSTALLED_SLOW): $(INSTALLED_DEV)
-	@for extra in lake ray dask $$(command -v java >/dev/null && echo spark); do \
+	@for extra in lake ray dask mcp $$(command -v java >/dev/null && echo spark); do \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 -e ".[$$extra]" || \
 	        echo "the extra $$extra cannot be installed here: the tests that need it will skip"; \
 	done

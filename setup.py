@@ -7,5 +7,8 @@ SQL = "pipelines._sql"
 setup(
     packages=[*find_packages(include=["tracelake", "pipelines*", "assets*", "dagster_project*"]), SQL],
     package_dir={SQL: "sql"},
-    package_data={"": ["templates/*", "*.yaml", "plans/*.toml", "py.typed"], SQL: ["*/*.sql", "*/*.csv"]},
+    package_data={
+        "": ["templates/*", "*.yaml", "plans/*.toml", "page/*", "vendor/*", "py.typed"],
+        SQL: ["*/*.sql", "*/*.csv"],
+    },
 )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-LOCAL = ("localhost", "127.0.0.1", "::1")
+from pipelines.serve.guard import LOCAL, foreign, headers_of, is_json
+
 _READING = ("GET", "HEAD", "OPTIONS")
 
 
@@ -39,15 +39,9 @@ class Guard:
 
 def refusal(scope: Scope, hosts: frozenset[str]) -> tuple[int, str] | None:
     """Returns the status and the sentence with which a request is refused; None: it may pass."""
-    headers: dict[str, list[str]] = {}
-    for name, value in scope["headers"]:
-        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    named = headers.get("host", [])
-    if len(named) != 1 or _host(f"//{named[0]}") not in hosts:
-        return 421, f"this server is not known by the name {', '.join(named) or 'that was left out'}"
-    origins = headers.get("origin", [])
-    if any(urlsplit(origin).netloc.lower() != named[0].lower() for origin in origins):
-        return 403, f"pages of {', '.join(origins)} may not send requests to this server"
+    headers = headers_of(scope)
+    if (why := foreign(headers, hosts)) is not None:
+        return why
     if scope["type"] == "websocket":
         return None
     return _wrong_method(scope, headers)
@@ -59,18 +53,9 @@ def _wrong_method(scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str
         if is_graphql and scope["query_string"]:
             return 405, "use POST: a link must not be able to change anything"
         return None
-    kinds = headers.get("content-type", [])
-    # Browsers send forms and text to other origins without a preflight request, but not JSON.
-    if is_graphql and [kind.partition(";")[0].strip().lower() for kind in kinds] != ["application/json"]:
+    if is_graphql and not is_json(headers):
         return 415, "send Content-Type: application/json"
     return None
-
-
-def _host(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 def guarded_app(hosts: Iterable[str]) -> Any:

@@ -11,6 +11,8 @@ _MODULES = {
     "spark": ("ibis", "pyspark"),
     "ray": ("ray",),
     "dask": ("distributed",),
+    "serve": ("starlette", "uvicorn"),
+    "mcp": ("mcp",),
 }
 
 

@@ -124,6 +124,14 @@ COMMANDS = {
         "demo:demo",
         "Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.",
     ),
+    "serve": (
+        "serve:serve",
+        "Open the lake in a browser: tables, saved questions, SQL, downloads, reports. Read-only, on this machine only.",
+    ),
+    "mcp": (
+        "serve:mcp",
+        "Serve the lake to a language model over MCP (stdio): tables, SQL, and each saved question as a tool. Read-only.",
+    ),
     "ui": ("demo:ui", "Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor."),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -215,26 +214,15 @@ def _copy_out(table: Any, format: Format, for_spreadsheet: bool) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
+    from pipelines.lake.copied import texts_as
+
     sink = pa.PythonFile(sys.stdout.buffer, mode="w")
     if format is Format.parquet:
         pyarrow.parquet.write_table(table, sink, compression="zstd")
     else:
         if for_spreadsheet:
-            table = _texts_as(in_spreadsheet, table)
+            table = texts_as(in_spreadsheet, table)
         if sys.stdout.isatty():
-            table = _texts_as(visible, table)
+            table = texts_as(visible, table)
         pyarrow.csv.write_csv(table, sink)
     sys.stdout.flush()
-
-
-def _texts_as(written: Callable[[Any], Any], table: Any) -> Any:
-    """Returns the table with its texts, and its columns' names, passed through a function."""
-    import pyarrow as pa
-
-    columns = [
-        pa.array([None if text is None else written(text) for text in column.to_pylist()], pa.string())
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        else column
-        for column in table.columns
-    ]
-    return pa.table(columns, names=[written(name) for name in table.column_names])

@@ -70,6 +70,11 @@ _HARMLESS = frozenset(
         "duckdb_views",
     ]
 )
+# How the text of an error begins that is about an interrupt or about memory, wherever DuckDB notices it.
+_KIND = re.compile(
+    r"(?:Invalid Input Error: Attempting to execute an unsuccessful or closed pending query result\nError: )?"
+    r"(INTERRUPT|Out of Memory) Error: "
+)
 _WORD = re.compile(r'"(?:[^"]|"")*"|\w+|\S')
 CLOSED: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
@@ -89,6 +94,10 @@ class QueryRefused(ValueError):
 
 class LimitReached(RuntimeError):
     """The query was stopped because it exceeded a limit; the message says which, and how to raise it."""
+
+
+class QueryStopped(RuntimeError):
+    """The query was stopped by `LockedLake.stop`."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,18 @@ class Answer:
         self._check(found.num_rows)
         return found
 
+    def parts(self, rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """Yields the rows, so many at a time. The limit does not count: the caller stops when it has enough."""
+        while found := self._relation.fetchmany(rows):
+            yield found
+
+    def arrow_parts(self, rows: int) -> pa.RecordBatchReader:
+        """Returns the rows as Arrow record batches of so many, which are computed as they are read.
+
+        The limit does not count.
+        """
+        return self._relation.to_arrow_reader(rows)
+
     def _check(self, n: int) -> None:
         if self._limit and n > self._limit:
             raise LimitReached(
@@ -151,6 +172,7 @@ class LockedLake:
         file.
         """
         self.limits, self.allow_files = limits or Limits(), allow_files
+        self._stopped, self._wake = False, threading.Event()
         self._spill = tempfile.mkdtemp(prefix="tracelake-spill-")
         sizes = {"memory_limit": self.limits.memory, "max_temp_directory_size": self.limits.spill}
         settings = {"temp_directory": self._spill} | {name: size for name, size in sizes.items() if size}
@@ -168,35 +190,58 @@ class LockedLake:
         """Yields the answer to a query, to be read inside the block; None for a statement without one (with
         allow_files).
 
-        Raises QueryRefused, LimitReached, and duckdb.Error for errors in the query.
+        Raises QueryRefused, LimitReached, QueryStopped, and duckdb.Error for errors in the query.
         """
         if not self.allow_files:
             refuse_but_reading(query, self.con)
         done, late = threading.Event(), threading.Event()
+        self._wake = wake = threading.Event()
+        if self._stopped:  # before it began
+            wake.set()
 
         def watch() -> None:
-            if not done.wait(self.limits.seconds):
+            if not wake.wait(self.limits.seconds or None):
                 late.set()
-                while not done.wait(0.1):  # repeated: the query may just have been between two of its steps
-                    self.con.interrupt()
+            while not done.wait(0.1):  # repeated: the query may just have been between two of its steps
+                self.con.interrupt()
 
-        if self.limits.seconds:
-            threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=watch, daemon=True).start()
         try:
             relation = self.con.sql(query)
             yield None if relation is None else Answer(relation, self.limits.rows)
-        except duckdb.InterruptException:
-            if not late.is_set():
-                raise KeyboardInterrupt from None
-            raise LimitReached(
-                f"the query was stopped after {self.limits.seconds:g} s: raise --timeout, or ask for less"
-            ) from None
-        except duckdb.OutOfMemoryException as error:
-            raise LimitReached(self._too_large(str(error))) from None
-        except duckdb.PermissionException as error:
-            raise QueryRefused(f"{str(error).splitlines()[0]}: a query may only read the lake's tables") from None
+        except (duckdb.Error, OSError) as error:
+            told = self._told(error, late.is_set())
+            if told is None:
+                raise
+            raise told from None
         finally:
             done.set()
+            wake.set()
+
+    def stop(self) -> None:
+        """Stop the query that runs, from any thread, and every later one: `asked` raises QueryStopped."""
+        self._stopped = True
+        self._wake.set()
+
+    def _told(self, error: Exception, is_late: bool) -> BaseException | None:
+        """Returns what the query's user is told of an error; None: the error itself.
+
+        While rows are read in parts, its kind is not that of the exception: it stands in the text.
+        """
+        text = str(error)
+        kind = _KIND.match(text)
+        if kind and kind[1] == "INTERRUPT":
+            if self._stopped:
+                return QueryStopped("the query was stopped")
+            if is_late:
+                told = f"the query was stopped after {self.limits.seconds:g} s: raise --timeout, or ask for less"
+                return LimitReached(told)
+            return KeyboardInterrupt()
+        if kind:
+            return LimitReached(self._too_large(text))
+        if isinstance(error, duckdb.PermissionException):
+            return QueryRefused(f"{text.splitlines()[0]}: a query may only read the lake's tables")
+        return duckdb.Error(text) if isinstance(error, OSError) and error.errno is None else None
 
     def _too_large(self, told: str) -> str:
         if "max_temp_directory_size" in told:

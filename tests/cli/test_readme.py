@@ -27,6 +27,7 @@ NOT_RUN = {
     "make demo": "runs Dagster; tests/dagster does",
     "make test": "these are its tests",
     "tracelake ui": "a server that does not end",
+    "tracelake serve": "another; tests/serve runs it",
     "export": "tested here: the lake's folder is in TRACELAKE_LAKE",
 }
 # What stands for something else in a line, and what it is here. `{…}` are the files and ids of this test.

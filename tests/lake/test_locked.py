@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from pipelines.ibis_tables import open_tables
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.locked import LimitReached, Limits, LockedLake, QueryRefused
+from pipelines.lake.locked import LimitReached, Limits, LockedLake, QueryRefused, QueryStopped
 from pipelines.lake.publish import publish
 from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
@@ -273,3 +274,32 @@ def test_ibis_tables_may_be_locked(world: dict[str, Path]) -> None:
             backend.raw_sql("SET enable_external_access = true")
     finally:
         backend.disconnect()
+
+
+def test_a_query_is_stopped_from_another_thread(world: dict[str, Path]) -> None:
+    forever = "SELECT count(*) FROM range(10000000000) a, range(1000000) b WHERE a.range % 7 = b.range % 11"
+    with LockedLake(world["lake"]) as locked:
+        threading.Timer(0.3, locked.stop).start()
+        with pytest.raises(QueryStopped):
+            _asked(locked, forever)
+        with pytest.raises(QueryStopped):
+            _asked(locked, forever)  # and so is every later one
+
+
+def test_arrow_in_parts_has_the_same_errors(world: dict[str, Path]) -> None:
+    def read(locked: LockedLake, query: str) -> int:
+        with locked.asked(query) as answer:
+            assert answer is not None
+            return sum(batch.num_rows for batch in answer.arrow_parts(1000))
+
+    endless = "SELECT range FROM range(100000000000)"
+    with LockedLake(world["lake"], Limits(seconds=0.3)) as locked:
+        assert read(locked, "SELECT range FROM range(2500)") == 2500
+        with pytest.raises(LimitReached, match=r"stopped after 0\.3 s"):
+            read(locked, endless)
+        with pytest.raises(duckdb.Error, match="late"):
+            read(locked, "SELECT CASE WHEN range = 200000 THEN error('late') END FROM range(300000)")
+    with LockedLake(world["lake"]) as locked:
+        threading.Timer(0.3, locked.stop).start()
+        with pytest.raises(QueryStopped):
+            read(locked, endless)

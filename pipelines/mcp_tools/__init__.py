@@ -1,0 +1,1 @@
+"""`tracelake mcp`: a lake's tables and questions as tools for language models, read-only (docs/console.md)."""
