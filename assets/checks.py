@@ -20,6 +20,7 @@ from pipelines import database
 from pipelines.foreign_text import visible
 from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_MARK, KEYS, batch_of, mark_of, table_file
+from pipelines.lake.publish import analyst
 from pipelines.models.catalog import load_catalog
 from pipelines.sqltext import file_list
 
@@ -38,6 +39,7 @@ _OF_CAPTURES = """
     FROM (FROM {files} QUALIFY batch_id = max(batch_id) OVER (PARTITION BY capture_id)) WHERE severity = '{severity}'
     GROUP BY ALL ORDER BY n DESC
 """
+_LONE = "SELECT path, rank FROM execution_trace_matches WHERE trace_id IS NULL ORDER BY path"
 _REJECTED = "SELECT path, byte_offset, reason FROM {files} ORDER BY seen_at DESC"
 
 Evaluate = Callable[[list[str]], dg.AssetCheckResult]
@@ -137,6 +139,30 @@ def _nothing_rejected(files: list[str]) -> dg.AssetCheckResult:
     )
 
 
+BESIDE = dg.AssetCheckSpec(
+    "beside_a_profiler_trace",
+    asset="execution_traces",
+    description="Each execution trace of the lake belongs to a profiler trace; `execution_trace_matches` says which.",
+)
+
+
+def _beside_a_profiler_trace(lake: Lake) -> dg.AssetCheckResult:
+    """Of the whole lake, because either may come first. A lone one is no failure: it is of no use yet."""
+    if not lake.committed_files("execution_traces"):
+        return dg.AssetCheckResult(passed=True, metadata={"lone": 0})
+    with analyst(lake) as con:
+        rows = con.execute(_LONE).fetchall()
+    shown = dg.MetadataValue.md(markdown_table(["path", "rank in its name"], rows[:50], width=4000))
+    return dg.AssetCheckResult(
+        passed=not rows,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{len(rows)} execution traces have no profiler trace of their rank in their folder"
+        if rows
+        else None,
+        metadata={"lone": len(rows), **({"files": shown} if rows else {})},
+    )
+
+
 def _fetch(query: str, files: list[str], severity: str = "") -> list[tuple]:
     if not files:
         return []
@@ -163,7 +189,7 @@ def findings_checks() -> list[tuple[dg.AssetCheckSpec, Evaluate]]:
 
 @dg.multi_asset_check(
     name="checks",
-    specs=[*(keys.spec for keys in unique_keys()), *(spec for spec, _ in findings_checks())],
+    specs=[*(keys.spec for keys in unique_keys()), *(spec for spec, _ in findings_checks()), BESIDE],
     can_subset=True,
 )
 def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake]) -> Iterator[dg.AssetCheckResult]:
@@ -177,6 +203,8 @@ def checks(context: dg.AssetCheckExecutionContext, lake: dg.ResourceParam[Lake])
         if spec.key in chosen:
             result = evaluate(span.files(lake, spec.asset_key.to_user_string()))
             yield result._replace(asset_key=spec.asset_key, check_name=spec.name)
+    if BESIDE.key in chosen:
+        yield _beside_a_profiler_trace(lake)._replace(asset_key=BESIDE.asset_key, check_name=BESIDE.name)
 
 
 def _last(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:

@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ OWNERS = [os.environ.get("TRACELAKE_OWNER") or "team:performance"]
 """Who looks after the assets: `team:NAME`, or an e-mail address."""
 AGAIN = dg.RetryPolicy(max_retries=1, delay=5)
 """A step that failed goes on where it was, once: what it has stored is not computed again. Then the sensor repeats the run."""
+EVERY_DAY = dg.FreshnessPolicy.cron(deadline_cron="0 4 * * *", lower_bound_delta=timedelta(hours=4))
+"""Of the first and the last asset of a run: by 04:00 UTC the schedule `daily`, which starts at 00:30, has written them."""
 PROCESS_TAG = "tracelake/process"
 """Tag of a run: the process that works on it, so that a killed one is noticed."""
 PREVIEW_ROWS = 5

@@ -1,11 +1,11 @@
 """What the fleet is doing today, as an asset: the page of `tracelake fleet`, and its list of jobs in the UI."""
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import dagster as dg
 
-from assets.common import OWNERS, markdown_table
+from assets.common import EVERY_DAY, OWNERS, markdown_table
 from pipelines.fleet.findings import findings
 from pipelines.fleet.today import fleet_today as read_fleet
 from pipelines.lake import Lake
@@ -22,8 +22,7 @@ _SHOWN = 30
     group_name="fleet",
     kinds={"html"},
     owners=OWNERS,
-    # The schedule `daily` starts at 00:30.
-    freshness_policy=dg.FreshnessPolicy.cron(deadline_cron="0 4 * * *", lower_bound_delta=timedelta(hours=4)),
+    freshness_policy=EVERY_DAY,
 )
 def today_page(lake: dg.ResourceParam[Lake]) -> dg.MaterializeResult:
     """Each job's newest capture, what got worse, who is waited for, and which files were not read: a page, and in short here.

@@ -11,14 +11,25 @@ from typing import Any
 
 import dagster as dg
 
-from assets.common import DAYS, PROCESS_TAG, TRACE_FILES, WHOLE_RANGE, Span, markdown_table, shown, table_spec, today
+from assets.common import (
+    DAYS,
+    EVERY_DAY,
+    PROCESS_TAG,
+    TRACE_FILES,
+    WHOLE_RANGE,
+    Span,
+    markdown_table,
+    shown,
+    table_spec,
+    today,
+)
 from pipelines.foreign_text import visible
-from pipelines.inbox import look
+from pipelines.inbox import look, waiting
 from pipelines.ingest import IngestReport, ingest
 from pipelines.inputs.kinds import TraceRow
 from pipelines.isolated import ingest_isolated
 from pipelines.lake import Lake
-from pipelines.lake.layout import RUN_MARK, mark_of
+from pipelines.lake.layout import MARK, RUN_MARK, mark_of
 from pipelines.lake.requests import ListGone, files_of
 from pipelines.models.catalog import load_catalog
 from pipelines.origin import INBOX
@@ -95,7 +106,10 @@ class IngestConfig(dg.Config):
 
 @dg.multi_asset(
     name="ingest",
-    specs=[table_spec(name, {"parquet", "duckdb"}) for name in LAKE_TABLES],
+    specs=[
+        table_spec(name, {"parquet", "duckdb"}, freshness_policy=EVERY_DAY if name == MARK else None)
+        for name in LAKE_TABLES
+    ],
     partitions_def=DAYS,
     backfill_policy=WHOLE_RANGE,
 )
@@ -104,15 +118,15 @@ def lake_tables(
 ) -> Iterator[dg.MaterializeResult]:
     """Ingest the named files or, without names, those in the watched folder. Known content changes nothing.
 
-    A batch belongs to the day of its ingestion: without named files, a run of earlier days reports what was ingested
-    then.
+    Of the watched folder, files that are as they were when they were ingested are not read again; rejected ones are, once
+    a day (`daily`): what was wrong may have been the disk. A batch belongs to the day of its ingestion: without named
+    files, a run of earlier days reports what was ingested then.
     """
     context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: this_process()})
     span = Span.of(context)
-    watched = list(inbox_files()) if today() in span.days or not span.days else []
     files = _named(config, lake)
     if files is None:
-        files = watched
+        files = _watched(lake) if today() in span.days or not span.days else []
     started = time.perf_counter()
     take_in = ingest_isolated if config.isolate else partial(ingest, claim=True)
     report = take_in(files, lake, config.job, _told(context.log.info))
@@ -133,9 +147,15 @@ def _told(log: Callable[[str], None]) -> Callable[[TraceRow], None]:
     def tell(row: TraceRow) -> None:
         number = next(numbers)
         if number <= _EACH or number % _EACH == 0 or row.status not in ("ok", "known"):
-            log(f"{row.status} {visible(row.path)}" + (f" ({number} files)" if number > _EACH else ""))
+            why = f": {visible(row.reason)}" if row.reason else ""
+            log(f"{row.status} {visible(row.path)}{why}" + (f" ({number} files)" if number > _EACH else ""))
 
     return tell
+
+
+def _watched(lake: Lake) -> list[Path]:
+    """Returns the files of the watched folder that are to be read: to hash those that are in the lake takes long."""
+    return sorted(waiting(lake, inbox_files(), and_rejected=True))
 
 
 def _named(config: IngestConfig, lake: Lake) -> list[Path] | None:

@@ -9,6 +9,7 @@ from assets.fleet import captures
 from assets.models import models
 from assets.retention import retire_batches
 from assets.schedule import schedule_runs
+from assets.today import today_page
 
 # Runs with it queue behind each other: see dagster.yaml.
 WRITES = {"tracelake/writes": "lake"}
@@ -21,8 +22,9 @@ ingest_and_analyse = dg.define_asset_job(
 )
 analyse = dg.define_asset_job(
     "analyse",
-    selection=dg.AssetSelection.assets(models, overlay, captures),
-    description="Bring a day's models and overlays, and the tables of captures, up to date after a change under sql/.",
+    selection=dg.AssetSelection.assets(models, overlay, captures, today_page),
+    description="Bring a day's models and overlays, the tables of captures and the page of today up to date after a "
+    "change under sql/.",
     tags=WRITES,
 )
 schedule_benchmark = dg.define_asset_job(

@@ -1,4 +1,4 @@
-"""What starts runs: new or changed files in the watched folder, failed runs, and once a day everything."""
+"""What starts runs: new or changed files in the watched folder, failed runs, and once a day the schedule `daily`."""
 
 from __future__ import annotations
 
@@ -229,6 +229,6 @@ new_trace_files = trace_file_sensor()
 
 @dg.schedule(job=ingest_and_analyse, cron_schedule="30 0 * * *", execution_timezone="UTC")
 def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """Once a day the whole watched folder, whether or not the sensor is on: known content changes nothing."""
+    """Once a day what the sensor did not take, whether or not it is on, and rejected files once more."""
     day = f"{context.scheduled_execution_time:%Y-%m-%d}"
     return dg.RunRequest(run_key=f"daily-{day}", partition_key=day)

@@ -134,18 +134,20 @@ def _trace_ids(marks: Mapping[tuple[str, int, int], Path]) -> dict[tuple[str, in
     return {key: frozenset(ids.get(str(path), ())) for key, path in marks.items()}
 
 
-def waiting(lake: Lake, files: Mapping[Path, str], accounts: Accounts | None = None) -> dict[Path, str]:
+def waiting(
+    lake: Lake, files: Mapping[Path, str], accounts: Accounts | None = None, and_rejected: bool = False
+) -> dict[Path, str]:
     """The files that the lake does not account for in their present state. Raises OSError if it cannot be read.
 
     A trace that is no longer in the lake because its batch was damaged waits again; one that ingestion knows to be
-    accounted for otherwise (retired, forgotten, superseded) does not.
+    accounted for otherwise (retired, forgotten, superseded) does not. `and_rejected`: those that were rejected, too.
     """
     outcomes = settled(lake)
     there = (accounts or Accounts()).traces(lake)
 
     def is_done(path: Path, state: str) -> bool:
         outcome = outcomes.get(path)
-        if outcome is None or outcome.state != state:
+        if outcome is None or outcome.state != state or (and_rejected and outcome.status == "rejected"):
             return False
         return outcome.status not in _IN_TRACES or outcome.trace_id in there
 

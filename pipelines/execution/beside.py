@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 from pipelines.origin import rank_from_name
+from pipelines.traces.numbers import whole
 from pipelines.traces.source import Source
 
 _SUFFIXES = (".json", ".json.gz", ".gz")
-_NODES = re.compile(rb'"(?:schema|nodes)"\s*:')
-_TIMELINE = re.compile(rb'"(?:schemaVersion|traceEvents)"\s*:')
-_HEAD = 4096
+_BLANK = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder(strict=False)
+_OF_TIMELINES = ("schemaVersion", "traceEvents")
+_OF_NODES = ("rf_id", "ctrl_deps")  # keys of the nodes of either schema
+_HEAD = 65536
 _SHOWN = 8
 
 
@@ -24,12 +28,12 @@ def execution_trace_beside(trace: Path, rank: int | None) -> Path:
     `execution_trace_3.json.gz`, `rank3_et.json`.
 
     A file without a number in its name matches any rank; if the trace's rank is unknown, the only file matches. Raises
-    NoExecutionTrace.
+    NoExecutionTrace. `sql/ingest/execution_trace_matches.sql` has the same rule for the traces of a lake.
     """
     there = _execution_traces(trace)
-    number = _number(trace) if rank is None else rank
-    found = [file for file in there if number is not None and _number(file) == number]
-    found = found or [file for file in there if _number(file) is None]
+    number = number_in_name(trace) if rank is None else rank
+    found = [file for file in there if number is not None and number_in_name(file) == number]
+    found = found or [file for file in there if number_in_name(file) is None]
     if not found and number is None and len(there) == 1:
         found = there
     if len(found) == 1:
@@ -53,11 +57,57 @@ def looks_like_execution_trace(file: Path) -> bool:
         head = next(iter(Source(file).chunks()), b"")[:_HEAD]
     except OSError:
         return False
-    return bool(_NODES.search(head)) and not _TIMELINE.search(head)
+    return begins_execution_trace(head.decode("utf-8", "replace"))
 
 
-def _number(file: Path) -> int | None:
-    """Returns the rank in a file's name; if it has no rank label, the last number."""
+def begins_execution_trace(head: str) -> bool:
+    """Returns whether text begins an object with `schema` and `nodes` as the observer writes them, before any key of a
+    profiler trace. Keys further inside do not count: a profiler trace may hold arguments of any name.
+    """
+    at, has_schema = _after_blanks(head, 0), False
+    if head[at : at + 1] != "{":
+        return False
+    at = _after_blanks(head, at + 1)
+    while head[at : at + 1] == '"':
+        try:
+            key, at = _DECODER.raw_decode(head, at)
+            at = _after_blanks(head, at)
+            if at == len(head):
+                break
+            if key in _OF_TIMELINES or head[at] != ":":
+                return False
+            at = _after_blanks(head, at + 1)
+            if key == "nodes":
+                return _begins_nodes(head[at:], has_schema)
+            value, at = _DECODER.raw_decode(head, at)
+        except (ValueError, RecursionError):  # the head ends within a value, or the file is cut off there
+            break
+        has_schema |= key == "schema" and isinstance(value, str)
+        at = _after_blanks(head, at)
+    return has_schema
+
+
+def _begins_nodes(text: str, has_schema: bool) -> bool:
+    """Other graphs, and lists of hosts, are called nodes, too: the first one has to look like the observer's."""
+    at = _after_blanks(text, 1)
+    if text[:1] != "[" or text[at : at + 1] not in ("{", "]", ""):
+        return False
+    if has_schema:
+        return True
+    try:
+        first, _ = _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return False
+    return any(key in first for key in _OF_NODES)
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return found.end() if found else at
+
+
+def number_in_name(file: Path) -> int | None:
+    """Returns the rank in a file's name; if it has no rank label, the last number (None for one beyond a BIGINT)."""
     rank = rank_from_name(file.name)
     numbers = re.findall(r"\d+", file.name.split(".json")[0])
-    return rank if rank is not None else int(numbers[-1]) if numbers else None
+    return rank if rank is not None else whole(numbers[-1]) if numbers else None

@@ -14,11 +14,11 @@ import duckdb
 
 from pipelines.execution.edges import data_edges
 from pipelines.execution.join import join_operators, read_operators
-from pipelines.execution.nodes import Node, parse_node
+from pipelines.execution.node_stream import stream_nodes
+from pipelines.execution.nodes import Node
 from pipelines.execution.stream import NodeStream
 from pipelines.execution.tables import TABLES, create_tables, insert
 from pipelines.sqltext import quoted
-from pipelines.traces.record import TraceRejected
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,8 @@ def load_execution(
 
 def read_nodes(path: Path, on_bytes: Callable[[int], object] | None = None) -> tuple[list[Node], str]:
     """Returns the nodes of an execution trace in the order of the file, and its schema version. Raises TraceRejected."""
-    stream, nodes, seen = NodeStream(path, on_bytes), [], set()
-    for place, raw in enumerate(stream.nodes()):
-        try:
-            node = parse_node(raw, place)
-        except ValueError as error:
-            raise TraceRejected(str(path), None, str(error)) from None
-        if node.node_id in seen:
-            raise TraceRejected(str(path), None, f"node {node.node_id} occurs twice: are these two traces in one file?")
-        seen.add(node.node_id)
-        nodes.append(node)
+    stream = NodeStream(path, on_bytes)
+    nodes = list(stream_nodes(path, stream))
     return nodes, str(stream.head.get("schema", "unknown"))
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.critical_path.overlay import PREFIX as OVERLAY
-from pipelines.execution.beside import looks_like_execution_trace
 from pipelines.foreign_text import visible
 from pipelines.ingest import expand, ingest
 from pipelines.lake.store import Lake
-from pipelines.paths import path_text, text_path
+from pipelines.paths import path_text
 from pipelines.traces import TraceRejected
 
 Files = Mapping[int, str | Path] | Iterable[str | Path] | str | Path
@@ -42,8 +41,7 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     """Put files (by rank, listed, or one), or all files of a folder, into the lake; what it already holds stays.
 
     Raises TraceRejected for a given file that is not a trace, FileNotFoundError for a missing folder. In a folder,
-    files that are not traces get a warning (except execution traces); if there are only such files, the first error is
-    raised. Overlays written next to their traces are skipped: they are the same traces again.
+    files that are not traces get a warning; if there are only such files, the first error is raised. Overlays written next to their traces are skipped: they are the same traces again.
     """
     by_rank = [(rank, Path(file)) for rank, file in files.items()] if isinstance(files, Mapping) else []
     if files is None:
@@ -61,13 +59,14 @@ def take_in(lake: Lake, files: Files | None, folder: str | Path | None, job: str
     if rejections and (files is not None or not found):
         raise rejections[0]
     for rejection in rejections:
-        # Execution traces lie next to profiler traces and are read when requested.
-        if not looks_like_execution_trace(text_path(rejection.path)):
-            warnings.warn(f"left out: {visible(rejection)}", stacklevel=5)
+        warnings.warn(f"left out: {visible(rejection)}", stacklevel=5)
+    others = {row.path: row.reason for row in rows if row.path not in found and row.reason}  # such as execution traces
     if not found:
-        raise TraceNotFound(f"there are no trace files in {folder or 'the given files'}")
+        what = "".join(f" ({path}: {why})" for path, why in list(others.items())[:1])
+        raise TraceNotFound(f"there are no trace files in {folder or 'the given files'}{what}")
     if wrong := [text for _, file in by_rank if (text := path_text(file)) not in found]:
-        raise TraceNotFound(f"{wrong[0]} is a folder: give one file per rank")
+        why = others.get(wrong[0]) or "a folder; give one file per rank"
+        raise TraceNotFound(f"{wrong[0]} is no trace: {why}")
     ranked = [replace(found[path_text(file)], rank=rank) for rank, file in by_rank]
     return sorted(ranked or {trace.trace_id: trace for trace in found.values()}.values(), key=_order)
 

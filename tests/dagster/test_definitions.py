@@ -13,6 +13,7 @@ from assets.common import upstreams
 from assets.groups import group_of
 from dagster_project.definitions import defs
 from dagster_project.demo import asset_names
+from dagster_project.sensors import daily
 from pipelines.models.catalog import load_catalog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +83,7 @@ def test_every_header_check_is_in_the_check_of_its_group() -> None:
         ("capture_metrics", "no_regression"),
     }
     found = {("quality", "no_error"), ("quality", "no_warning"), ("capture_quality", "no_warning")}
-    found |= {("rejects", "nothing_rejected")}
+    found |= {("rejects", "nothing_rejected"), ("execution_traces", "beside_a_profiler_trace")}
     assert keys == {(one.of[0][0], "unique_keys") for one in folded} | own | found
 
 
@@ -95,3 +96,10 @@ def test_a_group_fits_a_screen() -> None:
 def test_names_for_the_progress_bar() -> None:
     assert {"events", "kernels", "critical_path", "overlay"} <= set(asset_names())
     assert "trace_files" not in asset_names()
+
+
+def test_the_first_and_the_last_asset_of_a_run_are_due_every_day() -> None:
+    graph = defs.resolve_asset_graph()
+    due = {key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).freshness_policy}
+    assert due == {"traces", "fleet_today"}
+    assert daily.cron_schedule == "30 0 * * *" and daily.execution_timezone == "UTC"  # before the deadline of both

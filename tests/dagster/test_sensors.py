@@ -149,3 +149,19 @@ def test_lists_of_old_runs_are_removed(lake) -> None:
     (lake.root / FOLDER / f"{names[-1]}.json").write_text("{")
     with pytest.raises(ListGone, match="damaged"):
         files_of(lake, names[-1])
+
+
+def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
+    """Not what is in the lake already: reading and hashing the whole folder grows with it."""
+    from assets.traces import _watched
+    from pipelines.ingest import ingest
+
+    one, two = write_trace(inbox / "rank0.json"), write_trace(inbox / "rank1.json", 1)
+    bad = inbox / "notes.txt"
+    bad.write_text("no trace")
+    assert sorted(_watched(lake)) == sorted([one, two, bad])
+    ingest([one, two, bad], lake)
+    assert _watched(lake) == [bad]
+    write_trace(two, 77)
+    late = write_trace(inbox / "rank2.json", 2)
+    assert sorted(_watched(lake)) == sorted([bad, two, late])

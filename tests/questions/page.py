@@ -20,6 +20,7 @@ from pipelines.lake.locked import LockedLake
 from pipelines.materialize.run_order import materialize_all
 from pipelines.models.questions import TOPICS, Question, load_questions
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.execution.make import Op, write
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "questions.md"
 _ROWS, _CELL = 4, 44
@@ -79,12 +80,16 @@ or every event counts several times.
 
 
 def make_lake(folder: Path) -> Lake:
-    """A job that was captured three times with the same slow rank, a trace without ranks, and a file that is not a trace."""
+    """A job that was captured three times with the same slow rank, a trace without ranks, and a file that is not a trace;
+    an execution trace of the slow rank, and one of a rank that is not there.
+    """
     lake = Lake(folder / "lake")
     for day in range(3):
         captured = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7 + day), folder / str(day))
         for path in captured.paths:
             _put_off(path, day)
+        if not day:
+            write(folder / "0" / "rank2_et.json", [Op("aten::mm", [1], [2]), Op("aten::relu", [2], [3])])
         ingest([str(folder / str(day))], lake, job="llama-70b")
     ingest([str(path) for path in _others(folder / "others")], lake)
     materialize_all(lake)
@@ -102,6 +107,7 @@ def _others(folder: Path) -> list[Path]:
     folder.mkdir()
     (folder / "notes.json").write_text('{"notes": "not a trace"}')
     (folder / "cut.json").write_text(json.dumps({"traceEvents": [_memory(i) for i in range(3)]})[:-2])
+    write(folder / "rank9_et.json", [Op("aten::add", [1], [2])])
     return sorted(folder.iterdir())
 
 
