@@ -54,9 +54,7 @@ def materialize(
         open_store(store or str(lake)).tell(prices, roles)
     with engine_at(engine, address, store) as cluster:
         if cluster is not None:
-            if force:
-                raise typer.BadParameter("--force cannot be used with --engine")
-            _materialize_on(cluster, Path(lake), store, names, json)
+            _materialize_on(cluster, Path(lake), store, names, force, json)
             return
 
     with progress(None, "computing tables") as advance:
@@ -66,13 +64,15 @@ def materialize(
     print_rows(("table", "batch", "rows", "seconds"), rows, json)
 
 
-def _materialize_on(cluster: Any, lake: Path, store: str | None, names: list[str] | None, json: bool) -> None:
+def _materialize_on(
+    cluster: Any, lake: Path, store: str | None, names: list[str] | None, force: bool, json: bool
+) -> None:
     from pipelines.engines.run import materialize_on
     from pipelines.lake import Lake
     from pipelines.lake.publish import publish
 
     with following("computing tables") as on_unit:
-        run = materialize_on(cluster, store or str(lake), names or None, on_unit)
+        run = materialize_on(cluster, store or str(lake), names or None, on_unit, force=force)
     if store is None:
         publish(Lake(lake))
         warn_of_prices(lake)

@@ -20,7 +20,7 @@ from pipelines.cli.shared import (
     print_json,
     styled,
 )
-from pipelines.cli.stored import connection
+from pipelines.cli.stored import connection, tell_outdated
 from pipelines.foreign_text import in_spreadsheet, visible
 
 _PROSE = ("detail", "reason", "meaning", "caveat", "query")
@@ -136,6 +136,8 @@ def sql(
             ready = bring_up_to_date(lake, read, without_broken=without_broken)
         with LockedLake(ready.lake, limits, allow_files=allow_files, tables=ready.tables) as locked:
             tell_damage(caveats(locked.con, ready.read))
+            if isinstance(lake, str):
+                tell_outdated(locked.con, tables)
             shown = limit + 1 if limit and format is Format.table else 0
             asked = on_spark.asked(locked, ready.lake, query, shown) if on_spark else locked.asked(query)
             with asked as answer:

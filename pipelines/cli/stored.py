@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from pipelines.cli.shared import err, styled
 
 
 def connection(address: str, locked: bool) -> Callable[[Any], Any]:
@@ -11,3 +13,11 @@ def connection(address: str, locked: bool) -> Callable[[Any], Any]:
     from pipelines.store import open_store
 
     return lambda settings: open_store(address).connect(settings, locked=locked)
+
+
+def tell_outdated(con: Any, tables: Iterable[str]) -> None:
+    """Say on stderr which of these tables of a DuckLake are not as the models of today would compute them."""
+    from pipelines.store.outdated import outdated
+
+    for told in outdated(con, tables):
+        err.print(styled("[yellow]out of date:[/] {}", told), soft_wrap=True)

@@ -40,6 +40,7 @@ class Capturing:
 
     setting: Setting
     tables: tuple[str, ...]
+    force: bool = False  # also those that another worker did meanwhile
 
     def __call__(self, unit: Unit) -> Computed:
         """Returns what was done. Raises what the models and the store raise."""
@@ -55,9 +56,9 @@ class Computed:
     cpu_seconds: float
 
 
-def changed_captures(store: Store) -> list[Group]:
+def changed_captures(store: Store, force: bool = False) -> list[Group]:
     """Returns the captures that are new or have other traces or roles than when they were computed, and the ids of those
-    that no longer exist; of a DuckLake also those that other versions of the models computed. Raises StoreError, and
+    that no longer exist; of a DuckLake also those that other versions of the models computed. With `force` all. Raises StoreError, and
     RolesError for a roles.csv that cannot be read.
     """
     columns = ", ".join(field.name for field in fields(RankTrace))
@@ -65,7 +66,7 @@ def changed_captures(store: Store) -> list[Group]:
         traces = [RankTrace(*values) for values in _rows(con, MARK, columns)]
     captures = {capture.capture_id: capture for capture in find_captures(traces, store.roles())}
     known = _known(store)
-    new = [Group((one,), _size(one)) for name, one in captures.items() if known.get(name) != one.content]
+    new = [Group((one,), _size(one)) for name, one in captures.items() if force or known.get(name) != one.content]
     return [*new, *(Group((name,), 0) for name in sorted(known.keys() - captures.keys()))]
 
 
@@ -110,7 +111,8 @@ def _compute(how: Capturing, unit: Unit) -> Computed:
         store = open_store(how.setting.store)
         known = _known(store)
         gone = [name for name in unit.items if isinstance(name, str) and name in known]
-        captures = [c for c in unit.items if isinstance(c, Capture) and known.get(c.capture_id) != c.content]
+        asked = [one for one in unit.items if isinstance(one, Capture)]
+        captures = [one for one in asked if how.force or known.get(one.capture_id) != one.content]
         if captures or gone:
             catalog = load_catalog()
             batch, here = _fetched(store, lake, catalog, how.tables, captures)

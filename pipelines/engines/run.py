@@ -97,11 +97,13 @@ def materialize_on(
     on_unit: OnUnit = lambda *_: None,
     max_captures: int = CAPTURES,
     max_bytes: int = UNIT_BYTES,
+    force: bool = False,
 ) -> Followed:
     """Bring tables (all by default) up to date on an engine: of traces where they are missing or of another version of
     their models, then of captures.
 
-    Raises CatalogError for a name that is not a table, RolesError for a roles.csv that cannot be read, StoreError.
+    `force`: compute the named tables also where they are up to date, but not what they read. Raises CatalogError for a name
+    that is not a table, RolesError for a roles.csv that cannot be read, StoreError.
     """
     catalog = load_catalog()
     asked = [*catalog.materialized, *catalog.of_captures] if tables is None else tables_now(tables)
@@ -109,21 +111,30 @@ def materialize_on(
     if of_captures:
         # A capture's newest batch counts: one without the other tables would hide them, and only a folder lake adds them.
         of_captures = asked_captures(catalog, of_captures) if is_folder_address(store) else list(catalog.of_captures)
+    named = asked_tables(catalog, [name for name in asked if name not in catalog.of_captures])
     # What tables of captures read is computed along with the rest, as without an engine.
-    of_traces = [*(name for name in asked if name not in catalog.of_captures), *trace_tables(catalog, of_captures)]
-    of_traces = asked_tables(catalog, of_traces)
+    of_traces = asked_tables(catalog, [*named, *trace_tables(catalog, of_captures)])
     setting = Setting.here(store, engine.cpus)
     so_far = Followed()
     opened = open_store(store)
+    if force and (groups := stale_groups(opened, named, force)):
+        units = cut(groups, engine.slots, 1, max_bytes)
+        _follow(engine, so_far, units, Modelling(setting, tuple(named), force), on_unit)
     if groups := stale_groups(opened, of_traces):
         units = cut(groups, engine.slots, 1, max_bytes)
         _follow(engine, so_far, units, Modelling(setting, tuple(of_traces)), on_unit)
-    if of_captures and (groups := _ready(opened, changed_captures(opened), trace_tables(catalog, of_captures), so_far)):
-        units = cut(groups, engine.slots, max_captures, max_bytes)
-        _follow(engine, so_far, units, Capturing(setting, tuple(of_captures)), on_unit)
-    if groups := stale_captures(opened, of_captures):
-        units = cut(groups, engine.slots, max_captures, max_bytes)
-        _follow(engine, so_far, units, ModellingCaptures(setting, tuple(of_captures)), on_unit)
+    read, anew = trace_tables(catalog, of_captures), force and not is_folder_address(store)
+    # With `force` those that a folder knows come first: what changed of them is computed along with the rest of their batch.
+    steps = ("known", "changed") if force else ("changed", "known")
+    for step in steps if of_captures else ():
+        if step == "changed":
+            work: Any = Capturing(setting, tuple(of_captures), anew)
+            groups = _ready(opened, changed_captures(opened, anew), read, so_far)
+        else:
+            work = ModellingCaptures(setting, tuple(of_captures), force)
+            groups = stale_captures(opened, of_captures, force)
+        if groups:
+            _follow(engine, so_far, cut(groups, engine.slots, max_captures, max_bytes), work, on_unit)
     return so_far
 
 

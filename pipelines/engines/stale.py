@@ -29,10 +29,14 @@ _BYTES_PER_BYTE = 20  # of JSON for one of `events` in Parquet
 
 @dataclass(frozen=True)
 class Modelling:
-    """How to compute tables of batches: a function that can be sent to a worker, of a folder lake on this machine."""
+    """How to compute tables of batches: a function that can be sent to a worker, of a folder lake on this machine.
+
+    `force`: also those that are up to date.
+    """
 
     setting: Setting
     tables: tuple[str, ...]
+    force: bool = False
 
     def __call__(self, unit: Unit) -> Modelled:
         """Returns what was done. Raises what the models raise."""
@@ -42,13 +46,14 @@ class Modelling:
         if isinstance(store, DuckLakeStore):
             n_files = sum(len(_replaced(self, store, batch)) for batch in unit.items)
         else:
-            n_files = len(materialize(Lake(self.setting.store), self.tables, unit.items, and_publish=False))
+            lake = Lake(self.setting.store)
+            n_files = len(materialize(lake, self.tables, unit.items, self.force, and_publish=False))
         return Modelled(n_files, time.perf_counter() - began, time.process_time() - cpu)
 
 
 def _replaced(how: Modelling, store: DuckLakeStore, batch: Batch) -> list[str]:
     with private_lake(how.setting) as lake:
-        return recompute(store, lake, batch, how.tables)
+        return recompute(store, lake, batch, how.tables, how.force)
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,14 @@ class ModellingCaptures:
 
     setting: Setting
     tables: tuple[str, ...]
+    force: bool = False
 
     def __call__(self, unit: Unit) -> Modelled:
         """Returns what was done. Raises what the models raise."""
         prepare(self.setting)
         began, cpu = time.perf_counter(), time.process_time()
         part = Part(frozenset(unit.items), frozenset())
-        done = list(compute_captures(Lake(self.setting.store), self.tables, part=part))
+        done = list(compute_captures(Lake(self.setting.store), self.tables, self.force, part=part))
         return Modelled(len(done), time.perf_counter() - began, time.process_time() - cpu)
 
 
@@ -76,22 +82,23 @@ class Modelled:
     cpu_seconds: float
 
 
-def stale_groups(store: Store, tables: Sequence[str]) -> list[Group]:
-    """Returns the batches that lack some of these tables, or have them from another version of a model."""
+def stale_groups(store: Store, tables: Sequence[str], force: bool = False) -> list[Group]:
+    """Returns the batches that lack some of these tables, or have them from another version of a model; with `force` all."""
     if not tables:
         return []
     if isinstance(store, DuckLakeStore):
-        return [Group((one.batch,), one.n_events * BYTES_PER_EVENT) for one in stale_in_ducklake(store, tables)]
+        return [Group((one.batch,), one.n_events * BYTES_PER_EVENT) for one in stale_in_ducklake(store, tables, force)]
     if not isinstance(store, FolderStore):
         return []
     lake = store.lake
-    stale = stale_batches(lake, load_catalog(), tables, lake.batches())
+    stale = lake.batches() if force else stale_batches(lake, load_catalog(), tables, lake.batches())
     sizes = {batch: table_file(lake.root, "events", batch) for batch in stale}
     return [Group((b,), (p.stat().st_size if p.exists() else 0) * _BYTES_PER_BYTE) for b, p in sizes.items()]
 
 
-def stale_captures(store: Store, tables: Sequence[str]) -> list[Group]:
-    """Returns the ids of captures whose batch lacks some of these tables, or has them from another version, by batch.
+def stale_captures(store: Store, tables: Sequence[str], force: bool = False) -> list[Group]:
+    """Returns the ids of captures whose batch lacks some of these tables, or has them from another version, by batch; with
+    `force` of all captures.
 
     None of a DuckLake: there they count as changed.
     """
@@ -101,5 +108,5 @@ def stale_captures(store: Store, tables: Sequence[str]) -> list[Group]:
     for name, found in known_captures(store.lake).items():
         if not found.is_gone:
             by_batch.setdefault(found.batch, []).append(name)
-    stale = stale_batches(store.lake, load_catalog(), tables, sorted(by_batch))
+    stale = sorted(by_batch) if force else stale_batches(store.lake, load_catalog(), tables, sorted(by_batch))
     return [Group(tuple(by_batch[batch]), 0) for batch in stale]

@@ -1,7 +1,8 @@
 """Who works on what: a process claims a batch while it computes it, so that no other process computes it too.
 
 A claim is a locked file in `.claims/` of the lake. The kernel frees the lock when the process dies, however it dies, so a
-crash leaves no claim. The file itself is removed when the claim ends; one that a killed process left is taken over.
+crash leaves no claim. The file itself is removed when the claim ends; one that a killed process left is taken over, or
+removed by `sweep`, which holds the folder's own lock so that nobody who claims meets it.
 """
 
 from __future__ import annotations
@@ -72,6 +73,48 @@ class Claims:
         while self._kept:
             self._end(*self._kept.popitem())
 
+    def sweep(self) -> list[Path]:
+        """Remove the files of claims whose process is gone; returns them.
+
+        It skips its turn if another process is claiming something at this moment. Raises OSError for a folder that it may
+        not change.
+        """
+        try:
+            listed = sorted(path for path in (self._root / FOLDER).iterdir() if path.is_file())
+        except FileNotFoundError:  # nothing was ever claimed
+            return []
+        if not listed:
+            return []
+        with self._folder_lock(fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
+            return [path for path in listed if self._is_swept(path)] if is_ours else []
+
+    def _is_swept(self, path: Path) -> bool:
+        try:
+            file = path.open("rb+")  # not "ab", which would make a file that is gone
+        except FileNotFoundError:
+            return False
+        with file:
+            if not _is_locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                return False
+            is_it = self._is_file(path.name, file)  # else its process has ended the claim since it was opened
+            if is_it:
+                path.unlink()
+            fcntl.flock(file, fcntl.LOCK_UN)
+            return is_it
+
+    @contextmanager
+    def _folder_lock(self, how: int) -> Iterator[bool]:
+        """Holds the lock of `.claims/`: shared for a moment by who claims, alone by who sweeps. Yields whether it has it."""
+        folder = os.open(self._root / FOLDER, os.O_RDONLY)
+        try:
+            is_ours = _is_locked(folder, how)
+            try:
+                yield is_ours
+            finally:
+                fcntl.flock(folder, fcntl.LOCK_UN)  # closing is not enough: see _end
+        finally:
+            os.close(folder)
+
     def _path(self, name: str) -> Path:
         return self._root / FOLDER / name
 
@@ -82,12 +125,15 @@ class Claims:
         refuse_network(self._root)
         self._path(name).parent.mkdir(parents=True, exist_ok=True)
         while True:
-            file = self._path(name).open("ab")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                file.close()
-                return None
+            # Without the folder's lock, a file that is being swept would look like one that another process has claimed.
+            with self._folder_lock(fcntl.LOCK_SH):
+                file = self._path(name).open("ab")
+                is_ours = _is_locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not is_ours:
+                if not wait:
+                    file.close()
+                    return None
+                _is_locked(file, fcntl.LOCK_EX)
             if self._is_file(name, file):
                 file.truncate(0)  # of a killed process
                 return file
@@ -107,6 +153,15 @@ class Claims:
         with file:
             self._path(name).unlink(missing_ok=True)
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _is_locked(file: BinaryIO | int, how: int) -> bool:
+    """Lock a file; returns False if another process has it and `how` is not to wait."""
+    try:
+        fcntl.flock(file, how)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _mark(file: BinaryIO) -> None:

@@ -166,20 +166,35 @@ def _checksum(text: bytes) -> bytes:
 
 
 def _append(root: Path, batch: Batch, entry: Mapping[str, Any]) -> None:
-    """Append a line, whole or not at all. The caller holds the lock."""
+    """Append a line, whole or not at all. The caller holds the lock.
+
+    The log is replaced by a longer one, so that the time of the folder tells that a log has changed (looked.py).
+    """
     text = json.dumps(entry, separators=(",", ":")).encode()
     path = path_of(root, batch)
     path.parent.mkdir(exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        size = os.fstat(handle).st_size
-        torn = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
-        try:
-            with os.fdopen(os.dup(handle), "ab") as file:
-                file.write(torn + _checksum(text) + text + b"\n")
-            os.fsync(handle)
-        except OSError:
-            os.ftruncate(handle, size)
-            raise
+        before = path.read_bytes()
+    except FileNotFoundError:
+        before = b""
+    torn = b"\n" if before and not before.endswith(b"\n") else b""
+    longer = path.with_name(f".{batch.batch_id.lstrip('.')}.next")
+    try:
+        with longer.open("wb") as file:
+            file.write(before + torn + _checksum(text) + text + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(longer, path)
+    except OSError:
+        longer.unlink(missing_ok=True)
+        raise
+    flush_names(path.parent)
+
+
+def flush_names(folder: Path) -> None:
+    """Write a folder's names to the disk, so that they are as they are now after a power loss."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
     finally:
         os.close(handle)

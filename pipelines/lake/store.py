@@ -23,6 +23,7 @@ from pipelines.lake.index import Entry, Kind, entries
 from pipelines.lake.layout import (
     ANALYST_TEMP,
     KEYS,
+    MANIFEST,
     MARK,
     REJECTS,
     STAGING,
@@ -139,7 +140,7 @@ class Lake:
         os.replace(staged, target)
         # Names are flushed too, so that after a power loss no commit mark exists without its batch's files.
         for folder in (target.parent, target.parent.parent, self.root)[: 3 if is_new_folder else 1]:
-            _flush_names(folder)
+            manifest.flush_names(folder)
         return target
 
     def take_away(self, batch: Batch, tables: Iterable[str], to: Path | None = None) -> list[Path]:
@@ -336,16 +337,19 @@ class Lake:
     def sweep(self) -> list[Path]:
         """Remove what killed runs left behind more than a day ago; returns what was removed.
 
-        That is: staging folders, files of batches without a commit mark, half-built analysts' files.
+        That is: staging folders, files of batches without a commit mark, half-built analysts' files. And, however old, what
+        they claimed (claims.py): whether a process has a claim is certain.
         """
-        found = [*self.root.glob(f"{STAGING}/*"), *self.root.glob(f"{ANALYST_TEMP}*"), *self._unmarked()]
+        claimed = self.claims.sweep()
+        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{MANIFEST}/.*")
+        found = [*(path for pattern in temporary for path in self.root.glob(pattern)), *self._unmarked()]
         gone = [path for path in found if _is_leftover(path)]
         for path in gone:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)  # another sweep may be running
             else:
                 path.unlink(missing_ok=True)
-        return gone
+        return [*claimed, *gone]
 
     def _unmarked(self) -> Iterator[Path]:
         # The files of retired batches stay as long as readers may have them open: retention removes them.
@@ -414,14 +418,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-def _flush_names(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _is_leftover(path: Path) -> bool:

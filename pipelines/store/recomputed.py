@@ -39,8 +39,11 @@ class StaleBatch:
     n_events: int
 
 
-def stale_batches(store: DuckLakeStore, tables: Sequence[str]) -> list[StaleBatch]:
-    """Returns the batches of traces in which one of these tables is missing or of another version. Raises StoreError."""
+def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
+    """Returns the batches of traces in which one of these tables is missing or of another version; with `force` all.
+
+    Raises StoreError.
+    """
     catalog = load_catalog()
     with store.writer() as con:
         if not tables or MARK not in lake_columns(con):
@@ -54,26 +57,27 @@ def stale_batches(store: DuckLakeStore, tables: Sequence[str]) -> list[StaleBatc
     return [
         StaleBatch(Batch(name), n or 0)
         for name, n in rows
-        if versions.stale_tables(catalog, tables, known.get(name, {}))
+        if force or versions.stale_tables(catalog, tables, known.get(name, {}))
     ]
 
 
-def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[str]) -> list[str]:
+def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[str], force: bool = False) -> list[str]:
     """Compute those of these tables of a batch that are out of date, in an empty private lake, and replace them.
 
-    Returns the tables that were replaced: none if another process did it meanwhile, or removed the traces. Raises
+    `force`: also those that are up to date. Returns the tables that were replaced: none if another process did it meanwhile, or removed the traces. Raises
     StoreError and what the models raise.
     """
     catalog = load_catalog()
     with store.writer() as con:
-        stale = versions.stale_tables(catalog, tables, versions.read(con, [batch.batch_id]).get(batch.batch_id, {}))
+        known = {} if force else versions.read(con, [batch.batch_id]).get(batch.batch_id, {})
+        stale = versions.stale_tables(catalog, tables, known)
         if not stale or not _fetch(con, catalog, lake, batch):
             return []
     materialize(lake, stale, [batch], and_publish=False)
     (computed,) = (one for one in unit_batches(lake) if one.batch == batch)
     mine = {table: staged for table, staged in computed.files.items() if table in stale}
     with tempfile.TemporaryDirectory(prefix="tracelake-unit-") as folder, store.writer() as con:
-        return _replace(con, store, replace(computed, files=mine), Path(folder))
+        return _replace(con, store, replace(computed, files=mine), Path(folder), force)
 
 
 def _fetch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, batch: Batch) -> bool:
@@ -92,16 +96,20 @@ def _fetch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, batch: 
     return bool(keys)
 
 
-def _replace(con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path) -> list[str]:
+def _replace(
+    con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path, force: bool
+) -> list[str]:
     check_data(store.parsed)
     for number in range(TRIES):
-        done = _tried(con, store, batch, folder / str(number))
+        done = _tried(con, store, batch, folder / str(number), force)
         if done is not None:
             return done
     raise StoreError(f"{store.address}: other writers changed the same tables {TRIES} times; try again")
 
 
-def _tried(con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path) -> list[str] | None:
+def _tried(
+    con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path, force: bool
+) -> list[str] | None:
     """Returns the tables that were replaced; None if another writer came in between, so nothing was written."""
     types = {table: columns_of_file(con, staged.path) for table, staged in batch.files.items()}
     cast = _casts(con, types)
@@ -111,7 +119,7 @@ def _tried(con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatc
     with locked(con, store.parsed, COMMIT), told(store.parsed):
         create_own(con)
         versions.create(con)
-        is_done = all_or_nothing(con, lambda: _casts(con, types) == cast and _swap(con, batch, files, put, done))
+        is_done = all_or_nothing(con, lambda: _casts(con, types) == cast and _swap(con, batch, files, put, done, force))
     return done if is_done else None
 
 
@@ -129,14 +137,19 @@ def _upload(store: DuckLakeStore, batch: Batch, files: Mapping[str, Staged]) -> 
 
 
 def _swap(
-    con: duckdb.DuckDBPyConnection, batch: UnitBatch, files: Mapping[str, Staged], put: Mapping[str, str], done: list
+    con: duckdb.DuckDBPyConnection,
+    batch: UnitBatch,
+    files: Mapping[str, Staged],
+    put: Mapping[str, str],
+    done: list[str],
+    force: bool,
 ) -> bool:
     """Puts the new rows in place of the old ones, as part of a transaction; adds the tables to `done`."""
     name = batch.batch.batch_id
     own = f"batch_id = {quoted(name)}"
     known = dict(versions.read(con, [name]).get(name, {}))
     there = {key for (key,) in con.execute(f"SELECT trace_id FROM {LAKE}.{MARK} WHERE {own}").fetchall()}
-    mine = [table for table, staged in files.items() if known.get(table) != staged.version]
+    mine = [table for table, staged in files.items() if force or known.get(table) != staged.version]
     done.clear()
     if there != batch.keys[MARK].keys() or not mine:
         return True  # removed, or computed by another process: nothing is to be changed

@@ -45,6 +45,21 @@ def test_ingest_and_materialize_on_an_engine(tmp_path: Path) -> None:
     assert found == [(4,)]
 
 
+def test_force_computes_again_on_an_engine(tmp_path: Path) -> None:
+    file, lake = write_trace(tmp_path / "in" / "rank0.json", 1), Lake(tmp_path / "lake")
+    ingest([file], lake)
+    words = ("materialize", "kernels", "capture_ranks", "--lake", lake.root, "--json")
+    assert call(*words).exit_code == 0
+    paths = [path for table in ("kernels", "capture_ranks") for path in lake.committed_files(table)]
+    before = [path.stat().st_ino for path in paths]
+    for options, is_new in (((), False), (("--force",), True)):
+        done = call(*words, "--engine", "in-process", *options)
+        assert done.exit_code == 0, done.output
+        assert [path.stat().st_ino != inode for path, inode in zip(paths, before, strict=True)] == [is_new] * 2
+    with connect(lake) as con:
+        assert con.execute("SELECT count(*) FROM kernels JOIN capture_ranks USING (trace_id)").fetchall() == [(4,)]
+
+
 def test_a_failed_unit_is_told_and_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "ingest_unit", lambda how, unit: 1 / 0)
     file = write_trace(tmp_path / "in" / "rank0.json", 1)

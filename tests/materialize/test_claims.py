@@ -241,3 +241,63 @@ class Said:
 
     def __exit__(self, *_: object) -> None:
         self.thread.join()
+
+
+def _holding(root: Path, *names: str) -> subprocess.Popen[str]:
+    """A process that has claimed these names."""
+    code = _HOLDER.replace("lake.claims.keep('b')", "[lake.claims.keep(name) for name in sys.argv[2:]]")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(root), *names],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout and holder.stdout.readline() == "has it\n"
+    return holder
+
+
+def test_sweeping_removes_the_claims_of_killed_processes_and_no_others(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    assert lake.sweep() == [] and not (tmp_path / FOLDER).exists()
+    dead, alive = _holding(tmp_path, "a", "b"), _holding(tmp_path, "c")
+    assert lake.sweep() == []
+    lake.claims.keep("d")
+    dead.kill()
+    dead.wait()
+    (tmp_path / FOLDER / "e").touch()  # left between making the file and locking it
+    assert [path.name for path in lake.sweep()] == ["a", "b", "e"]
+    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == ["c", "d"]
+    for name, is_free in (("a", True), ("c", False), ("d", False)):
+        with Claims(tmp_path).on(name, wait=False) as is_ours:
+            assert is_ours == is_free, name
+    alive.kill()
+    alive.wait()
+
+
+_SWEEPER = "import sys; from pipelines.lake.claims import Claims; print('ready', flush=True)\nwhile True: Claims(Path(sys.argv[1])).sweep()"
+
+
+def test_a_claim_is_never_refused_or_lost_because_of_a_sweeper(tmp_path: Path) -> None:
+    """While another process does nothing but sweep, every free claim is had at once, and by one at a time."""
+    Claims(tmp_path).keep("other")  # so that there is a folder to sweep
+    sweeper = subprocess.Popen(
+        [sys.executable, "-c", f"from pathlib import Path; {_SWEEPER}", str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert sweeper.stdout and sweeper.stdout.readline() == "ready\n"
+        one, other = Claims(tmp_path), Claims(tmp_path)
+        for number in range(3000):
+            (tmp_path / FOLDER / "b").touch()  # as a killed process leaves it: the sweeper is after it
+            with one.on("b", wait=False) as is_ours:
+                assert is_ours, number
+                assert (tmp_path / FOLDER / "b").exists(), number
+                with other.on("b", wait=False) as is_theirs:
+                    assert not is_theirs, number
+        assert sweeper.poll() is None
+    finally:
+        sweeper.kill()
+        sweeper.wait()

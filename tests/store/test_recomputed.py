@@ -58,6 +58,12 @@ def materialized(store: Store, *tables: str) -> Followed:
     return run
 
 
+def forced(store: Store, *tables: str) -> Followed:
+    run = materialize_on(InProcess(), store.address, tables, force=True)
+    assert run.failed == []
+    return run
+
+
 def n_written(run: Followed) -> int:
     return sum(one.n_files for one in run.results)
 
@@ -276,3 +282,32 @@ def test_a_store_of_an_older_tracelake_is_computed_again(
     assert len(stale_groups(ducklake, TRACES)) == 2
     assert n_written(materialized(ducklake, *TRACES)) == 4
     assert shown(ducklake, TABLES) == right
+
+
+def test_force_computes_again_what_is_up_to_date_and_nothing_else(
+    opened: Open, units: list[Lake], right: dict[str, list[tuple]]
+) -> None:
+    """A table of the version of today that is wrong, as after a fault of the machine."""
+    store = opened()
+    wrong = make_unit(units[0].root.parent / f"wrong{opened().address[-8:].replace('/', '')}", (0, 1), TRACES)
+    rewrite(wrong, "kernels", OLD, version=load_catalog().version("kernels"))
+    for unit in (wrong, units[1]):
+        store.commit(unit)
+    assert materialized(store, *TRACES).n_units == 0
+    assert shown(store, ["kernels"])["kernels"] != right["kernels"]
+    run = forced(store, "kernels")
+    assert n_written(run) == 2  # one table of two batches
+    assert shown(store, TABLES) == right
+    assert materialized(store, *TRACES).n_units == 0
+
+
+def test_force_computes_captures_again(opened: Open, units: list[Lake]) -> None:
+    store = opened()
+    store.commit(units[1])
+    materialized(store, *CAPTURES)
+    expected = shown(store, CAPTURES)
+    assert materialized(store, *CAPTURES).n_units == 0
+    for _ in range(2):
+        run = forced(store, *CAPTURES)
+        assert len(run.results) == 1
+        assert shown(store, CAPTURES) == expected

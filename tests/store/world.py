@@ -10,7 +10,7 @@ import duckdb
 
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.layout import REJECTS, table_file
+from pipelines.lake.layout import REJECTS, VERSION_KEY, table_file
 from pipelines.lake.store import Staged
 from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
@@ -39,7 +39,9 @@ def rewrite(unit: Lake, table: str, columns: str, version: str | None = None) ->
     """Replaces a unit's file of a table, as another version of the model would have written it."""
     (batch,) = unit.batches()
     path, target = table_file(unit.root, table, batch), unit.root / "new.parquet"
-    duckdb.sql(f"SELECT {columns} FROM read_parquet('{path}', hive_partitioning = false)").write_parquet(str(target))
+    said = f", KV_METADATA {{{VERSION_KEY}: '{version}'}}" if version else ""
+    rows = f"SELECT {columns} FROM read_parquet('{path}', hive_partitioning = false)"
+    duckdb.execute(f"COPY ({rows}) TO '{target}' (FORMAT parquet{said})")
     unit.put_all(batch, {table: Staged(target, version=version)})
 
 
