@@ -257,23 +257,30 @@ MODELS = (
 )
 
 
-@settings(max_examples=examples(60))
-@given(st.lists(steps(), min_size=4, max_size=4))
-def test_whatever_is_in_the_tables(
+def changed_by(change: list[tuple[Any, ...]], path: Path) -> Path:
+    with closing(sqlite3.connect(written(small(), path.parent, path.name))) as con:
+        for step in change:
+            apply(con, *step)
+        con.commit()
+    return path
+
+
+@settings(max_examples=examples(400))
+@given(steps())
+def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
+    """Either a rejection that says what to do, or a trace."""
+    read_or_rejected(changed_by(change, tmp_path_factory.mktemp("fuzz") / "a.sqlite"))
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(st.lists(steps(), min_size=10, max_size=10))
+def test_models_run_on_whatever_is_in_the_tables(
     tmp_path_factory: pytest.TempPathFactory, changes: list[list[tuple[Any, ...]]]
 ) -> None:
-    """Either a rejection that says what to do, or a trace on which all models run."""
-    folder, kept = tmp_path_factory.mktemp("fuzz"), []
-    for number, change in enumerate(changes):
-        path = written(small(), folder, f"{number}.sqlite")
-        with closing(sqlite3.connect(path)) as con:
-            for step in change:
-                apply(con, *step)
-            con.commit()
-        trace = read_or_rejected(path)
-        if trace is not None:
-            kept.append(path)
-    if kept:
+    folder = tmp_path_factory.mktemp("fuzz")
+    paths = [changed_by(change, folder / f"{number}.sqlite") for number, change in enumerate(changes)]
+    if kept := [path for path in paths if read_or_rejected(path) is not None]:
         con, _ = connect_all(kept)
         run_models(con, load_catalog(), MODELS)
 
