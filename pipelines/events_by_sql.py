@@ -59,7 +59,8 @@ def events_by_sql(
 ) -> Callable[..., ReadTrace | KnownTrace]:
     """The `read` of an EventInput: `stage(con, path)` creates the tables from which the SQL of `model` makes events.
 
-    `stage` raises TraceRejected, or anything, and only this file is rejected.
+    `stage` raises TraceRejected, or anything, and only this file is rejected. For a trace of a file that holds several
+    (`EventInput.parts`) it must know which one is meant.
     """
     return partial(_read, model, stage)
 
@@ -74,8 +75,9 @@ def _read(
     on_bytes: Callable[[int], Any] | None = None,
     lean: bool = False,
     limits: Limits | None = None,
+    part: str | None = None,
 ) -> ReadTrace | KnownTrace:
-    before, trace_id = path.stat(), _content_id(path)
+    before, trace_id = path.stat(), _content_id(path, part)
     if on_bytes:
         on_bytes(before.st_size)
     if trace_id in known:
@@ -83,16 +85,16 @@ def _read(
     limits = limits or Limits.of_environment()
     if before.st_size > limits.max_unpacked_gib << 30:
         raise _rejected(path, f"more than {limits.max_unpacked_gib} GiB; {allow('max_unpacked_gib')}")
-    part, compression = folder / f"{trace_id}.parquet", "none" if lean else "zstd"
-    config = {"memory_limit": "500MB", "temp_directory": str(part.with_suffix(".spilled"))}
+    target, compression = folder / f"{trace_id}.parquet", "none" if lean else "zstd"
+    config = {"memory_limit": "500MB", "temp_directory": str(target.with_suffix(".spilled"))}
     with database.connect(config=config) as con:
         contents = _staged(con, model, stage, path)
-        write_tables(_tables(con, load_catalog(), model, trace_id, batch_id), part, compression)
+        write_tables(_tables(con, load_catalog(), model, trace_id, batch_id), target, compression)
         after = path.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise _rejected(path, "the file changed while it was being read: try again when it is complete")
         con.execute("DROP TABLE events")
-        counts = complete(con, load_catalog(), part, compression=compression)
+        counts = complete(con, load_catalog(), target, compression=compression)
         found = con.execute("SELECT count(*), count(DISTINCT event_id), min(event_id), max(event_id) FROM events")
         n_events, *ids = found.fetchall()[0]
     if ids != ([n_events, 0, n_events - 1] if n_events else [0, None, None]):
@@ -115,9 +117,11 @@ def _read(
     )
 
 
-def _content_id(path: Path) -> str:
+def _content_id(path: Path, part: str | None) -> str:
+    """Returns the trace's id: of the content, and where that holds several traces, of the part."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    return (content if part is None else hashlib.sha256(f"{content}\0{part}".encode()).hexdigest())[:16]
 
 
 def _staged(

@@ -94,9 +94,11 @@ def ingest(
                 lake.claims.keep(batch.batch.batch_id)
             rows: list[TraceRow] = []
             while files and not batch.full:
-                rows.append(batch.add(files.popleft(), on_bytes))
+                added = batch.add(files.popleft(), on_bytes)
+                rows += added
                 if on_file:
-                    on_file(rows[-1])
+                    for row in added:
+                        on_file(row)
             already_committed = batch.commit()
             report.rows.extend(replace(r, status="known") if r.trace_id in already_committed else r for r in rows)
     for rows in chain([_rejected(failed)], (ingest_sets(kind, sets, lake, job, on_bytes) for kind, sets in found)):

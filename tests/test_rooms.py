@@ -28,7 +28,7 @@ ROOMS = (
     ("inputs",),
     ("execution", "flight_recorder", "load", "recordings", "runs", "status"),
     ("critical_path", "events_by_sql"),
-    ("breakdown", "fleet"),
+    ("breakdown", "fleet", "nsys"),
     ("spark",),
     ("materialize",),
     ("check", "forget", "ibis_tables", "ingest", "report"),

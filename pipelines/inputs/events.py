@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,31 @@ class EventBatch:
     def full(self) -> bool:
         return len(self.parts) >= BATCH_TRACES or self.bytes >= BATCH_BYTES
 
-    def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> TraceRow:
-        """Ingest one file. Any exception rejects only this file, except those that are no file's fault."""
+    def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> list[TraceRow]:
+        """Ingest one file: one row, or one for each trace of a file that holds several (`EventInput.parts`).
+
+        Any exception rejects only this trace, except those that are no file's fault.
+        """
+        parts: list[str] = []
+
+        def ask() -> None:
+            of_input = events_input(path).parts
+            parts.extend(of_input(path) if of_input else ())
+
+        if refused := self._tried(path, ask):
+            return [refused]
+        first, *others = parts or [None]
+        taken = [self._tried(path, lambda: self._take(path, on_bytes, first))]
+        taken += [self._tried(path, lambda part=part: self._take(path, None, part)) for part in others]
+        return [row for row in taken if row]
+
+    def _tried(self, path: Path, take: Callable[[], TraceRow | None]) -> TraceRow | None:
+        """Returns what `take` returns, or the rejection of the file."""
         started = time.perf_counter()
         try:
             with all_or_nothing(self.rows):
-                return self._take(path, on_bytes, started)
+                row = take()
+            return replace(row, seconds=time.perf_counter() - started) if row else None
         except TraceRejected as error:
             rejection = error
         except duckdb.IOException:
@@ -82,20 +102,21 @@ class EventBatch:
             rejection = TraceRejected(path_text(path), None, reason_of(error))
         return self.reject(path, rejection, time.perf_counter() - started)
 
-    def _take(self, path: Path, on_bytes: Callable[[int], Any] | None, started: float) -> TraceRow:
+    def _take(self, path: Path, on_bytes: Callable[[int], Any] | None, part: str | None) -> TraceRow:
+        which = {} if part is None else {"part": part}
         read = events_input(path).read
-        trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits)
-        seconds = time.perf_counter() - started
+        trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits, **which)
         origin = describe_origin(path, trace.metadata, self.job)
+        if part is not None and "distributedInfo" not in trace.metadata:
+            origin["rank"] = None  # the file's name may tell one rank, not which of its traces that is
         if isinstance(trace, KnownTrace):
-            return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"], seconds=seconds)
+            return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"])
         insert_trace(self.rows, trace, self.batch.batch_id, origin, None)
         self.known.add(trace.trace_id)
         self.parts.append(self.folder / f"{trace.trace_id}.parquet")
         self.bytes += trace.unpacked_bytes
         n_events = trace.n_events
-        rank = origin["rank"]
-        return TraceRow(path_text(path), trace.status, trace.trace_id, rank, n_events, trace.unpacked_bytes, seconds)
+        return TraceRow(path_text(path), trace.status, trace.trace_id, origin["rank"], n_events, trace.unpacked_bytes)
 
     def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
         reason = as_text(rejection.reason)

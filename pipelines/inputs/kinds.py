@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,8 +82,11 @@ class EventInput:
     `suffixes` (of names; none: any file) are literals. `recognise(path)`; None: it takes what no other input does.
     `read(path, folder, batch_id, known, on_bytes, lean, limits)` writes `<folder>/<trace_id>.parquet`, as `load_events`
     does (pipelines/load.py), unless the id is in `known`. Raises TraceRejected, or OSError if a file cannot be read.
+    `parts(path)`: names of the traces in a file that holds several, [] for others; `read` gets each as `part`. Without it
+    `read` raises TraceRejected for such a file.
     """
 
     suffixes: tuple[str, ...]
     read: Callable[..., ReadTrace | KnownTrace]
     recognise: Callable[[Path], bool] | None = None
+    parts: Callable[[Path], Sequence[str]] | None = None

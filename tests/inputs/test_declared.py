@@ -24,7 +24,8 @@ from tests.test_runs import write_run
 def test_every_scope_that_comes_in_has_one_input() -> None:
     scopes = {model.scope for model in load_catalog().models.values() if model.kind == "lake"} - {TRACE, FILE}
     assert sorted(one.scope for one in read_code().inputs if one.kind == "SetInput") == sorted(scopes)
-    assert [one.module for one in read_code().inputs if one.kind == "EventInput"] == ["pipelines.load"]
+    modules = [one.module for one in read_code().inputs if one.kind == "EventInput"]
+    assert modules == ["pipelines.load", "pipelines.nsys.read"]
     assert pipelines.load.INPUT.recognise is None
 
 

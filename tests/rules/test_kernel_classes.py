@@ -29,6 +29,7 @@ DEFAULT = [
     ("kernel", "rcclGenericKernel(ncclDevComm*)", "COMMUNICATION", "tb-communication"),
     ("kernel", "rccl_main_kernel", "COMMUNICATION", "tb-communication"),
     ("kernel", "Memcpy PtoP (Device -> Device)", "MEMORY", "tb-memory-name"),
+    ("kernel", "CUDA graph 9 as a whole", "OTHER", "nsys-whole-graph"),
     ("kernel", "Memset (Unknown)", "MEMORY", "tb-memory-name"),
     ("kernel", "dma_copy_engine_0", "MEMORY", "tb-memory-name"),
     ("kernel", "batched_dma_free_gather", "COMPUTATION", "tb-computation"),

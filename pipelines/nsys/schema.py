@@ -1,0 +1,184 @@
+"""Which tables and columns of an export are read, by release-independent names: data, no code.
+
+Source: NVIDIA's "SQLite Schema Reference" for release 2026.4 (schema 3.28.1), and the schema of an export of 2024.6 (3.16.1)
+as another project prints it. Tables are created only where they have rows, and columns were added over the years.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STRINGS = "StringIds"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of the export. `columns`: ours → the export's.
+
+    `needed`: those without which answers are wrong or missing, ours; the others are new, and NULL in older exports.
+    `process`: the export's column with the process (a serialized id). `about`: what its absence means; '' where tables of
+    this name are absent in most exports. `is_work`: its rows ran on a GPU.
+    """
+
+    name: str
+    staged: str
+    columns: dict[str, str]
+    needed: frozenset[str]
+    process: str | None
+    about: str = ""
+    is_work: bool = False
+
+
+_ON_GPU = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "device": "deviceId",
+    "context": "contextId",
+    "stream": "streamId",
+    "correlation": "correlationId",
+}
+_NEEDED_ON_GPU = frozenset(_ON_GPU) - {"context"}
+
+SOURCES = (
+    Source(
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "_nsys_work",
+        _ON_GPU
+        | {
+            "name_id": "demangledName",
+            "short_name_id": "shortName",
+            "graph_node": "graphNodeId",
+            "graph": "graphId",
+            "registers": "registersPerThread",
+            "static_shared_bytes": "staticSharedMemory",
+            "dynamic_shared_bytes": "dynamicSharedMemory",
+            **{f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"},
+        },
+        _NEEDED_ON_GPU | {"name_id"},
+        "globalPid",
+        "no kernels are in the export",
+        is_work=True,
+    ),
+    Source(
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        "_nsys_work",
+        _ON_GPU
+        | {
+            "bytes": "bytes",
+            "copy_kind": "copyKind",
+            "source_memory": "srcKind",
+            "target_memory": "dstKind",
+            "graph_node": "graphNodeId",
+        },
+        _NEEDED_ON_GPU | {"bytes", "copy_kind"},
+        "globalPid",
+        is_work=True,
+    ),
+    Source(
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+        "_nsys_work",
+        _ON_GPU | {"bytes": "bytes", "target_memory": "memKind", "graph_node": "graphNodeId"},
+        _NEEDED_ON_GPU | {"bytes"},
+        "globalPid",
+        is_work=True,
+    ),
+    Source(
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        "_nsys_work",
+        _ON_GPU | {"graph": "graphId"},
+        _NEEDED_ON_GPU | {"graph"},
+        "globalPid",
+        is_work=True,
+    ),
+    Source(
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        "_nsys_calls",
+        {
+            "start_ns": "start",
+            "end_ns": "end",
+            "thread": "globalTid",
+            "correlation": "correlationId",
+            "name_id": "nameId",
+        },
+        frozenset({"start_ns", "end_ns", "thread", "correlation", "name_id"}),
+        "globalTid",
+        "no CUDA calls are in the export: what launched the GPU work, and what the CPU waited for, is unknown",
+    ),
+    Source(
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        "_nsys_waits",
+        _ON_GPU | {"sync_type": "syncType", "cuda_event": "eventId", "event_sync": "eventSyncId"},
+        _NEEDED_ON_GPU | {"context", "sync_type", "cuda_event"},
+        "globalPid",
+        "no waits are in the export: they are inferred from calls and times where possible",
+    ),
+    Source(
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+        "_nsys_event_records",
+        {
+            "context": "contextId",
+            "stream": "streamId",
+            "correlation": "correlationId",
+            "cuda_event": "eventId",
+            "event_sync": "eventSyncId",
+        },
+        frozenset({"context", "stream", "correlation", "cuda_event"}),
+        "globalPid",
+    ),
+    Source(
+        "NVTX_EVENTS",
+        "_nsys_ranges",
+        {
+            "start_ns": "start",
+            "end_ns": "end",
+            "event_type": "eventType",
+            "thread": "globalTid",
+            "end_thread": "endGlobalTid",
+            "text": "text",
+            "text_id": "textId",
+            "domain": "domainId",
+        },
+        frozenset({"start_ns", "end_ns", "thread", "text"}),
+        "globalTid",
+        "no NVTX ranges are in the export: operators, steps and annotations are unknown, and so is host time outside CUDA "
+        "calls",
+    ),
+    Source(
+        "ThreadNames",
+        "_nsys_thread_names",
+        {"thread": "globalTid", "name_id": "nameId"},
+        frozenset(),
+        "globalTid",
+    ),
+)
+TEXTS = frozenset({"text"})
+"""Columns that are text; all others are integers."""
+
+ENUMS = ("ENUM_CUPTI_SYNC_TYPE", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE")
+"""Tables with the numbers' names in this export (id, name); sql/rules/nsys_enums.csv has them for exports without."""
+
+ABOUT = (
+    "META_DATA_EXPORT",
+    "PROCESSES",
+    "TARGET_INFO_CUDA_DEVICE",
+    "TARGET_INFO_GPU",
+    "TARGET_INFO_SESSION_START_TIME",
+    "TARGET_INFO_SYSTEM_ENV",
+)
+"""Small tables with facts about the capture: a few rows each."""
+
+READ = frozenset({STRINGS, *(source.name for source in SOURCES), *ENUMS, *ABOUT})
+
+# Tables with other kinds of measurements, which no model has a place for: named in a finding where they have rows.
+LEFT_OUT_PREFIXES = (
+    "CUBLAS_", "CUDA_", "CUDNN_", "CUPTI_", "COMPOSITE_", "DX", "ETW_", "GENERIC_EVENTS", "GPU_", "MPI_", "NCCL_", "NET_",
+    "NVVIDEO_", "OPENACC_", "OPENGL", "OPENMP_", "OSRT_", "PROFILER_OVERHEAD", "SAMPLING_", "SCHED_", "UCX_", "VULKAN_",
+)  # fmt: skip
+
+
+def process_key(serialized: int) -> int:
+    """Returns what identifies a process in `globalPid` and `globalTid`: hardware, VM and process id, without the thread.
+
+    A serialized id has 24 bits of thread, 24 bits of process, and above them VM and hardware (NVIDIA's "SQLite Examples").
+    """
+    return serialized >> 24

@@ -1,0 +1,61 @@
+-- One row: something in the rows of an Nsight Systems export that limits what they say.
+WITH unnamed AS (
+    SELECT count(*) AS n
+    FROM (
+        SELECT coalesce(name_id, short_name_id) AS id FROM _nsys_work WHERE source = 'CUPTI_ACTIVITY_KIND_KERNEL'
+        UNION ALL
+        SELECT name_id FROM _nsys_calls
+        UNION ALL
+        SELECT text_id FROM _nsys_ranges WHERE text IS NULL
+    ) AS i
+    LEFT JOIN _nsys_strings AS s ON s.id = i.id
+    WHERE s.value IS NULL
+),
+shared AS (
+    SELECT count(*) AS n
+    FROM (
+        SELECT device, stream
+        FROM _nsys_work
+        WHERE stream IS NOT NULL
+        GROUP BY device, stream
+        HAVING count(DISTINCT context) > 1
+    ) AS s
+),
+found AS (
+    SELECT
+        'nsys_unknown_string' AS "check", 'warning' AS severity, n,
+        'names that StringIds does not have: shown with their number' AS detail
+    FROM unnamed
+    UNION ALL
+    SELECT
+        'nsys_whole_graph', 'warning', count(*),
+        'CUDA graphs that are one row as a whole: their kernels are not in the export; profile with '
+        || '--cuda-graph-trace=node'
+    FROM _nsys_work
+    WHERE source = 'CUPTI_ACTIVITY_KIND_GRAPH_TRACE'
+    UNION ALL
+    SELECT
+        'nsys_unknown_record', 'warning', count(*),
+        'waits for CUDA events whose record the export does not have (CUPTI_ACTIVITY_KIND_CUDA_EVENT): what they wait '
+        || 'for is unknown, and the critical path lacks these edges'
+    FROM _nsys_event_waits
+    WHERE is_for_event AND record_correlation IS NULL
+    UNION ALL
+    SELECT
+        'nsys_unknown_wait', 'warning', count(*),
+        'waits of a kind that is not known: the critical path lacks their edges'
+    FROM _nsys_event_waits
+    WHERE kind IS NULL
+    UNION ALL
+    SELECT
+        'nsys_shared_stream', 'warning', n,
+        'streams of several contexts have the same number on a device, and count as one'
+    FROM shared
+)
+SELECT
+    "check",  -- Name of the finding.
+    severity,  -- info or warning.
+    n,  -- How many there are.
+    detail  -- What it means.
+FROM found
+WHERE n > 0

@@ -1,0 +1,58 @@
+-- One row: a wait in an export of Nsight Systems, with the record of the CUDA event that it waits for.
+-- How: by the number of the record where the export has one (event_sync); else the last record of that event before the
+-- call that waits, as Kineto pairs them. Waits for a stream or a context have no record.
+WITH called AS (
+    SELECT correlation, min(start_ns) AS start_ns
+    FROM _nsys_calls
+    WHERE correlation IS NOT NULL
+    GROUP BY correlation
+),
+records AS (
+    SELECT r.context, r.stream, r.correlation, r.cuda_event, nullif(r.event_sync, 0) AS event_sync, c.start_ns
+    FROM _nsys_event_records AS r
+    LEFT JOIN called AS c ON c.correlation = r.correlation
+),
+timed_records AS (
+    SELECT context, stream, correlation, cuda_event, start_ns FROM records WHERE start_ns IS NOT NULL
+),
+waits AS (
+    SELECT
+        row_number() OVER () AS wait_no,
+        w.*,
+        m.meaning AS kind,
+        coalesce(c.start_ns, w.start_ns) AS called_ns,
+        m.meaning IN ('Event Sync', 'Stream Wait Event') AS is_for_event
+    FROM _nsys_waits AS w
+    LEFT JOIN _nsys_meanings AS m ON m.enum = 'ENUM_CUPTI_SYNC_TYPE' AND m.id = w.sync_type
+    LEFT JOIN called AS c ON c.correlation = w.correlation
+),
+numbered AS (
+    SELECT w.wait_no, r.stream, r.correlation
+    FROM waits AS w
+    JOIN records AS r ON r.event_sync = w.event_sync
+    WHERE w.is_for_event
+    QUALIFY row_number() OVER (PARTITION BY w.wait_no ORDER BY r.start_ns DESC NULLS LAST, r.correlation) = 1
+),
+latest AS (
+    SELECT w.wait_no, r.stream, r.correlation
+    FROM waits AS w
+    ASOF JOIN timed_records AS r
+        ON r.context = w.context AND r.cuda_event = w.cuda_event AND r.start_ns <= w.called_ns
+    WHERE w.is_for_event
+)
+SELECT
+    w.start_ns,  -- Start, ns since the session's start.
+    w.end_ns,  -- End, ns.
+    w.device,  -- CUDA device of the process.
+    CASE WHEN w.stream IN (4294967295, -1) THEN -1 ELSE w.stream END AS stream,  -- Stream; -1 for none, as in Kineto.
+    w.correlation,  -- Correlation id.
+    w.context,  -- CUDA context.
+    w.kind,  -- What waits for what, in Kineto's words; NULL for a kind that is not known.
+    w.sync_type,  -- The same as a number.
+    w.is_for_event,  -- A wait for a CUDA event.
+    CASE WHEN w.is_for_event THEN w.cuda_event END AS cuda_event,  -- CUDA event waited for.
+    coalesce(n.stream, l.stream) AS record_stream,  -- Stream on which it was recorded; NULL where that is unknown.
+    coalesce(n.correlation, l.correlation) AS record_correlation  -- Correlation id of the call that recorded it.
+FROM waits AS w
+LEFT JOIN numbered AS n ON n.wait_no = w.wait_no
+LEFT JOIN latest AS l ON l.wait_no = w.wait_no
