@@ -12,8 +12,10 @@ from rich.table import Table
 
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, styled
 from pipelines.cli.trace import TraceArgument, opened
+from pipelines.shorter import shortened
 
 _TABLES = ("events", "traces", "findings")
+_NAME = 32
 _WHOLE = """
     SELECT count(*) AS n_kernels, count(DISTINCT replay_id) AS n_replays,
         CAST(coalesce(sum(duration_ns), 0) AS BIGINT) AS graph_ns,
@@ -79,7 +81,9 @@ def _answer(con: Any, trace_id: str) -> dict[str, Any]:
     from pipelines.models.run import run_models
     from pipelines.sqltext import quoted
 
-    request_windows(con, [WindowRequest(trace_id)])
+    # Launches are known in traces with a window only; the trace with the capture needs them, too.
+    traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
+    request_windows(con, [WindowRequest(one) for (one,) in traces])
     run_models(con, load_catalog(), ["graph_kernels", "kernels"])
     of = quoted(trace_id)
     ((gpu_ns,),) = con.execute(
@@ -137,15 +141,17 @@ def _kept(trace: str, lake: Path, folder: Path) -> str:
 
 def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:
     shown = rows[:top] if top else rows
+    names = shortened((row["name"] for row in shown), _NAME)
     more = f"; {len(rows) - len(shown)} more rows: --top 0" if len(rows) > len(shown) else ""
     table = Table(title=f"kernels of graph replays{more}", title_justify="left")
     for heading in ("kernel", "class", "operator", "module", "known from"):
-        table.add_column(heading, overflow="ellipsis", no_wrap=heading == "kernel")
+        table.add_column(heading, overflow="fold")
     for heading in ("times", "layers", "GPU time", "%"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in shown:
+    for name, row in zip(names, shown, strict=True):
         table.add_row(
-            *(row[key] or "" for key in ("name", "class", "op", "module", "source")),
+            name,
+            *(row[key] or "" for key in ("class", "op", "module", "source")),
             f"{row['n']:,}",
             f"{row['n_repetitions']:,}",
             human_us(row["duration_ns"] / 1000),
