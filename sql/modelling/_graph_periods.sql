@@ -1,11 +1,11 @@
 -- One row: a sequence of graph work in which a block repeats, at least three times and over at least half of the
--- sequence: a layer of the model, or several that alternate.
+-- sequence, with a kernel in it: a layer of the model, or several that alternate.
 -- How: distances from each piece of work to the next 16 like it are possible periods, the 64 most frequent are tried.
 -- The period wins after which work is like itself over the longest unbroken stretch; of equal ones, the shortest.
 -- check: unique(trace_id, sequence_id)
 WITH nodes AS (
     SELECT
-        n.trace_id, s.sequence_id, s.n_nodes, n.ordinal, n.signature_id,
+        n.trace_id, s.sequence_id, s.n_nodes, n.ordinal, n.signature_id, n.cat,
         row_number() OVER (PARTITION BY n.trace_id, s.sequence_id, n.signature_id ORDER BY n.ordinal) AS occurrence
     FROM _graph_sequences AS s
     JOIN _graph_nodes AS n ON n.trace_id = s.trace_id AND n.replay_id = s.replay_id
@@ -33,7 +33,7 @@ ranked AS (
 ),
 alike AS (
     SELECT
-        a.trace_id, a.sequence_id, a.n_nodes, r.period, a.ordinal,
+        a.trace_id, a.sequence_id, a.n_nodes, r.period, a.ordinal, a.cat,
         a.ordinal - row_number() OVER (PARTITION BY a.trace_id, a.sequence_id, r.period ORDER BY a.ordinal) AS stretch
     FROM ranked AS r
     JOIN nodes AS a ON a.trace_id = r.trace_id AND a.sequence_id = r.sequence_id
@@ -47,6 +47,7 @@ stretches AS (
         trace_id, sequence_id, n_nodes, period, min(ordinal) AS first_ordinal, count(*) + period AS n_covered
     FROM alike
     GROUP BY trace_id, sequence_id, n_nodes, period, stretch
+    HAVING count(*) FILTER (WHERE cat = 'kernel') > 0
 ),
 chosen AS (
     SELECT

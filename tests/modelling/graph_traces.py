@@ -67,8 +67,11 @@ def eager(ops: Iterable[tuple[Op | None, str]], at: float, correlation: int) -> 
     return found
 
 
-def blocks(signatures: Sequence[Any]) -> tuple[int, int, int] | None:
-    """(period, where the first block begins, how much follows the period) by the rule of _graph_periods; None: no block."""
+def blocks(signatures: Sequence[Any], kernels: Sequence[bool] = ()) -> tuple[int, int, int] | None:
+    """(period, where the first block begins, how much follows the period) by the rule of _graph_periods; None: no block.
+
+    `kernels`: which of the work is a kernel, and neither a copy nor a memset; by default all is.
+    """
     n, found = len(signatures), []
     for period in range(1, n // 3 + 1):
         start = None
@@ -76,7 +79,8 @@ def blocks(signatures: Sequence[Any]) -> tuple[int, int, int] | None:
             if at < n - period and signatures[at] == signatures[at + period]:
                 start = at if start is None else start
             elif start is not None:
-                found.append((start - at - period, period, start))
+                if not kernels or any(kernels[start : at + period]):
+                    found.append((start - at - period, period, start))
                 start = None
     found = [one for one in found if -one[0] >= 3 * one[1] and -2 * one[0] >= n]
     if not found or min(found)[1] < 2:
