@@ -135,6 +135,24 @@ def test_real_traces_without_captures_claim_no_operator(real: tuple[str, list[di
     assert {(r["source"], r["confidence"]) for r in rows} <= {("repetition", 0.5), (None, None)}
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "modelling.md"
+LABELS = {"mi300_sglang_decode_graph": "SGLang decode, MI300", "a100_cuda_graphs_rank0_of_16": "training, A100"}
+
+
+def test_the_shares_in_the_docs(real: tuple[str, list[dict], list[dict[str, Any]]]) -> None:
+    name, events, rows = real
+    if name not in LABELS:
+        return
+    work = ("kernel", "gpu_memcpy", "gpu_memset")
+    whole = sum(int(e["dur"] * 1000) for e in events if e.get("cat") in work)
+    graph = sum(row["duration_ns"] for row in rows)
+    guessed = sum(row["duration_ns"] for row in rows if row["source"] == "repetition")
+    (line,) = (one for one in PAGE.read_text().splitlines() if one.startswith(f"| {LABELS[name]} |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1].startswith(f"{100 * graph / whole:.1f} % ({len(rows)} kernels, {REAL[name][0]} replay")
+    assert cells[2:4] == [f"{100 * guessed / graph:.1f} %", f"{100 - 100 * guessed / graph:.1f} %"]
+
+
 # Synthetic captures ---------------------------------------------------------------------------------------------------
 
 LAYER = ("aten::mean", "aten::addmm", "aten::mul", "aten::_cat", None, "aten::addmm", "aten::silu", "aten::add_")
@@ -218,6 +236,10 @@ UNFIT = {
     "another grid": [
         *eager(zip(OPS, ["gemm@4", *NAMES[1:]], strict=True), 0, 100),
         *replay(["gemm@8", *NAMES[1:]], 500, 1),
+    ],
+    "another grid further on": [
+        *eager(zip(OPS, ["gemm", "add", "mul@4", "add"], strict=True), 0, 100),
+        *replay(["gemm", "add", "mul@8", "add"], 500, 1),
     ],
 }
 
