@@ -48,6 +48,10 @@ COMMANDS = {
         "breakdown:breakdown",
         "How GPU time divides into compute, other work and idle, one row per trace and device.",
     ),
+    "graphs": (
+        "graphs:graphs",
+        "What ran in replays of CUDA and HIP graphs, by operator, module and layer, as far as the trace shows it.",
+    ),
     "critical-path": ("path:critical_path", "The longest chain of dependent work in a trace, and what bounds it."),
     "overlay": (
         "overlay:overlay",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from pipelines.execution.tables import create_tables
+from pipelines.modelling.graph_captures import create_graph_captures
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.sqltext import quoted, row
 
@@ -81,7 +82,7 @@ def request_windows(
 ) -> None:
     """Create the tables `window_requests` and `switch_overrides` ((profile, switch) → value) that the models read.
 
-    Also creates the tables of an execution trace, empty if none was loaded.
+    Also creates the tables of an execution trace and of captured graphs, empty if none was loaded.
     """
     create_table(con, "window_requests")
     values = [row([r.trace_id, r.window_id, r.profile, r.annotation, r.first, r.last]) for r in requests]
@@ -91,6 +92,7 @@ def request_windows(
     for (profile, switch), value in (overrides or {}).items():
         con.execute(f"INSERT INTO switch_overrides VALUES {row([profile, switch, value])}")
     create_tables(con)
+    create_graph_captures(con)
 
 
 def usual_windows(con: duckdb.DuckDBPyConnection, trace_ids: Iterable[str]) -> list[WindowRequest]:

@@ -50,6 +50,9 @@ WORDS = {
     "no_launch": "launch not in the trace",
     "launch_without_op": "launched outside operators",
     "graph": "CUDA or HIP graph",
+    # what the operators of a graph's kernels are known from
+    "eager": "the same work outside graphs",
+    "repetition": "layer only",
     "fwd": "forward",
     "bwd": "backward",
     "window": "during the span",

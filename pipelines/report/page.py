@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipelines.foreign_text import visible
 from pipelines.report.blocks import Section
 from pipelines.report.collectives import collectives
+from pipelines.report.graphs import graphs
 from pipelines.report.hangs import hangs
 from pipelines.report.head import head, quality
 from pipelines.report.kernels import kernels
@@ -26,7 +27,7 @@ from pipelines.report.times import breakdown, critical_path
 from pipelines.report.utilization import utilization
 from pipelines.report.verdict import verdict_of
 
-_OF_A_RANK = (breakdown, steps, kernels, critical_path, launches, utilization, collectives, memory, spans)
+_OF_A_RANK = (breakdown, steps, kernels, graphs, critical_path, launches, utilization, collectives, memory, spans)
 DOCS = "TRACELAKE_DOCS"
 """Environment variable: the address of docs/, to which the page then links."""
 

@@ -22,11 +22,15 @@ _LAYER = (
 class DecodeProgram(StepProgram):
     """The program of one step: `tokens` are decoded, as operators or each as one CUDA graph."""
 
+    _is_capturing = False
+
     def run(self, number: int) -> Generator[Pending, int, None]:
         """ProfilerStep#number. There are no collectives, so nothing is yielded."""
         m = self.m
         with m.enter(f"ProfilerStep#{number}", "user_annotation"):
             self._input()
+            if number == self.spec.first_step:
+                self._origin()
             for _ in range(self.spec.tokens):
                 if self.spec.shape == "inference_graph":
                     self._graph()
@@ -40,6 +44,25 @@ class DecodeProgram(StepProgram):
             m.advance(self.draw(2000))
         m.advance(self.draw(20_000))
         yield from ()
+
+    def _origin(self) -> None:
+        """Run the graph's operators, capture them, or both."""
+        if self.spec.graph_origin in ("warm_up", "both"):
+            self._operators()
+        if self.spec.graph_origin in ("capture", "both"):
+            self.m.call("cudaStreamBeginCapture", self.draw(2000))
+            self._is_capturing = True
+            self._operators()
+            self._is_capturing = False
+            self.m.call("cudaStreamEndCapture", self.draw(2000))
+            self.m.call("cudaGraphInstantiate", self.draw(50_000))
+
+    def _compute(self, work: Work, stream: int) -> None:
+        """A call that is captured launches nothing."""
+        if self._is_capturing:
+            self.m.call(work.call, self.draw(5000))
+        else:
+            super()._compute(work, stream)
 
     def _operators(self) -> None:
         for _ in range(self.spec.layers):

@@ -18,7 +18,8 @@ _LABEL = {COMPUTATION: COMPUTE, COMMUNICATION: COMM, MEMORY: MEM}
 _CBID = {
     "cudaLaunchKernel": 211, "cudaMemcpyAsync": 41, "cudaMemsetAsync": 51, "cudaEventRecord": 135,
     "cudaStreamWaitEvent": 147, "cudaStreamSynchronize": 131, "cudaEventSynchronize": 137,
-    "cudaDeviceSynchronize": 165, "cudaGraphLaunch": 311,
+    "cudaDeviceSynchronize": 165, "cudaGraphLaunch": 311, "cudaGraphInstantiate": 309,
+    "cudaStreamBeginCapture": 310, "cudaStreamEndCapture": 317,
 }  # fmt: skip
 
 
@@ -148,6 +149,10 @@ class Machine:
             self.truth.idle_syncs += not waited
         self.now += self.grid
         return start, corr, external, path
+
+    def call(self, name: str, dur_ns: int) -> None:
+        """A runtime call that launches nothing and waits for nothing."""
+        self._call(name, dur_ns)
 
     # GPU side ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SHAPES = ("training", "inference", "inference_graph", "parallel")
+GRAPH_ORIGINS = ("none", "warm_up", "capture", "both")
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class CaptureSpec:
         shape: training; inference, whose steps decode `tokens` tokens with small operators on one thread;
             inference_graph, where a token is one CUDA graph; or parallel: training with process groups for tensor,
             pipeline and data parallelism.
+        graph_origin: what the trace shows of where an inference_graph comes from, before its first token: none, the
+            warm_up that ran the same operators, their stream capture, or both.
         tensor, pipeline: ranks of a tensor-parallel group (neighbours: a node), and pipeline stages, for `parallel`.
         sync_each_step: end each step with a device sync. Without it the path of single steps is not given.
     """
@@ -46,6 +49,7 @@ class CaptureSpec:
     first_step: int = 0
     shape: str = "training"
     tokens: int = 16
+    graph_origin: str = "none"
     tensor: int = 1
     pipeline: int = 1
 
@@ -54,6 +58,8 @@ class CaptureSpec:
             raise ValueError("ranks, steps, layers, ops_per_layer, compute_streams and bucket_layers must be positive")
         if self.shape not in SHAPES or self.tokens < 1:
             raise ValueError(f"shape must be one of {', '.join(SHAPES)}, and tokens positive")
+        if self.graph_origin not in GRAPH_ORIGINS or (self.graph_origin != "none" and self.shape != "inference_graph"):
+            raise ValueError(f"graph_origin must be one of {', '.join(GRAPH_ORIGINS)}, and the shape inference_graph")
         if min(self.tensor, self.pipeline) < 1 or self.ranks % (self.tensor * self.pipeline):
             raise ValueError(f"{self.ranks} ranks are not whole groups of {self.tensor} x {self.pipeline}")
         if self.straggler is not None and not 0 <= self.straggler < self.ranks:

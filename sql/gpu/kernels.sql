@@ -13,7 +13,8 @@ SELECT
     e.end_ns,  -- End, ns.
     e.dur_ns,  -- Duration, ns.
     l.launch_event_id,  -- The CPU call that launched it; NULL when that is not in the trace.
-    e.graph_node,  -- Node of the CUDA or HIP graph; NULL outside graphs.
+    -- Node of the CUDA or HIP graph; NULL outside graphs, where writers on CUDA 12 and later put 0.
+    CASE WHEN e.graph_node <> 0 OR e.graph_id <> 0 THEN e.graph_node END AS graph_node,
     e.correlation,  -- Correlation id.
     e.cat,  -- kernel, gpu_memcpy or gpu_memset.
     e.bytes,  -- Bytes copied or set; NULL for kernels.

@@ -4,6 +4,8 @@
 WITH inner_events AS (
     SELECT trace_id, launch_event_id AS event_id FROM kernels WHERE launch_event_id IS NOT NULL
     UNION
+    SELECT trace_id, event_id FROM _capture_calls
+    UNION
     SELECT trace_id, forward_event_id FROM backward_links WHERE forward_event_id IS NOT NULL
     UNION
     SELECT trace_id, event_id FROM _span_events
@@ -14,7 +16,8 @@ SELECT
     t.thread_id,  -- Its thread in threads.
     e.ts_ns,  -- Start, ns.
     e.ts_ns + greatest(e.dur_ns, 0) AS end_ns,  -- End, ns.
-    i.event_id IS NOT NULL AS is_inner,  -- A launch of GPU work, a forward operator with a backward, or a span.
+    -- A launch or capture of GPU work, a forward operator with a backward, or a span.
+    i.event_id IS NOT NULL AS is_inner,
     s.event_id IS NOT NULL OR b.backward_event_id IS NOT NULL AS is_outer  -- A span or a backward operator.
 FROM events AS e
 JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid

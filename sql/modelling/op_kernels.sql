@@ -1,97 +1,18 @@
 -- One row: a piece of GPU work and the operator it belongs to.
--- How: of the operators open on the launch's thread when it starts, the outermost whose model covers everything below
--- it, else the innermost with a model, else the innermost. Open operators are found by running sums over starts and
--- ends.
--- At equal times, ends come first, then starts (longer, then earlier in the file).
+-- How: the operator of the call that launched it (_call_operators). Graphs: see graph_kernels.
 -- check: unique(trace_id, event_id)
-WITH launching AS (
-    SELECT DISTINCT trace_id, launch_event_id FROM kernels WHERE launch_event_id IS NOT NULL
-),
-calls AS (
-    SELECT
-        e.trace_id, t.thread_id, e.event_id, e.ts_ns, greatest(e.dur_ns, 0) AS dur_ns,
-        contains(e.name, 'GraphLaunch') AS is_graph
-    FROM launching AS k
-    JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
-    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
-),
-busy_threads AS (
-    SELECT DISTINCT trace_id, thread_id FROM calls
-),
-ops AS (
-    SELECT
-        e.trace_id, t.thread_id, e.event_id, e.ts_ns, e.dur_ns,
-        CASE WHEN k.op IS NULL THEN 0 ELSE 1 END AS modelled,
-        CASE WHEN k.owns_below THEN 1 ELSE 0 END AS owning
-    FROM events AS e
-    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
-    JOIN busy_threads AS c ON c.trace_id = t.trace_id AND c.thread_id = t.thread_id
-    LEFT JOIN op_kinds AS k ON k.op = e.name
-    WHERE e.cat = 'cpu_op' AND e.dur_ns > 0 AND e.ts_ns IS NOT NULL
-),
-marks AS (
-    SELECT
-        trace_id, thread_id, event_id, ts_ns AS at_ns, 1 AS turn, -dur_ns AS by_length, event_id AS by_place,
-        1 AS change, modelled, owning
-    FROM ops
-    UNION ALL
-    SELECT trace_id, thread_id, event_id, ts_ns + dur_ns, 0, dur_ns, -event_id, -1, -modelled, -owning FROM ops
-    UNION ALL
-    SELECT trace_id, thread_id, event_id, ts_ns, 1, -dur_ns, event_id, 0, 0, 0 FROM calls
-),
-ordered AS (
-    SELECT
-        trace_id, thread_id, event_id, change, modelled, owning,
-        row_number() OVER thread AS ordinal,
-        sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_open,
-        sum(modelled) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_modelled,
-        sum(owning) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_owning
-    FROM marks
-    WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place)
-),
--- The operator open at a depth is the last that reached it.
-found AS (
-    SELECT
-        trace_id, event_id, change, n_open, n_modelled, n_owning,
-        last_value(CASE WHEN change = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id, n_open ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS innermost,
-        last_value(CASE WHEN modelled = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY
-                trace_id, thread_id,
-                n_modelled
-            ORDER BY ordinal
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS innermost_modelled,
-        last_value(CASE WHEN owning = 1 AND n_owning = 1 THEN event_id END IGNORE NULLS) OVER (
-            PARTITION BY trace_id, thread_id ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS outermost_owning
-    FROM ordered
-    WHERE change >= 0
-),
-owned AS (
-    SELECT
-        trace_id, event_id AS launch_event_id,
-        CASE
-            WHEN n_owning > 0 THEN outermost_owning
-            WHEN n_modelled > 0 THEN innermost_modelled
-            WHEN n_open > 0 THEN innermost
-        END AS op_event_id
-    FROM found
-    WHERE change = 0
-)
 SELECT
     k.trace_id,  -- The trace.
     k.event_id,  -- The GPU work's position in traceEvents.
     o.op_event_id,  -- The operator; NULL where there is none.
     -- no_launch: the call that launched it is not in the trace; graph: a CUDA or HIP graph did, its operators ran when
-    -- it was recorded; launch_without_op; else NULL.
+    -- it was recorded (graph_kernels has them where they are known); launch_without_op; else NULL.
     CASE
         WHEN k.launch_event_id IS NULL THEN 'no_launch'
-        WHEN k.graph_node IS NOT NULL OR c.is_graph THEN 'graph'
+        WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN 'graph'
         WHEN o.op_event_id IS NULL THEN 'launch_without_op'
     END AS not_modelled,
     k.dur_ns  -- Its duration, ns.
 FROM kernels AS k
-LEFT JOIN calls AS c ON c.trace_id = k.trace_id AND c.event_id = k.launch_event_id
-LEFT JOIN owned AS o ON o.trace_id = k.trace_id AND o.launch_event_id = k.launch_event_id
+LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+LEFT JOIN _call_operators AS o ON o.trace_id = k.trace_id AND o.event_id = k.launch_event_id

@@ -7,6 +7,18 @@ WITH work AS (
     FROM kernels
     GROUP BY trace_id
 ),
+graphs AS (
+    SELECT
+        k.trace_id,
+        count(*) FILTER (WHERE k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch')) AS n,
+        round(
+            100 * sum(CASE WHEN k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch') THEN k.dur_ns ELSE 0 END)
+            / nullif(sum(k.dur_ns), 0)
+        ) AS percent
+    FROM kernels AS k
+    LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+    GROUP BY k.trace_id
+),
 per_trace AS (
     SELECT
         t.trace_id, t.rank, coalesce(w.n, 0) AS n_work, coalesce(w.n_unlaunched, 0) AS n_unlaunched,
@@ -93,6 +105,13 @@ all_checks AS (
         trace_id, 'unlaunched_work', 'warning', n_unlaunched, 'GPU work whose launch call is not in the trace'
     FROM per_trace
     WHERE n_unlaunched > 0
+    UNION ALL
+    SELECT
+        trace_id, 'graph_replays', 'info', n,
+        coalesce(CAST(CAST(percent AS BIGINT) AS VARCHAR), '0')
+        || ' % of the GPU time ran in replays of CUDA or HIP graphs, whose operators ran at capture: see graph_kernels'
+    FROM graphs
+    WHERE n > 0
     UNION ALL
     SELECT
         trace_id, 'zero_duration', 'info', n_zero,

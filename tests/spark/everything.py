@@ -34,6 +34,8 @@ def lake_of_everything(folder: Path, traces: Path) -> Lake:
     inputs = folder / "inputs"
     for seed in range(3):  # so many make a persistent straggler
         write_capture(CaptureSpec(ranks=3, steps=2, straggler=1, seed=seed), folder / "job" / str(seed))
+    graph = CaptureSpec(ranks=1, steps=1, shape="inference_graph", tokens=2, layers=3, graph_origin="both")
+    write_capture(graph, inputs / "graph")
     _dumped(inputs / "dumped")
     _recorded(inputs / "recorded")
     lake = Lake(folder / "lake")

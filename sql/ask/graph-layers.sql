@@ -1,0 +1,18 @@
+-- Topic: Operators and modules
+-- Question: Where does the time in graph replays go, by layer and kernel class?
+-- Reading: `op_kernels` has no operator for what runs in CUDA or HIP graphs. The layer is the repetition of a block of
+-- kernels, a guess (NULL: outside of it); `known_percent` is the share of the time whose operator or module is known.
+SELECT
+    t.job, t.rank, g.repetition, g.class, count(DISTINCT g.replay_id) AS n_replays, count(*) AS n_kernels,
+    round(sum(g.duration_ns) / 1e6, 3) AS gpu_ms,
+    round(
+        100 * sum(g.duration_ns) / nullif(sum(sum(g.duration_ns)) OVER (PARTITION BY t.job, t.rank), 0), 1
+    ) AS percent,
+    round(
+        100 * sum(CASE WHEN g.op IS NOT NULL OR g.module IS NOT NULL THEN g.duration_ns ELSE 0 END)
+        / nullif(sum(g.duration_ns), 0), 1
+    ) AS known_percent
+FROM graph_kernels AS g
+JOIN traces AS t ON g.trace_id = t.trace_id
+GROUP BY t.job, t.rank, g.repetition, g.class
+ORDER BY t.job, t.rank, sum(g.duration_ns) DESC, g.repetition, g.class

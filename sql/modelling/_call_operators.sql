@@ -1,0 +1,83 @@
+-- One row: a call that launched GPU work, or that added some to a graph while it was captured, and the operator that it
+-- belongs to.
+-- How: of the operators open on the call's thread when it starts, the outermost whose model covers everything below
+-- it, else the innermost with a model, else the innermost. Open operators are found by running sums over starts and
+-- ends.
+-- At equal times, ends come first, then starts (longer, then earlier in the file).
+-- check: unique(trace_id, event_id)
+WITH launching AS (
+    SELECT trace_id, launch_event_id FROM kernels WHERE launch_event_id IS NOT NULL
+    UNION
+    SELECT trace_id, event_id FROM _capture_calls
+),
+calls AS (
+    SELECT
+        e.trace_id, t.thread_id, e.event_id, e.ts_ns, greatest(e.dur_ns, 0) AS dur_ns
+    FROM launching AS k
+    JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.launch_event_id
+    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
+),
+busy_threads AS (
+    SELECT DISTINCT trace_id, thread_id FROM calls
+),
+ops AS (
+    SELECT
+        e.trace_id, t.thread_id, e.event_id, e.ts_ns, e.dur_ns,
+        CASE WHEN k.op IS NULL THEN 0 ELSE 1 END AS modelled,
+        CASE WHEN k.owns_below THEN 1 ELSE 0 END AS owning
+    FROM events AS e
+    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
+    JOIN busy_threads AS c ON c.trace_id = t.trace_id AND c.thread_id = t.thread_id
+    LEFT JOIN op_kinds AS k ON k.op = e.name
+    WHERE e.cat = 'cpu_op' AND e.dur_ns > 0 AND e.ts_ns IS NOT NULL
+),
+marks AS (
+    SELECT
+        trace_id, thread_id, event_id, ts_ns AS at_ns, 1 AS turn, -dur_ns AS by_length, event_id AS by_place,
+        1 AS change, modelled, owning
+    FROM ops
+    UNION ALL
+    SELECT trace_id, thread_id, event_id, ts_ns + dur_ns, 0, dur_ns, -event_id, -1, -modelled, -owning FROM ops
+    UNION ALL
+    SELECT trace_id, thread_id, event_id, ts_ns, 1, -dur_ns, event_id, 0, 0, 0 FROM calls
+),
+ordered AS (
+    SELECT
+        trace_id, thread_id, event_id, change, modelled, owning,
+        row_number() OVER thread AS ordinal,
+        sum(change) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_open,
+        sum(modelled) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_modelled,
+        sum(owning) OVER (thread ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_owning
+    FROM marks
+    WINDOW thread AS (PARTITION BY trace_id, thread_id ORDER BY at_ns, turn, by_length, by_place)
+),
+-- The operator open at a depth is the last that reached it.
+found AS (
+    SELECT
+        trace_id, event_id, change, n_open, n_modelled, n_owning,
+        last_value(CASE WHEN change = 1 THEN event_id END IGNORE NULLS) OVER (
+            PARTITION BY trace_id, thread_id, n_open ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS innermost,
+        last_value(CASE WHEN modelled = 1 THEN event_id END IGNORE NULLS) OVER (
+            PARTITION BY
+                trace_id, thread_id,
+                n_modelled
+            ORDER BY ordinal
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS innermost_modelled,
+        last_value(CASE WHEN owning = 1 AND n_owning = 1 THEN event_id END IGNORE NULLS) OVER (
+            PARTITION BY trace_id, thread_id ORDER BY ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS outermost_owning
+    FROM ordered
+    WHERE change >= 0
+)
+SELECT
+    trace_id,  -- The trace.
+    event_id,  -- The call.
+    CASE
+        WHEN n_owning > 0 THEN outermost_owning
+        WHEN n_modelled > 0 THEN innermost_modelled
+        WHEN n_open > 0 THEN innermost
+    END AS op_event_id  -- The operator; NULL where there is none.
+FROM found
+WHERE change = 0

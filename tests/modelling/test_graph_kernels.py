@@ -1,0 +1,453 @@
+"""Graph replays: every piece of their work once, blocks that repeat, and operators only where all captures agree.
+
+What is expected of real traces is read from their JSON here, with no table of ours.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.modelling.graph_captures import use_capture
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import LISTS, at_once, named
+from tests.harness import call, connect, connect_all, each, kernel, rows_of, x
+from tests.modelling.graph_traces import Op, blocks, captured, eager, replay
+
+ADD: Op = ("aten::add", [[8], [8]])
+MUL: Op = ("aten::mul", [[4], [4]])
+MM: Op = ("aten::mm", [[2, 3], [3, 4]])
+WIDE: Op = ("aten::mm", [[2, 3], [3, 9]])
+ZERO: Op = ("aten::zero_", [[6]])
+OPS = [MM, ADD, MUL, ADD]
+NAMES = ["gemm", "add", "mul", "add"]
+KNOWN = "ordinal, op, dims, source, confidence"
+
+
+def known(*ops: Op | None, source: str, confidence: float) -> list[tuple]:
+    """Rows of KNOWN: what is known of each piece of work of a replay."""
+    shown = [(one[0], json.dumps(one[1]).replace(" ", "")) if one else (None, None) for one in ops]
+    rest = [(source, confidence) if one else (None, None) for one in ops]
+    return [(place, *a, *b) for place, (a, b) in enumerate(zip(shown, rest, strict=True))]
+
+
+def table(trace: list[dict[str, Any]] | dict[str, Any] | Path, columns: str = KNOWN) -> list[tuple]:
+    order = "start_ns, ordinal" if trace else "ordinal"
+    rows = rows_of(trace, "graph_kernels", columns, order)
+    return [tuple(v.replace(" ", "") if isinstance(v, str) and v.startswith("[") else v for v in row) for row in rows]
+
+
+# Real traces ----------------------------------------------------------------------------------------------------------
+
+# launches, kernels, those in blocks, (period, repetitions)
+REAL = {"mi300_sglang_decode_graph": (1, 544), "a100_cuda_graphs_rank0_of_16": (70, 345), "h100_qwen": (0, 0)}
+COLUMNS = (
+    "event_id, replay_id, launch_event_id, ordinal, n_nodes, sequence_id, period, repetition, repetition_ordinal, "
+    "name, start_ns, duration_ns, op, module, source, confidence, call_event_id"
+)
+
+
+@pytest.fixture(scope="module", params=named(REAL))
+def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, list[dict], list[dict[str, Any]]]:
+    """The events of a real trace, and its rows of graph_kernels."""
+    path = shared / "traces" / "single" / f"{request.param}.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
+    rows = rows_of(path, "graph_kernels", COLUMNS, "event_id")
+    names = [name.strip() for name in COLUMNS.split(",")]
+    return request.param, events, [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def replays_of(events: list[dict]) -> dict[int, list[int]]:
+    """GPU work by the graph launch with its correlation, in the order of time."""
+    launches = {
+        e["args"]["correlation"]: i
+        for i, e in enumerate(events)
+        if e.get("cat") == "cuda_runtime" and "GraphLaunch" in e["name"]
+    }
+    found = defaultdict(list)
+    for i, event in enumerate(events):
+        is_work = event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+        if is_work and (launch := launches.get(event["args"]["correlation"])) is not None:
+            found[launch].append(i)
+    return {launch: sorted(of, key=lambda i: (events[i]["ts"], i)) for launch, of in found.items()}
+
+
+def signature(event: dict) -> tuple:
+    return (event["cat"], event["name"], *(str(event["args"].get(key)) for key in ("grid", "block", "bytes")))
+
+
+def test_every_piece_of_a_replay_once_in_order(real: tuple[str, list[dict], list[dict[str, Any]]]) -> None:
+    name, events, rows = real
+    replays = replays_of(events)
+    assert (len(replays), sum(map(len, replays.values()))) == REAL[name]
+    expected = {i: (launch, min(of), place, len(of)) for launch, of in replays.items() for place, i in enumerate(of)}
+    found = {r["event_id"]: (r["launch_event_id"], r["replay_id"], r["ordinal"], r["n_nodes"]) for r in rows}
+    assert len(rows) == len(found) and found == expected
+    for row in rows:
+        event = events[row["event_id"]]
+        assert (row["name"], row["duration_ns"]) == (event["name"], int(event["dur"] * 1000))
+
+
+def test_replays_of_the_same_work_share_a_sequence(real: tuple[str, list[dict], list[dict[str, Any]]]) -> None:
+    _, events, rows = real
+    first: dict[tuple, int] = {}
+    expected = {}
+    for of in sorted(replays_of(events).values(), key=min):
+        key = tuple(signature(events[i]) for i in of)
+        expected[min(of)] = first.setdefault(key, min(of))
+    assert {r["replay_id"]: r["sequence_id"] for r in rows} == expected
+
+
+def test_blocks_are_those_that_trying_every_period_finds(real: tuple[str, list[dict], list[dict[str, Any]]]) -> None:
+    name, events, rows = real
+    found = {r["event_id"]: (r["period"], r["repetition"], r["repetition_ordinal"]) for r in rows}
+    seen = set()
+    for of in replays_of(events).values():
+        block = blocks([signature(events[i]) for i in of], [events[i]["cat"] == "kernel" for i in of])
+        seen.add(block)
+        for place, i in enumerate(of):
+            expected = (None, None, None)
+            if block and block[1] <= place < block[1] + block[2]:
+                expected = (block[0], *divmod(place - block[1], block[0]))
+            assert found[i] == expected
+    blocks_seen = {
+        "mi300_sglang_decode_graph": {(15, 2, 540)},  # 36 layers
+        "a100_cuda_graphs_rank0_of_16": {None, (5, 3, 16)},  # backward of an MLP's three layers
+        "h100_qwen": set(),
+    }
+    assert seen == blocks_seen[name]
+
+
+def test_real_traces_without_captures_claim_no_operator(real: tuple[str, list[dict], list[dict[str, Any]]]) -> None:
+    _, _, rows = real
+    assert {(r["op"], r["module"], r["call_event_id"]) for r in rows} <= {(None, None, None)}
+    assert {(r["source"], r["confidence"]) for r in rows} <= {("repetition", 0.5), (None, None)}
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "modelling.md"
+LABELS = {"mi300_sglang_decode_graph": "SGLang decode, MI300", "a100_cuda_graphs_rank0_of_16": "training, A100"}
+
+
+def test_the_shares_in_the_docs(real: tuple[str, list[dict], list[dict[str, Any]]]) -> None:
+    name, events, rows = real
+    if name not in LABELS:
+        return
+    work = ("kernel", "gpu_memcpy", "gpu_memset")
+    whole = sum(int(e["dur"] * 1000) for e in events if e.get("cat") in work)
+    graph = sum(row["duration_ns"] for row in rows)
+    guessed = sum(row["duration_ns"] for row in rows if row["source"] == "repetition")
+    (line,) = (one for one in PAGE.read_text().splitlines() if one.startswith(f"| {LABELS[name]} |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1].startswith(f"{100 * graph / whole:.1f} % ({len(rows)} kernels, {REAL[name][0]} replay")
+    assert cells[2:4] == [f"{100 * guessed / graph:.1f} %", f"{100 - 100 * guessed / graph:.1f} %"]
+
+
+# Synthetic captures ---------------------------------------------------------------------------------------------------
+
+LAYER = ("aten::mean", "aten::addmm", "aten::mul", "aten::_cat", None, "aten::addmm", "aten::silu", "aten::add_")
+ATTENTION = "aten::_flash_attention_forward"
+
+
+def spec(origin: str, **more: Any) -> CaptureSpec:
+    return CaptureSpec(
+        ranks=1, steps=2, shape="inference_graph", tokens=3, layers=5, kernel_ns=4000, graph_origin=origin, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("origin", "source", "confidence"),
+    [("none", "repetition", 0.5), ("warm_up", "eager", 0.8), ("capture", "capture", 0.7), ("both", "eager", 0.8)],
+)
+def test_operators_of_a_synthetic_capture(tmp_path: Path, origin: str, source: str, confidence: float) -> None:
+    """2 steps of 3 tokens, each a replay of 5 layers of 8 kernels, whose operators the program knows."""
+    path = write_capture(spec(origin), tmp_path).paths[0]
+    con, _ = connect(path)
+    run_models(con, load_catalog(), ["graph_kernels", "kernels", "_host_ancestors", "threads"])
+    rows = con.execute(
+        "SELECT replay_id, ordinal, period, repetition, repetition_ordinal, op, source, confidence, duration_ns "
+        "FROM graph_kernels ORDER BY replay_id, ordinal"
+    ).fetchall()
+    assert len(rows) == 2 * 3 * 5 * 8 and len({row[0] for row in rows}) == 6
+    for _, ordinal, period, repetition, inside, op, *how, _ in rows:
+        assert (period, repetition, inside) == (8, ordinal // 8, ordinal % 8)
+        expected = LAYER[inside] or ATTENTION
+        assert (op, *how) == (None if origin == "none" else expected, source, confidence)
+    in_graphs = "JOIN events AS l ON l.event_id = k.launch_event_id WHERE l.name = 'cudaGraphLaunch'"
+    ((expected,),) = con.execute(f"SELECT sum(k.dur_ns) FROM kernels AS k {in_graphs}").fetchall()
+    assert sum(row[-1] for row in rows) == expected > 0
+    if origin != "none":
+        ((wrong,),) = con.execute(  # the call is inside the operator that it is named for, and not a graph's
+            "SELECT count(*) FROM graph_kernels AS g JOIN events AS c ON c.event_id = g.call_event_id "
+            "LEFT JOIN events AS o ON o.cat = 'cpu_op' AND o.name = g.op AND o.ts_ns <= c.ts_ns AND o.end_ns >= c.end_ns "
+            "WHERE o.event_id IS NULL OR c.name <> 'cudaLaunchKernel' OR g.capture_trace_id <> g.trace_id"
+        ).fetchall()
+        assert wrong == 0
+
+
+@pytest.mark.parametrize("origin", ["warm_up", "capture"])
+def test_another_trace_has_the_capture(tmp_path: Path, origin: str) -> None:
+    """Other kernels, other steps, another seed; the replays of the first trace get the operators of the second."""
+    replays = write_capture(spec("none"), tmp_path / "replays").paths[0]
+    origins = write_capture(spec(origin, seed=4, first_step=7), tmp_path / "origins").paths[0]
+    con, (trace_id, capture_id) = connect_all([replays, origins])
+    use_capture(con, trace_id, capture_id)
+    run_models(con, load_catalog(), ["graph_kernels"])
+    rows = con.execute(
+        f"SELECT repetition_ordinal, op, capture_trace_id FROM graph_kernels WHERE trace_id = '{trace_id}'"
+    ).fetchall()
+    assert len(rows) == 240
+    assert {row for row in rows} == {(n, op or ATTENTION, capture_id) for n, op in enumerate(LAYER)}
+
+
+# By hand --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_capture_gives_operators_and_shapes() -> None:
+    assert table([*captured(OPS, 0, 100), *replay(NAMES, 500, 1)]) == known(*OPS, source="capture", confidence=0.7)
+
+
+def test_a_call_outside_operators_leaves_its_kernel_unknown() -> None:
+    trace = [*captured([MM, None, MUL, ADD], 0, 100), *replay(NAMES, 500, 1)]
+    assert table(trace) == known(MM, None, MUL, ADD, source="capture", confidence=0.7)
+
+
+UNFIT = {
+    "fewer calls than kernels": [*captured(OPS[:3], 0, 100), *replay(NAMES, 500, 1)],
+    "more calls than kernels": [*captured([*OPS, ADD], 0, 100), *replay(NAMES, 500, 1)],
+    "another kind of work": [*captured([MM, ZERO, MUL, ADD], 0, 100), *replay(NAMES, 500, 1)],
+    "captured after the replay": [*replay(NAMES, 0, 1), *captured(OPS, 500, 100)],
+    "a capture without an end": [*captured(OPS, 0, 100)[:-1], *replay(NAMES, 500, 1)],
+    "two streams, no node ids": [*captured(OPS, 0, 100), *replay(NAMES, 500, 1, streams=[7, 7, 8, 7])],
+    "cut short": [*eager(zip(OPS[:3], NAMES, strict=False), 0, 100), *replay(NAMES, 500, 1)],
+    "another order": [*eager(zip(OPS, NAMES[::-1], strict=True), 0, 100), *replay(NAMES, 500, 1)],
+    "too short to tell": [*eager(zip(OPS[:3], NAMES[:3], strict=True), 0, 100), *replay(NAMES[:3], 500, 1)],
+    "one name tells nothing": [*eager([(ADD, "add")] * 6, 0, 100), *replay(["add"] * 4, 500, 1)],
+    "another grid": [
+        *eager(zip(OPS, ["gemm@4", *NAMES[1:]], strict=True), 0, 100),
+        *replay(["gemm@8", *NAMES[1:]], 500, 1),
+    ],
+    "another grid further on": [
+        *eager(zip(OPS, ["gemm", "add", "mul@4", "add"], strict=True), 0, 100),
+        *replay(["gemm", "add", "mul@8", "add"], 500, 1),
+    ],
+}
+
+
+def test_what_does_not_fit_is_not_guessed() -> None:
+    for why, con in zip(UNFIT, each(UNFIT.values(), "graph_kernels"), strict=True):
+        found = con.execute("SELECT DISTINCT op, dims, module, source, confidence FROM graph_kernels").fetchall()
+        assert found == [(None,) * 5], why
+
+
+def test_the_same_work_before_gives_operators_and_shapes() -> None:
+    """With other work around it; a grid that only one side has does not matter."""
+    around = [(MUL, "mul"), *zip(OPS, ["gemm@4", *NAMES[1:]], strict=True), (MM, "gemm")]
+    assert table([*eager(around, 0, 100), *replay(NAMES, 500, 1)]) == known(*OPS, source="eager", confidence=0.8)
+
+
+def test_captures_that_disagree_leave_null() -> None:
+    """Shapes of two batch sizes; then another operator, too. What they agree on stays."""
+    two = [*captured(OPS, 0, 100), *captured([WIDE, ADD, MUL, ADD], 300, 1200)]
+    found = table([*two, *replay(NAMES, 900, 1)])
+    assert found[0] == (0, "aten::mm", None, "capture", 0.7)
+    assert found[1:] == known(*OPS, source="capture", confidence=0.7)[1:]
+    three = [*two, *captured([MM, ADD, MUL, MUL], 600, 2200)]
+    assert table([*three, *replay(NAMES, 900, 1)])[3] == (3, None, None, None, None)
+
+
+def test_work_of_another_thread_in_a_capture_belongs_to_it_but_not_where_two_are_open() -> None:
+    """The backward pass is captured on its own thread."""
+    trace = captured(OPS, 0, 100)
+    for event in trace[5:-1]:
+        event["tid"] = 2
+    assert table([*trace, *replay(NAMES, 500, 1)]) == known(*OPS, source="capture", confidence=0.7)
+    other = [call("cudaStreamBeginCapture", 0, 1, 50, tid=3), call("cudaStreamEndCapture", 90, 1, 51, tid=3)]
+    assert {row[1] for row in table([*trace, *other, *replay(NAMES, 500, 1)])} == {None}
+
+
+def test_node_ids_are_the_order_of_the_capture() -> None:
+    """The second node, on another stream, ran last."""
+    trace = [
+        *captured(OPS, 0, 100),
+        *replay(NAMES, 500, 1, nodes=[0, 1, 2, 3], streams=[7, 8, 7, 7], times=[510, 540, 520, 530]),
+    ]
+    rows = sorted(table(trace))
+    assert rows == known(*OPS, source="capture", confidence=0.7)
+    assert rows_of(trace, "graph_kernels", "name, graph_node, start_ns", "ordinal")[1] == (
+        "add",
+        (5 << 32) + 1,
+        540_000,
+    )
+
+
+def test_hip_calls_name_their_kernels() -> None:
+    """So a capture of other kernels does not fit, and one that fits is worth more."""
+    calls = captured(OPS, 0, 100)
+    launches = [event for event in calls if event["name"] == "cudaLaunchKernel"]
+    for event, name in zip(launches, NAMES, strict=True):
+        event["name"], event["args"] = "hipLaunchKernel", event["args"] | {"kernel": name}
+    for event in (calls[0], calls[-1]):
+        event["name"] = event["name"].replace("cuda", "hip")
+    trace = [*calls, *replay(NAMES, 500, 1, call_name="hipGraphLaunch")]
+    assert table(trace) == known(*OPS, source="capture", confidence=0.9)
+    launches[2]["args"]["kernel"] = "another"
+    assert {row[1] for row in table(trace)} == {None}
+
+
+def test_annotations_of_pytorch_are_modules() -> None:
+    """As `torch.cuda._annotate_cuda_graph_trace` of torch 2.13 writes `mark_kernels` into the trace."""
+    trace = replay(NAMES, 0, 1, nodes=[0, 1, 2, 3])
+    for event, told in zip(trace[1:], ({"name": "layers.0"}, {"str": "norm"}, {"annotation": "x"}, {}), strict=True):
+        event["args"] |= told
+    columns = "module, source, confidence"
+    expected = [*((name, "annotation", 1.0) for name in ("layers.0", "norm", "x")), (None, None, None)]
+    assert table(trace, columns) == expected
+    both = [*captured([None, *OPS[1:]], -500, 100), *trace]
+    shown = table(both, "module, op, source, confidence")
+    assert shown[0] == ("layers.0", None, "annotation", 1.0)
+    assert shown[1] == ("norm", "aten::add", "capture", 0.7)
+
+
+def test_modules_around_the_calls() -> None:
+    modules = [
+        x("python_function", "nn.Module: Net_0", 5, 60, **{"Python id": 1}),
+        x("python_function", "nn.Module: Linear_3", 9, 10, **{"Python id": 2, "Python parent id": 1}),
+    ]
+    trace = [*modules, *captured(OPS, 0, 100), *replay(NAMES, 500, 1)]
+    assert [row[0] for row in table(trace, "module")] == ["Linear_3", "Net_0", "Net_0", "Net_0"]
+
+
+def test_zeros_for_graph_and_node_are_no_graph() -> None:
+    """Kineto writes them on all GPU work if it is built with CUDA 12; the operator keeps its work."""
+    trace = eager([(MM, "gemm")], 0, 100)
+    trace[-1]["args"] |= {"graph id": 0, "graph node id": 0}
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["graph_kernels", "kernels", "op_work", "op_kernels", "quality"])
+    assert con.execute("SELECT count(*) FROM graph_kernels").fetchall() == [(0,)]
+    assert con.execute("SELECT graph_node FROM kernels").fetchall() == [(None,)]
+    assert con.execute("SELECT op, not_modelled FROM op_work").fetchall() == [("aten::mm", "no_shapes")]
+    assert con.execute("SELECT count(*) FROM quality WHERE \"check\" = 'graph_replays'").fetchall() == [(0,)]
+
+
+def test_a_replay_whose_launch_is_missing_is_known_by_its_correlation() -> None:
+    trace = replay(NAMES, 0, 1, nodes=[0, 1, 2, 3])[1:] + replay(NAMES, 100, 2, nodes=[0, 1, 2, 3])
+    rows = table(trace, "replay_id, launch_event_id, sequence_id, ordinal")
+    assert rows == [(0, None, 0, n) for n in range(4)] + [(5, 4, 0, n) for n in range(4)]
+
+
+def test_quality_says_how_much_ran_in_graphs() -> None:
+    trace = [*eager([(MM, "gemm")], 0, 100), *replay(NAMES, 500, 1)]
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), ["quality"])
+    ((n, detail),) = con.execute("SELECT n, detail FROM quality WHERE \"check\" = 'graph_replays'").fetchall()
+    assert n == 4 and detail.startswith("80 % of the GPU time ran in replays") and detail.endswith("see graph_kernels")
+
+
+def test_sums_that_collide_do_not_make_sequences_equal() -> None:
+    """Two replays of the same kernels in another order, many of each: only those that are equal piece by piece join."""
+    orders = [["a", "b", "c", "d"], ["d", "c", "b", "a"], ["a", "b", "c", "d"], ["a", "c", "b", "d"]]
+    trace = [event for n, names in enumerate(orders) for event in replay(names, 100 * n, n + 1)]
+    rows = table(trace, "replay_id, sequence_id")
+    assert [rows[4 * n] for n in range(4)] == [(1, 1), (6, 6), (11, 1), (16, 16)]
+
+
+# Periods --------------------------------------------------------------------------------------------------------------
+
+
+def found_blocks(con: duckdb.DuckDBPyConnection) -> tuple[int, int, int] | None:
+    rows = con.execute(
+        "SELECT period, min(ordinal), count(*) FROM graph_kernels WHERE period IS NOT NULL GROUP BY period"
+    ).fetchall()
+    assert len(rows) <= 1
+    return rows[0] if rows else None
+
+
+LETTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=16)
+
+
+@settings(max_examples=LISTS)
+@given(at_once(LETTERS, 100))
+def test_blocks_of_random_replays(many: list[list[str]]) -> None:
+    """Up to 16 kernels, so that all distances are tried: as trying every period finds."""
+    traces = [replay(names, 0, 1) for names in many]
+    for names, con in zip(many, each(traces, "graph_kernels"), strict=True):
+        assert found_blocks(con) == blocks(names), names
+
+
+def test_a_block_without_a_kernel_is_no_layer() -> None:
+    names = ["Memset@1", "Memset@2"] * 5
+    con, _ = connect([*replay(names, 0, 1), *replay([*names, *["gemm", "Memset@1"] * 5], 200, 2)])
+    run_models(con, load_catalog(), ["graph_kernels"])
+    found = con.execute("SELECT DISTINCT replay_id, period FROM graph_kernels ORDER BY ALL NULLS FIRST").fetchall()
+    assert found == [(1, None), (12, None), (12, 2)]
+
+
+@st.composite
+def layered(draw: st.DrawFn) -> tuple[list[str], int, int, int]:
+    """A block of kernels with one that only it has, several times, between others; (names, period, begin, covered)."""
+    block = ["attention", *draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12))]
+    n = draw(st.integers(4, 12))
+    head = draw(st.lists(st.sampled_from("xy"), max_size=5))
+    tail = draw(st.lists(st.sampled_from("zw"), max_size=5))
+    return [*head, *block * n, *tail], len(block), len(head), len(block) * n
+
+
+@settings(max_examples=LISTS)
+@given(at_once(layered(), 40))
+def test_layers_that_were_put_there_are_found(many: list[tuple[list[str], int, int, int]]) -> None:
+    traces = [replay(names, 0, 1) for names, *_ in many]
+    for (names, period, begin, covered), con in zip(many, each(traces, "graph_kernels"), strict=True):
+        expected = (period, begin, covered) if 2 * covered >= len(names) else None
+        assert found_blocks(con) == expected == blocks(names)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[int, Op | None]]:
+    """Eager work, captures and replays in random order; for each event of a replay, the operator that it may have."""
+    texts = {"gemm": MM, "add": ADD, "mul": MUL, "sum": None}
+    names = draw(st.lists(st.sampled_from(sorted(texts)), min_size=1, max_size=9))
+    events: list[dict[str, Any]] = []
+    expected: dict[int, Op | None] = {}
+    for n in range(draw(st.integers(1, 5))):
+        what, at, correlation = draw(st.sampled_from(["eager", "capture", "replay"])), 1000 * n, 1000 * (n + 1)
+        if what == "eager":
+            events += eager([(texts[name], name) for name in names], at, correlation)
+        elif what == "capture":
+            events += captured([texts[name] for name in names], at, correlation)
+        else:
+            made = replay(names, at, correlation)
+            expected |= {len(events) + 1 + place: texts[name] for place, name in enumerate(names)}
+            events += made
+    return events, expected
+
+
+@settings(max_examples=LISTS)
+@given(at_once(programs(), 60))
+def test_operators_are_right_or_null_and_no_work_is_lost(many: list[tuple[list[dict[str, Any]], dict]]) -> None:
+    many = [one for one in many if one[0]]
+    for (events, expected), con in zip(many, each([one[0] for one in many], "graph_kernels"), strict=True):
+        rows = con.execute("SELECT event_id, op, dims, source, duration_ns FROM graph_kernels").fetchall()
+        assert {row[0] for row in rows} == expected.keys() and len(rows) == len(expected)
+        for event_id, op, dims, source, duration_ns in rows:
+            assert duration_ns == 3000 == events[event_id]["dur"] * 1000
+            assert (op is not None) == (source in ("capture", "eager"))
+            if op is not None:
+                right = expected[event_id]
+                assert right is not None and (op, json.loads(dims)) == right
+
+
+def test_every_kernel_name_keeps_its_own_place() -> None:
+    """Work on a second device or without a graph is not counted."""
+    trace = [*replay(NAMES, 0, 1), call("cudaLaunchKernel", 100, 2, 9), kernel("gemm", 110, 3, 9)]
+    assert [row[0] for row in table(trace, "name")] == NAMES
