@@ -40,6 +40,7 @@ from pipelines.models.errors import CatalogError
 from pipelines.renamed import columns_in
 from pipelines.sqltext import quoted
 from pipelines.store import StoreError, open_store
+from pipelines.store.outdated import outdated
 
 _PART = 500  # rows fetched at a time
 
@@ -96,6 +97,8 @@ class Asking:
                 self._locked = locked
                 self._not_if_stopped()
                 known = [*lacks, *caveats(locked.con, read)]
+                if isinstance(self.lake, str):
+                    known += outdated(locked.con, tables)
                 with locked.asked(self.query) as found:
                     assert found is not None  # a statement that only reads has an answer
                     yield found, known
@@ -180,9 +183,9 @@ def _opened(lake: Lake | str) -> Any:
 
 
 def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
-    """Returns what a lake's tables lack, as sentences, and all tables that these are made of.
+    """Returns what the tables of a lake in a folder lack, as sentences, and all tables that they are made of.
 
-    A DuckLake's tables are as they were committed.
+    What a DuckLake's tables lack is told by its own connection.
     """
     if isinstance(lake, str):
         return [], tables
