@@ -116,12 +116,16 @@ def first_rows(answer: Answer, most: int, most_bytes: int) -> Rows:
         for row in part:
             size += sum(len(value) if isinstance(value, (str, bytes)) else 8 for value in row)
             if len(rows) == most:
-                return Rows(answer.columns, answer.types, rows, f"the first {most:,} rows; there are more")
+                return Rows(answer.columns, answer.types, rows, f"{_first(most)}; there are more")
             if size > most_bytes and rows:
-                told = f"the first {len(rows):,} rows; there are more, and these are {most_bytes // 1_000_000:,} MB"
+                told = f"{_first(len(rows))}; there are more, and these are {most_bytes / 1e6:g} MB of text"
                 return Rows(answer.columns, answer.types, rows, told)
             rows.append(row)
     return Rows(answer.columns, answer.types, rows, "")
+
+
+def _first(n: int) -> str:
+    return f"the first {n:,} rows" if n > 1 else "the first row"
 
 
 @contextmanager
@@ -222,5 +226,5 @@ def _not_computed(lake: Lake, catalog: Catalog, of_traces: list[str], of_capture
     if stale_captures(lake, catalog, of_captures):
         names = " ".join(of_captures)
         lacks = f"of the newest traces there is nothing in {', '.join(of_captures)} yet"
-        told.append(f"{lacks}; to compute it: tracelake materialize {names} --lake {lake.root}")
+        told.append(f"{lacks}; to compute them: tracelake materialize {names} --lake {lake.root}")
     return told

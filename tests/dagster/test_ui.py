@@ -258,8 +258,10 @@ def test_two_that_prepare_the_same_lake_do_not_meet(tmp_path: Path, monkeypatch:
 
 
 def test_it_listens_where_it_is_told_to() -> None:
-    assert "127.0.0.1" in commands(3000)[0]
-    assert "0.0.0.0" in commands(3000, "0.0.0.0")[0] and "127.0.0.1" not in commands(3000, "0.0.0.0")[0]
+    folder = Path("folder")
+    assert "127.0.0.1" in commands(3000, folder)[1]
+    server = commands(3000, folder, "0.0.0.0")[1]
+    assert "0.0.0.0" in server and "127.0.0.1" not in server
     for host in ("203.0.113.7", "no-such-host.invalid"):
         assert "is not an address of this machine" in (why_not(free_port(), host) or "")
     assert why_not(free_port(), "0.0.0.0") is None

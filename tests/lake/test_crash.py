@@ -48,7 +48,7 @@ def test_ingest_killed_at_every_step(tmp_path: Path) -> None:
         assert {row.status for row in report.rows} <= {"ok", "known", "rejected"}
         assert len(lake.batches()) == 1
         killed += 1
-    assert killed == 8  # events, findings, rejects and the mark, each before and after
+    assert killed == 22  # events, findings, rejects and the mark, and seven times the log, each before and after
 
 
 def test_ingest_killed_at_any_moment(tmp_path: Path) -> None:
@@ -125,11 +125,14 @@ def test_publish_killed_at_every_step(tmp_path: Path) -> None:
 def test_leftovers_are_swept_after_a_day_and_not_before(tmp_path: Path) -> None:
     files = capture(tmp_path / "in")
     lake = Lake(tmp_path / "lake")
-    assert run_killed(3, do_ingest, lake.root, files)  # the events are in place, their mark is not
+    assert run_killed(
+        5, do_ingest, lake.root, files
+    )  # the events are in place, their mark and a line of the log are not
     assert len(table_files(lake.root, "events")) == 1 and not lake.exists
     assert lake.sweep() == []
-    for path in [*lake.root.glob(".staging/*"), *table_files(lake.root, "events")]:
+    for path in [*lake.root.glob(".staging/*"), *table_files(lake.root, "events"), *lake.root.glob(".manifest/.*")]:
         os.utime(path, (0, 0))
-    assert len(lake.sweep()) == 2
+    assert len(lake.sweep()) == 3
+    assert not list(lake.root.glob(".manifest/.*"))
     assert not table_files(lake.root, "events")
     assert not list(lake.root.glob(".staging/*"))

@@ -57,13 +57,12 @@ def test_every_question_has_an_answer_with_its_reading(tools: dict[str, Tool]) -
 
 
 def test_questions_are_asked_of_a_part_and_say_if_there_is_more(tools: dict[str, Tool]) -> None:
-    tool = tools["ask_coverage"] if "ask_coverage" in tools else tools["ask_inventory"]
-    assert "job" in tool.parameters
     found = answer(tools["ask_top_kernels"], job="<b>train</b>", top=1)
     assert found["rows"][0][0] == visible(HOSTILE) and found["truncated"] is False
     assert answer(tools["ask_top_kernels"], job="other")["rows"] == []
-    more = answer(tools["ask_launch_delays"], top=1) if "ask_launch_delays" in tools else found
-    assert more["truncated"] in (False, "the first 1 rows; there are more")
+    one, both = (answer(tools["ask_gpu_idle"], top=n) for n in (1, 2))  # a row per rank
+    assert one["rows"] == both["rows"][:1] and one["truncated"] == "the first row; there are more"
+    assert len(both["rows"]) == 2 and both["truncated"] is False
 
 
 def test_rows_beyond_the_limit_are_announced(tools: dict[str, Tool]) -> None:

@@ -72,6 +72,8 @@ def test_what_needs_an_extra_names_it(core: Environment, folder: Path) -> None:
     for command, extra in (
         (("tracelake", "demo"), "dagster"),
         (("tracelake", "ui"), "dagster"),
+        (("tracelake", "serve"), "serve"),
+        (("tracelake", "mcp"), "mcp"),
         (("python", "-c", "import tracelake; tracelake.open_tables('lake', 'kernels')"), "notebook"),
         (("python", "-c", "import tracelake as t; t.TraceAnalysis('rank0.json').table('kernels')"), "notebook"),
         (("python", "-m", "pipelines.schedule.run", "--plan", "mlp", "--out", "runs"), "torch"),

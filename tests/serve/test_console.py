@@ -94,7 +94,7 @@ def test_wide_answers_end_by_bytes(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     with serving(lake.root, rows=10_000) as server:
         found = server.ask("/query", {"sql": "SELECT repeat('x', 10000) FROM range(1000)"}).json
     assert len(found["rows"]) == 100
-    assert found["cut"] == "the first 100 rows; there are more, and these are 1 MB"
+    assert found["cut"] == "the first 100 rows; there are more, and these are 1 MB of text"
 
 
 REFUSED = (
