@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -113,8 +113,12 @@ class Console:
     async def query(self, request: Request) -> Response:
         """Rows of a query."""
         asking = self._asking((await _body(request)).text("sql"))
-        async with self.places.taken(asking):
-            found = await while_there(request.receive, asking, partial(self._rows, asking))
+
+        async def work() -> dict[str, Any]:
+            async with self.places.taken(asking):
+                return await in_thread(partial(self._rows, asking))
+
+        found = await while_there(request.receive, asking, work)
         return JSONResponse(found) if found else Response(status_code=499)  # the client left
 
     def _rows(self, asking: Asking) -> dict[str, Any]:
@@ -146,16 +150,19 @@ class Console:
             raise NotAnswered(f"no format {kind!r}: there are {' and '.join(KINDS)}")
         asking = self._asking(body.text("sql"))
         download = Download(asking, kind, body.given.get("for_spreadsheet") is True)
-        place = self.places.taken(asking)
-        await place.__aenter__()
+        held = AsyncExitStack()  # until the last part is sent
 
         async def close() -> None:
             await in_thread(download.close)
-            await place.__aexit__(None, None, None)
+            await held.aclose()
+
+        async def work() -> bytes:
+            await held.enter_async_context(self.places.taken(asking))
+            return await in_thread(download.first)
 
         first = None
         try:
-            first = await while_there(request.receive, asking, download.first)
+            first = await while_there(request.receive, asking, work)
         finally:
             if first is None:
                 await close()
@@ -168,11 +175,16 @@ class Console:
         """The address of the report of a trace or capture, made if it is not there yet."""
         ident = (await _body(request)).text("id")
         asking = self._asking(existence(ident))
-        async with self.places.taken(asking):
-            is_known = await while_there(request.receive, asking, partial(known_id, asking))
-        if not is_known:
-            raise NotAnswered(f"no trace or capture has the id {visible(ident)!r}")
-        return JSONResponse({"page": f"/reports/{await self.reports.make(ident)}"})
+
+        async def work() -> str:
+            async with self.places.taken(asking):
+                is_known = await in_thread(partial(known_id, asking))
+            if not is_known:
+                raise NotAnswered(f"no trace or capture has the id {visible(ident)!r}")
+            return await self.reports.make(ident)
+
+        made = await while_there(request.receive, asking, work)
+        return JSONResponse({"page": f"/reports/{made}"}) if made else Response(status_code=499)
 
     async def report(self, request: Request) -> Response:
         """A report that was made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -68,8 +68,8 @@ async def in_thread(work: Callable[[], T]) -> T:
     return found[0]
 
 
-async def while_there(receive: Receive, asking: Asking, work: Callable[[], T]) -> T | None:
-    """Returns what `work` returns in a thread; stops its query, and returns None, if the client leaves."""
+async def while_there(receive: Receive, asking: Asking, work: Callable[[], Awaitable[T]]) -> T | None:
+    """Returns what `work` returns. If the client leaves, its query is stopped, `work` is cancelled, and None returned."""
     found: list[T] = []
     errors: list[Exception] = []
 
@@ -82,8 +82,8 @@ async def while_there(receive: Receive, asking: Asking, work: Callable[[], T]) -
     async with anyio.create_task_group() as group:
         group.start_soon(watch, group.cancel_scope)
         try:
-            found.append(await in_thread(work))
-        except Exception as error:  # outside, so that it is not one of a group
+            found.append(await work())
+        except Exception as error:  # raised outside, so that it is not one of a group
             errors.append(error)
         group.cancel_scope.cancel()
     if errors and not asking.is_stopped:

@@ -358,6 +358,21 @@ def test_queries_wait_for_their_turn_and_too_many_are_told(
     until(lambda: server.n_running == 0)
 
 
+def test_who_leaves_while_waiting_leaves_the_queue(server: Server) -> None:
+    held = [server.begun("/query", {"sql": FOREVER}) for _ in range(2)]
+    until(lambda: server.n_running == 2)
+    paths = ("/query", "/download", "/report")
+    waiting = [server.begun(path, {"sql": "SELECT 1", "format": "csv", "id": "x"}) for path in paths]
+    until(lambda: server.console.places._limiter.statistics().tasks_waiting == 3)
+    for con in waiting:
+        con.close()
+    until(lambda: server.console.places._limiter.statistics().tasks_waiting == 0)
+    assert server.n_running == 2
+    for con in held:
+        con.close()
+    until(lambda: server.n_running == 0)
+
+
 # ---- lakes
 
 
