@@ -14,7 +14,7 @@ from assets.groups import group_of
 from pipelines import database
 from pipelines.foreign_text import in_markdown
 from pipelines.lake import Batch, Lake
-from pipelines.lake.layout import CAPTURE_MARK, REJECTS, RUN_MARK, batch_of, mark_of, table_files
+from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of, table_files
 from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.paths import UnusablePath
 
@@ -114,6 +114,20 @@ def upstreams(catalog: Catalog, name: str) -> list[str]:
     return list(found)
 
 
+def with_tables_behind(names: Iterable[str]) -> list[str]:
+    """The given tables, and of views those that they read at last: a run computes no view, so an asset that depends on views
+    alone would not wait for the tables behind them.
+    """
+    models = load_catalog().models
+    found, todo = dict.fromkeys(names), list(names)
+    while todo:
+        if models[name := todo.pop(0)].kind == "view":
+            new = [one for one in upstreams(load_catalog(), name) if one not in found and models[one].kind != "rules"]
+            found.update(dict.fromkeys(new))
+            todo += new
+    return list(found)
+
+
 def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more: Any) -> dg.AssetSpec:
     """Returns the asset spec of a table of the catalog: documentation, columns, version and source file come from its
     SQL file.
@@ -131,7 +145,7 @@ def table_spec(name: str, kinds: Iterable[str], deps: Iterable[str] = (), **more
         metadata=metadata,
         kinds=set(kinds),
         owners=OWNERS,
-        tags={"layer": model.layer, "scope": "capture" if mark_of(name) == CAPTURE_MARK else "trace"},
+        tags={"layer": model.layer, "scope": model.scope},
         **more,
     )
 

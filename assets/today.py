@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from assets.common import EVERY_DAY, OWNERS, markdown_table
+from assets.common import EVERY_DAY, OWNERS, markdown_table, with_tables_behind
 from pipelines.fleet.findings import findings
 from pipelines.fleet.today import fleet_today as read_fleet
 from pipelines.lake import Lake
@@ -18,7 +18,9 @@ _SHOWN = 30
 
 @dg.asset(
     name="fleet_today",
-    deps=["jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures"],
+    deps=with_tables_behind(
+        ["jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures"]
+    ),
     group_name="fleet",
     kinds={"html"},
     owners=OWNERS,

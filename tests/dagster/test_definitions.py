@@ -103,3 +103,15 @@ def test_the_first_and_the_last_asset_of_a_run_are_due_every_day() -> None:
     due = {key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).freshness_policy}
     assert due == {"traces", "fleet_today"}
     assert daily.cron_schedule == "30 0 * * *" and daily.execution_timezone == "UTC"  # before the deadline of both
+
+
+def test_what_a_run_shows_of_views_comes_after_the_tables_behind_them() -> None:
+    """A view is not computed by a run, so that the page of today came before the captures and showed the last run's."""
+    behind = defs.resolve_asset_graph().get(dg.AssetKey("fleet_today")).parent_keys
+    given = ("jobs", "job_days", "regression_samples", "persistent_stragglers", "rejects", "model_failures")
+    assert {
+        dg.AssetKey(name) for name in (*given, "captures", "capture_metrics", "straggler_ranks", "traces")
+    } <= behind
+    for job in ("ingest_and_analyse", "analyse"):
+        order = [node.name for node in defs.resolve_job_def(job).graph.nodes_in_topological_order]
+        assert order.index("fleet_today") > order.index("fleet") > order.index("models"), job

@@ -106,6 +106,13 @@ def test_overlays_are_of_the_newest_capture_of_each_job(run, inbox: Path, tmp_pa
     assert (shown["files"], shown["written"], shown["removed"]) == (2, 1, 1)
 
 
+def test_the_page_of_today_shows_what_the_run_itself_took_in(run, inbox: Path) -> None:
+    (inbox / "first").mkdir()
+    write_trace(inbox / "first" / "rank0.json")
+    shown = materialized(run(only=["fleet_today", "captures", "capture_ranks", "capture_metrics"]))["fleet_today"]
+    assert (shown["traces"], shown["captures"], shown["jobs"]) == (1, 1, 1)
+
+
 def test_overlays_of_a_capture_that_came_during_the_run_stay(tmp_path: Path) -> None:
     """A run that took in nothing new ends after a later one, which wrote the overlay of a newer capture."""
     lake, names = Lake(tmp_path / "lake"), []

@@ -107,8 +107,10 @@ def test_settings_of_people_stay_and_those_of_earlier_versions_do_not(
     prepare(settings.parent)
     assert settings.read_text() == SETTINGS.read_text()
     storage = SETTINGS.read_text().partition("# SQLite in")[2].partition("telemetry:")[0]
-    second = SETTINGS.read_text().replace(f"# SQLite in{storage}", "")
-    for earlier in ("telemetry:\n  enabled: false\n", second):
+    window = SETTINGS.read_text().partition("# No window")[2].partition("# Runs that write")[0]
+    third = SETTINGS.read_text().replace(f"# No window{window}", "")
+    second = third.replace(f"# SQLite in{storage}", "")
+    for earlier in ("telemetry:\n  enabled: false\n", second, third):
         settings.write_text(earlier)
         prepare(settings.parent)
         assert settings.read_text() == SETTINGS.read_text()
