@@ -1,27 +1,36 @@
 -- One row: a name of an NVTX range or mark in an export, and what kind of event it is.
-WITH names AS (
+-- How: what emit_nvtx adds to names is cut off (almost every text has another number in it), and the few names that are
+-- left are looked up in nvtx_categories.
+WITH texts AS (
     SELECT DISTINCT coalesce(r.text, s.value, 'text ' || r.text_id || ' (not in StringIds)', '(no name)') AS text
     FROM _nsys_ranges AS r
     LEFT JOIN _nsys_strings AS s ON s.id = r.text_id
+),
+cut AS (
+    SELECT
+        text,
+        regexp_replace(
+            text, '(, seq = -?[0-9]+)?(, op_id = [0-9]+)?(, sizes = .*)?(, input_op_ids = .*)?$', ''
+        ) AS name
+    FROM texts
+),
+names AS (
+    SELECT DISTINCT name, name <> text AS is_emitted FROM cut
+),
+kinds AS (
+    SELECT n.name, n.is_emitted, c.cat
+    FROM names AS n
+    JOIN nvtx_categories AS c
+        ON regexp_matches(n.name, c.name_pattern) AND coalesce(c.is_emitted, n.is_emitted) = n.is_emitted
+    QUALIFY row_number() OVER (PARTITION BY n.name, n.is_emitted ORDER BY c.rule_order) = 1
 )
 SELECT
-    n.text,  -- The name as it was given.
-    c.cat,  -- cpu_op or user_annotation.
-    -- The name without what emit_nvtx adds to it.
-    CASE
-        WHEN c.cat = 'cpu_op'
-            THEN regexp_replace(
-                n.text, '(, seq = -?[0-9]+)?(, op_id = [0-9]+)?(, sizes = .*)?(, input_op_ids = .*)?$', ''
-            )
-        ELSE n.text
-    END AS name,
-    CASE
-        WHEN c.cat = 'cpu_op' THEN TRY_CAST(regexp_extract(n.text, ', seq = ([0-9]+)', 1) AS BIGINT)
-    END AS sequence,  -- Sequence number, which a forward operator and its backward share.
+    c.text,  -- The name as it was given.
+    k.cat,  -- cpu_op or user_annotation.
+    c.name,  -- The name without what emit_nvtx adds to it.
+    -- Sequence number, which a forward operator and its backward share.
+    TRY_CAST(regexp_extract(c.text, ', seq = ([0-9]+)', 1) AS BIGINT) AS sequence,
     -- Shapes of the inputs, as JSON.
-    CASE
-        WHEN c.cat = 'cpu_op' THEN nullif(regexp_extract(n.text, ', sizes = (\[.*?\])(, input_op_ids = .*)?$', 1), '')
-    END AS sizes
-FROM names AS n
-JOIN nvtx_categories AS c ON regexp_matches(n.text, c.name_pattern)
-QUALIFY row_number() OVER (PARTITION BY n.text ORDER BY c.rule_order) = 1
+    nullif(regexp_extract(c.text, ', sizes = (\[.*?\])(, input_op_ids = .*)?$', 1), '') AS sizes
+FROM cut AS c
+JOIN kinds AS k ON k.name = c.name AND k.is_emitted = (c.name <> c.text)

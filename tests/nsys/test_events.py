@@ -108,6 +108,8 @@ def test_waits_without_their_record_are_told(tmp_path: Path) -> None:
             "autograd::engine::evaluate_function: MmBackward0",
         ),
         ("ProfilerStep#12", "user_annotation", "ProfilerStep#12"),
+        ("ProfilerStep#12, op_id = 4", "user_annotation", "ProfilerStep#12"),
+        ("", "user_annotation", ""),
         ("forward, part 1", "user_annotation", "forward, part 1"),
         ("ncclAllReduce", "user_annotation", "ncclAllReduce"),
         ("std::sort", "user_annotation", "std::sort"),
