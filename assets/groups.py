@@ -24,7 +24,10 @@ _PARTS = {
         "capture": "captures",
         "collective|clock_": "collectives",
     },
-    "rules": {"device|network|job_prices|element_sizes": "machines", "call_|capture_calls|op_|step_|group_|collective_": "names"},
+    "rules": {
+        "device|network|job_prices|element_sizes": "machines",
+        "call_|capture_calls|op_|step_|group_|collective_": "names",
+    },
 }
 
 
