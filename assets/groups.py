@@ -15,7 +15,7 @@ _PARTS = {
     "modelling": {
         "memory_": "memory",
         "span_sample|.*_rates$": "recordings",
-        "op_|family_": "operators",
+        "op_|family_|graph_": "operators",
         "span|unattributed_": "spans",
     },
     "fleet": {
@@ -24,7 +24,10 @@ _PARTS = {
         "capture": "captures",
         "collective|clock_": "collectives",
     },
-    "rules": {"device|network|job_prices|element_sizes": "machines", "call_|op_|step_|group_|collective_": "names"},
+    "rules": {
+        "device|network|job_prices|element_sizes": "machines",
+        "call_|capture_calls|op_|step_|group_|collective_": "names",
+    },
 }
 
 

@@ -22,7 +22,7 @@ SELECT
     -- Least traffic, each operand once, bytes; NULL without a model, or where an element's size is not known.
     CASE WHEN NOT c.is_graph THEN f.bytes END AS bytes,
     -- Why there is no model: op_not_modelled, no_shapes, bad_args or graph (one launch, many kernels: the operators ran
-    -- when it was recorded); else NULL.
+    -- when it was recorded, see graph_kernels); else NULL.
     CASE WHEN c.is_graph THEN 'graph' ELSE f.not_modelled END AS not_modelled
 FROM _op_calls AS c
 JOIN _op_formulas AS f ON f.shape_id = c.shape_id
