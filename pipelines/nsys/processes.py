@@ -35,6 +35,17 @@ def gpu_processes(export: Exported) -> list[int]:
     return calling
 
 
+def beside(export: Exported, keys: Sequence[int]) -> tuple[int, int]:
+    """Returns how many rows are in no trace of these processes: those of other processes, and those of no process."""
+    others = nobodys = 0
+    for source in SOURCES if keys else ():
+        if source.process in export.columns(source.name):
+            others += sum(n for key, n in _counted(export, source).items() if key not in keys)
+            query = f"SELECT count(*) FROM {column(source.name)} WHERE typeof({column(source.process)}) <> 'integer'"
+            nobodys += export.rows(source.name, query)[0][0]
+    return others, nobodys
+
+
 def pid_of(key: int) -> int:
     """Returns the process id in a `process_key`."""
     return key & ((1 << _PID_BITS) - 1)

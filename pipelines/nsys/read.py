@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.run import run_models
 from pipelines.nsys.about import metadata, session_start_ns
 from pipelines.nsys.exported import Exported, is_sqlite, opened
-from pipelines.nsys.processes import gpu_processes, pid_of, which
+from pipelines.nsys.processes import beside, gpu_processes, pid_of, which
 from pipelines.nsys.schema import LEFT_OUT_PREFIXES, READ, SOURCES, STRINGS
 from pipelines.nsys.stage import stage_tables
 from pipelines.paths import path_text
@@ -119,13 +119,18 @@ def _left_out(export: Exported) -> list[Finding]:
     return [Finding("nsys_tables_left_out", "info", len(names), told)]
 
 
-def _others(export: Exported, keys: list[int]) -> list[Finding]:
-    if len(keys) < 2:
-        return []
-    told = (
-        f"the file holds {len(keys)} processes with GPU work, each a trace of its own: {which(export, keys[:_SHOWN])}"
-    )
-    return [Finding("nsys_processes", "info", len(keys), told)]
+def _others(export: Exported, keys: list[int]) -> Iterator[Finding]:
+    """What else is in the file: other traces, and rows that are in none."""
+    if len(keys) > 1:
+        told = f"the file holds {len(keys)} processes with GPU work, each a trace of its own: {which(export, keys[:_SHOWN])}"
+        yield Finding("nsys_processes", "info", len(keys), told)
+    others, nobodys = beside(export, keys)
+    if others:
+        yield Finding("nsys_idle_processes", "info", others, "rows of processes without GPU work are left out")
+    if nobodys:
+        yield Finding(
+            "nsys_no_process", "warning", nobodys, "rows that do not say which process they belong to are left out"
+        )
 
 
 def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:

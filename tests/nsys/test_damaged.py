@@ -265,7 +265,7 @@ def changed_by(change: list[tuple[Any, ...]], path: Path) -> Path:
     return path
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(160))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
     """Either a rejection that says what to do, or a trace."""

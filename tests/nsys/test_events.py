@@ -79,6 +79,8 @@ def test_which_record_a_wait_is_for(tmp_path: Path, sync_ids: tuple[int | None, 
         call(export, "cudaEventRecord_v3020", start, start + 500, correlation)
         record(export, 6, correlation, 7, sync=sync)  # type: ignore[arg-type]
     record(export, 6, 34, 7)  # its call is not in the export
+    call(export, "cudaEventRecord_v3020", 65_000, 65_500, 35)  # the same number in another context is another event
+    export.add("CUPTI_ACTIVITY_KIND_CUDA_EVENT", contextId=2, streamId=9, correlationId=35, globalPid=PID, eventId=6)
     call(export, "cudaEventSynchronize_v3020", 66_000, 69_000, 40)
     wait(export, 1, 66_500, 68_000, 40, NONE, event=6, sync=waited)  # type: ignore[arg-type]
     con, findings = loaded(export, tmp_path)
@@ -186,10 +188,10 @@ def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
     export.add("ENUM_CUPTI_SYNC_TYPE", id=8, name="CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", label="")
     export.add("ENUM_NSYS_EVENT_TYPE", id=159, name="NvtxPushPopRange", label="")
     wait(export, 8, 20_500, 60_900, 15, 7)
-    wait(export, 3, 20_600, 60_900, 15, 7)
+    wait(export, 2, 20_600, 60_900, 15, 7)  # what is not in the export's list is not known
     range_of(export, "renumbered", 95_000, 96_000, kind=159)
     con, findings = loaded(export, tmp_path)
-    assert events(con, "name", "cat = 'cuda_sync'") == [("Stream Sync",), ("Sync of type 3",)]
+    assert events(con, "name", "cat = 'cuda_sync'") == [("Stream Sync",), ("Sync of type 2",)]
     assert events(con, "name", f"ts_ns = {START + 95_000}") == [("renumbered",)]
     assert findings["nsys_unknown_wait"] == ("warning", 1)
 

@@ -72,6 +72,17 @@ def test_one_process_with_gpu_work_is_the_trace_of_the_file(tmp_path: Path) -> N
     assert processes(path) == []
     ((row,),) = (ingest([path], Lake(tmp_path / "lake")).rows,)
     assert (row.status, row.rank, row.n_events) == ("ok", 3, 10)
+    found = {one.check: (one.severity, one.n) for one in load_trace(duckdb.connect(), path).findings}
+    assert found == {"nsys_idle_processes": ("info", 1)}
+
+
+def test_rows_of_no_process_are_counted(tmp_path: Path) -> None:
+    export = small()
+    kernel(export, "nobody's", 70_000, 71_000, 30, 7, globalPid=None)
+    found = {
+        one.check: (one.severity, one.n) for one in load_trace(duckdb.connect(), written(export, tmp_path)).findings
+    }
+    assert found == {"nsys_no_process": ("warning", 1)}
 
 
 def test_a_command_on_the_file_says_which_processes_there_are(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ class _Writer:
     def write(self, events: list[dict[str, Any]]) -> None:
         for event in events:
             args = event.get("args", {})
-            if event.get("cat") == "cuda_sync" and "wait_on_cuda_event_id" in args:
+            if event.get("cat") == "cuda_sync" and "wait_on_cuda_event_record_corr_id" in args:
                 self.waits[args["wait_on_cuda_event_record_corr_id"]] = (
                     args["wait_on_cuda_event_id"], args["wait_on_stream"],
                 )  # fmt: skip
