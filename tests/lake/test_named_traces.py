@@ -18,7 +18,7 @@ from pipelines.cli.at_once import opened_at_once
 from pipelines.cli.ready import tables_in
 from pipelines.ingest import ingest
 from pipelines.lake import Lake, broken, index, looked, now
-from pipelines.lake.layout import ANALYST, VERSION_KEY, table_files
+from pipelines.lake.layout import ANALYST, VERSION_KEY, settles_at, table_files
 from pipelines.lake.locked import Limits, connect_parser
 from pipelines.lake.named_traces import NamedTraces, condition_in
 from pipelines.lake.now import look
@@ -203,3 +203,22 @@ def test_the_command_answers_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli_query, "bring_up_to_date", lambda *_, **__: pytest.fail("the lake was looked at"))
     status, out = sql(lake, NAMED[0])
     assert status == 0 and out.splitlines()[1] == ",".join(map(str, expected[0]))
+
+
+def test_a_look_right_after_a_change_is_not_kept(lake: Lake) -> None:
+    """Another change at what counts as the same time would not show."""
+    folder = table_files(lake.root, "kernels")[0].parent
+    os.utime(folder, (time.time() + 60, time.time() + 60))
+    folders = looked.folders_of(lake.root)
+    assert not folders.is_settled
+    looked.note(lake.root, folders, "what was found")
+    assert looked.shown_at(lake.root, folders) is None
+    os.utime(folder, (0, 0))
+    folders = looked.Folders(looked.folders_of(lake.root).states, time.time_ns() + 60 * 10**9)
+    looked.note(lake.root, folders, "what was found")
+    assert looked.shown_at(lake.root, looked.folders_of(lake.root)) == "what was found"
+
+
+def test_how_long_a_change_may_be_confused_with_another_depends_on_how_finely_times_are_counted() -> None:
+    assert settles_at(7_123_456_789) == 7_223_456_789
+    assert settles_at(7_000_000_000) == 9_000_000_000  # whole seconds, or two of them
