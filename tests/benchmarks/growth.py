@@ -54,6 +54,14 @@ RATIO = 1.5
 _FROM, _TO = 10, 1000  # the floor compares these
 _AT_ONCE = 100
 _EVERY = timedelta(seconds=71)  # between two captures: about 1,200 a day
+GROWING = {
+    "first look after a change: models": "it looks at the name, size and time of each log",
+    "first look after a change: captures": "it looks at the name, size and time of each log",
+    "list all captures (lake_captures)": "the answer is every capture",
+    "look at all files of kernels (is_published)": "a query of all traces reads all of these files",
+    "plain DuckDB, by a subquery": "DuckDB learns the id when it has opened a file of each batch",
+}
+"""What cannot cost the same in a larger lake, and why: docs/scaling.md."""
 _SMALL: dict[str, Any] = {"ranks": 8, "steps": 3, "layers": 2, "ops_per_layer": 2}
 
 
@@ -300,8 +308,9 @@ def main() -> None:
     if {_FROM, _TO} <= set(given.sizes):
         grown = {step: row[_TO] / row[_FROM] for step, row in found.items() if row[_TO] > RATIO * row[_FROM]}
         for step, ratio in grown.items():
-            print(f"{step}: {ratio:.1f} times as much in the lake of {_TO:,} as in that of {_FROM:,}; at most {RATIO}")
-        sys.exit(bool(grown))
+            known = GROWING.get(step, f"at most {RATIO}")
+            print(f"{step}: {ratio:.1f} times as much in the lake of {_TO:,} as in that of {_FROM:,}; {known}")
+        sys.exit(not grown.keys() <= GROWING.keys())
 
 
 if __name__ == "__main__":
