@@ -44,7 +44,7 @@ class Folders:
 
 
 def folders_of(root: Path) -> Folders:
-    """Returns the folders in which files and logs are. Raises OSError if one is removed meanwhile."""
+    """Returns the folders in which files and logs are. Raises OSError for one that cannot be read."""
     at = time.time_ns()
     states = {}
     for name in _OWN:
@@ -54,10 +54,16 @@ def folders_of(root: Path) -> Folders:
         listed = [one.name for one in tables if not one.name.startswith(".") and one.is_dir()]
     for table in listed:
         states[table] = _state(root, table) or (0, 0, 0)
-        for day in os.listdir(f"{root}/{table}"):
-            if day.startswith("day="):
-                states[f"{table}/{day}"] = _state(root, f"{table}/{day}") or (0, 0, 0)
+        for day in _days(f"{root}/{table}"):
+            states[f"{table}/{day}"] = _state(root, f"{table}/{day}") or (0, 0, 0)
     return Folders(states, at)
+
+
+def _days(folder: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.startswith("day=")]
+    except FileNotFoundError:  # removed since it was listed
+        return []
 
 
 def _state(root: Path, name: str) -> _State | None:
