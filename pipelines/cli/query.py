@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from pipelines.cli.at_once import opened_at_once
 from pipelines.cli.narrow import Kind, fit
 from pipelines.cli.ready import WITHOUT_BROKEN, Ready, bring_up_to_date, tables_in, tell_damage
 from pipelines.cli.shared import (
@@ -128,18 +129,25 @@ def sql(
             if not allow_files:
                 refuse_but_reading(query, parser)  # before anything is computed
             tables = tables_in(query, parser)
-        limits = Limits(timeout, max_rows, memory, spill)
+            limits = Limits(timeout, max_rows, memory, spill)
+            opened = None
+            if not (isinstance(lake, str) or on_spark or allow_files or without_broken):
+                opened = opened_at_once(lake, query, tables, parser, limits)
         if isinstance(lake, str):
             ready = Ready(connection(lake, not allow_files), [], tables)
+        elif opened:
+            ready = Ready(lake, tables, tables)
         else:
             read = on_spark.read_for(tables) if on_spark else tables
             ready = bring_up_to_date(lake, read, without_broken=without_broken)
-        with LockedLake(ready.lake, limits, allow_files=allow_files, tables=ready.tables) as locked:
+        if not opened:
+            opened = LockedLake(ready.lake, limits, allow_files=allow_files, tables=ready.tables), query
+        with opened[0] as locked:
             tell_damage(caveats(locked.con, ready.read))
             if isinstance(lake, str):
                 tell_outdated(locked.con, tables)
             shown = limit + 1 if limit and format is Format.table else 0
-            asked = on_spark.asked(locked, ready.lake, query, shown) if on_spark else locked.asked(query)
+            asked = on_spark.asked(locked, ready.lake, query, shown) if on_spark else locked.asked(opened[1])
             with asked as answer:
                 if answer is not None:
                     _give(answer, format, limit, for_spreadsheet)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.lake.index import Entry, entries
+from pipelines.lake.index import Entry, entries, entries_of
 from pipelines.lake.layout import REJECTS, RETIRED, Batch, mark_of, n_names, table_file, table_of
 from pipelines.renamed import names_of, table_now
 from pipelines.sqltext import quoted
@@ -64,11 +64,13 @@ def find_broken(
     Only committed batches: leftovers of a killed run are not part of the lake. Batches without a log count as intact.
     `read`: what the logs said a moment ago (`entries`), so as not to look at all of them again.
     """
+    # With the listing of all files a few cost more than each on its own.
+    few = batches is not None and tables is not None and len(batches) <= _FEW
+    if few and batches and read is None:
+        read = entries_of(root, [batch.batch_id for batch in batches])
     known = logs(root, read)
     if batches is not None:
         known = {one.batch_id: known[one.batch_id] for one in batches if one.batch_id in known}
-    # With the listing of all files a few cost more than each on its own.
-    few = batches is not None and tables is not None and len(batches) <= _FEW
     sizes = _sizes_in(root, tables, batches) if few and tables and batches else _listing(root, tables)
     found = [one for entry in known.values() for one in _of_batch(root, entry, tables, sizes)]
     for table, files in sizes.items():

@@ -117,6 +117,18 @@ def entries(root: Path) -> Mapping[str, Entry]:
     return seen.entries
 
 
+def entries_of(root: Path, names: Iterable[str]) -> dict[str, Entry]:
+    """Returns what the logs of these batches say right now; of those that have one. For few of them: each log is read.
+
+    Raises OSError if a log cannot be read.
+    """
+    found, kinds = {}, {}
+    for name in names:
+        if (log := manifest.read(root, Batch(name))) is not None:
+            found[name] = _entry(Batch(name), "", *_brief(root, log), kinds)
+    return found
+
+
 def _entries(root: Path, stamps: Mapping[str, tuple[int, int]], seen: _Seen) -> dict[str, Entry]:
     changed = {name: f"{stamp[0]}:{stamp[1]}" for name, stamp in stamps.items() if seen.stamps.get(name) != stamp}
     found = {name: entry for name, entry in seen.entries.items() if name in stamps and name not in changed}

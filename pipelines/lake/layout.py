@@ -128,9 +128,15 @@ def table_names(root: Path, table: str) -> dict[str, Path]:
     return found
 
 
-# A folder that changed later than this long ago may change again at what the file system counts as the same time.
-_SETTLED_NS = 2_000_000_000
+# A folder that changed later than this long ago may change again at what the file system counts as the same time. Linux
+# counts in steps of at most 10 ms; a time without such digits may be of a file system that counts in steps of up to 2 s.
+_SETTLED_NS, _COARSE_SETTLED_NS = 100_000_000, 2_000_000_000
 _State = tuple[int, int, int]
+
+
+def settles_at(changed_ns: int) -> int:
+    """Returns when a change of a folder at this time (ns) is told apart from every later one."""
+    return changed_ns + (_SETTLED_NS if changed_ns % _SETTLED_NS else _COARSE_SETTLED_NS)
 
 
 class _Folder:
@@ -172,7 +178,7 @@ def _listed(folder: str) -> _Folder | None:
     state = found.st_ino, found.st_mtime_ns, found.st_ctime_ns
     known = _memory.get(folder)
     if known is None or known[0] != state:
-        is_settled = time.time_ns() - max(state[1:]) > _SETTLED_NS
+        is_settled = settles_at(max(state[1:])) < time.time_ns()
         known = state, _Folder(folder)
         if is_settled:
             _memory[folder] = known

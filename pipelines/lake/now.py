@@ -15,6 +15,7 @@ from pathlib import Path
 from pipelines.lake.broken import logs
 from pipelines.lake.index import Entry, entries
 from pipelines.lake.layout import KEYS, REJECTS, Batch, batch_files, table_file, table_names
+from pipelines.lake.looked import folders_of
 from pipelines.models.cache import digest_of
 
 
@@ -45,13 +46,24 @@ class Now:
 
 
 _memory: dict[Path, Now] = {}
+_looked: dict[Path, tuple[str, Now]] = {}  # with the folders as they were before
 
 
 def look(root: Path) -> Now:
     """Returns what is committed right now. Raises OSError if a file is removed meanwhile.
 
-    It is the same object as before if no log and no name of a mark changed.
+    It is the same object as before if no log and no name of a mark changed. If no folder changed, nothing else is looked at.
     """
+    folders = folders_of(root) if root.is_dir() else None
+    if folders and (kept := _looked.get(root)) and kept[0] == folders.digest:
+        return kept[1]
+    now = _look(root)
+    if folders and folders.is_settled and not now.loose:  # files of loose batches may change in place
+        _looked[root] = folders.digest, now
+    return now
+
+
+def _look(root: Path) -> Now:
     read = entries(root)  # before the names: what is put in place after this counts as changed next time
     shown = logs(root, read)
     marks = {mark: table_names(root, mark) for mark in (*KEYS, REJECTS)}

@@ -22,6 +22,7 @@ from pipelines import database
 from pipelines.lake.broken import Broken, all_there
 from pipelines.lake.contents import Contents, build, column_types, verify
 from pipelines.lake.layout import ANALYST, ANALYST_TEMP, KEYS, PUBLISHED, REJECTS, Batch, table_file
+from pipelines.lake.looked import folders_of, note, shown_at
 from pipelines.lake.now import Now, look
 from pipelines.lake.prices import PRICES
 from pipelines.lake.store import TOLD_BY, Lake
@@ -176,8 +177,10 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
     models or other prices wrote it, if the file was changed since, or if the lake was moved or copied.
     """
     try:
-        found = _told_now(lake, load_catalog())
-        return found is not None and _is_damaged_as(lake, *found, {*_ALWAYS, *tables_now(tables)})
+        told = _told_here(lake, load_catalog())
+        if told is None or told[_SHOWN] != (now := look(lake.root)).digest:
+            return False
+        return _is_damaged_as(lake, told, now, tables_to_check(tables))
     except OSError:  # a file was removed meanwhile
         return False
 
@@ -187,13 +190,40 @@ def published_state(lake: Lake, catalog: Catalog, thorough: bool = False) -> str
 
     Whether all files are there is told by their number; `thorough`: by the size of each.
     """
+    told = _told_of_all(lake, catalog, thorough)
+    return told[_SUM] if told else None
+
+
+def published_whole_and_now(lake: Lake) -> bool:
+    """Returns whether the analysts' file shows what is committed right now, each file is there, and none was damaged when it
+    was published. The sizes of files are not compared: who reads some compares these (`tables_to_check`).
+    """
+    told = _told_of_all(lake, load_catalog(), thorough=False)
+    return told is not None and not told[_BROKEN] and not told[_UNREADABLE]
+
+
+def tables_to_check(tables: Iterable[str]) -> set[str]:
+    """Returns the tables whose files must be as they were written for an answer from these tables."""
+    return {*_ALWAYS, *tables_now(tables)}
+
+
+def _told_of_all(lake: Lake, catalog: Catalog, thorough: bool) -> dict[str, Any] | None:
+    """Returns the record of the analysts' file if that shows everything committed right now: see published_state."""
+    told = _told_here(lake, catalog)
+    if told is None:
+        return None
     try:
-        found = _told_now(lake, catalog)
-        if found is None:
+        folders, is_intact = folders_of(lake.root), not told[_BROKEN] and not told[_UNREADABLE]
+        if is_intact and not thorough and shown_at(lake.root, folders) == told[_SHOWN]:
+            return told
+        now = look(lake.root)
+        if told[_SHOWN] != now.digest:
             return None
-        told, now = found
-        is_whole = not thorough and not told[_BROKEN] and all_there(lake.root, now.read)
-        return told[_SUM] if is_whole or _is_damaged_as(lake, told, now, catalog.public) else None
+        if is_intact and not thorough and all_there(lake.root, now.read):
+            if not now.loose:  # their files may be changed in place
+                note(lake.root, folders, now.digest)
+            return told
+        return told if _is_damaged_as(lake, told, now, catalog.public) else None
     except OSError:  # a file was removed meanwhile
         return None
 
@@ -209,18 +239,14 @@ def _is_damaged_as(lake: Lake, told: Mapping[str, Any], now: Now, tables: Iterab
 
 def told_of(lake: Lake) -> dict[str, Any] | None:
     """Returns the record of the analysts' file, if the file is whole, of this lake, and without damaged tables."""
-    told = _told(lake)
-    fixed = _fixed(lake, load_catalog()).items()
-    return told if told and fixed <= told.items() and not told[_BROKEN] and not told[_UNREADABLE] else None
+    told = _told_here(lake, load_catalog())
+    return told if told and not told[_BROKEN] and not told[_UNREADABLE] else None
 
 
-def _told_now(lake: Lake, catalog: Catalog) -> tuple[dict[str, Any], Now] | None:
-    """Returns the record of the analysts' file and what is committed right now, if these agree; else None."""
+def _told_here(lake: Lake, catalog: Catalog) -> dict[str, Any] | None:
+    """Returns the record of the analysts' file, if it is whole, of this lake and of these models; else None."""
     told = _told(lake)
-    if told is None or not _fixed(lake, catalog).items() <= told.items():
-        return None
-    now = look(lake.root)
-    return (told, now) if told[_SHOWN] == now.digest else None
+    return told if told is not None and _fixed(lake, catalog).items() <= told.items() else None
 
 
 def _told(lake: Lake) -> dict[str, Any] | None:

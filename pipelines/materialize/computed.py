@@ -76,7 +76,8 @@ def note_complete(
     entries = now.now.entries
     if any(_version(entries.get(name), table) != catalog.version(table) for name, of in own.items() for table in of):
         return
-    text = json.dumps({"tables": sorted(set(tables)), "state": [state, now.others]})
+    told = {"tables": sorted({*tables, *_noted(lake, [state, now.others])}), "state": [state, now.others]}
+    text = json.dumps(told)
     try:
         with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=lake.root) as folder:  # left by a killed run
             file = Path(folder) / COMPUTED
@@ -84,6 +85,15 @@ def note_complete(
             os.replace(file, lake.root / COMPUTED)
     except OSError:
         return  # a lake that cannot be written only costs time
+
+
+def _noted(lake: Lake, state: list[str]) -> list[str]:
+    """Returns the tables that were noted as complete in this very state."""
+    try:
+        told = json.loads((lake.root / COMPUTED).read_text())
+        return list(told["tables"]) if told["state"] == state else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def discard(lake: Lake) -> None:

@@ -43,9 +43,9 @@ def run_and_publish(
     Raises what the steps and `publish` raise.
     """
     catalog = load_catalog()
-    if and_publish and not force and is_complete(lake, catalog, tables):
+    if not force and is_complete(lake, catalog, tables):
         return []
-    before = look(lake) if of_all and and_publish else None
+    before = look(lake) if of_all else None
     done: list[Materialized] = []
     try:
         for step in steps:
@@ -56,6 +56,6 @@ def run_and_publish(
         raise
     if and_publish:
         publish(lake, catalog)
-    if before and not left:
+    if before and not left and (and_publish or not done):  # else the caller has yet to publish what was made
         note_complete(lake, catalog, tables, before, [(one.table, one.batch) for one in done])
     return done

@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,11 +23,14 @@ from typing import Any
 
 import duckdb
 
+from pipelines.cli.at_once import opened_at_once
+from pipelines.cli.ready import tables_in
 from pipelines.fleet.stage import lake_captures
 from pipelines.ingest import ingest
 from pipelines.lake import Batch, Lake, manifest
 from pipelines.lake.contents import column_types
 from pipelines.lake.layout import (
+    ANALYST,
     CAPTURE_MARK,
     CAPTURE_RANKS,
     CAPTURE_TABLES,
@@ -36,6 +40,7 @@ from pipelines.lake.layout import (
     table_file,
     table_of,
 )
+from pipelines.lake.locked import Limits, connect_parser
 from pipelines.lake.publish import analyst, is_published, publish
 from pipelines.materialize.per_capture import materialize_captures
 from pipelines.materialize.per_trace import materialize
@@ -49,6 +54,14 @@ RATIO = 1.5
 _FROM, _TO = 10, 1000  # the floor compares these
 _AT_ONCE = 100
 _EVERY = timedelta(seconds=71)  # between two captures: about 1,200 a day
+GROWING = {
+    "first look after a change: models": "it looks at the name, size and time of each log",
+    "first look after a change: captures": "it looks at the name, size and time of each log",
+    "list all captures (lake_captures)": "the answer is every capture",
+    "look at all files of kernels (is_published)": "a query of all traces reads all of these files",
+    "plain DuckDB, by a subquery": "DuckDB learns the id when it has opened a file of each batch",
+}
+"""What cannot cost the same in a larger lake, and why: docs/scaling.md."""
 _SMALL: dict[str, Any] = {"ranks": 8, "steps": 3, "layers": 2, "ops_per_layer": 2}
 
 
@@ -197,24 +210,51 @@ def measured(lake: Lake, folder: Path) -> Iterator[tuple[str, float]]:
     yield "ingest", _cpu(lambda: ingest([folder], lake))
     new = sorted(set(lake.batches()))[-1:]
     yield "models of the new batch", _cpu(lambda: materialize(lake, batches=new, and_publish=False))
-    yield "models of the whole lake, nothing to do", _cpu(lambda: materialize(lake, and_publish=False))
     yield "publish", _cpu(lambda: publish(lake))
-    yield "publish, nothing to do", _cpu(lambda: publish(lake))
-    yield "look at kernels (is_published)", _cpu(lambda: is_published(lake, ["kernels"]))
     yield "captures, one new", _cpu(lambda: materialize_captures(lake, catalog.of_captures))
+
+    # As some time later: a change of the last 0.1 s may not be told apart from another one (layout.settles_at).
+    time.sleep(0.3)
+    yield "first look after a change: models", _cpu(lambda: materialize(lake, and_publish=False))
+    yield "first look after a change: captures", _cpu(lambda: materialize_captures(lake, catalog.of_captures))
+    yield "models of the whole lake, nothing to do", _cpu(lambda: materialize(lake, and_publish=False))
+    yield "publish, nothing to do", _cpu(lambda: publish(lake))
     yield "captures, nothing to do", _cpu(lambda: materialize_captures(lake, catalog.of_captures))
-    yield "look_for captures (lake_captures)", _cpu(lambda: lake_captures(lake))
+    yield "list all captures (lake_captures)", _cpu(lambda: lake_captures(lake))
+    yield "look at all files of kernels (is_published)", _cpu(lambda: is_published(lake, ["kernels"]))
 
     with analyst(lake) as con:
         (newest,) = con.execute("SELECT max(trace_id) FROM traces").fetchall()[0]
-    yield "query of one trace, by its id", _cpu(lambda: _ask(lake, quoted(newest)))
-    # DuckDB learns the id too late to leave out files.
-    yield "query of one trace, by a subquery", _cpu(lambda: _ask(lake, "(SELECT max(trace_id) FROM traces)"))
+    one, found = quoted(newest), "(SELECT max(trace_id) FROM traces)"
+    yield "query of one trace, by its id", _cpu(lambda: _ask(lake, one))
+    yield "query of one trace, by a subquery", _cpu(lambda: _ask(lake, found))
+    yield "`tracelake sql` of one trace, by a subquery", _cpu(lambda: _run(lake, found))
+    yield "plain DuckDB, by its id", _cpu(lambda: _ask_duckdb(lake, one))
+    yield "plain DuckDB, by a subquery", _cpu(lambda: _ask_duckdb(lake, found))
+
+
+def _query(trace_id: str) -> str:
+    return f"SELECT count(*) FROM kernels WHERE trace_id = {trace_id}"
 
 
 def _ask(lake: Lake, trace_id: str) -> None:
-    with analyst(lake, ["kernels"]) as con:
-        con.execute(f"SELECT count(*) FROM kernels WHERE trace_id = {trace_id}").fetchall()
+    """As `tracelake sql` does it, in this process."""
+    with connect_parser() as parser:
+        query = _query(trace_id)
+        opened = opened_at_once(lake.root, query, tables_in(query, parser), parser, Limits())
+    assert opened, "the lake is not up to date"
+    with opened[0] as locked, locked.asked(opened[1]) as answer:
+        assert answer.rows()[0][0] > 0
+
+
+def _run(lake: Lake, trace_id: str) -> None:
+    command = [sys.executable, "-m", "tracelake", "sql", _query(trace_id), "--lake", str(lake.root), "--format", "csv"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def _ask_duckdb(lake: Lake, trace_id: str) -> None:
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        assert con.execute(_query(trace_id)).fetchall()[0][0] > 0
 
 
 def _cpu(step: Callable[[], object]) -> float:
@@ -268,8 +308,9 @@ def main() -> None:
     if {_FROM, _TO} <= set(given.sizes):
         grown = {step: row[_TO] / row[_FROM] for step, row in found.items() if row[_TO] > RATIO * row[_FROM]}
         for step, ratio in grown.items():
-            print(f"{step}: {ratio:.1f} times as much in the lake of {_TO:,} as in that of {_FROM:,}; at most {RATIO}")
-        sys.exit(bool(grown))
+            known = GROWING.get(step, f"at most {RATIO}")
+            print(f"{step}: {ratio:.1f} times as much in the lake of {_TO:,} as in that of {_FROM:,}; {known}")
+        sys.exit(not grown.keys() <= GROWING.keys())
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from tests.spark.conftest import QUICK
 from tests.spark.everything import lake_of_everything
 from tests.spark.models import Outcome, Run, compare, compared_models, on_datafusion, on_spark, reference
 
+ENGINES = ("spark", "datafusion")
 TRACES = Path(__file__).parents[2] / "../shared/traces"
 WAYS: dict[str, tuple[str | None, Callable[[str], str]]] = {
     "text unchanged": (None, str),
@@ -32,15 +33,22 @@ WAYS: dict[str, tuple[str | None, Callable[[str], str]]] = {
 }
 
 
+def _engine(name: str) -> str:
+    if name not in ENGINES:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(ENGINES)}")
+    return name
+
+
 def main() -> int:
     """Print the table of each engine; 1 where Spark is not equal to DuckDB in the end."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engines", nargs="*", choices=["spark", "datafusion"])
+    # Not `choices`: before Python 3.12 they refuse that none is given.
+    parser.add_argument("engines", nargs="*", type=_engine, metavar="{spark,datafusion}")
     parser.add_argument("--traces", type=Path, default=TRACES, help="the folder of real traces")
     parser.add_argument("--quick", action="store_true", help="the last line of each engine only")
     parser.add_argument("--only", default="", help="only models whose name contains this")
     asked = parser.parse_args()
-    engines = asked.engines or ["spark", "datafusion"]
+    engines = asked.engines or list(ENGINES)
     models = [model for model in compared_models(load_catalog()) if asked.only in model.name]
     with tempfile.TemporaryDirectory(prefix="tracelake-engines-") as name:
         folder = Path(name)

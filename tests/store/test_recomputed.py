@@ -309,5 +309,6 @@ def test_force_computes_captures_again(opened: Open, units: list[Lake]) -> None:
     assert materialized(store, *CAPTURES).n_units == 0
     for _ in range(2):
         run = forced(store, *CAPTURES)
-        assert len(run.results) == 1
+        (done,) = run.results
+        assert getattr(done, "n_captures", 0) == 1 or done.n_files == len(CAPTURES)
         assert shown(store, CAPTURES) == expected

@@ -1,0 +1,224 @@
+"""A query that names its traces reads their files only, and answers what it would answer of all files."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli import query as cli_query
+from pipelines.cli.app import app
+from pipelines.cli.at_once import opened_at_once
+from pipelines.cli.ready import tables_in
+from pipelines.ingest import ingest
+from pipelines.lake import Lake, broken, index, looked, now
+from pipelines.lake.layout import ANALYST, VERSION_KEY, settles_at, table_files
+from pipelines.lake.locked import Limits, connect_parser
+from pipelines.lake.named_traces import NamedTraces, condition_in
+from pipelines.lake.now import look
+from pipelines.lake.publish import publish, published_state
+from pipelines.materialize.per_trace import materialize
+from pipelines.models.catalog import load_catalog
+from tests.lake.test_incremental import look_anew
+from tests.lake.world import PROCESSES, kept, write_trace
+
+N = 4
+ONE = "(SELECT max(trace_id) FROM traces)"
+OF_ALL = "SELECT count(*) AS n FROM kernels"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A published lake of N batches of one trace each, of ranks 0 to N - 1, with `kernels`."""
+    folder = tmp_path_factory.mktemp("named")
+    lake = Lake(folder / "lake")
+    for rank in range(N):
+        top = {"distributedInfo": {"rank": rank}}
+        ingest([write_trace(folder / "in" / f"rank{rank}.json", rank, 2 + rank, **top)], lake)
+    materialize(lake, ["kernels"])
+    return folder
+
+
+@pytest.fixture
+def lake(whole: Path) -> Iterator[Lake]:
+    """The lake of `whole`, at rest for a while; it is there again afterward."""
+    with kept(whole) as lake:
+        time.sleep(0.15)
+        yield lake
+
+
+def asked_at_once(lake: Lake, query: str) -> list[tuple] | None:
+    """The answer without a look at the whole lake; None where it takes one."""
+    with connect_parser() as parser:
+        opened = opened_at_once(lake.root, query, tables_in(query, parser), parser, Limits())
+    if opened is None:
+        return None
+    with opened[0] as locked, locked.asked(opened[1]) as answer:
+        assert answer is not None
+        return answer.rows()
+
+
+def asked_of_all(lake: Lake, query: str) -> list[tuple]:
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        return con.execute(query).fetchall()
+
+
+IDS = "(SELECT list(trace_id ORDER BY trace_id) FROM traces)"
+NAMED = [
+    f"SELECT count(*), sum(dur_ns) FROM kernels WHERE trace_id = {ONE}",
+    f"SELECT count(*) FROM kernels AS k WHERE {ONE} = k.trace_id AND dur_ns > 0 AND (dur_ns > 0 OR k.trace_id <> 'x')",
+    "SELECT trace_id, count(*) FROM kernels WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank > 1) GROUP BY ALL ORDER BY ALL",
+    "SELECT count(*) FROM kernels WHERE trace_id = (SELECT trace_id FROM traces ORDER BY random() LIMIT 1) HAVING count(*) = 0",
+    f"SELECT rank, sum(dur_ns) FROM kernels JOIN traces USING (trace_id) WHERE trace_id = {ONE} GROUP BY rank",
+    f"SELECT DISTINCT k.trace_id, event_id FROM kernels k JOIN events e USING (trace_id, event_id) WHERE e.trace_id = {ONE} ORDER BY ALL",
+    "SELECT count(*) FROM kernels WHERE trace_id = 'ID'",
+    "SELECT name, count(*) OVER () FROM kernels WHERE 'ID' = trace_id ORDER BY ALL",
+    "FROM kernels SELECT count(*) WHERE trace_id IN ('ID', 'none', 'ID')",
+]
+OTHERS = [
+    OF_ALL,
+    f"{OF_ALL} WHERE trace_id = 'ID' OR dur_ns > 0",
+    f"{OF_ALL} WHERE trace_id <> 'ID'",
+    f"{OF_ALL} WHERE trace_id = (SELECT trace_id FROM traces WHERE rank = 99)",
+    f"{OF_ALL} WHERE trace_id = 'none'",
+    f"{OF_ALL} WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank = 99)",
+    f"{OF_ALL} k WHERE trace_id = (SELECT trace_id FROM traces t WHERE t.trace_id = k.trace_id)",
+    f"WITH traces AS (SELECT 'ID' AS trace_id) {OF_ALL} WHERE trace_id = {ONE}",
+    f"{OF_ALL} WHERE trace_id = 'ID' AND dur_ns <= (SELECT max(dur_ns) FROM kernels)",
+    f"{OF_ALL} k LEFT JOIN traces t USING (trace_id) WHERE trace_id = 'ID'",
+    f"{OF_ALL} k JOIN traces t ON true WHERE t.trace_id = 'ID'",
+    f"{OF_ALL} k, traces t WHERE t.trace_id = 'ID'",
+    "SELECT (SELECT count(*) FROM kernels) AS n FROM traces WHERE trace_id = 'ID'",
+    f"{OF_ALL} WHERE trace_id = 'ID' UNION ALL {OF_ALL}",
+    "SELECT count(*) AS n FROM (SELECT * FROM kernels) WHERE trace_id = 'ID'",
+    "SELECT count(*) AS n FROM kernels AS k JOIN kernels AS l USING (trace_id) JOIN events AS e ON true WHERE k.trace_id = 'ID'",
+]
+
+
+@pytest.mark.parametrize("query", NAMED)
+def test_an_answer_of_named_traces_is_that_of_all_files(lake: Lake, query: str) -> None:
+    query = query.replace("ID", max(lake.known_traces()))
+    found = asked_at_once(lake, query)
+    assert found is not None and found == asked_of_all(lake, query)
+
+
+@pytest.mark.parametrize("query", OTHERS)
+def test_what_may_need_other_traces_is_not_answered_at_once(lake: Lake, query: str) -> None:
+    query = query.replace("ID", max(lake.known_traces()))
+    assert asked_at_once(lake, query) is None
+    status, out = sql(lake, query)
+    assert (status, out) == (0, '"n"\n' + "".join(f"{n}\n" for (n,) in asked_of_all(lake, query)))
+
+
+def sql(lake: Lake, query: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["sql", query, "--lake", str(lake.root), "--format", "csv"])
+    return done.exit_code, done.stdout
+
+
+def test_only_the_files_of_a_named_trace_are_looked_at(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither all logs nor all files, also by a process that has seen nothing of the lake."""
+    published_state(lake, load_catalog())  # notes what it found
+    look_anew(lake)
+    now._looked.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(index, "_stamps", lambda root: pytest.fail("the logs were looked at"))
+        patched.setattr(broken, "_listing", lambda *_: pytest.fail("all files were looked at"))
+        assert asked_at_once(lake, NAMED[0]) == asked_of_all(lake, NAMED[0])
+    looked_at = lake.root / looked.LOOKED
+    for damage in ("", "{}", looked_at.read_text().replace('"shown": "', '"shown": "0')):
+        looked_at.write_text(damage)
+        assert asked_at_once(lake, NAMED[0]) == asked_of_all(lake, NAMED[0])
+    looked_at.unlink()
+    assert asked_at_once(lake, NAMED[0]) == asked_of_all(lake, NAMED[0])
+
+
+def test_the_files_of_other_traces_are_not_opened(lake: Lake) -> None:
+    with connect_parser() as parser:
+        said = condition_in(parser, NAMED[0])
+    with duckdb.connect(str(lake.root / ANALYST), read_only=True) as con:
+        assert said
+        named = said.known(con)
+        assert isinstance(named, NamedTraces) and len(named.ids) == 1
+        plan = con.execute(f"EXPLAIN ANALYZE {named.query}").fetchall()[0][1]
+    assert re.search(r"Total Files Read:\s*1\b", plan), plan
+
+
+def _ingest_and_compute(root: Path, file: Path) -> None:
+    ingest([file], Lake(root))
+    materialize(Lake(root), ["kernels"])
+
+
+def test_a_commit_of_another_process_is_seen_by_the_next_query(lake: Lake, whole: Path) -> None:
+    query = f"{OF_ALL} WHERE trace_id IN (SELECT trace_id FROM traces)"
+    before = asked_at_once(lake, query)
+    file = write_trace(whole / "late" / "rank9.json", 9, 7)
+    other = PROCESSES.Process(target=_ingest_and_compute, args=(lake.root, file))
+    other.start()
+    other.join()
+    assert other.exitcode == 0
+    after = asked_at_once(lake, query)
+    assert before and after and after[0][0] > before[0][0]
+    assert after == asked_of_all(lake, query)
+
+
+@pytest.mark.parametrize("fault", ["cut", "gone", "another one", "not published"])
+def test_damage_of_a_named_trace_is_noticed(lake: Lake, whole: Path, fault: str) -> None:
+    query = f"{OF_ALL} WHERE trace_id = {ONE}"
+    expected = asked_at_once(lake, query)
+    assert expected
+    trace = max(lake.known_traces())
+    (path,) = (path for path in table_files(lake.root, "kernels") if path.stem == lake.known_traces()[trace].batch_id)
+    if fault == "cut":
+        os.truncate(path, path.stat().st_size - 1)
+    elif fault == "gone":
+        path.unlink()
+    elif fault == "another one":
+        rows = f"SELECT * FROM read_parquet('{path}', hive_partitioning = false) LIMIT 1"
+        said = f"{VERSION_KEY}: '{load_catalog().version('kernels')}'"
+        duckdb.execute(f"COPY ({rows}) TO '{whole}/other.parquet' (FORMAT parquet, KV_METADATA {{{said}}})")
+        path.write_bytes((whole / "other.parquet").read_bytes())  # in place: its folder stays as it was
+    else:
+        ingest([write_trace(whole / "late" / "rank9.json", 9, 7)], lake)
+        assert asked_at_once(lake, query) is None
+    if fault != "not published":
+        assert asked_at_once(lake, query) is None
+    if fault == "another one":
+        assert sql(lake, query) == (1, "")  # named as damaged
+        return
+    if fault != "not published":
+        assert sql(lake, query) == (0, f'"n"\n{expected[0][0]}\n')  # computed again
+    assert sql(lake, OF_ALL)[0] == 0
+    publish(lake)
+    assert look(lake.root) == look_anew(lake)
+
+
+def test_the_command_answers_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = asked_of_all(lake, NAMED[0])
+    monkeypatch.setattr(cli_query, "bring_up_to_date", lambda *_, **__: pytest.fail("the lake was looked at"))
+    status, out = sql(lake, NAMED[0])
+    assert status == 0 and out.splitlines()[1] == ",".join(map(str, expected[0]))
+
+
+def test_a_look_right_after_a_change_is_not_kept(lake: Lake) -> None:
+    """Another change at what counts as the same time would not show."""
+    folder = table_files(lake.root, "kernels")[0].parent
+    os.utime(folder, (time.time() + 60, time.time() + 60))
+    folders = looked.folders_of(lake.root)
+    assert not folders.is_settled
+    looked.note(lake.root, folders, "what was found")
+    assert looked.shown_at(lake.root, folders) is None
+    os.utime(folder, (0, 0))
+    folders = looked.Folders(looked.folders_of(lake.root).states, time.time_ns() + 60 * 10**9)
+    looked.note(lake.root, folders, "what was found")
+    assert looked.shown_at(lake.root, looked.folders_of(lake.root)) == "what was found"
+
+
+def test_how_long_a_change_may_be_confused_with_another_depends_on_how_finely_times_are_counted() -> None:
+    assert settles_at(7_123_456_789) == 7_223_456_789
+    assert settles_at(7_000_000_000) == 9_000_000_000  # whole seconds, or two of them
