@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from assets.checks import BESIDE
 from assets.traces import REJECTED_TAG
@@ -19,6 +20,7 @@ def checked(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluat
     return {one.check_name: one for one in result.get_asset_check_evaluations()}
 
 
+@pytest.mark.slow  # two runs of everything; tests/execution/test_lake.py has the same without Dagster
 def test_beside_a_trace_alone_and_broken(
     run: Callable[..., dg.ExecuteInProcessResult], inbox: Path, tmp_path: Path
 ) -> None:

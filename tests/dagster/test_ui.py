@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from dagster_project import serve
 from dagster_project.guard import LOCAL, Guard, refusal
-from dagster_project.serve import SETTINGS, commands, prepare, why_not
+from dagster_project.serve import SETTINGS, commands, prepare, why_not, write_workspace
 from pipelines.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -267,6 +267,21 @@ def test_it_listens_where_it_is_told_to() -> None:
     for host in ("203.0.113.7", "no-such-host.invalid"):
         assert "is not an address of this machine" in (why_not(free_port(), host) or "")
     assert why_not(free_port(), "0.0.0.0") is None
+
+
+def test_one_code_server_loads_the_definitions_for_both(tmp_path: Path) -> None:
+    """Its location keeps its name: what is turned on, sensors and schedules, belongs to it."""
+    from dagster._core.workspace.load import location_origins_from_yaml_paths
+
+    code, *both = commands(3000, tmp_path)
+    write_workspace(tmp_path)
+    (origin,) = location_origins_from_yaml_paths([str(tmp_path / "workspace.yaml")])
+    assert origin.location_name == "dagster_project.definitions"
+    assert origin.socket == code[code.index("--socket") + 1] and len(origin.socket) < 108
+    assert code[-2:] == ["-m", "dagster_project.definitions"]
+    for command in both:
+        assert command[command.index("--workspace") + 1] == str(tmp_path / "workspace.yaml")
+        assert "dagster_project.definitions" not in command
 
 
 @pytest.mark.parametrize(("words", "said"), [((), []), (("--host", "0.0.0.0"), ["no users", "--allow-host"])])

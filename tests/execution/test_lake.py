@@ -111,6 +111,7 @@ def test_a_broken_one_is_rejected_by_name_and_the_others_go_in(
         ('{"schema": "1.0.1", "pid"', True),  # cut off: a broken one
         ('{"schemaVersion": 1, "schema": "x", "nodes": [{"rf_id": 1}], "traceEvents": []}', False),
         ('{"nodes": ["host1", "host2"], "traceEvents": []}', False),
+        ('{"schema": "v2", "nodes": ["host1"], "traceEvents": []}', False),
         ('{"metadata": {"schema": "1", "nodes": [{"rf_id": 1}]}, "traceEvents": []}', False),
         ('[{"ph": "X", "args": {"schema": "1.0.1", "nodes": [{"rf_id": 1}]}}]', False),
         ('{"schema": {"type": "object"}, "title": "a JSON schema"}', False),

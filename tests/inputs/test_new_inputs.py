@@ -230,7 +230,8 @@ def test_a_path_of_a_file_imports_no_other_input(copy: Path) -> None:
         "import sys; from pipelines.cli.app import app; from pipelines.models.sources import read_code\n"
         "app(['critical-path', 'in/b.json', '--json'], standalone_mode=False)\n"
         "places = {one.module.removesuffix('.lake').removesuffix('.read') for one in read_code().inputs}\n"
-        "print(*sorted(places), 'loaded', *sorted(places & set(sys.modules)))"
+        "loaded = {one.module for one in read_code().inputs} & set(sys.modules)\n"
+        "print(*sorted(places), 'loaded', *sorted(loaded))"
     )
     done = run(copy, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")
