@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 from pipelines.ingest import ingest
 from pipelines.inputs.alone import load_trace
 from pipelines.lake import Lake
-from pipelines.models.catalog import load_catalog
-from pipelines.models.run import run_models
 from pipelines.traces import ReadTrace, TraceRejected
 from pipelines.traces.limits import Limits
 from tests.effort import examples
-from tests.harness import connect_all
 from tests.nsys.small import range_of, small, written
 
 
@@ -246,17 +243,6 @@ def apply(con: sqlite3.Connection, what: str, table_no: int, *rest: Any) -> None
         con.execute(f'INSERT INTO "{table}" SELECT * FROM "{table}" {row}')
 
 
-MODELS = (
-    "kernels",
-    "launches",
-    "temporal_breakdown",
-    "critical_path",
-    "critical_path_caveats",
-    "quality",
-    "event_waits",
-)
-
-
 def changed_by(change: list[tuple[Any, ...]], path: Path) -> Path:
     with closing(sqlite3.connect(written(small(), path.parent, path.name))) as con:
         for step in change:
@@ -270,19 +256,6 @@ def changed_by(change: list[tuple[Any, ...]], path: Path) -> Path:
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
     """Either a rejection that says what to do, or a trace."""
     read_or_rejected(changed_by(change, tmp_path_factory.mktemp("fuzz") / "a.sqlite"))
-
-
-@pytest.mark.slow
-@settings(max_examples=10)
-@given(st.lists(steps(), min_size=10, max_size=10))
-def test_models_run_on_whatever_is_in_the_tables(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[list[tuple[Any, ...]]]
-) -> None:
-    folder = tmp_path_factory.mktemp("fuzz")
-    paths = [changed_by(change, folder / f"{number}.sqlite") for number, change in enumerate(changes)]
-    if kept := [path for path in paths if read_or_rejected(path) is not None]:
-        con, _ = connect_all(kept)
-        run_models(con, load_catalog(), MODELS)
 
 
 def read_or_rejected(path: Path) -> ReadTrace | None:
