@@ -157,7 +157,7 @@ PLACES = {"cpu_op": 1, "user_annotation": 1, "cuda_runtime": 2, "cuda_driver": 2
 
 def in_order(document: dict[str, Any]) -> dict[str, Any]:
     """The document in the order of an export's events: of calls of two threads that begin in the same µs, the first in the
-    file counts as the first, and an export has no such order.
+    file counts as the first, and an export has no such order. Nor does it tell which of two equal ranges encloses the other.
     """
 
     def place(event: dict[str, Any]) -> tuple[float, ...]:
@@ -165,6 +165,6 @@ def in_order(document: dict[str, Any]) -> dict[str, Any]:
             return (0,)
         where = PLACES.get(event["cat"], 4)
         correlation = event.get("args", {}).get("correlation", -1) if where > 1 else -1
-        return (1, event["ts"], where, correlation, -event["dur"], event["pid"], event["tid"])
+        return (1, event["ts"], where, correlation, -event["dur"], event["pid"], event["tid"], event["name"])
 
     return {**document, "traceEvents": sorted(document["traceEvents"], key=place)}

@@ -101,12 +101,13 @@ def test_hostile_names_are_text_everywhere(page: Page) -> None:
 
 
 def test_saved_questions_have_a_form(page: Page) -> None:
-    click(page, "#questions .question form button")  # the first: what is in this lake
+    what_is_here = "#questions .question[data-words^=inventory] form"
+    click(page, f"{what_is_here} button")
     page.until("document.querySelector('.tabulator-row')")
     assert "One row per job" in page.js("document.getElementById('reading').innerText")
     assert page.js(ROWS)[0][0] == "<b>train</b>"
-    page.js("document.querySelector('#questions .question input[name=job]').value = 'no such job'; 1")
-    click(page, "#questions .question form button")
+    page.js(f"document.querySelector('{what_is_here} input[name=job]').value = 'no such job'; 1")
+    click(page, f"{what_is_here} button")
     page.until("document.querySelector('.tabulator-placeholder')")
     assert "no such job" in page.js("document.getElementById('sql').value")
 
