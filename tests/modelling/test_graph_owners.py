@@ -176,6 +176,15 @@ def test_modules_and_annotations_around_the_capture_own_the_replays() -> None:
     ]
 
 
+def test_names_around_only_one_of_two_captures_are_left_out() -> None:
+    """The second capture ran outside of the modules; its operators are the same."""
+    program = [MM, TWICE, ADD]
+    two = [*MODULES, *calls(program, 0, 100, is_captured=True), *calls(program, 200, 300, is_captured=True)]
+    con = computed([*two, *replay(kernels_of(program), 500, 1)])
+    assert con.execute(_NAMES).fetchall() == []
+    assert con.execute("SELECT DISTINCT module, op IS NULL FROM kernel_owners").fetchall() == [(None, False)]
+
+
 def test_names_of_another_trace_have_no_spans_here() -> None:
     program = [MM, TWICE, ADD]
     con, (here, there) = connect_all(
