@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +60,26 @@ def owned(trace: list[dict[str, Any]]) -> dict[int, tuple[str, set[str]]]:
     return found
 
 
-def longest(trace: list[dict[str, Any]], target: str, factor: float, profile: str) -> float:
-    """The longest path, us, by networkx over the table of edges, with the time of the chosen kernels changed one by one."""
-    con, trace_id = connect(trace)
+@cache
+def edges(profile: str) -> list[tuple]:
+    """The table of edges of TRACE."""
+    con, trace_id = connect(TRACE)
     request_windows(con, [WindowRequest(trace_id, profile=profile)])
     run_models(con, load_catalog(), ["critical_path_edges"])
+    columns = "src_node_id, dst_node_id, path_weight_ns, edge_type, attributed_event_id"
+    return con.execute(f"SELECT {columns} FROM critical_path_edges ORDER BY edge_id").fetchall()
+
+
+def longest(target: str, factor: float, profile: str) -> float:
+    """The longest path, us, by networkx over the table of edges, with the time of the chosen kernels changed one by one."""
     kind, _, pattern = target.partition(":")
     chosen = {
         i
-        for i, (op, modules) in owned(trace).items()
+        for i, (op, modules) in owned(TRACE).items()
         if any(fnmatchcase(name, pattern) for name in ([op] if kind == "op" else modules))
     }
     graph = nx.DiGraph()
-    for src, dst, weight, edge_type, event in con.execute(
-        "SELECT src_node_id, dst_node_id, path_weight_ns, edge_type, attributed_event_id FROM critical_path_edges ORDER BY edge_id"
-    ).fetchall():
+    for src, dst, weight, edge_type, event in edges(profile):
         own = edge_type == "OPERATOR_KERNEL" and event in chosen
         graph.add_edge(src, dst, weight=round(weight * factor) if own else weight)
     return nx.dag_longest_path_length(graph) / 1000
@@ -88,16 +94,12 @@ def test_networkx_finds_the_same_length(target: str, factor: float, profile: str
             next(what_if(_window(profile), [Scenario(((target, factor),))]))
         return
     found = next(what_if(_window(profile), [Scenario(((target, factor),))]))
-    assert found.after.length_us == longest(TRACE, target, factor, profile)
+    assert found.after.length_us == longest(target, factor, profile)
 
 
-_WINDOWS: dict[str, Window] = {}
-
-
+@cache
 def _window(profile: str) -> Window:
-    if profile not in _WINDOWS:
-        _WINDOWS[profile] = opened(TRACE, profile)
-    return _WINDOWS[profile]
+    return opened(TRACE, profile)
 
 
 def test_what_is_known_of_the_trace() -> None:
