@@ -171,3 +171,13 @@ def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) 
     alone = json.loads(asked(decode["none"], "--scale", "op:aten::*=0.5", "--json").stdout)
     assert alone["replays_without_op_percent"] > 50
     assert alone["after"]["length_us"] > json.loads(both.stdout)["after"]["length_us"]
+
+
+def test_a_notebook_asks_the_same(tmp_path: Path) -> None:
+    """Its path is saved without operators: they are read from the trace again."""
+    from pipelines.notebook import TraceAnalysis
+
+    file = tmp_path / "rank0.json"
+    file.write_text(json.dumps({"traceEvents": TRACE, "distributedInfo": {"rank": 0}}))
+    path = TraceAnalysis(str(file)).critical_path_analysis()
+    assert path.what_if({"op:aten::add": 20.0}).after.length_us == longest("op:aten::add", 20.0, "default")
