@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, styled
-from pipelines.cli.trace import TraceArgument, opened
+from pipelines.cli.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
+from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, human_us, out, print_json, styled
+from pipelines.cli.trace import TraceArgument
+from pipelines.paths import path_text
 from pipelines.shorter import shortened
 
-_TABLES = ("events", "traces", "findings")
 _NAME = 32
 _WHOLE = """
     SELECT count(*) AS n_kernels, count(DISTINCT replay_id) AS n_replays,
@@ -37,15 +35,8 @@ _REPETITIONS = """
 
 def graphs(
     trace: TraceArgument,
-    capture: Annotated[
-        str | None,
-        typer.Option(
-            "--capture-trace",
-            help="Another trace of the same program that shows how its graphs were captured, or the same work before: a "
-            "file, or an id or unique prefix of one.",
-            metavar="TRACE",
-        ),
-    ] = None,
+    capture: CaptureOption = None,
+    annotations: AnnotationsOption = None,
     top: Annotated[int, typer.Option(help="At most this many kernels; 0 for all.", min=0)] = 20,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
@@ -54,8 +45,8 @@ def graphs(
 
     Example: `tracelake graphs decode.json.gz --capture-trace startup.json.gz`
     """
-    with _both(trace, capture, lake) as (con, trace_id):
-        found = _answer(con, trace_id)
+    with opened_with_graphs(trace, lake, capture, annotations) as (con, trace_id, inputs):
+        found = _answer(con, trace_id) | _told(inputs)
     if json:
         print_json(found)
         return
@@ -71,7 +62,17 @@ def graphs(
             100 * found["known_ns"] / max(found["graph_ns"], 1),
         )
     )
+    if inputs.capture_trace_id:
+        how = "the nearest of its job and rank that captured graphs" if inputs.is_found else "as asked for"
+        out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, how))
+    if inputs.annotations:
+        out.print(styled("names of graph nodes are from {}", inputs.annotations))
     out.print(_table(found["kernels"], top, found["graph_ns"]))
+
+
+def _told(inputs: GraphInputs) -> dict[str, Any]:
+    named = None if inputs.annotations is None else path_text(inputs.annotations)
+    return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
 
 
 def _answer(con: Any, trace_id: str) -> dict[str, Any]:
@@ -96,47 +97,6 @@ def _answer(con: Any, trace_id: str) -> dict[str, Any]:
         "kernels": rows_of(con, _ROWS.format(of=of)),
         "repetitions": rows_of(con, _REPETITIONS.format(of=of)),
     }
-
-
-@contextmanager
-def _both(trace: str, capture: str | None, lake: Path) -> Iterator[tuple[Any, str]]:
-    """Opens a trace, together with the one that shows how its graphs were captured, if that is given."""
-    if capture is None:
-        with opened(trace, lake, with_arguments=True) as found:
-            yield found
-        return
-    import tempfile
-
-    from pipelines import database
-    from pipelines.modelling.graph_captures import use_capture
-    from pipelines.sqltext import quoted
-
-    with tempfile.TemporaryDirectory() as folder, database.connect() as con:
-        ids = [_kept(one, lake, Path(folder) / str(number)) for number, one in enumerate((trace, capture))]
-        if ids[0] == ids[1]:
-            raise fail(
-                f"{capture} is the trace itself",
-                "--capture-trace takes another one; a trace is always looked up in itself.",
-            )
-        con.execute(f"SET temp_directory = {quoted(folder)}")
-        con.execute("SET memory_limit = '500MB'")
-        con.execute("SET preserve_insertion_order = false")
-        for table in _TABLES:
-            files = quoted(Path(folder) / "*" / f"{table}.parquet")
-            con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files}, union_by_name = true)")
-        use_capture(con, *ids)
-        yield con, ids[0]
-
-
-def _kept(trace: str, lake: Path, folder: Path) -> str:
-    """Writes the tables of a trace into a folder; returns its id."""
-    from pipelines.sqltext import quoted
-
-    folder.mkdir()
-    with opened(trace, lake, with_arguments=True) as (con, trace_id):
-        for table in _TABLES:
-            con.execute(f"COPY (FROM {table}) TO {quoted(folder / f'{table}.parquet')} (FORMAT parquet)")
-    return trace_id
 
 
 def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:

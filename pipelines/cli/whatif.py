@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from pipelines.cli.asked_path import (
     ProfileOption,
     SetOption,
 )
+from pipelines.cli.graph_inputs import AnnotationsOption, CaptureOption, opened_with_graphs
 from pipelines.cli.shared import (
     DEFAULT_LAKE,
     JsonOption,
@@ -40,11 +42,13 @@ from pipelines.foreign_text import visible
 
 if TYPE_CHECKING:
     from pipelines.critical_path.whatif.before_after import Comparison
+    from pipelines.critical_path.whatif.owners import Owners
     from pipelines.critical_path.whatif.scenario import Scenario
     from pipelines.critical_path.whatif.sensitivity import Family
     from pipelines.critical_path.whatif.window import Window
 
 _SHOWN = 15
+_KINDS = {"op": "operator", "module": "module", "layer": "layer"}
 _NAME = 60
 
 
@@ -57,7 +61,7 @@ def what_if(
         typer.Option(
             metavar="PATTERN=FACTOR",
             help="Multiply the time of what PATTERN names: an event's name with * and ?, class:COMMUNICATION, stream:7, "
-            f"rank:3, edge:KERNEL_LAUNCH_DELAY, or {', '.join(SHORT)}.",
+            f"op:aten::mm, module:Linear_*, layer:3 (of graph replays), rank:3, edge:KERNEL_LAUNCH_DELAY, or {', '.join(SHORT)}.",
         ),
     ] = None,
     remove: Annotated[
@@ -88,6 +92,8 @@ def what_if(
     dependencies: DependenciesOption = "serial",
     execution_trace: ExecutionTraceOption = None,
     settings: SetOption = None,
+    capture: CaptureOption = None,
+    annotations: AnnotationsOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -100,12 +106,12 @@ def what_if(
     Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
     """
     from pipelines.critical_path.graph import GraphHasCycle
-    from pipelines.critical_path.saved import NotASavedPath
+    from pipelines.critical_path.saved import NotASavedPath, looks_saved
     from pipelines.critical_path.whatif.before_after import what_if as compare
     from pipelines.critical_path.whatif.redraw import write_redrawn
     from pipelines.critical_path.whatif.scenario import ScenarioError
     from pipelines.critical_path.whatif.sensitivity import rank_families
-    from pipelines.critical_path.whatif.targets import NothingMatches
+    from pipelines.critical_path.whatif.targets import NothingMatches, owner_kinds
     from pipelines.critical_path.whatif.window import NoGraph
     from pipelines.critical_path.windows import WindowNotFound
 
@@ -117,14 +123,18 @@ def what_if(
     except ValueError as error:
         raise fail(str(error)) from None
     try:
+        by_owner = sorted({kind for one in scenarios for kind in owner_kinds(one)})
         with _window(trace, lake, asked, with_arguments=redraw is not None) as (con, window):
+            if by_owner and not looks_saved(Path(trace)):
+                window = replace(window, owners=_owners(trace, lake, capture, annotations))
+            lost = _unknown_percent(window, by_owner)
             families = rank_families(window, with_cpu=True) if sensitivity else []
             drawn, shown = None, []
             for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
                 if redraw:
                     source = Path(trace) if Path(trace).is_file() else None
                     drawn = write_redrawn(con, answer.after, source, redraw)
-                shown.append(_as_json(answer, scenarios) if json else comparison_tables(trace, answer))
+                shown.append(_as_json(answer, scenarios, lost) if json else comparison_tables(trace, answer))
     except (WindowNotFound, NothingMatches) as error:
         raise fail(error.args[0]) from None
     except (NoGraph, NotASavedPath, ScenarioError, GraphHasCycle, OSError) as error:
@@ -139,6 +149,10 @@ def what_if(
         return
     for table in [sensitivity_table(families)] if sensitivity else chain.from_iterable(shown):
         out.print(table)
+    for kind, percent in lost.items():
+        if percent:
+            where = f"of the trace's GPU time ran in graph replays whose {_KINDS[kind]} is not known: no {kind}: target selects it"
+            out.print(styled("[yellow]caveat[/]: {:.1f} % {}", percent, where))
     if window.n_inferred:
         waits = "waits of this graph are inferred: the trace has no cuda_sync events"
         out.print(styled("[yellow]caveat[/]: {:,} {}", window.n_inferred, waits))
@@ -169,6 +183,17 @@ def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -
                 on_model=lambda name: advance(1, in_words(catalog, name)),
             )
         yield con, window
+
+
+def _owners(trace: str, lake: Path, capture: str | None, annotations: Path | None) -> Owners:
+    """To which operators, modules and layers the GPU work of the trace belongs: read with all arguments, which the path
+    does not need.
+    """
+    from pipelines.critical_path.whatif.owners import owners_of
+    from pipelines.models.catalog import load_catalog
+
+    with opened_with_graphs(trace, lake, capture, annotations) as (con, trace_id, _):
+        return owners_of(con, load_catalog(), trace_id)
 
 
 def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
@@ -209,9 +234,17 @@ def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) ->
         raise ValueError(f"--redraw draws one scenario, and there are {len(scenarios)}")
 
 
-def _as_json(answer: Comparison, scenarios: list[Scenario]) -> dict[str, Any]:
+def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:
+    """Returns for operators, modules or layers how much of the GPU time no target can select, because of graph replays."""
+    if window.owners is None:
+        return {}
+    return {kind: 100 * window.owners.unknown_ns[kind] / max(window.owners.gpu_ns, 1) for kind in kinds}
+
+
+def _as_json(answer: Comparison, scenarios: list[Scenario], lost: dict[str, float]) -> dict[str, Any]:
     """Returns the object of the only scenario, or of one of several with its name."""
-    return answer.as_json() if len(scenarios) == 1 else {"name": answer.scenario.name, **answer.as_json()}
+    found = answer.as_json() | {f"replays_without_{kind}_percent": percent for kind, percent in lost.items()}
+    return found if len(scenarios) == 1 else {"name": answer.scenario.name, **found}
 
 
 def comparison_tables(trace: str, answer: Comparison) -> list[Table]:

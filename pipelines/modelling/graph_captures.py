@@ -1,10 +1,14 @@
-"""Which other trace shows how the graphs of a trace were captured: the user says so, for one question."""
+"""What the user gives besides a trace with graph replays, for one question: a trace that shows how the graphs were
+captured, and what the program called their nodes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import duckdb
 
-from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.python_tables import create_table, given_table, insert_columns
 from pipelines.sqltext import row
 
 
@@ -17,12 +21,30 @@ from pipelines.sqltext import row
         ("capture_trace_id", "VARCHAR", "The other trace, whose events are in the same tables."),
     ),
 )
+@given_table(
+    "_graph_node_names",
+    layer="canonical",
+    doc="One row: a node of a graph of a trace, and what the program called it.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace with the replays."),
+        ("graph_node", "BIGINT", "Argument graph node id of the node's work."),
+        ("name", "VARCHAR", "The name."),
+    ),
+)
 def create_graph_captures(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_graph_capture_traces` without rows, unless `con` has it."""
+    """Create `_graph_capture_traces` and `_graph_node_names` without rows, unless `con` has them."""
     create_table(con, "_graph_capture_traces", "TABLE IF NOT EXISTS")
+    create_table(con, "_graph_node_names", "TABLE IF NOT EXISTS")
 
 
 def use_capture(con: duckdb.DuckDBPyConnection, trace_id: str, capture_trace_id: str) -> None:
     """Let the graphs of a trace be looked up in another one, too; both are in `events` of `con`."""
     create_graph_captures(con)
     con.execute(f"INSERT INTO _graph_capture_traces VALUES {row([trace_id, capture_trace_id])}")
+
+
+def use_names(con: duckdb.DuckDBPyConnection, trace_id: str, names: Mapping[int, str]) -> None:
+    """Let the nodes of a trace's graphs have these names, by their graph node id."""
+    create_graph_captures(con)
+    columns = {"trace_id": [trace_id] * len(names), "graph_node": list(names), "name": list(names.values())}
+    insert_columns(con, "_graph_node_names", columns)

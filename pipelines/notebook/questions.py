@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipelines.critical_path.whatif.before_after import Comparison
+    from pipelines.critical_path.whatif.owners import Owners
     from pipelines.critical_path.whatif.window import Window
 
 
@@ -165,10 +167,22 @@ class AskedGraph(LazyGraph):
         """
         from pipelines.critical_path.whatif.before_after import what_if
         from pipelines.critical_path.whatif.scenario import of_options
+        from pipelines.critical_path.whatif.targets import owner_kinds
 
         targets = [remove] if isinstance(remove, str) else remove
         scenario = of_options((f"{target}={by}" for target, by in (scale or {}).items()), targets, perfect_overlap)
-        return next(what_if(self._window, [scenario]))
+        window = self._window
+        if owner_kinds(scenario):
+            window = replace(window, owners=self._owners)
+        return next(what_if(window, [scenario]))
+
+    @cached_property
+    def _owners(self) -> Owners:
+        """To which operators, modules and layers the trace's GPU work belongs."""
+        from pipelines.critical_path.whatif.owners import owners_of
+
+        with self._trace("a scenario of operators, modules or layers").connect(self.trace_id) as con:
+            return owners_of(con, load_catalog(), self.trace_id)
 
     def sensitivity(self) -> pa.Table:
         """Returns kernels and operators by name, with the change of the path's length, us, if they take 10, 50 or 100 %

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.database import rows_of
-from pipelines.report.blocks import Block, Column, Section, more, paragraph, section, table
+from pipelines.report.blocks import Block, Column, Section, more, paragraph, section, table, titled
 from pipelines.report.labels import in_words
 from pipelines.report.subject import Subject, of_shown
 from pipelines.report.values import count, meter, name, percent, short_name, time, times
@@ -34,6 +34,16 @@ _BLOCKS = """
         arg_max(repetition, ns) AS longest
     FROM passed GROUP BY ALL ORDER BY sum(ns) DESC, sequence_id LIMIT 3
 """
+_PATH = """
+    SELECT op, module, layer, source, n_events, duration_ns FROM critical_path_by_operator
+    WHERE trace_id = {of} AND window_id = 'full' AND is_replay
+    ORDER BY duration_ns DESC, op, module, layer, source
+"""
+_PATH_COLUMNS = [
+    *(Column("op", "operator", name), Column("module", "module", name), Column("layer", "layer", count)),
+    *(Column("source", "known from", in_words), Column("n_events", "kernels", count)),
+    Column("duration_ns", "on the path", time, "Sum of their time on the critical path, ns."),
+]
 _COLUMNS = [
     *(
         Column("shown", "kernel", short_name, "Its name."),
@@ -57,8 +67,8 @@ def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
         row["shown"] = (row["name"], short)
     said = (
         f"{percent(100 * graph_ns / gpu_ns)} of the GPU time ran in {n_replays:,} replays of CUDA or HIP graphs. The "
-        f"operator or module of {percent(100 * known_ns / graph_ns) if graph_ns else 'none'} of it is known; sections by "
-        "operator do not count this work."
+        f"operator or module of {percent(100 * known_ns / graph_ns) if graph_ns else 'none'} of it is known: that part "
+        "counts in the sections by operator and module, the rest in neither, because the trace does not show the capture."
     )
     return section(
         "graphs",
@@ -67,9 +77,21 @@ def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
         _blocks(con, subject),
         table("graph_kernels", _COLUMNS, shown),
         more(rows, _SHOWN, "rows in table graph_kernels"),
+        *_on_path(con, subject),
         note=of_shown(subject),
         docs=("modelling.md", "graph replays"),
     )
+
+
+def _on_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    """What of the replays is on the critical path, by operator, module and layer."""
+    rows = rows_of(con, _PATH.format(of=subject.shown_id))
+    if not rows:
+        return []
+    return [
+        *titled("replays on the critical path", "critical_path_by_operator", _PATH_COLUMNS, rows[:_SHOWN], ""),
+        *more(rows, _SHOWN, "rows in table critical_path_by_operator"),
+    ]
 
 
 def _blocks(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:

@@ -53,6 +53,7 @@ WORDS = {
     # what the operators of a graph's kernels are known from
     "eager": "the same work outside graphs",
     "repetition": "layer only",
+    "replay": "in graph replays",
     "fwd": "forward",
     "bwd": "backward",
     "window": "during the span",

@@ -15,7 +15,7 @@ from pipelines.report.values import count, time
 
 _NAMES, _BOXES = 12, 800
 _KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
-_PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct")
+_PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct", "replay")
 
 # A module's work is what it launched; for all else, what was launched during it, including backward threads.
 _SPANS = """
@@ -72,6 +72,7 @@ def _table(rows: list[Row]) -> Block:
         "fwd": "launched inside",
         "bwd": "its backward",
         "recompute": "computed again",
+        "replay": "in graph replays",
     }
     used = [phase for phase in headings if any(row[phase] is not None for row in rows)]
     columns = [Column("name", "name"), Column("n_spans", "spans", count), Column("host_ns", "on the host", time)]

@@ -17,7 +17,16 @@ Row = dict[str, Any]
 # Computed for a page if the lake does not have it yet.
 TABLES = (
     *("traces", "quality", "trace_devices", "temporal_breakdown", "critical_path_summary", "critical_path_by_name"),
-    *("critical_path_caveats", "kernels", "graph_kernels", "launches", "queue_length", "profiler_steps", "step_times"),
+    *(
+        "critical_path_caveats",
+        "kernels",
+        "graph_kernels",
+        "critical_path_by_operator",
+        "launches",
+        "queue_length",
+        "profiler_steps",
+        "step_times",
+    ),
     *("spans", "span_names", "span_attribution", "unattributed_gpu_work", "span_utilization", "span_name_utilization"),
     *("family_utilization", "op_shape_utilization", "op_work_coverage", "step_pipeline"),
     *("memory_peaks", "memory_timeline", "collective_bandwidth_by_size", "collective_calls"),

@@ -27,7 +27,7 @@ _MODELLED = {
     "operator without a formula": ("op_not_modelled_ns", "other"),
     "shapes not recorded": ("no_shapes_ns", "communication"),
     "unknown arguments": ("bad_args_ns", "gap"),
-    "CUDA or HIP graph": ("graph_ns", "launch"),
+    "CUDA or HIP graph, operator unknown": ("graph_ns", "launch"),
     "launch not in the trace": ("no_launch_ns", "idle"),
     "launched outside operators": ("launch_without_op_ns", "memory"),
 }

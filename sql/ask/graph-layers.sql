@@ -1,7 +1,8 @@
 -- Topic: Operators and modules
 -- Question: Where does the time in graph replays go, by layer and kernel class?
--- Reading: `op_kernels` has no operator for what runs in CUDA or HIP graphs. The layer is the repetition of a block of
--- kernels, a guess (NULL: outside of it); `known_percent` is the share of the time whose operator or module is known.
+-- Reading: The layer is the repetition of a block of kernels, a guess (NULL: outside of it). `known_percent` is the
+-- share of the time whose operator or module is known; the rest has no operator in other answers (`graph_ms` in
+-- `coverage`).
 SELECT
     t.job, t.rank, g.repetition, g.class, count(DISTINCT g.replay_id) AS n_replays, count(*) AS n_kernels,
     round(sum(g.duration_ns) / 1e6, 3) AS gpu_ms,

@@ -2,7 +2,8 @@
 -- Question: How much of the hardware's peak do operators reach?
 -- Reading: One row per family and type. `why` says what makes a share above 100 % possible: no operator is faster than
 -- the hardware. fp32 is compared with the fp32 peak, so TF32 shows as too much; else the device, the type or the
--- shapes are not what they seem, or the work of one operator counts for another.
+-- shapes are not what they seem, or the work of one operator counts for another. `graph` is the time of graph replays
+-- whose operators are not known. `confidence` below 1: some operators ran in replays and are known from a capture.
 SELECT
     t.job, t.rank, f.family, f.dtype, f.peak_kind, f.n_ops, round(f.gpu_ns / 1e6, 2) AS gpu_ms,
     round(100 * f.mfu, 1) AS mfu_percent,
@@ -12,7 +13,7 @@ SELECT
             THEN 'TF32? Against the peak of TF32 it is ' || CAST(round(100 * f.mfu_tf32, 1) AS VARCHAR) || ' %'
         WHEN f.mfu > 1 THEN 'impossible: the peak, the type, the shapes or the attribution are wrong'
         WHEN f.bandwidth_utilization > 1 THEN 'bandwidth above the memory''s: operands were in a cache'
-    END AS why, f.not_modelled
+    END AS why, f.not_modelled, f.confidence
 FROM family_utilization AS f
 JOIN traces AS t ON f.trace_id = t.trace_id
 ORDER BY f.gpu_ns DESC, t.job, t.rank, f.family, f.dtype, f.peak_kind, t.trace_id

@@ -1,6 +1,7 @@
 -- Topic: Operators and modules
 -- Question: Which modules and annotations take the GPU's time?
--- Reading: GPU work belongs to a module through the call that launched it. A module inside another counts in both.
+-- Reading: GPU work belongs to a module through the call that launched it, in phase `replay` through the call that a
+-- graph captured: without the capture, replays are in no module. A module inside another counts in both.
 SELECT
     s.kind, s.name, s.phase, sum(s.n_spans) AS n_calls, sum(s.n) AS n_kernels,
     round(sum(s.busy_ns) / 1e6, 2) AS gpu_busy_ms,

@@ -7,11 +7,12 @@ WITH work AS (
         k.trace_id, k.event_id, k.cat, k.name, k.stream, k.ts_ns, k.launch_event_id, k.graph_node, e.graph_id, k.bytes,
         e.args ->> '$."grid"' AS grid,
         e.args ->> '$."block"' AS block,
-        coalesce(e.args ->> '$."name"', e.args ->> '$."str"', e.args ->> '$."annotation"') AS annotation,
+        coalesce(e.args ->> '$."name"', e.args ->> '$."str"', e.args ->> '$."annotation"', a.name) AS annotation,
         min(k.event_id) OVER (PARTITION BY k.trace_id, k.launch_event_id, k.correlation) AS replay_id
     FROM kernels AS k
     JOIN events AS e ON e.trace_id = k.trace_id AND e.event_id = k.event_id
     LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+    LEFT JOIN _graph_node_names AS a ON a.trace_id = k.trace_id AND a.graph_node = k.graph_node
     WHERE k.graph_node IS NOT NULL OR contains(l.name, 'GraphLaunch')
 ),
 replays AS (

@@ -9,7 +9,14 @@ WITH agreed AS (
             WHEN count(op) = count(*) AND count(DISTINCT op) = 1
                 AND count(dims) = count(*) AND count(DISTINCT dims) = 1 THEN min(dims)
         END AS dims,
-        CASE WHEN count(module) = count(*) AND count(DISTINCT module) = 1 THEN min(module) END AS module
+        CASE WHEN count(module) = count(*) AND count(DISTINCT module) = 1 THEN min(module) END AS module,
+        CASE
+            WHEN count(op) = count(*) AND count(DISTINCT op) = 1
+                AND count(DISTINCT op_ordinal) = 1 AND count(DISTINCT op_n_kernels) = 1 THEN min(op_ordinal)
+        END AS op_ordinal,
+        count(dims) = count(*) AND count(DISTINCT dims) = 1
+        AND count(DISTINCT coalesce(types, '')) = 1 AND count(DISTINCT coalesce(concrete, '')) = 1 AS is_one_call,
+        min(types) AS types, min(concrete) AS concrete
     FROM _graph_recordings
     GROUP BY trace_id, sequence_id, ordinal
 ),
@@ -31,6 +38,12 @@ SELECT
     a.op,  -- The operator; NULL where the calls do not agree.
     a.dims,  -- Shapes of its arguments, JSON; NULL where the calls do not agree.
     a.module,  -- The module; NULL where the calls do not agree.
+    -- First place in the sequence of the same run of the operator; NULL where the calls do not agree on its work.
+    a.op_ordinal,
+    -- Shapes of the arguments, JSON, for formulas; NULL where the calls do not agree in shapes, types and literals.
+    CASE WHEN a.is_one_call THEN a.dims END AS call_dims,
+    CASE WHEN a.is_one_call THEN a.types END AS call_types,  -- NULL as call_dims, or where types were not recorded.
+    CASE WHEN a.is_one_call THEN a.concrete END AS call_concrete,  -- NULL as call_dims, or where the writer has none.
     r.how,  -- capture or eager: the best of what it is known from.
     r.confidence,  -- As in graph_kernels.
     r.capture_trace_id,  -- The trace with that call.

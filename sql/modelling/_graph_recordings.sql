@@ -39,6 +39,25 @@ SELECT
     e.name AS op,  -- Operator around it; NULL where there is none.
     -- Shapes of the operator's arguments, JSON; NULL where they were not recorded.
     coalesce(e.args ->> '$."Input Dims"', e.args ->> '$."Input dims"') AS dims,
+    e.args ->> '$."Input type"' AS types,  -- Their types, JSON; NULL as dims.
+    -- Their literals, JSON; NULL as dims.
+    coalesce(e.args ->> '$."Concrete Inputs"', e.args ->> '$."Concrete inputs"') AS concrete,
+    -- First place in the sequence of the same run of the operator; NULL without operator.
+    CASE
+        WHEN o.op_event_id IS NOT NULL
+            THEN
+            min(c.ordinal) OVER (
+                PARTITION BY c.trace_id, c.sequence_id, c.how, c.capture_trace_id, c.place_id, o.op_event_id
+            )
+    END AS op_ordinal,
+    -- Pieces of GPU work of that run; NULL without operator.
+    CASE
+        WHEN o.op_event_id IS NOT NULL
+            THEN
+            count(*) OVER (
+                PARTITION BY c.trace_id, c.sequence_id, c.how, c.capture_trace_id, c.place_id, o.op_event_id
+            )
+    END AS op_n_kernels,
     m.name AS module  -- Innermost module around the call, as in spans; NULL where there is none.
 FROM calls AS c
 LEFT JOIN _call_operators AS o ON o.trace_id = c.capture_trace_id AND o.event_id = c.call_event_id

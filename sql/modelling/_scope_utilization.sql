@@ -18,7 +18,8 @@ timed AS (
         b.trace_id, b.kind || ' ' || b.name, NULL, NULL, b.kind, b.name, b.family, c.n_spans,
         b.phase, c.host_ns, b.n, b.sum_ns, b.busy_ns
     FROM span_names AS b
-    JOIN called AS c ON c.trace_id = b.trace_id AND c.kind = b.kind AND c.name = b.name AND c.phase = b.phase
+    LEFT JOIN called AS c ON c.trace_id = b.trace_id AND c.kind = b.kind AND c.name = b.name AND c.phase = b.phase
+    WHERE c.trace_id IS NOT NULL OR b.phase = 'replay'
 )
 SELECT
     w.trace_id,  -- The trace.
@@ -27,9 +28,10 @@ SELECT
     w.kind,  -- step, annotation, module or task.
     w.name,  -- Its name.
     w.family,  -- The name without its number; NULL for a span.
-    w.n_spans,  -- Spans of the name that GPU work of the phase belongs to; NULL for a span.
-    w.phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
-    w.wall_ns,  -- Its duration on the host, ns.
+    -- Spans of the name that GPU work of the phase belongs to; NULL for a span, and in phase replay.
+    w.n_spans,
+    w.phase,  -- fwd, bwd, recompute, bwd_direct, window or replay, as in span_names.
+    w.wall_ns,  -- Its duration on the host, ns; NULL in phase replay.
     w.n_kernels,  -- Pieces of GPU work.
     w.sum_ns,  -- Their summed duration, ns.
     w.busy_ns,  -- Time in which at least one of them ran, ns.

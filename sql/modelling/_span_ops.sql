@@ -10,6 +10,11 @@ WITH work AS (
 ),
 named AS (
     SELECT DISTINCT trace_id, kind, name, phase, event_id, op_event_id, dur_ns FROM work
+    UNION ALL
+    SELECT g.trace_id, g.kind, g.name, 'replay', g.event_id, o.op_event_id, o.dur_ns
+    FROM _graph_spans AS g
+    JOIN op_kernels AS o ON o.trace_id = g.trace_id AND o.event_id = g.event_id
+    WHERE o.op_event_id IS NOT NULL
 ),
 recomputed AS (
     SELECT DISTINCT trace_id, op_event_id FROM work WHERE phase = 'recompute'
@@ -26,7 +31,7 @@ scoped AS (
 SELECT
     s.trace_id,  -- The trace.
     s.scope,  -- The span's number, or kind and name.
-    s.phase,  -- Phase, as in span_gpu_work.
+    s.phase,  -- Phase, as in span_names.
     s.op_event_id,  -- The operator.
     TRY_CAST(s.gpu_ns AS BIGINT) AS gpu_ns,  -- Its GPU time in the span and phase, ns.
     r.op_event_id IS NOT NULL AS is_recompute  -- It recomputes a module's forward.

@@ -25,7 +25,9 @@ SELECT
     -- The sum of each instance's larger ideal time, divided by GPU time.
     sum(greatest(u.ideal_ns, u.memory_ns)) / nullif(sum(w.gpu_ns), 0) AS roofline_utilization,
     -- mfu is above 1.05: TF32 where fp32 was assumed, or a wrong peak or shape.
-    coalesce(sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) > 1.05, FALSE) AS suspect
+    coalesce(sum(u.ideal_ns) / nullif(sum(w.gpu_ns), 0) > 1.05, FALSE) AS suspect,
+    -- The lowest of op_work: below 1 where graph replays ran some; NULL where they only launched graphs.
+    min(w.confidence) AS confidence
 FROM op_work AS w
 LEFT JOIN op_utilization AS u ON u.trace_id = w.trace_id AND u.event_id = w.event_id
 GROUP BY w.trace_id, w.family, w.dtype, w.not_modelled, u.peak_kind

@@ -14,7 +14,8 @@ WITH summed AS (
         sum(u.ideal_ns) AS ideal_ns,
         sum(u.ideal_tf32_ns) AS ideal_tf32_ns,
         CASE WHEN count(w.bytes) = count(*) THEN sum(u.memory_ns) END AS memory_ns,
-        sum(greatest(u.ideal_ns, u.memory_ns)) AS roofline_ns
+        sum(greatest(u.ideal_ns, u.memory_ns)) AS roofline_ns,
+        min(w.confidence) AS confidence
     FROM op_work AS w
     LEFT JOIN op_utilization AS u ON u.trace_id = w.trace_id AND u.event_id = w.event_id
     GROUP BY w.trace_id, w.op, w.dims, w.family, w.dtype, w.not_modelled, u.device_key, u.peak_kind
@@ -55,5 +56,6 @@ SELECT
         WHEN ideal_ns >= memory_ns THEN 'compute'
     END AS bound_by,
     -- mfu is above 1.05: TF32 where fp32 was assumed, or a wrong peak or shape.
-    coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect
+    coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect,
+    confidence  -- The lowest of op_work: below 1 where graph replays ran some; NULL where they only launched graphs.
 FROM summed

@@ -15,7 +15,7 @@ kinds AS (
 modelled AS (
     SELECT
         w.trace_id, w.event_id, w.op, w.family, w.dtype, w.dims, w.gpu_ns, w.flops_matrix, w.flops_vector, w.bytes,
-        d.device_key, n.peak_kind, coalesce(CAST(memory.gbs AS DOUBLE), v.hbm_gbs) AS hbm_gbs,
+        w.source, w.confidence, d.device_key, n.peak_kind, coalesce(CAST(memory.gbs AS DOUBLE), v.hbm_gbs) AS hbm_gbs,
         CAST(own.tflops AS DOUBLE) AS peak_tflops,
         CAST(
             CASE WHEN w.dtype = 'fp32' THEN coalesce(other.tflops, own.tflops) ELSE own.tflops END AS DOUBLE
@@ -50,7 +50,7 @@ timed AS (
 )
 SELECT
     trace_id,  -- The trace.
-    event_id,  -- The operator's position in traceEvents.
+    event_id,  -- The operator, as in op_work.
     op,  -- Its name.
     family,  -- Family of its formula.
     dtype,  -- Type that decides the peak; NULL where it is not known.
@@ -83,5 +83,7 @@ SELECT
     greatest(ideal_ns, memory_ns) / nullif(gpu_ns, 0) AS roofline_utilization,
     -- mfu is above 1.05: peak, shapes or attribution are wrong.
     coalesce(ideal_ns / nullif(gpu_ns, 0) > 1.05, FALSE) AS suspect,
-    coalesce(gbps > hbm_gbs, FALSE) AS cache_resident  -- Faster than the memory's bandwidth: operands were in a cache.
+    coalesce(gbps > hbm_gbs, FALSE) AS cache_resident,  -- Faster than the memory's bandwidth: operands were in a cache.
+    source,  -- launch, capture or eager, as in op_work.
+    confidence  -- As in op_work.
 FROM timed

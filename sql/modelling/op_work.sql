@@ -1,10 +1,12 @@
--- One row: an operator instance that GPU work belongs to, with the operations and bytes that its arguments imply.
+-- One row: an operator instance that GPU work belongs to, with the operations and bytes that its arguments imply. Each
+-- replay of a graph counts as one more run of the operators that were captured, where these are known.
 -- How: formulas over the distinct arguments (pipelines/modelling/formulas.py); an instance counts once, however many
 -- kernels it took.
 -- check: unique(trace_id, event_id)
 SELECT
     c.trace_id,  -- The trace.
-    c.event_id,  -- The operator's position in traceEvents.
+    -- The operator's position in traceEvents; where a graph replay ran it again, that of its first GPU work there.
+    c.event_id,
     c.op,  -- Its name.
     -- gemm, conv, attention, norm, embedding, softmax, elementwise, copy, fill or reduce; NULL without a model.
     CASE WHEN NOT c.is_graph THEN f.family END AS family,
@@ -23,6 +25,10 @@ SELECT
     CASE WHEN NOT c.is_graph THEN f.bytes END AS bytes,
     -- Why there is no model: op_not_modelled, no_shapes, bad_args or graph (one launch, many kernels: the operators ran
     -- when it was recorded, see graph_kernels); else NULL.
-    CASE WHEN c.is_graph THEN 'graph' ELSE f.not_modelled END AS not_modelled
+    CASE WHEN c.is_graph THEN 'graph' ELSE f.not_modelled END AS not_modelled,
+    -- What the operator is known from: launch, or capture or eager where a graph replay ran it (as in graph_kernels);
+    -- NULL where it only launched a graph.
+    c.source,
+    c.confidence  -- 1 for launch, else as in graph_kernels; NULL as source.
 FROM _op_calls AS c
 JOIN _op_formulas AS f ON f.shape_id = c.shape_id

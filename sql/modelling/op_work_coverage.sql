@@ -32,7 +32,7 @@ SELECT
     TRY_CAST(coalesce(max(w.no_shapes_ns), 0) AS BIGINT) AS no_shapes_ns,
     -- Duration of work of operators with arguments that the formula does not understand, ns.
     TRY_CAST(coalesce(max(w.bad_args_ns), 0) AS BIGINT) AS bad_args_ns,
-    -- Duration of work launched as CUDA or HIP graphs, ns; graph_kernels has what is known of its operators.
+    -- Duration of work launched as CUDA or HIP graphs whose operator is not known, ns.
     TRY_CAST(sum(CASE WHEN k.not_modelled = 'graph' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS graph_ns,
     -- Duration of work whose launch is not in the trace, ns.
     TRY_CAST(sum(CASE WHEN k.not_modelled = 'no_launch' THEN k.dur_ns ELSE 0 END) AS BIGINT) AS no_launch_ns,
@@ -50,7 +50,10 @@ SELECT
     -- Modeled share of the GPU time with an operator; NULL where there is none.
     CASE WHEN max(w.with_op_ns) > 0 THEN max(w.modelled_ns) / max(w.with_op_ns) END AS coverage,
     -- Share of the same with matrix operations; NULL where there is none.
-    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_share
+    CASE WHEN max(w.with_op_ns) > 0 THEN max(w.matrix_ns) / max(w.with_op_ns) END AS matrix_share,
+    -- Duration of work launched as CUDA or HIP graphs whose operator is known from the capture or the same work outside
+    -- graphs, ns: part of with_op_ns.
+    TRY_CAST(sum(CASE WHEN k.source IN ('capture', 'eager') THEN k.dur_ns ELSE 0 END) AS BIGINT) AS graph_known_ns
 FROM op_kernels AS k
 LEFT JOIN work AS w ON w.trace_id = k.trace_id
 GROUP BY k.trace_id

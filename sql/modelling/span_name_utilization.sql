@@ -7,9 +7,9 @@ SELECT
     kind,  -- step, annotation, module or task.
     name,  -- The name.
     family,  -- The name without its number.
-    phase,  -- fwd, bwd, recompute, bwd_direct or window, as in span_gpu_work.
-    n_spans,  -- Spans of the name that GPU work of the phase belongs to.
-    wall_ns,  -- Their summed duration on the host, ns.
+    phase,  -- fwd, bwd, recompute, bwd_direct, window or replay, as in span_names.
+    n_spans,  -- Spans of the name that GPU work of the phase belongs to; NULL in phase replay.
+    wall_ns,  -- Their summed duration on the host, ns; NULL in phase replay.
     n_kernels,  -- Pieces of GPU work.
     sum_ns,  -- Their summed duration, ns.
     busy_ns,  -- Time in which at least one of them ran, ns.

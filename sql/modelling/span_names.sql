@@ -1,5 +1,7 @@
 -- One row: a name of spans and the GPU work in a phase of all of them together.
 -- How: like span_kernels, over all spans of the name; work in several of them (a name nested in itself) counts once.
+-- Phase replay has what graph replays ran again of the modules and annotations in which the graphs were captured, also
+-- where that was in another trace.
 -- check: unique(trace_id, kind, name, phase)
 WITH numbered AS (
     SELECT
@@ -7,11 +9,24 @@ WITH numbered AS (
         min(event_id) OVER (PARTITION BY trace_id, kind, name) AS name_id
     FROM _span_events
 ),
+own_names AS (
+    SELECT DISTINCT trace_id, kind, name, name_id FROM numbered
+),
+-- Names that only the trace with the capture has get negative numbers.
+replayed_names AS (
+    SELECT
+        r.trace_id, r.event_id, r.kind, r.name, r.family, n.name_id AS own_name_id,
+        coalesce(n.name_id, -dense_rank() OVER (PARTITION BY r.trace_id ORDER BY r.kind, r.name)) AS name_id
+    FROM _graph_spans AS r
+    LEFT JOIN own_names AS n ON n.trace_id = r.trace_id AND n.kind = r.kind AND n.name = r.name
+),
 work AS (
     SELECT w.trace_id, s.name_id, w.phase, w.event_id
     FROM span_gpu_work AS w
     JOIN numbered AS s ON s.trace_id = w.trace_id AND s.event_id = w.span_id
     GROUP BY w.trace_id, s.name_id, w.phase, w.event_id
+    UNION ALL
+    SELECT trace_id, name_id, 'replay', event_id FROM replayed_names
 ),
 timed AS (
     SELECT w.trace_id, w.name_id, w.phase, k.event_id, k.dur_ns, k.ts_ns, greatest(k.end_ns, k.ts_ns) AS end_ns
@@ -38,15 +53,22 @@ named AS (
     SELECT trace_id, name_id, kind, name, family, count(*) AS n_spans, sum(dur_ns) AS host_ns
     FROM numbered
     GROUP BY trace_id, name_id, kind, name, family
+    UNION ALL
+    SELECT DISTINCT trace_id, name_id, kind, name, family, 0, CAST(NULL AS BIGINT)
+    FROM replayed_names
+    WHERE own_name_id IS NULL
 )
 SELECT
     c.trace_id,  -- The trace.
     c.kind,  -- step, annotation, module or task.
     c.name,  -- The name, as in spans.
     c.family,  -- The name without its number.
-    w.phase,  -- fwd, bwd, recompute, bwd_direct or window; NULL where no GPU work belongs to the name.
-    c.n_spans,  -- Spans of the name.
-    TRY_CAST(c.host_ns AS BIGINT) AS host_ns,  -- Their summed duration on the host, ns.
+    -- fwd, bwd, recompute, bwd_direct or window; replay: run again by a graph captured in such a span; NULL where no
+    -- GPU work belongs to the name.
+    w.phase,
+    c.n_spans,  -- Spans of the name; 0 where the graph was captured in another trace.
+    -- Their summed duration on the host, ns; NULL without any.
+    TRY_CAST(c.host_ns AS BIGINT) AS host_ns,
     coalesce(w.n, 0) AS n,  -- Pieces of GPU work.
     TRY_CAST(coalesce(w.sum_ns, 0) AS BIGINT) AS sum_ns,  -- Their summed duration, ns.
     TRY_CAST(coalesce(w.busy_ns, 0) AS BIGINT) AS busy_ns  -- Time in which at least one of them ran, ns.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ def test_the_operators_come_from_another_trace(tmp_path: Path, origin: str, sour
 def test_traces_of_a_lake_are_found_by_id(tmp_path: Path) -> None:
     replays, startup = written(tmp_path / "a", "none"), written(tmp_path / "b", "warm_up", seed=3)
     lake = tmp_path / "lake"
-    rows = json.loads(tracelake("ingest", replays, startup, "--lake", lake, "--json").stdout)
+    rows = json.loads(tracelake("ingest", replays, startup, "--job", "decode", "--lake", lake, "--json").stdout)
     ids = {Path(row["path"]): row["trace_id"] for row in rows}
     found = tracelake("graphs", ids[replays], "--capture-trace", ids[startup], "--lake", lake, "--json")
     answer = json.loads(found.stdout)
@@ -55,6 +57,58 @@ def test_traces_of_a_lake_are_found_by_id(tmp_path: Path) -> None:
     assert sorted(row["repetition"] for row in layers) == [0, 1, 2, 3]
     assert {(row["n_replays"], row["n_kernels"], row["known_percent"]) for row in layers} == {(3, 24, 0.0)}
     assert sum(row["gpu_ms"] for row in layers) == pytest.approx(answer["graph_ns"] / 1e6, abs=0.01)
+
+
+@pytest.mark.slow
+def test_a_lake_has_the_capture_of_the_same_job_and_rank(tmp_path: Path) -> None:
+    """Of two traces that captured graphs, the nearest; a warm-up alone, or another job's capture, is not looked for."""
+    made = {"own": ("none", 5), "near": ("capture", 4), "far": ("capture", 1), "warm": ("warm_up", 4)}
+    lake, ids = tmp_path / "lake", {}
+    for name, (origin, first) in made.items():
+        path = written(tmp_path / name, origin, seed=first)
+        shift(path, 3600.0 * first)
+        (row,) = json.loads(tracelake("ingest", path, "--job", "decode", "--lake", lake, "--json").stdout)
+        ids[name] = row["trace_id"]
+    other = written(tmp_path / "other", "capture", seed=9)
+    tracelake("ingest", other, "--job", "another", "--lake", lake)
+    answer = json.loads(tracelake("graphs", ids["own"], "--lake", lake, "--json").stdout)
+    assert answer["capture_trace_id"] == ids["near"] and answer["known_ns"] == answer["graph_ns"] > 0
+    shown = tracelake("graphs", ids["own"], "--lake", lake).stdout
+    assert f"looked up in trace {ids['near']}, too: the nearest of its job and rank that captured graphs" in shown
+    alone = json.loads(tracelake("graphs", ids["own"], "--capture-trace", "none", "--lake", lake, "--json").stdout)
+    assert (alone["capture_trace_id"], alone["known_ns"]) == (None, 0)
+
+
+def shift(path: Path, seconds: float) -> None:
+    """All events of a trace that much later."""
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    for event in document["traceEvents"]:
+        if "ts" in event:
+            event["ts"] += seconds * 1e6
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+
+
+def test_names_of_annotation_files(tmp_path: Path) -> None:
+    """Beside the trace by its rank, or as asked for; a file that is none ends the command."""
+    trace = tmp_path / "trace_rank0.json"
+    trace.write_text(
+        json.dumps({"traceEvents": replay(["a", "b"], 0, 1, nodes=[0, 1]), "distributedInfo": {"rank": 0}})
+    )
+    file = tmp_path / "kernel_annotations_rank0_fwd.pkl"
+    file.write_bytes(pickle.dumps({5 << 32: [{"str": "layers.0"}]}))
+    found = json.loads(tracelake("graphs", trace, "--json").stdout)
+    assert found["annotations"] == str(file) and found["known_ns"] == 3000
+    assert [(row["name"], row["module"], row["source"]) for row in found["kernels"]] == [
+        ("a", "layers.0", "annotation"), ("b", None, None),
+    ]  # fmt: skip
+    file.rename(other := tmp_path / "elsewhere.pkl")
+    assert json.loads(tracelake("graphs", trace, "--json").stdout)["annotations"] is None
+    shown = tracelake("graphs", trace, "--annotations", other).stdout
+    assert f"names of graph nodes are from {other}" in shown.replace("\n", "")
+    done = tracelake("graphs", trace, "--annotations", trace)
+    assert done.returncode == 1 and "is not the id of a node" in " ".join(done.stderr.split())
+    done = tracelake("graphs", trace, "--annotations", tmp_path / "nowhere.pkl")
+    assert done.returncode == 1 and "nowhere.pkl" in done.stderr
 
 
 def test_what_people_are_shown(tmp_path: Path) -> None:
@@ -83,7 +137,7 @@ BLOCKS = "the same 8 kernels follow one another 4 times, probably once per layer
 def section_of(trace: list[dict[str, Any]] | Path) -> Section | None:
     """The section about graphs of the report on one trace."""
     con, trace_id = connect(trace)
-    run_models(con, load_catalog(), ["graph_kernels", "kernels"])
+    run_models(con, load_catalog(), ["graph_kernels", "kernels", "critical_path_by_operator"])
     row = {"trace_id": trace_id, "rank": 0, "path": "rank0.json"}
     return graphs(con, Subject(None, [row], row, ""))
 

@@ -7,6 +7,8 @@ A target selects the time of events (edges that are an event's own time) or a ki
   calls.
 - `class:COMMUNICATION`: kernels of that class of the profile; `class:CPU`: all operators and calls.
 - `stream:7`: GPU work on that stream, whatever the device.
+- `op:aten::mm`, `module:Linear_*`: GPU work of operators or modules by name, launched or run by a graph replay; a module
+  holds the work of the modules in it. `layer:3`: a layer of graph replays, as `repetition` in `graph_kernels`.
 - `rank:3`: every edge of that rank's trace.
 - `edge:KERNEL_LAUNCH_DELAY`, `edge:critical_path_kernel_launch_delay` (HTA's text): every edge of that type.
 - `edge:EARLIER_WORK`: waits at the window's start for GPU work that was launched before it, whatever their type.
@@ -21,17 +23,25 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.critical_path.edge_types import HTA_TYPES
+from pipelines.critical_path.graph import Ints
 from pipelines.critical_path.whatif.overlap import hidden_communication
-from pipelines.critical_path.whatif.scenario import SHORT, Scenario
+from pipelines.critical_path.whatif.owners import KINDS
+from pipelines.critical_path.whatif.scenario import SHORT, Scenario, ScenarioError
 from pipelines.critical_path.whatif.window import Window
 
-_PREFIXES = ("name", "class", "stream", "rank", "edge")
+_PREFIXES = ("name", "class", "stream", "rank", "edge", *KINDS)
 _HTA_PREFIX = "critical_path_"
 _OF_HTA = {text.removeprefix(_HTA_PREFIX).upper(): name for name, text in HTA_TYPES.items()}
 
 
 class NothingMatches(LookupError):
     """A target that selects no edge of the window; the message lists what there is."""
+
+
+def owner_kinds(scenario: Scenario) -> list[str]:
+    """Returns which of op, module and layer its targets name: then the window needs its owners."""
+    named = {kind for kind, colon, _ in (target.partition(":") for target, _ in scenario.scale) if colon}
+    return [kind for kind in KINDS if kind in named]
 
 
 def factors(window: Window, scenario: Scenario) -> npt.NDArray[np.float64] | None:
@@ -52,19 +62,22 @@ class _Factors:
         self.family = np.ones(len(window.events.families) + 1)
         self.stream = np.ones(len(window.events.streams) + 1)
         self.kind = np.ones(len(window.kinds))
+        self.event = np.ones(1)  # of all events and "none" once an operator, module or layer is named
         self.edge: npt.NDArray[np.float64] | None = None
 
     def multiply(self, target: str, factor: float) -> None:
         table, held = self._held(SHORT.get(target, target))
-        if not held:
+        if not len(held):
             raise NothingMatches(f"{target!r} matches nothing in this window. {_what_there_is(self.window)}")
         table[held] *= factor
 
-    def _held(self, target: str) -> tuple[npt.NDArray[np.float64], list[int]]:
+    def _held(self, target: str) -> tuple[npt.NDArray[np.float64], list[int] | Ints]:
         prefix, colon, what = target.partition(":")
         if not colon or prefix not in _PREFIXES:
             prefix, what = "name", target
         w = self.window
+        if prefix in KINDS:
+            return self._held_by_owner(prefix, what)
         if prefix == "stream":
             return self.stream, [i for i, (_, stream) in enumerate(w.events.streams) if str(stream) == what]
         if prefix == "rank":
@@ -76,16 +89,35 @@ class _Factors:
         if prefix == "class":
             held = [i for i, (known, _) in enumerate(w.events.families) if known == what.upper()]
         else:
-            pattern = re.compile(re.escape(what).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+            pattern = _pattern(what)
             held = [i for i, (_, name) in enumerate(w.events.families) if pattern.fullmatch(name)]
         return self.family, held
+
+    def _held_by_owner(self, kind: str, what: str) -> tuple[npt.NDArray[np.float64], Ints]:
+        events, owners = self.window.events, self.window.owners
+        if owners is None:
+            raise ScenarioError(
+                f"{kind}:{what} needs the trace: a saved path does not say to which operator or module a kernel belongs"
+            )
+        if len(self.event) == 1:
+            self.event = np.ones(len(events.event_id) + 1)
+        pattern = _pattern(what)
+        chosen = [ids for name, ids in owners.ids[kind].items() if pattern.fullmatch(name)]
+        ids = np.unique(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+        return self.event, np.flatnonzero(np.isin(events.event_id, ids))
 
     def of_edges(self) -> npt.NDArray[np.float64] | None:
         w, parts = self.window, [] if self.edge is None else [self.edge]
         for table, place in ((self.family, w.family), (self.stream, w.stream), (self.kind, w.kind)):
             if (table != 1).any():
                 parts.append(table[place])
+        if (self.event != 1).any():
+            parts.append(self.event[w.own_time_of])  # -1, no event's own time, is the last
         return np.multiply.reduce(parts) if parts else None
+
+
+def _pattern(what: str) -> re.Pattern[str]:
+    return re.compile(re.escape(what).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
 def _what_there_is(window: Window) -> str:
@@ -94,11 +126,20 @@ def _what_there_is(window: Window) -> str:
     classes = sorted({known for known, _ in window.events.families})
     streams = sorted({stream for _, stream in window.events.streams if stream is not None})
     kinds = [window.kinds[i] for i in sorted(window.kinds_present)]
+    owners = window.owners.ids.items() if window.owners else ()
+    owned = "".join(f"{kind}:{_owned(names, window)}; " for kind, names in owners)
     return (
-        f"There are: class:{'|'.join(classes)}; stream:{'|'.join(map(str, streams)) or '(none)'}; "
+        f"There are: {owned}class:{'|'.join(classes)}; stream:{'|'.join(map(str, streams)) or '(none)'}; "
         f"rank:{'(unknown)' if window.rank is None else window.rank}; edge:{'|'.join(kinds)}; {', '.join(SHORT)}; "
         f"names by their time: {'; '.join(longest)}"
     )
+
+
+def _owned(names: dict[str, Ints], window: Window) -> str:
+    """The names with most GPU work in the window."""
+    there = {name: int(np.isin(ids, window.events.event_id).sum()) for name, ids in names.items()}
+    most = sorted((name for name in there if there[name]), key=lambda name: (-there[name], name))
+    return "|".join(map(_short, most[:10])) or "(none)"
 
 
 def _short(name: str) -> str:

@@ -21,6 +21,7 @@ from pipelines.critical_path.graph import ArrayGraph, Ints
 from pipelines.critical_path.labels import CPU, EVENTS, RULES, flags, int_column, labels, owners, text_codes
 from pipelines.critical_path.saved import SavedPath
 from pipelines.critical_path.whatif.forest import Forest
+from pipelines.critical_path.whatif.owners import Owners
 from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
@@ -78,7 +79,8 @@ class Window:
     `kind` counts in `kinds` (edge types, EARLIER_WORK), `bound` in `bounds`; `owner` is the place in `events` of the event whose time
     the edge is, or -1, and `attributed` that event's id, or -1; `src_event`, `dst_event` are the places of the events at
     its ends. `edge_type` counts in `kinds`, too, without EARLIER_WORK; `earlier` are the edges that wait for work from
-    outside the window, `inferred` those that are waits that no cuda_sync row tells.
+    outside the window, `inferred` those that are waits that no cuda_sync row tells. `owners` says to which operator, module
+    and layer GPU work belongs, if it was asked for.
     """
 
     trace_id: str
@@ -99,6 +101,7 @@ class Window:
     kinds: list[str]
     bounds: list[str]
     events: Events
+    owners: Owners | None = None
 
     @property
     def n_inferred(self) -> int:

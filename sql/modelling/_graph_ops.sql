@@ -1,0 +1,19 @@
+-- One row: a piece of GPU work of a graph replay whose operator is known, and which run of that operator it belongs to.
+-- How: a replay runs again what was captured: the work of one call of an operator is one run of it in each replay.
+-- check: unique(trace_id, event_id)
+SELECT
+    n.trace_id,  -- The trace with the replay.
+    n.event_id,  -- The GPU work's position in traceEvents.
+    -- The run: the first of its work in the file. No operator of the trace has that position.
+    min(n.event_id) OVER (PARTITION BY n.trace_id, n.replay_id, o.op_ordinal) AS run_id,
+    o.op,  -- Name of the operator.
+    o.call_dims AS dims,  -- Shapes of its arguments, JSON; NULL where they are not known.
+    o.call_types AS types,  -- Their types, JSON; NULL where they are not known.
+    o.call_concrete AS concrete,  -- Their literals, JSON; NULL where they are not known.
+    o.how AS source,  -- capture or eager, as in graph_kernels.
+    o.confidence  -- As in graph_kernels.
+FROM _graph_nodes AS n
+JOIN _graph_sequences AS s ON s.trace_id = n.trace_id AND s.replay_id = n.replay_id
+JOIN _graph_operators AS o
+    ON o.trace_id = s.trace_id AND o.sequence_id = s.sequence_id AND o.ordinal = n.ordinal
+WHERE o.op_ordinal IS NOT NULL

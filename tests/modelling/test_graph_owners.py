@@ -1,0 +1,368 @@
+"""What graph replays run counts for the operators, modules and layers of the capture, wherever GPU time is attributed.
+
+The programs are made here, so it is known which call recorded which kernel; sums are held against the kernels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.modelling.graph_captures import use_capture, use_names
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.effort import LISTS, at_once
+from tests.harness import call, connect, connect_all, each, only, x
+from tests.modelling.graph_traces import replay, work
+
+TABLES = ("op_kernels", "op_work", "op_work_coverage", "kernel_owners", "kernels", "graph_kernels", "span_names")
+Call = tuple[str, list[list[int]], int]  # an operator, the shapes of its arguments, how many kernels it launches
+MM: Call = ("aten::mm", [[2, 3], [3, 4]], 1)
+ADD: Call = ("aten::add", [[8], [8]], 1)
+TWICE: Call = ("aten::sum", [[8]], 2)
+KERNELS = {"aten::mm": "gemm", "aten::add": "add", "aten::sum": "reduce", "aten::mul": "mul"}
+
+
+def calls(program: Sequence[Call | None], at: float, correlation: int, *, is_captured: bool) -> list[dict[str, Any]]:
+    """Operators one after another, with types; captured, their calls launch nothing. None: a call outside operators."""
+    found = [call("cudaStreamBeginCapture", at, 1, correlation)] if is_captured else []
+    for one in program:
+        name, dims, n = one or ("", [], 1)
+        at += 10
+        if one:
+            types = ["float"] * len(dims)
+            found.append(
+                x(
+                    "cpu_op",
+                    name,
+                    at,
+                    8,
+                    **{"Input Dims": dims, "Input type": types, "Concrete Inputs": [""] * len(dims)},
+                )
+            )
+        for place in range(n):
+            correlation += 1
+            found.append(call("cudaLaunchKernel", at + 1 + 2 * place, 1, correlation))
+            if not is_captured:
+                found.append(work(KERNELS.get(name, "other"), at + 5, correlation))
+    return [*found, call("cudaStreamEndCapture", at + 10, 1, correlation + 1)] if is_captured else found
+
+
+def kernels_of(program: Sequence[Call | None]) -> list[str]:
+    return [KERNELS[one[0]] if one else "other" for one in program for _ in range(one[2] if one else 1)]
+
+
+def computed(trace: list[dict[str, Any]] | Path, *tables: str) -> duckdb.DuckDBPyConnection:
+    con, _ = connect(trace)
+    run_models(con, load_catalog(), tables or TABLES)
+    return con
+
+
+def work_rows(con: duckdb.DuckDBPyConnection) -> list[tuple]:
+    rows = con.execute(
+        "SELECT event_id, op, dims, n_kernels, gpu_ns, flops_matrix, not_modelled, source, confidence FROM op_work ORDER BY 1"
+    ).fetchall()
+    return [(*row[:2], json.loads(row[2]) if row[2] else None, *row[3:]) for row in rows]
+
+
+# By hand --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_replay_runs_the_operators_of_the_capture_again() -> None:
+    """Two replays of mm, sum (2 kernels), add: 3 operators each, known by their first kernel; the flops count each time."""
+    program = [MM, TWICE, ADD]
+    trace = [
+        *calls(program, 0, 100, is_captured=True),
+        *replay(kernels_of(program), 500, 1),
+        *replay(kernels_of(program), 700, 2),
+    ]
+    first = [i for i, event in enumerate(trace) if event["name"] == "gemm"]
+    con = computed(trace)
+    known = ("capture", 0.7)
+    assert work_rows(con) == [
+        row
+        for at in first
+        for row in (
+            (at, "aten::mm", [[2, 3], [3, 4]], 1, 3000, 2 * 2 * 3 * 4, None, *known),
+            (at + 1, "aten::sum", [[8]], 2, 6000, 0, None, *known),
+            (at + 3, "aten::add", [[8], [8]], 1, 3000, 0, None, *known),
+        )
+    ]
+    found = con.execute(
+        "SELECT gpu_ns, with_op_ns, graph_ns, graph_known_ns, flops_matrix, coverage FROM op_work_coverage"
+    )
+    assert found.fetchall() == [(24_000, 24_000, 0, 24_000, 96, 1.0)]
+
+
+def test_a_replay_without_capture_stays_the_graph_s() -> None:
+    """An operator that launches a graph is not the operator of its kernels."""
+    launching = x("cpu_op", "aten::launcher", 499, 20)
+    trace = [*calls([MM], 0, 100, is_captured=False), launching, *replay(["gemm", "add", "gemm", "add"], 500, 1)]
+    con = computed(trace)
+    assert [(row[1], row[6], row[7]) for row in work_rows(con)] == [
+        ("aten::mm", None, "launch"),
+        ("aten::launcher", "graph", None),
+    ]
+    owners = con.execute("SELECT op, source, confidence, is_replay FROM kernel_owners ORDER BY event_id").fetchall()
+    assert owners == [("aten::mm", "launch", 1.0, False), *[(None, None, None, True)] * 4]
+    assert con.execute("SELECT graph_ns, graph_known_ns FROM op_work_coverage").fetchall() == [(12_000, 0)]
+
+
+def test_captures_that_disagree_which_kernels_are_one_operator_s_give_none() -> None:
+    """One sum of two kernels, or two of one: the same name for each kernel, but not how often it ran."""
+    once, twice = [MM, TWICE, ADD], [MM, (*TWICE[:2], 1), (*TWICE[:2], 1), ADD]
+    trace = [
+        *calls(once, 0, 100, is_captured=True),
+        *calls(twice, 200, 300, is_captured=True),
+        *replay(kernels_of(once), 500, 1),
+    ]
+    con = computed(trace)
+    assert [(row[1], row[3]) for row in work_rows(con)] == [("aten::mm", 1), ("aten::add", 1)]
+    assert [op for (op,) in con.execute("SELECT op FROM kernel_owners ORDER BY event_id").fetchall()] == [
+        "aten::mm", "aten::sum", "aten::sum", "aten::add",
+    ]  # fmt: skip
+    assert con.execute("SELECT graph_ns, graph_known_ns FROM op_work_coverage").fetchall() == [(6000, 6000)]
+
+
+def test_captures_with_other_arguments_give_no_flops() -> None:
+    """Of the operator that differs, in shapes, types or literals; the others keep theirs."""
+    program, others = (
+        [MM, TWICE, ADD],
+        {"Input Dims": [[2, 9], [9, 4]], "Input type": ["half"] * 2, "Concrete Inputs": ["", "1"]},
+    )
+    traces = []
+    for key, other in others.items():
+        two = [calls(program, at, at + 100, is_captured=True) for at in (0, 200)]
+        for event in two[1]:
+            if event["name"] == "aten::mm":
+                event["args"][key] = other
+        traces.append([*two[0], *two[1], *replay(kernels_of(program), 500, 1)])
+    for key, con in zip(others, each(traces, "op_work"), strict=True):
+        rows = {row[1]: row for row in work_rows(con)}
+        assert rows["aten::mm"][2:7] == (None, 1, 3000, None, "no_shapes"), key
+        assert rows["aten::add"][2] == ADD[1], key
+
+
+MODULES = [
+    x("python_function", "nn.Module: Net_0", 5, 38, **{"Python id": 1}),
+    x("python_function", "nn.Module: Linear_3", 9, 10, **{"Python id": 2, "Python parent id": 1}),
+    x("user_annotation", "load", 20.5, 7),
+]
+NESTED = [  # of MM, TWICE, ADD at 10, 20, 30
+    ("annotation", "load", "replay", 2, 6000),
+    ("module", "Linear_3", "replay", 1, 3000),
+    ("module", "Net_0", "replay", 4, 12_000),
+]
+_NAMES = "SELECT kind, name, phase, n, sum_ns FROM span_names WHERE phase = 'replay' ORDER BY ALL"
+
+
+def test_modules_and_annotations_around_the_capture_own_the_replays() -> None:
+    """Twice as much for two replays; a kernel counts once in each name, however often the graph was captured."""
+    program = [MM, TWICE, ADD]
+    capture = [*MODULES, *calls(program, 0, 100, is_captured=True)]
+    con = computed([*capture, *replay(kernels_of(program), 500, 1), *replay(kernels_of(program), 600, 2)])
+    assert con.execute(_NAMES).fetchall() == [(*row[:3], 2 * row[3], 2 * row[4]) for row in NESTED]
+    owners = con.execute("SELECT module, count(*) FROM kernel_owners GROUP BY 1 ORDER BY 1").fetchall()
+    assert owners == [("Linear_3", 2), ("Net_0", 6)]
+    assert con.execute("SELECT DISTINCT n_spans, host_ns FROM span_names WHERE name = 'Net_0'").fetchall() == [
+        (1, 38_000)
+    ]
+
+
+def test_names_around_only_one_of_two_captures_are_left_out() -> None:
+    """The second capture ran outside of the modules; its operators are the same."""
+    program = [MM, TWICE, ADD]
+    two = [*MODULES, *calls(program, 0, 100, is_captured=True), *calls(program, 200, 300, is_captured=True)]
+    con = computed([*two, *replay(kernels_of(program), 500, 1)])
+    assert con.execute(_NAMES).fetchall() == []
+    assert con.execute("SELECT DISTINCT module, op IS NULL FROM kernel_owners").fetchall() == [(None, False)]
+
+
+def test_names_of_another_trace_have_no_spans_here() -> None:
+    program = [MM, TWICE, ADD]
+    con, (here, there) = connect_all(
+        [replay(kernels_of(program), 500, 1), [*MODULES, *calls(program, 0, 100, is_captured=True)]]
+    )
+    use_capture(con, here, there)
+    run_models(con, load_catalog(), [*TABLES, "span_name_utilization"])
+    only(con, here, [*TABLES, "span_name_utilization"])
+    assert con.execute(_NAMES).fetchall() == NESTED
+    assert con.execute("SELECT DISTINCT n_spans, host_ns FROM span_names").fetchall() == [(0, None)]
+    net = (
+        "SELECT phase, n_spans, wall_ns, n_ops, flops_matrix, coverage FROM span_name_utilization WHERE name = 'Net_0'"
+    )
+    assert con.execute(net).fetchall() == [("replay", None, None, 3, 48, 1.0)]
+
+
+def test_names_that_the_program_gave_are_annotations() -> None:
+    trace = replay(["gemm", "add", "gemm"], 500, 1, nodes=[0, 1, 2])
+    con, trace_id = connect(trace)
+    use_names(con, trace_id, {(5 << 32) + 0: "layers.0", (5 << 32) + 2: "layers.1", 77: "elsewhere"})
+    run_models(con, load_catalog(), TABLES)
+    found = con.execute("SELECT module, source, confidence FROM kernel_owners ORDER BY event_id").fetchall()
+    assert found == [("layers.0", "annotation", 1.0), (None, None, None), ("layers.1", "annotation", 1.0)]
+    assert con.execute(_NAMES).fetchall() == [("annotation", f"layers.{n}", "replay", 1, 3000) for n in (0, 1)]
+
+
+def test_the_innermost_module_of_launched_work() -> None:
+    """An annotation inside the module, and a module around both, are not it."""
+    con = computed([*MODULES, *calls([MM, TWICE, ADD], 0, 100, is_captured=False)])
+    found = con.execute("SELECT op, module, source FROM kernel_owners ORDER BY event_id").fetchall()
+    assert [row[:2] for row in found] == [
+        ("aten::mm", "Linear_3"), ("aten::sum", "Net_0"), ("aten::sum", "Net_0"), ("aten::add", "Net_0"),
+    ]  # fmt: skip
+    assert {row[2] for row in found} == {"launch"}
+
+
+# Any program ----------------------------------------------------------------------------------------------------------
+
+CALLS = st.sampled_from([MM, ADD, TWICE, ("aten::mul", [[4], [4]], 3), None])
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[Call | None], list[int]]:
+    """A capture or a warm-up, perhaps launched work of the same kinds, and replays, whose first events are returned."""
+    program = draw(st.lists(CALLS, min_size=1, max_size=7))
+    trace = calls(program, 0, 100, is_captured=True)
+    begins = []
+    for n in range(draw(st.integers(1, 3))):
+        at = 1000 * (n + 1)
+        if draw(st.booleans()):
+            trace += calls([draw(CALLS)], at, 5000 + 100 * n, is_captured=False)
+        begins.append(len(trace) + 1)
+        trace += replay(kernels_of(program), at + 500, n + 1)
+    return trace, program, begins
+
+
+@settings(max_examples=LISTS)
+@given(at_once(programs(), 30))
+def test_every_run_of_every_operator_is_counted_once(many: list[tuple]) -> None:
+    for (trace, program, begins), con in zip(many, each([one[0] for one in many], *TABLES), strict=True):
+        expected = []
+        for at in begins:
+            for one in program:
+                n = one[2] if one else 1
+                if one:
+                    flops = 2 * 2 * 3 * 4 if one[0] == "aten::mm" else None
+                    expected.append((at, one[0], one[1], n, 3000 * n, flops))
+                at += n
+        found = [row for row in work_rows(con) if row[7] == "capture"]
+        assert [(*row[:5], row[5] or None) for row in found] == expected, program
+        whole = sum(event["dur"] * 1000 for event in trace if event["cat"] == "kernel")
+        check_sums(con, whole)
+
+
+def check_sums(con: duckdb.DuckDBPyConnection, whole: int) -> None:
+    """Every kernel once and nothing lost: the parts of the GPU time add up, however they are cut."""
+    ((gpu_ns, *parts),) = con.execute(
+        "SELECT gpu_ns, modelled_ns, op_not_modelled_ns, no_shapes_ns, bad_args_ns, graph_ns, no_launch_ns, "
+        "launch_without_op_ns FROM op_work_coverage"
+    ).fetchall()
+    assert gpu_ns == whole == sum(parts)
+    sums = "SELECT count(*), count(DISTINCT event_id), sum({}) FROM {}"
+    ((n, n_ids, in_owners),) = con.execute(sums.format("duration_ns", "kernel_owners")).fetchall()
+    assert (n, n_ids, in_owners) == con.execute(sums.format("dur_ns", "kernels")).fetchall()[0] and n == n_ids
+    ((of_ops, in_kernels),) = con.execute(
+        "SELECT (SELECT coalesce(sum(gpu_ns), 0) FROM op_work), "
+        "(SELECT coalesce(sum(dur_ns), 0) FROM op_kernels WHERE op_event_id IS NOT NULL)"
+    ).fetchall()
+    assert of_ops == in_kernels
+    known = "SELECT coalesce(sum(duration_ns), 0) FROM {} WHERE op IS NOT NULL OR module IS NOT NULL"
+    replayed = con.execute(known.format("kernel_owners").replace("WHERE ", "WHERE is_replay AND (") + ")").fetchall()
+    assert replayed == con.execute(known.format("graph_kernels")).fetchall()
+
+
+# Synthetic captures and real traces -----------------------------------------------------------------------------------
+
+
+SLOW = [pytest.mark.slow]
+
+
+@pytest.mark.parametrize("origin", ["capture", *(pytest.param(one, marks=SLOW) for one in ("none", "warm_up"))])
+def test_a_synthetic_capture_adds_up(tmp_path: Path, origin: str) -> None:
+    spec = CaptureSpec(ranks=1, steps=1, shape="inference_graph", tokens=3, layers=4, graph_origin=origin)
+    con = computed(write_capture(spec, tmp_path).paths[0])
+    ((whole,),) = con.execute("SELECT sum(dur_ns) FROM kernels").fetchall()
+    check_sums(con, whole)
+    ((in_graphs, unknown, known),) = con.execute(
+        "SELECT (SELECT sum(duration_ns) FROM graph_kernels), graph_ns, graph_known_ns FROM op_work_coverage"
+    ).fetchall()
+    assert (unknown, known) == ((in_graphs, 0) if origin == "none" else (0, in_graphs))
+    layers = con.execute("SELECT layer, count(*) FROM kernel_owners WHERE is_replay GROUP BY 1 ORDER BY 1").fetchall()
+    assert layers == [(n, 3 * 8) for n in range(4)]
+
+
+REAL = ("a100_cuda_graphs_rank0_of_16", "h100_qwen", "mi300_rccl_metadata")
+
+
+@pytest.fixture(scope="module", params=["mi300_sglang_decode_graph", *(pytest.param(one, marks=SLOW) for one in REAL)])
+def real(request: pytest.FixtureRequest, shared: Path) -> tuple[str, duckdb.DuckDBPyConnection]:
+    tables = ("critical_path", "critical_path_by_operator", "_call_operators")
+    return request.param, computed(shared / "traces" / "single" / f"{request.param}.json.gz", *TABLES, *tables)
+
+
+def test_real_traces_add_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
+    _, con = real
+    ((whole,),) = con.execute(
+        "SELECT sum(dur_ns) FROM events WHERE cat IN ('kernel', 'gpu_memcpy', 'gpu_memset') AND ts_ns IS NOT NULL"
+    ).fetchall()
+    check_sums(con, whole)
+
+
+def test_work_outside_graphs_keeps_its_operator(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
+    """Also in a trace with graphs: none of these has a capture, so replays have no operator, and launches their own."""
+    name, con = real
+    ((n_wrong, n_replays),) = con.execute(
+        "SELECT count(*) FILTER (WHERE o.op_event_id IS DISTINCT FROM c.op_event_id "
+        "OR coalesce(o.source, 'launch') <> 'launch' OR (o.source IS NULL) <> (o.confidence IS NULL)), "
+        "count(*) FILTER (WHERE o.not_modelled = 'graph') FROM op_kernels AS o JOIN kernels AS k USING (trace_id, event_id) "
+        "LEFT JOIN _call_operators AS c ON c.trace_id = k.trace_id AND c.event_id = k.launch_event_id"
+    ).fetchall()
+    assert n_wrong == 0
+    assert n_replays == {"mi300_sglang_decode_graph": 544, "a100_cuda_graphs_rank0_of_16": 345}.get(name, 0)
+    assert con.execute("SELECT count(*) FROM span_names WHERE phase = 'replay'").fetchall() == [(0,)]
+
+
+def test_the_path_s_gpu_work_adds_up(real: tuple[str, duckdb.DuckDBPyConnection]) -> None:
+    """By window: the GPU work that the path's rows name, and its time."""
+    _, con = real
+    found = con.execute(
+        "SELECT window_id, sum(n_events), sum(duration_ns) FROM critical_path_by_operator GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    expected = con.execute(
+        "SELECT p.window_id, count(DISTINCT p.attributed_event_id), sum(p.duration_ns) FROM critical_path AS p "
+        "JOIN events AS e ON e.event_id = p.attributed_event_id "
+        "WHERE e.cat IN ('kernel', 'gpu_memcpy', 'gpu_memset') GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    assert found == expected != []
+
+
+def test_layers_of_a_decode_step_on_the_path(shared: Path) -> None:
+    """SGLang's replay is one stream without gaps: 36 layers, all of them on the path, known by repetition only."""
+    con = computed(
+        shared / "traces" / "single" / "mi300_sglang_decode_graph.json.gz", "critical_path_by_operator", "graph_kernels"
+    )
+    rows = con.execute(
+        "SELECT layer, sum(n_events) FROM critical_path_by_operator WHERE source = 'repetition' GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    by_layer: dict[int, int] = defaultdict(int)
+    for (layer,) in con.execute("SELECT repetition FROM graph_kernels WHERE period IS NOT NULL").fetchall():
+        by_layer[layer] += 1
+    assert [layer for layer, _ in rows] == list(range(36)) and all(n <= by_layer[layer] for layer, n in rows)
+
+
+def test_eager_work_and_its_replay_cost_the_same() -> None:
+    """The same program launched, then replayed: equal operators, arguments and formulas."""
+    program = [MM, TWICE, ADD, MM]
+    con = computed([*calls(program, 0, 100, is_captured=False), *replay(kernels_of(program), 500, 1)])
+    rows = [row[1:7] for row in work_rows(con)]
+    assert rows[:4] == rows[4:] and [row[7] for row in work_rows(con)] == ["launch"] * 4 + ["eager"] * 4
