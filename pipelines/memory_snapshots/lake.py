@@ -23,6 +23,7 @@ from pipelines.traces.source import Source, TooLarge
 
 TABLE = "memory_snapshots"
 _HEAD = 64
+LARGEST = 1 << 30  # bytes: the tables that are derived at ingestion take some four times as much memory
 
 
 def snapshots(files: Iterable[Path]) -> dict[Path, list[Path]]:
@@ -98,6 +99,10 @@ class _Content:
     def __iter__(self) -> Iterator[bytes]:
         try:
             for piece in self._pieces:
+                if self.n_bytes > LARGEST:
+                    raise Rejected(
+                        f"a memory snapshot of more than {LARGEST >> 20} MiB; record a shorter history (max_entries)"
+                    )
                 self._digest.update(piece)
                 yield piece
         except TooLarge as error:

@@ -10,8 +10,8 @@ SELECT
     CAST(address AS BIGINT) AS address,  -- Where it begins.
     CAST(size_bytes AS BIGINT) AS size_bytes,  -- Its size, rounded up, bytes.
     CAST(requested_bytes AS BIGINT) AS requested_bytes,  -- What was asked for, bytes; NULL where it is not told.
-    -- active_allocated: in use; active_pending_free or active_awaiting_free: released, and another stream still uses it;
-    -- inactive: free.
+    -- active_allocated: in use; active_pending_free or active_awaiting_free: released, but another stream still uses
+    -- it; inactive: free.
     CAST(state AS VARCHAR) AS state,
     CAST(stack_id AS BIGINT) AS stack_id  -- Who allocated it, in snapshot_stacks; NULL where none was recorded.
 FROM _staged_snapshot_blocks

@@ -27,10 +27,10 @@ CALLS: list[Call] = [(n, 1 << 20, 100 + n) for n in range(1, 6)]
 
 
 def rows(lake: Lake | duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
-    if isinstance(lake, duckdb.DuckDBPyConnection):
-        return lake.execute(query).fetchall()
-    with analyst(lake) as con:
-        return con.execute(query).fetchall()
+    if isinstance(lake, Lake):
+        with analyst(lake) as con:
+            return con.execute(query).fetchall()
+    return lake.execute(query).fetchall()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
