@@ -9,11 +9,14 @@ _PARTS = {
     "ingest": {
         "schedule_": "schedule_runs",
         "flight_recorder_": "flight_recorder",
+        "inspector_": "nccl_inspector",
+        "snapshot_(allocations|timeline|peak|fragmentation|trace_)": "memory_snapshot_answers",
+        "memory_snapshots|snapshot_": "memory_snapshots",
         "op_job": "op_jobs",
         "recordings|.*_samples$|span_sample_": "recordings",
     },
     "modelling": {
-        "memory_": "memory",
+        "memory_|snapshot_": "memory",
         "span_sample|.*_rates$": "recordings",
         "op_|family_|graph_": "operators",
         "span|unattributed_": "spans",

@@ -27,7 +27,7 @@ ROOMS = (
     ("inbox", "origin", "reference"),
     ("inputs",),
     ("execution", "flight_recorder", "load", "recordings", "runs", "status"),
-    ("critical_path", "events_by_sql", "graph_annotations"),
+    ("critical_path", "events_by_sql", "graph_annotations", "memory_snapshots", "nccl_inspector"),
     ("breakdown", "fleet", "nsys"),
     ("spark",),
     ("materialize",),

@@ -32,7 +32,7 @@ _TOP_KEYS = {
     b"pg_status",
     b"entries",
 }
-_HEAD, _PICKLE_HEAD = 4096, 1 << 20
+_HEAD, _PICKLE_HEAD, _FIRST = 4096, 1 << 20, 64
 _MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000  # of a dump: a ring holds thousands; few bytes may stand for many
 MAX_DUMP_BYTES = 1 << 30
 
@@ -136,6 +136,8 @@ def is_dump(path: Path) -> bool:
         with path.open("rb") as file:
             head = file.read(_HEAD)
             if head[:1] == b"\x80":
+                if b"segments" in head[:_FIRST]:  # a CUDA memory snapshot, whose stacks may hold any word
+                    return False
                 head += file.read(_PICKLE_HEAD)
                 return b"version" in head and (b"pg_config" in head or b"entries" in head)
             first = _FIRST_KEY.match(head)

@@ -25,14 +25,14 @@ from pipelines.lake.contents import (
 )
 from pipelines.lake.empty import comments, write_out
 from pipelines.lake.failures import FAILURES, add_failures
-from pipelines.lake.layout import CAPTURE_MARK, KEYS, MARK, RECORDING_MARK, REJECTS, Batch, mark_of, table_file
+from pipelines.lake.layout import CAPTURE_MARK, GROWING, KEYS, MARK, REJECTS, Batch, mark_of, table_file
 from pipelines.lake.now import Now
 from pipelines.lake.rows import insert_values
 from pipelines.lake.views import FOLDER, GROUP, file_rows, placed_rows, raw_traces, valid_rows
 from pipelines.sqltext import row
 
 _SLIM = "trace_id, batch_id, capture_id, group_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns"
-_NEWEST = (CAPTURE_MARK, RECORDING_MARK)  # marks of which the newest row of a key counts
+_NEWEST = (CAPTURE_MARK, *GROWING)  # marks of which the newest row of a key counts
 
 
 class Anew(Exception):
@@ -155,7 +155,7 @@ class _Update:
             return
         key, tables = KEYS[mark], [name for name in self.copied if mark_of(name) == mark]
         if mark in _NEWEST:
-            gone = "true" if mark == RECORDING_MARK else "NOT is_gone"
+            gone = "true" if mark in GROWING else "NOT is_gone"
             newest = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch_id DESC) = 1"
             self.con.execute(f"CREATE OR REPLACE TEMP TABLE _new AS {file_rows(mark, files)} {newest}")
             if mark == CAPTURE_MARK:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, RECORDING_MARK, REJECTS, mark_of
+from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, GROWING, KEYS, MARK, REJECTS, mark_of
 from pipelines.renamed import old_columns, table_now
 from pipelines.sqltext import file_list
 
@@ -38,8 +38,8 @@ def valid_rows(table: str, rows: str, mark_rows: str | None = None) -> str:
     if table == CAPTURE_MARK:  # a recomputed capture has several rows: the newest batch's count
         newest = "QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
         return f"SELECT * FROM ({rows} {newest}) WHERE NOT is_gone"
-    if table == RECORDING_MARK:  # a run that was still running when ingested may have been ingested again
-        return f"{rows} QUALIFY row_number() OVER (PARTITION BY recording_id ORDER BY batch_id DESC) = 1"
+    if table in GROWING:  # what was still running when ingested may have been ingested again
+        return f"{rows} QUALIFY row_number() OVER (PARTITION BY {KEYS[table]} ORDER BY batch_id DESC) = 1"
     if table in (*KEYS, REJECTS):
         return rows
     return f"{rows} SEMI JOIN {mark_rows or mark} AS mark USING ({KEYS[mark]}, batch_id)"

@@ -12,9 +12,9 @@ from pipelines import database
 from pipelines.lake import manifest
 from pipelines.lake.layout import (
     CAPTURE_MARK,
+    GROWING,
     KEYS,
     MARK,
-    RECORDING_MARK,
     REJECTS,
     VERSION_KEY,
     Batch,
@@ -26,7 +26,7 @@ from pipelines.lake.layout import (
 from pipelines.lake.store import Lake, Staged
 from pipelines.sqltext import quoted, row
 
-NEWEST = (CAPTURE_MARK, RECORDING_MARK)
+NEWEST = (CAPTURE_MARK, *GROWING)
 """Marks whose keys may be committed again: the newest batch counts. For all others the first one does."""
 
 

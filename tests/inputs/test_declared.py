@@ -69,7 +69,12 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
     assert [(kind.scope, [*found]) for kind, found in sets] == [("run", [tmp_path / "r"])]
     assert left == [trace]
     # Dumps have names of any kind, execution traces those of traces.
-    assert asked.keys() == {"pipelines.runs", "pipelines.flight_recorder.lake", "pipelines.execution.lake"}
+    assert asked.keys() == {
+        "pipelines.runs",
+        "pipelines.flight_recorder.lake",
+        "pipelines.execution.lake",
+        "pipelines.nccl_inspector.lake",
+    }
     # Without its mark a run is none.
     assert find.sort_out([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})
 

@@ -1,0 +1,67 @@
+"""Rows of an input's tables → Parquet files in a private folder, a bounded number of rows in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+AT_ONCE = 50_000
+Columns = Mapping[str, Mapping[str, pa.DataType]]
+
+
+class RowFiles:
+    """One Parquet file per table that has rows, complete when its `with` is left. `columns`: names and types by table, as
+    sql/ingest/<table>.sql reads them.
+    """
+
+    def __init__(self, folder: Path, columns: Columns) -> None:
+        self._folder, self._columns = folder, columns
+        self._rows: dict[str, list[Sequence[Any]]] = {table: [] for table in columns}
+        self._counts = dict.fromkeys(columns, 0)
+        self._writers: dict[str, pq.ParquetWriter] = {}
+
+    def __enter__(self) -> RowFiles:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        for table in self._columns if kind is None else ():
+            self._flush(table)
+        for writer in self._writers.values():
+            writer.close()
+
+    def add(self, table: str, row: Sequence[Any]) -> None:
+        """Add a row, in the order of the table's columns."""
+        rows = self._rows[table]
+        rows.append(row)
+        self._counts[table] += 1
+        if len(rows) >= AT_ONCE:
+            self._flush(table)
+
+    def count(self, table: str) -> int:
+        """Returns how many rows were added."""
+        return self._counts[table]
+
+    def paths(self, table: str) -> list[Path]:
+        """Returns the table's file; none where it has no rows."""
+        return [self._path(table)] if table in self._writers else []
+
+    def _path(self, table: str) -> Path:
+        return self._folder / f"{table}.parquet"
+
+    def _flush(self, table: str) -> None:
+        rows, columns = self._rows[table], self._columns[table]
+        if not rows:
+            return
+        arrays = [
+            pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
+        ]
+        batch = pa.record_batch(arrays, names=list(columns))
+        if table not in self._writers:
+            self._writers[table] = pq.ParquetWriter(self._path(table), batch.schema)
+        self._writers[table].write_batch(batch)
+        rows.clear()

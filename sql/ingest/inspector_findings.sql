@@ -1,0 +1,12 @@
+-- One row: a fault of lines of a log of the NCCL Inspector, which are left out.
+-- scope: inspector
+-- check: unique(log_id, fault)
+SELECT
+    CAST(log_id AS VARCHAR) AS log_id,  -- The log.
+    CAST(batch_id AS VARCHAR) AS batch_id,  -- Ingest run that wrote it.
+    -- not_json, not_a_record, unknown_record, no_communicator, wrong_field, incomplete_dump, cut_line, proxy_trace.
+    CAST(fault AS VARCHAR) AS fault,
+    CAST(severity AS VARCHAR) AS severity,  -- info or warning.
+    CAST(n AS BIGINT) AS n,  -- How many times it was found.
+    CAST(detail AS VARCHAR) AS detail  -- What the first of them was, with its line.
+FROM _staged_inspector_findings
