@@ -40,11 +40,14 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
     name, kind, bound = texts = (_Coded(), _Coded(), _Coded())
     event, duration = np.empty((2, n), dtype=np.int64)
     codes = np.empty((3, n), dtype=np.int32)
+    found = 0
     for batch in _batches(con, catalog):
         place = np.subtract(np.from_dlpack(batch.column(0)), 1)
         event[place], duration[place] = (np.from_dlpack(batch.column(at)) for at in (1, 2))
         for at, coded in enumerate(texts):
             codes[at, place] = coded.codes(batch.column(3 + at))
+        found += len(place)
+    assert found == n, f"{found} rows of a path of {n} edges"  # else places would hold anything
     names = _strings(f', "name": {text}' for text in name.texts)
     kinds = _strings(f', "edge_type": {text}, "duration_us": ' for text in kind.texts)
     after = _strings(f', "bound_by": {text}}}, ' for text in bound.texts)

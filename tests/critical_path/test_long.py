@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -62,8 +63,14 @@ def test_a_trace_that_counts_as_long_has_the_same_path(
     monkeypatch.setattr(window_edges, "EDGES", 1)
     kept = []
     keep = path_command.keep_tables_in_file
-    monkeypatch.setattr(path_command, "keep_tables_in_file", lambda con: kept.append(keep(con)))
-    assert said(trace, *options, "--edges", files[2], "--save", files[3]) == short and len(kept) == 1
+
+    def keep_and_look(con: duckdb.DuckDBPyConnection) -> None:
+        keep(con)
+        con.execute("CREATE TABLE probe (a INTEGER)")
+        kept.extend(con.execute("SELECT database_name FROM duckdb_tables() WHERE table_name = 'probe'").fetchall())
+
+    monkeypatch.setattr(path_command, "keep_tables_in_file", keep_and_look)
+    assert said(trace, *options, "--edges", files[2], "--save", files[3]) == short and kept == [("kept",)]
     assert files[0].read_bytes() == files[2].read_bytes() and files[1].read_bytes() == files[3].read_bytes()
 
 
@@ -74,6 +81,19 @@ def test_a_graph_of_narrow_nodes_is_the_same_graph() -> None:
     for name in ("node_ids", "src", "dst", "weight"):
         assert getattr(wide, name).tolist() == getattr(narrow, name).tolist()
     assert wide.node_ids.tolist() == [0, 4, 9, 12]
+
+
+def test_nodes_of_a_long_window_are_narrow_only_if_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_edges, "EDGES", 1)
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE _refused_windows (window_no BIGINT)")
+        con.execute("CREATE TABLE _edges (window_no BIGINT, edge_id BIGINT, src_node_id BIGINT, dst_node_id BIGINT)")
+        for window, last in ((1, 2**31 - 1), (2, 2**31)):
+            con.execute(f"INSERT INTO _edges VALUES ({window}, 2, 8, {last}), ({window}, 1, 4, 8)")
+        (first,), (second,) = window_edges.window_groups(con, ("src_node_id", "dst_node_id"))
+    for (number, columns), last, width in ((first, 2**31 - 1, np.int32), (second, 2**31, np.int64)):
+        assert [column.tolist() for column in columns] == [[1, 2], [4, 8], [8, last]], number
+        assert [column.dtype for column in columns] == [np.int64, width, width]
 
 
 @pytest.mark.slow
