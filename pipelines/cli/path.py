@@ -20,7 +20,7 @@ from pipelines.cli.asked_path import (
 from pipelines.cli.path_tables import alternatives_table, names_table, path_table, print_caveats
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_parts, progress
 from pipelines.cli.steps import in_words, steps_for
-from pipelines.cli.trace import opened
+from pipelines.cli.trace import keep_tables_in_file, opened
 
 if TYPE_CHECKING:
     from pipelines.critical_path.saved import SavedPath
@@ -125,8 +125,9 @@ def _at_once(con: Any, trace_id: str) -> int:
 
     found = con.execute(f"SELECT n_events FROM traces WHERE trace_id = {quoted(trace_id)}").fetchall()
     if not found or found[0][0] >= _LONG:
+        keep_tables_in_file(con)
         # What DuckDB keeps beyond its tables is soon as much as they are.
-        con.execute("SET memory_limit = '400MB'; SET allocator_flush_threshold = '32MB'")
+        con.execute("SET memory_limit = '250MB'; SET allocator_flush_threshold = '32MB'")
         con.execute("SET enable_external_file_cache = false")
         return 1
     con.execute("SET threads = 1")

@@ -41,6 +41,19 @@ def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[
             yield con, _find(con, trace, lake)
 
 
+def keep_tables_in_file(con: Any) -> None:
+    """From here on, new tables and views of an opened trace are in a file beside it, which goes when the trace is closed.
+
+    DuckDB compresses the tables of a file, which in memory it does not: those of a long trace take a quarter, and what
+    there is no room for need not be written again. Cursors of `con` do not find them: each has a search path of its own.
+    """
+    from pipelines.sqltext import quoted
+
+    ((folder,),) = con.execute("SELECT current_setting('temp_directory')").fetchall()
+    con.execute(f"ATTACH {quoted(Path(folder, 'tables.duckdb'))} AS kept (RECOVERY_MODE no_wal_writes)")
+    con.execute("SET search_path = 'kept.main,memory.main'")
+
+
 def _load(con: Any, path: Path, folder: Path, lean: bool) -> str:
     from pipelines.inputs.alone import load_trace
     from pipelines.traces import TraceRejected

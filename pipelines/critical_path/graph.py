@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Ints = npt.NDArray[np.int64]
+Nodes = npt.NDArray[np.int32 | np.int64]
 
 
 def __getattr__(name: str) -> Any:
@@ -40,24 +41,24 @@ def unfeasible() -> type[Exception]:
 class ArrayGraph:
     """A weighted directed graph without parallel edges.
 
-    `node_ids` (n,) are the nodes, integers, in networkx's insertion order. `src`, `dst` (m,) index into it. The edges
-    are in insertion order. If `out_order` (m,) is given, they are in the order in which networkx lists every node's
-    predecessors, and `out_order` are their positions in the order in which it lists successors (views of a graph may
-    list the two in orders that no insertion order produces).
+    `node_ids` (n,) are the nodes, integers, in networkx's insertion order. `src`, `dst` (m,) index into it, 32 bits wide
+    where that is enough. The edges are in insertion order. If `out_order` (m,) is given, they are in the order in which
+    networkx lists every node's predecessors, and `out_order` are their positions in the order in which it lists
+    successors (views of a graph may list the two in orders that no insertion order produces).
 
     `weight` (m,) is the edge attribute `weight`; in graphs of traces nanoseconds.
     """
 
     node_ids: Ints
-    src: Ints
-    dst: Ints
+    src: Nodes
+    dst: Nodes
     weight: Ints
     out_order: Ints | None = None
 
     __networkx_backend__ = "tracelake"
 
     @classmethod
-    def from_edges(cls, src: Ints, dst: Ints, weight: npt.NDArray) -> ArrayGraph:
+    def from_edges(cls, src: Nodes, dst: Nodes, weight: npt.NDArray) -> ArrayGraph:
         """Build from edges between node ids (non-negative, at most about twice the number of events), in insertion order.
 
         Raises TypeError if the weights are not integers.
@@ -66,7 +67,7 @@ class ArrayGraph:
             raise TypeError(f"the weights are {weight.dtype}; give whole nanoseconds")
         # The first position of every id, where edge i has the positions 2i and 2i + 1: later writes win, so write
         # backward.
-        src, dst = (np.asarray(ends, dtype=np.int64) for ends in (src, dst))
+        src, dst = (ends if ends.dtype == np.int32 else np.asarray(ends, dtype=np.int64) for ends in (src, dst))
         count = 2 * len(src)
         size = int(max(np.max(src), np.max(dst))) + 1 if count else 0
         small = np.int32 if max(count, size) < 2**31 else np.int64
@@ -78,7 +79,7 @@ class ArrayGraph:
         ids = np.flatnonzero(first < count)
         ids = ids[np.argsort(first[ids], kind="stable")]
         first[ids] = np.arange(len(ids), dtype=small)  # from here on, the place of the id
-        return cls(ids, first[src].astype(np.int64), first[dst].astype(np.int64), np.asarray(weight, dtype=np.int64))
+        return cls(ids, first[src], first[dst], np.asarray(weight, dtype=np.int64))
 
     def to_networkx(self) -> nx.DiGraph:
         """Returns an ordinary `networkx.DiGraph` over the nodes, with the edge attribute `weight`.

@@ -63,7 +63,8 @@ def longest_path_edges(graph: ArrayGraph) -> tuple[Ints, int | None]:
 
 def _uncontracted(graph: ArrayGraph) -> Chains:
     places = np.arange(len(graph.src))
-    return Chains(np.arange(len(graph)), graph.src, graph.dst, graph.weight, places, places)
+    src, dst = (np.asarray(ends, dtype=np.int64) for ends in (graph.src, graph.dst))
+    return Chains(np.arange(len(graph)), src, dst, graph.weight, places, places)
 
 
 def _contract(graph: ArrayGraph) -> Chains:

@@ -36,21 +36,18 @@ def as_parts(members: dict[str, Any]) -> Iterator[str]:
 
 
 def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
-    # The model's SQL is part of the query: creating its table would take as long again, for columns not needed here.
-    # Sorting in DuckDB would move the names, too: here each column is numbers, which are put in place by `seq`.
-    batches = con.execute(
-        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by FROM (\n{catalog.models['critical_path'].sql}\n)"
-    ).to_arrow_reader(_BATCH)
-    name, kind, bound = _Coded(), _Coded(), _Coded()
-    columns: list[list[np.ndarray]] = [[] for _ in range(6)]
-    for batch in batches:
-        for at, values in enumerate(columns):
-            column = batch.column(at)
-            values.append(np.from_dlpack(column) if at < 3 else (name, kind, bound)[at - 3].codes(column))
-    place = np.argsort(_whole(columns[0]))
-    event, duration, *codes = (_whole(values)[place] for values in columns[1:])
-    del columns, place
-    n = len(event)
+    n = con.execute("SELECT count(*) FROM _path_bounds").fetchall()[0][0]
+    name, kind, bound = texts = (_Coded(), _Coded(), _Coded())
+    event, duration = np.empty((2, n), dtype=np.int64)
+    codes = np.empty((3, n), dtype=np.int32)
+    found = 0
+    for batch in _batches(con, catalog):
+        place = np.subtract(np.from_dlpack(batch.column(0)), 1)
+        event[place], duration[place] = (np.from_dlpack(batch.column(at)) for at in (1, 2))
+        for at, coded in enumerate(texts):
+            codes[at, place] = coded.codes(batch.column(3 + at))
+        found += len(place)
+    assert found == n, f"{found} rows of a path of {n} edges"  # else places would hold anything
     names = _strings(f', "name": {text}' for text in name.texts)
     kinds = _strings(f', "edge_type": {text}, "duration_us": ' for text in kind.texts)
     after = _strings(f', "bound_by": {text}}}, ' for text in bound.texts)
@@ -69,6 +66,15 @@ def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
     yield "]"
 
 
+def _batches(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[pa.RecordBatch]:
+    """The rows of the path, each with its place from 1."""
+    # The model's SQL is part of the query: creating its table would take as long again, for columns not needed here.
+    # Sorting in DuckDB would move the names, too: here each column is numbers, which are put in place by `seq`.
+    return con.execute(
+        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by FROM (\n{catalog.models['critical_path'].sql}\n)"
+    ).to_arrow_reader(_BATCH)
+
+
 class _Coded:
     """Texts as JSON, each with a number: names repeat."""
 
@@ -84,10 +90,6 @@ class _Coded:
                 self.texts.append(json.dumps(value))
         numbers = np.array([self._code[value] for value in encoded.dictionary.to_pylist()], dtype=np.int32)
         return numbers[np.from_dlpack(encoded.indices).astype(np.int64)]
-
-
-def _whole(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 # Arrow arrays from their buffers: pa.array and to_numpy would import pandas, which takes longer than the rows.

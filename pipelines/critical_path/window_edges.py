@@ -12,6 +12,7 @@ from pipelines.models.groups import in_groups
 EDGES = 500_000
 """Edges that are in memory at a time; a window with more is read alone."""
 _BATCH = 1 << 17  # rows of such a window
+_NODES = ("src_node_id", "dst_node_id")
 
 
 def window_groups(
@@ -20,7 +21,7 @@ def window_groups(
     """Yields groups of windows that have edges and are not refused (`_refused_windows`), in order of their numbers.
 
     A window is its number and the columns of its edges in `_edges`, `edge_id` first, in order of `edge_id`. The columns are
-    BIGINT without NULL.
+    BIGINT without NULL; the nodes of a long window are 32 bits wide if they fit.
     """
     counted = con.execute(
         "SELECT window_no, count(*) FROM _edges WHERE window_no NOT IN (SELECT window_no FROM _refused_windows) "
@@ -47,10 +48,12 @@ def _read(con: duckdb.DuckDBPyConnection, numbers: list[int], columns: list[str]
 
 def _alone(con: duckdb.DuckDBPyConnection, number: int, columns: list[str]) -> list[np.ndarray]:
     """The columns of one window."""
-    count = con.execute(f"SELECT count(*) FROM _edges WHERE window_no = {number}").fetchall()[0][0]
-    query = con.execute(f"SELECT {', '.join(columns)} FROM _edges WHERE window_no = {number}")
+    of = f"FROM _edges WHERE window_no = {number}"
+    count, last = con.execute(f"SELECT count(*), max(greatest({', '.join(_NODES)})) {of}").fetchall()[0]
+    query = con.execute(f"SELECT {', '.join(columns)} {of}")
     if count > EDGES:
-        found = _in_batches(query, count, len(columns))
+        small = [name in _NODES and last < 2**31 for name in columns]
+        found = _in_batches(query, [np.empty(count, dtype=np.int32 if half else np.int64) for half in small])
     else:
         found = [np.asarray(column) for column in query.fetchnumpy().values()]
     order = np.argsort(found[0])
@@ -59,9 +62,8 @@ def _alone(con: duckdb.DuckDBPyConnection, number: int, columns: list[str]) -> l
     return found
 
 
-def _in_batches(query: duckdb.DuckDBPyConnection, count: int, width: int) -> list[np.ndarray]:
-    """All at once, the columns of a long window would be in memory twice."""
-    found = [np.empty(count, dtype=np.int64) for _ in range(width)]
+def _in_batches(query: duckdb.DuckDBPyConnection, found: list[np.ndarray]) -> list[np.ndarray]:
+    """Fills the columns: all at once, those of a long window would be in memory twice."""
     filled = 0
     for batch in query.to_arrow_reader(_BATCH):
         for place, values in enumerate(found):

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle, Ints
+from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle, Ints, Nodes
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Forest:
         return turn
 
 
-def _by_source(n: int, src: Ints, dst: Ints) -> tuple[list[int], list[int]]:
+def _by_source(n: int, src: Nodes, dst: Nodes) -> tuple[list[int], list[int]]:
     """Returns the targets of the edges of each node, in insertion order, and where each node's begin."""
     order = np.argsort(src, kind="stable")
     return dst[order].tolist(), [0, *np.cumsum(np.bincount(src, minlength=n)).tolist()]
@@ -169,7 +169,7 @@ def _walk_around(graph: ArrayGraph, hangs: Ints, tops: Ints) -> tuple[Ints, Ints
     return walked, entered
 
 
-def _kahn(n: int, src: Ints, dst: Ints) -> Ints:
+def _kahn(n: int, src: Nodes, dst: Nodes) -> Ints:
     """Returns the nodes, each after all it depends on, in the order of networkx's `topological_sort`; fewer if there is
     a cycle.
     """
