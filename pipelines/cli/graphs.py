@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, styled
-from pipelines.cli.trace import TraceArgument, opened
+from pipelines.cli.trace import ProcessOption, TraceArgument, opened
 from pipelines.shorter import shortened
 
 _TABLES = ("events", "traces", "findings")
@@ -47,6 +47,7 @@ def graphs(
         ),
     ] = None,
     top: Annotated[int, typer.Option(help="At most this many kernels; 0 for all.", min=0)] = 20,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -54,7 +55,7 @@ def graphs(
 
     Example: `tracelake graphs decode.json.gz --capture-trace startup.json.gz`
     """
-    with _both(trace, capture, lake) as (con, trace_id):
+    with _both(trace, capture, lake, process) as (con, trace_id):
         found = _answer(con, trace_id)
     if json:
         print_json(found)
@@ -99,10 +100,10 @@ def _answer(con: Any, trace_id: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _both(trace: str, capture: str | None, lake: Path) -> Iterator[tuple[Any, str]]:
+def _both(trace: str, capture: str | None, lake: Path, process: str | None) -> Iterator[tuple[Any, str]]:
     """Opens a trace, together with the one that shows how its graphs were captured, if that is given."""
     if capture is None:
-        with opened(trace, lake, with_arguments=True) as found:
+        with opened(trace, lake, with_arguments=True, process=process) as found:
             yield found
         return
     import tempfile
@@ -112,7 +113,7 @@ def _both(trace: str, capture: str | None, lake: Path) -> Iterator[tuple[Any, st
     from pipelines.sqltext import quoted
 
     with tempfile.TemporaryDirectory() as folder, database.connect() as con:
-        ids = [_kept(one, lake, Path(folder) / str(number)) for number, one in enumerate((trace, capture))]
+        ids = [_kept(trace, lake, Path(folder) / "0", process), _kept(capture, lake, Path(folder) / "1")]
         if ids[0] == ids[1]:
             raise fail(
                 f"{capture} is the trace itself",
@@ -128,12 +129,12 @@ def _both(trace: str, capture: str | None, lake: Path) -> Iterator[tuple[Any, st
         yield con, ids[0]
 
 
-def _kept(trace: str, lake: Path, folder: Path) -> str:
+def _kept(trace: str, lake: Path, folder: Path, process: str | None = None) -> str:
     """Writes the tables of a trace into a folder; returns its id."""
     from pipelines.sqltext import quoted
 
     folder.mkdir()
-    with opened(trace, lake, with_arguments=True) as (con, trace_id):
+    with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
         for table in _TABLES:
             con.execute(f"COPY (FROM {table}) TO {quoted(folder / f'{table}.parquet')} (FORMAT parquet)")
     return trace_id

@@ -34,7 +34,7 @@ from pipelines.cli.shared import (
     styled,
 )
 from pipelines.cli.steps import in_words, steps_for
-from pipelines.cli.trace import opened
+from pipelines.cli.trace import ProcessOption, opened
 from pipelines.critical_path.whatif.scenario import SHORT
 from pipelines.foreign_text import visible
 
@@ -88,6 +88,7 @@ def what_if(
     dependencies: DependenciesOption = "serial",
     execution_trace: ExecutionTraceOption = None,
     settings: SetOption = None,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -117,7 +118,7 @@ def what_if(
     except ValueError as error:
         raise fail(str(error)) from None
     try:
-        with _window(trace, lake, asked, with_arguments=redraw is not None) as (con, window):
+        with _window(trace, lake, asked, redraw is not None, process) as (con, window):
             families = rank_families(window, with_cpu=True) if sensitivity else []
             drawn, shown = None, []
             for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
@@ -145,7 +146,9 @@ def what_if(
 
 
 @contextmanager
-def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -> Iterator[tuple[Any, Window]]:
+def _window(
+    trace: str, lake: Path, asked: AskedPath, with_arguments: bool, process: str | None
+) -> Iterator[tuple[Any, Window]]:
     """Yields the window with the connection that holds its trace; for a saved path without one (None)."""
     from pipelines.critical_path.saved import OlderSavedPath, looks_saved, restore_path
     from pipelines.critical_path.whatif.window import load, of_saved
@@ -157,7 +160,7 @@ def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -
         except OlderSavedPath as error:
             raise OlderSavedPath(f"{trace}: {error}") from None
         return
-    with opened(trace, lake, with_arguments=with_arguments) as (con, trace_id):
+    with opened(trace, lake, with_arguments=with_arguments, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         catalog = load_catalog()
         with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
