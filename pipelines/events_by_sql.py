@@ -45,7 +45,6 @@ _BOUNDS = {
     "memory_limit": "300MB",
     "allocator_flush_threshold": "32MB",
     "threads": 2,
-    "preserve_insertion_order": False,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipelines.inputs.alone import load_trace
@@ -20,7 +20,7 @@ from pipelines.traces import TraceRejected
 from tests.effort import examples
 from tests.harness import connect_all
 from tests.rocm.small import small
-from tests.sqlite_exports.fuzz import changed_by, read_or_rejected, steps
+from tests.sqlite_exports.fuzz import changed_by, distinct_traces, read_or_rejected, steps
 
 END = small().end
 MODELS = ("kernels", "launches", "temporal_breakdown", "critical_path", "critical_path_caveats", "quality")
@@ -78,7 +78,7 @@ def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, cha
 
 
 @pytest.mark.slow
-@settings(max_examples=4)
+@settings(max_examples=3, phases=[Phase.explicit, Phase.generate], deadline=None)
 @given(st.lists(steps(), min_size=8, max_size=8))
 def test_models_run_on_whatever_is_in_the_tables(
     tmp_path_factory: pytest.TempPathFactory, changes: list[list[tuple[Any, ...]]]
@@ -87,7 +87,7 @@ def test_models_run_on_whatever_is_in_the_tables(
     paths = [
         changed_by(change, small().write_plainly(folder / f"{number}.db")) for number, change in enumerate(changes)
     ]
-    if kept := [path for path in paths if read_or_rejected(path) is not None]:
+    if kept := distinct_traces(paths):
         con, _ = connect_all(kept)
         run_models(con, load_catalog(), MODELS)
 

@@ -11,10 +11,9 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.harness import connect_all
-from tests.nsys.test_same_answers import OF_RANDOM, SPECS, compare, in_order
+from tests.nsys.test_same_answers import SPECS, compare
 from tests.nsys.writer import document_of, export_of
 from tests.rocm.writer import as_on_amd, database_of
-from tests.synthetic.random_capture import random_capture
 
 
 def pair_of(kineto: Path) -> list[Path]:
@@ -34,18 +33,6 @@ def test_synthetic_captures(tmp_path: Path) -> None:
     specs = {name: spec for name, spec in SPECS.items() if name != "graphs"}  # nodes of graphs are not told
     paths = [rank.path for name, spec in specs.items() for rank in write_capture(spec, tmp_path / name).ranks]
     compare([one for path in paths for one in pair_of(path)])
-
-
-@pytest.mark.slow
-def test_random_captures(tmp_path: Path) -> None:
-    paths = []
-    for seed in range(30):
-        document = random_capture(seed)
-        # What takes no time is a mark in a database, as it is nothing on a path.
-        document["traceEvents"] = [e for e in document["traceEvents"] if e.get("dur") != 0]
-        (path := tmp_path / f"{seed}.json").write_text(json.dumps(in_order(document)))
-        paths += pair_of(path)
-    compare(paths, OF_RANDOM)
 
 
 def test_three_formats_agree_on_kernels_and_path(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,11 @@ def read_or_rejected(path: Path) -> ReadTrace | None:
     except TraceRejected as error:
         assert error.path == str(path) and "please report" not in error.reason, error.reason
         return None
+
+
+def distinct_traces(paths: Iterable[Path]) -> list[Path]:
+    """Returns the files that are traces, each content once: no lake has a trace twice, and models do not end on one that
+    is there twice (an event would enclose itself).
+    """
+    found = {trace.trace_id: path for path in paths if (trace := read_or_rejected(path)) is not None}
+    return list(found.values())
