@@ -70,7 +70,7 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
     }
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(40))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
     """Either a rejection that says what to do, or a trace."""
