@@ -29,7 +29,7 @@ _PARTS = {
     },
     "rules": {
         "device|network|job_prices|element_sizes": "machines",
-        "call_|capture_calls|op_|step_|group_|collective_|nsys_|nvtx_": "names",
+        "call_|capture_calls|op_|step_|group_|collective_|nsys_|nvtx_|rocm_": "names",
     },
 }
 

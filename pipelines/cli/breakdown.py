@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pipelines.cli.asked_path import ProfileOption, SetOption
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
-from pipelines.cli.trace import opened
+from pipelines.cli.trace import ProcessOption, opened
 
 
 def breakdown(
@@ -19,6 +19,7 @@ def breakdown(
     ] = None,
     profile: ProfileOption = "default",
     settings: SetOption = None,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -33,10 +34,12 @@ def breakdown(
     from pipelines.cli.ready import open_analyst
 
     overrides = _overrides(profile, settings)
+    if trace is None and process:
+        raise fail("--process needs a file", "Give TRACE.")
     if trace is None and profile == "default":
         rows = rows_of(open_analyst(lake, ["temporal_breakdown"]))
     else:
-        rows = [row for one in _asked(trace, lake) for row in _breakdown(one, lake, profile, overrides)]
+        rows = [row for one in _asked(trace, lake) for row in _breakdown(one, lake, profile, overrides, process)]
     if json:
         print_json([{**row, "profile": profile, "temporal_breakdown": as_document(row)} for row in rows])
     else:
@@ -71,10 +74,12 @@ def _asked(trace: str | None, folder: Path) -> list[str]:
         ]
 
 
-def _breakdown(trace: str, lake: Path, profile: str, overrides: dict[tuple[str, str], str]) -> list[dict[str, Any]]:
+def _breakdown(
+    trace: str, lake: Path, profile: str, overrides: dict[tuple[str, str], str], process: str | None
+) -> list[dict[str, Any]]:
     from pipelines.breakdown import trace_breakdown
 
-    with opened(trace, lake) as (con, trace_id):
+    with opened(trace, lake, process=process) as (con, trace_id):
         return trace_breakdown(con, trace_id, profile, overrides)
 
 

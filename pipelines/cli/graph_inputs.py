@@ -53,7 +53,7 @@ class GraphInputs:
 
 @contextmanager
 def opened_with_graphs(
-    trace: str, lake: Path, capture: str | None, annotations: Path | None
+    trace: str, lake: Path, capture: str | None, annotations: Path | None, process: str | None
 ) -> Iterator[tuple[Any, str, GraphInputs]]:
     """Yields a private connection with `events`, `traces` and `findings`, the trace's id, and what else was read into it.
 
@@ -63,7 +63,7 @@ def opened_with_graphs(
 
     found = None if capture else _found(trace, lake)
     other = None if capture == NONE else capture or found
-    with _both(trace, other, lake) as (con, trace_id, capture_id):
+    with _both(trace, other, lake, process) as (con, trace_id, capture_id):
         if capture_id:
             use_capture(con, trace_id, capture_id)
         named = _named(con, trace_id, annotations)
@@ -122,10 +122,12 @@ def _found(trace: str, folder: Path) -> str | None:
 
 
 @contextmanager
-def _both(trace: str, capture: str | None, lake: Path) -> Iterator[tuple[Any, str, str | None]]:
+def _both(
+    trace: str, capture: str | None, lake: Path, process: str | None
+) -> Iterator[tuple[Any, str, str | None]]:
     """Opens a trace, together with the one that shows how its graphs were captured, if there is one."""
     if capture is None:
-        with opened(trace, lake, with_arguments=True) as (con, trace_id):
+        with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
             yield con, trace_id, None
         return
     import tempfile
@@ -134,7 +136,7 @@ def _both(trace: str, capture: str | None, lake: Path) -> Iterator[tuple[Any, st
     from pipelines.sqltext import quoted
 
     with tempfile.TemporaryDirectory() as folder, database.connect() as con:
-        ids = [_kept(one, lake, Path(folder) / str(number)) for number, one in enumerate((trace, capture))]
+        ids = [_kept(trace, lake, Path(folder) / "0", process), _kept(capture, lake, Path(folder) / "1")]
         if ids[0] == ids[1]:
             raise fail(
                 f"{capture} is the trace itself",
@@ -149,12 +151,12 @@ def _both(trace: str, capture: str | None, lake: Path) -> Iterator[tuple[Any, st
         yield con, ids[0], ids[1]
 
 
-def _kept(trace: str, lake: Path, folder: Path) -> str:
+def _kept(trace: str, lake: Path, folder: Path, process: str | None = None) -> str:
     """Writes the tables of a trace into a folder; returns its id."""
     from pipelines.sqltext import quoted
 
     folder.mkdir()
-    with opened(trace, lake, with_arguments=True) as (con, trace_id):
+    with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
         for table in _TABLES:
             con.execute(f"COPY (FROM {table}) TO {quoted(folder / f'{table}.parquet')} (FORMAT parquet)")
     return trace_id

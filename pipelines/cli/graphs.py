@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pipelines.cli.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, human_us, out, print_json, styled
-from pipelines.cli.trace import TraceArgument
+from pipelines.cli.trace import ProcessOption, TraceArgument
 from pipelines.paths import path_text
 from pipelines.shorter import shortened
 
@@ -38,6 +38,7 @@ def graphs(
     capture: CaptureOption = None,
     annotations: AnnotationsOption = None,
     top: Annotated[int, typer.Option(help="At most this many kernels; 0 for all.", min=0)] = 20,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -45,7 +46,7 @@ def graphs(
 
     Example: `tracelake graphs decode.json.gz --capture-trace startup.json.gz`
     """
-    with opened_with_graphs(trace, lake, capture, annotations) as (con, trace_id, inputs):
+    with opened_with_graphs(trace, lake, capture, annotations, process) as (con, trace_id, inputs):
         found = _answer(con, trace_id) | _told(inputs)
     if json:
         print_json(found)

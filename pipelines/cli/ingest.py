@@ -34,8 +34,8 @@ def ingest(
     """Put traces into the lake and print one row per trace. Content that is already there is skipped.
 
     Exits with 1 if any file was rejected; the others are ingested. With an engine the tables of traces are computed
-    too; `tracelake materialize --engine` adds those of captures. Exports of Nsight Systems (*.sqlite) are traces, too:
-    one for each process with GPU work.
+    too; `tracelake materialize --engine` adds those of captures. Exports of Nsight Systems (*.sqlite) and what rocprofv3
+    writes (*.db, *_kernel_trace.csv with the files beside it) are traces, too: one for each process with GPU work.
 
     Example: `tracelake ingest /fleet/job42/*.json.gz --lake /data/lake --job job42`
     """

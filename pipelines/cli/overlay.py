@@ -18,7 +18,7 @@ from pipelines.cli.asked_path import (
 )
 from pipelines.cli.path import pathless
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, local, out, print_json, styled
-from pipelines.cli.trace import TraceArgument, opened
+from pipelines.cli.trace import ProcessOption, TraceArgument, opened
 
 
 def overlay(
@@ -45,6 +45,7 @@ def overlay(
     dependencies: DependenciesOption = "serial",
     execution_trace: ExecutionTraceOption = None,
     settings: SetOption = None,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -65,7 +66,7 @@ def overlay(
     if all_edges and not all_events:
         raise fail("--all-edges draws edges between events that the overlay leaves out", "Leave out --only-critical.")
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
-    with opened(trace, lake, with_arguments=True) as (con, trace_id):
+    with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         window = request.window_id
         try:

@@ -20,7 +20,7 @@ from pipelines.cli.asked_path import (
 from pipelines.cli.path_tables import alternatives_table, names_table, path_table, print_caveats
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_parts, progress
 from pipelines.cli.steps import in_words, steps_for
-from pipelines.cli.trace import keep_tables_in_file, opened
+from pipelines.cli.trace import ProcessOption, keep_tables_in_file, opened
 
 if TYPE_CHECKING:
     from pipelines.critical_path.saved import SavedPath
@@ -56,6 +56,7 @@ def critical_path(
     dependencies: DependenciesOption = "serial",
     execution_trace: ExecutionTraceOption = None,
     settings: SetOption = None,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -72,7 +73,7 @@ def critical_path(
 
     asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
     if looks_saved(Path(trace)):
-        if edges or save or alternatives or not asked.is_usual:
+        if edges or save or alternatives or process or not asked.is_usual:
             raise fail(
                 f"{trace} is a saved path: its window, profile and switches cannot be changed", "Give the trace."
             )
@@ -85,7 +86,7 @@ def critical_path(
 
         with path_tables(saved) as con:
             return _show(saved.title, saved.answer, largest_names(con, load_catalog(), top))
-    with opened(trace, lake, with_arguments=asked.by_data) as (con, trace_id):
+    with opened(trace, lake, with_arguments=asked.by_data, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         try:
             catalog = load_catalog()

@@ -15,14 +15,22 @@ from pipelines.cli.shared import fail, progress
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
 ]
+ProcessOption = Annotated[
+    str | None,
+    typer.Option(
+        "--process", metavar="PID", help="Of a file with several processes (Nsight Systems, rocpd): this one."
+    ),
+]
 
 
 @contextmanager
-def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[tuple[Any, str]]:
+def opened(
+    trace: str, lake: Path, *, with_arguments: bool = False, process: str | None = None
+) -> Iterator[tuple[Any, str]]:
     """Opens a private DuckDB connection with tables `events`, `traces` and `findings` of one trace; also yields the
     trace's id.
 
-    `with_arguments`: also include the text of all arguments, which no model reads.
+    `with_arguments`: also include the text of all arguments, which no model reads. `process`: which one of a file.
     """
     import tempfile
 
@@ -31,11 +39,15 @@ def opened(trace: str, lake: Path, *, with_arguments: bool = False) -> Iterator[
         con.execute("SET memory_limit = '500MB'")
         con.execute("SET preserve_insertion_order = false")
         if Path(trace).is_file():
-            yield con, _load(con, Path(trace), Path(folder), lean=not with_arguments)
+            yield con, _load(con, Path(trace), Path(folder), not with_arguments, process)
         elif Path(trace).is_dir():
             raise fail(
                 f"{trace} is a folder, not a trace",
                 f"Give one of its files. The path through all ranks: tracelake capture-path {trace}",
+            )
+        elif process:
+            raise fail(
+                "--process is for files: a trace of a lake is one process", f"Leave it out, or give a file: {trace}"
             )
         else:
             yield con, _find(con, trace, lake)
@@ -54,13 +66,13 @@ def keep_tables_in_file(con: Any) -> None:
     con.execute("SET search_path = 'kept.main,memory.main'")
 
 
-def _load(con: Any, path: Path, folder: Path, lean: bool) -> str:
+def _load(con: Any, path: Path, folder: Path, lean: bool, process: str | None) -> str:
     from pipelines.inputs.alone import load_trace
     from pipelines.traces import TraceRejected
 
     try:
         with progress(path.stat().st_size, f"reading {path.name}") as advance:
-            return load_trace(con, path, on_bytes=advance, folder=folder, lean=lean).trace_id
+            return load_trace(con, path, on_bytes=advance, folder=folder, lean=lean, process=process).trace_id
     except TraceRejected as rejection:
         raise fail(str(rejection)) from None
 

@@ -36,7 +36,7 @@ from pipelines.cli.shared import (
     styled,
 )
 from pipelines.cli.steps import in_words, steps_for
-from pipelines.cli.trace import opened
+from pipelines.cli.trace import ProcessOption, opened
 from pipelines.critical_path.whatif.scenario import SHORT
 from pipelines.foreign_text import visible
 
@@ -94,6 +94,7 @@ def what_if(
     settings: SetOption = None,
     capture: CaptureOption = None,
     annotations: AnnotationsOption = None,
+    process: ProcessOption = None,
     lake: LakeOption = DEFAULT_LAKE,
     json: JsonOption = False,
 ) -> None:
@@ -124,9 +125,9 @@ def what_if(
         raise fail(str(error)) from None
     try:
         by_owner = sorted({kind for one in scenarios for kind in owner_kinds(one)})
-        with _window(trace, lake, asked, with_arguments=redraw is not None) as (con, window):
+        with _window(trace, lake, asked, redraw is not None, process) as (con, window):
             if by_owner and not looks_saved(Path(trace)):
-                window = replace(window, owners=_owners(trace, lake, capture, annotations))
+                window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
             lost = _unknown_percent(window, by_owner)
             families = rank_families(window, with_cpu=True) if sensitivity else []
             drawn, shown = None, []
@@ -159,7 +160,9 @@ def what_if(
 
 
 @contextmanager
-def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -> Iterator[tuple[Any, Window]]:
+def _window(
+    trace: str, lake: Path, asked: AskedPath, with_arguments: bool, process: str | None
+) -> Iterator[tuple[Any, Window]]:
     """Yields the window with the connection that holds its trace; for a saved path without one (None)."""
     from pipelines.critical_path.saved import OlderSavedPath, looks_saved, restore_path
     from pipelines.critical_path.whatif.window import load, of_saved
@@ -171,7 +174,7 @@ def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -
         except OlderSavedPath as error:
             raise OlderSavedPath(f"{trace}: {error}") from None
         return
-    with opened(trace, lake, with_arguments=with_arguments) as (con, trace_id):
+    with opened(trace, lake, with_arguments=with_arguments, process=process) as (con, trace_id):
         request, overrides = asked.of(con, trace_id)
         catalog = load_catalog()
         with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
@@ -185,14 +188,16 @@ def _window(trace: str, lake: Path, asked: AskedPath, *, with_arguments: bool) -
         yield con, window
 
 
-def _owners(trace: str, lake: Path, capture: str | None, annotations: Path | None) -> Owners:
+def _owners(
+    trace: str, lake: Path, capture: str | None, annotations: Path | None, process: str | None
+) -> Owners:
     """To which operators, modules and layers the GPU work of the trace belongs: read with all arguments, which the path
     does not need.
     """
     from pipelines.critical_path.whatif.owners import owners_of
     from pipelines.models.catalog import load_catalog
 
-    with opened_with_graphs(trace, lake, capture, annotations) as (con, trace_id, _):
+    with opened_with_graphs(trace, lake, capture, annotations, process) as (con, trace_id, _):
         return owners_of(con, load_catalog(), trace_id)
 
 

@@ -19,12 +19,13 @@ from pipelines.models.catalog import load_catalog
 from pipelines.origin import describe_origin
 from pipelines.paths import path_text, text_path
 from pipelines.sqltext import quoted
-from pipelines.traces import ReadTrace
+from pipelines.traces import ReadTrace, TraceRejected
 
 if TYPE_CHECKING:
     import duckdb
 
 _TABLES = ("traces", "findings")
+_SHOWN = 20  # names in a sentence
 
 
 def insert_trace(
@@ -50,21 +51,36 @@ def insert_trace(
     insert_values(con, "_staged_findings", [which | asdict(finding) for finding in trace.findings])
 
 
+def _part(path: Path, process: str | None) -> dict[str, str]:
+    """The argument of `EventInput.read` for one of several processes. Raises TraceRejected if there is no such one."""
+    if process is None:
+        return {}
+    names = parts(path) if (parts := events_input(path).parts) else []
+    if process in names:
+        return {"part": process}
+    there = f"it has {', '.join(names[:_SHOWN])}" if names else "it holds one trace: leave --process out"
+    raise TraceRejected(path_text(path), None, f"the file has no process {process} to choose: {there}")
+
+
 def load_trace(
     con: duckdb.DuckDBPyConnection,
     path: str | Path,
     on_bytes: Callable[[int], Any] | None = None,
     folder: Path | None = None,
     lean: bool = False,
+    process: str | None = None,
 ) -> ReadTrace:
     """Read one file into `events`, `traces` and `findings` of `con`, without a lake. Raises TraceRejected.
+
+    `process`: which trace of a file that holds several (`EventInput.parts`).
 
     With a folder, `events` is a view of a Parquet file in it, which must exist as long as `con`; otherwise it is a table. A
     `lean` one lacks the arguments' text, which no model reads.
     """
     with tempfile.TemporaryDirectory() as scratch:
         kept = folder or Path(scratch)
-        trace = events_input(Path(path)).read(Path(path), kept, on_bytes=on_bytes, lean=lean)
+        part = _part(Path(path), process)
+        trace = events_input(Path(path)).read(Path(path), kept, on_bytes=on_bytes, lean=lean, **part)
         assert isinstance(trace, ReadTrace)  # nothing is known here
         part = f"SELECT * FROM read_parquet({quoted(kept / f'{trace.trace_id}.parquet')})"
         con.execute(f"CREATE OR REPLACE {'VIEW' if folder else 'TABLE'} events AS {part}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -26,7 +26,26 @@ def sort_out(files: Iterable[Path]) -> tuple[Sets, list[Path], dict[Path, str]]:
             failed |= wrong
             taken = {*wrong, *(path for paths in sets.values() for path in paths)}
             left = [path for path in left if path not in taken]
-    return found, left, failed
+    return found, _read_for_themselves(left), failed
+
+
+def _read_for_themselves(files: list[Path]) -> list[Path]:
+    """The files without those that are parts of the trace of another one."""
+    given, parts = set(files), set()
+    for declared in _declared("EventInput"):
+        for path in files if declared.suffixes else ():
+            if _fits(declared, path):
+                with_which = import_module(declared.module).INPUT.read_with
+                if with_which and _other(with_which, path) in given:
+                    parts.add(path)
+    return [path for path in files if path not in parts]
+
+
+def _other(read_with: Callable[[Path], Path | None], path: Path) -> Path | None:
+    try:
+        return read_with(path)
+    except Exception:  # reading the file tells why
+        return None
 
 
 def _asked(kind: SetInput, files: list[Path]) -> tuple[Mapping[Path, Collection[Path]], dict[Path, str]]:

@@ -83,10 +83,12 @@ class EventInput:
     `read(path, folder, batch_id, known, on_bytes, lean, limits)` writes `<folder>/<trace_id>.parquet`, as `load_events`
     does (pipelines/load.py), unless the id is in `known`. Raises TraceRejected, or OSError if a file cannot be read.
     `parts(path)`: names of the traces in a file that holds several, [] for others; `read` gets each as `part`. Without it
-    `read` raises TraceRejected for such a file.
+    `read` raises TraceRejected for such a file. `read_with(path)`: the other file with which this one is read, as a part
+    of the same trace; None for a file that is read for itself. Of files given together only the others are read.
     """
 
     suffixes: tuple[str, ...]
     read: Callable[..., ReadTrace | KnownTrace]
     recognise: Callable[[Path], bool] | None = None
     parts: Callable[[Path], Sequence[str]] | None = None
+    read_with: Callable[[Path], Path | None] | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.nsys.exported import Exported, column
 from pipelines.nsys.processes import pid_of
+from pipelines.sqlite_exports.opened import Exported, column
 
 # Keys of Kineto's deviceProperties, and where the export has them: TARGET_INFO_GPU.
 _DEVICE = {

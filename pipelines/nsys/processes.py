@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pipelines.nsys.exported import Exported, column
-from pipelines.nsys.schema import SOURCES, Source, process_key
+from pipelines.nsys.schema import SOURCES, process_key
+from pipelines.sqlite_exports.opened import Exported, column
+from pipelines.sqlite_exports.sources import Source
 
 _PID_BITS = 24
 
@@ -17,7 +18,7 @@ def gpu_processes(export: Exported) -> list[int]:
     Where no table of GPU work says whose it is, the only process with CUDA calls; none if there is no such process.
     Raises TraceRejected if nobody can tell which of several processes did the work.
     """
-    works = [source for source in SOURCES if source.is_work and export.has(source.name)]
+    works = [source for source in SOURCES if source.work and export.has(source.name)]
     told = [source for source in works if source.process in export.columns(source.name)]
     found = Counter[int]()
     for source in told:
@@ -54,7 +55,9 @@ def pid_of(key: int) -> int:
 def _counted(export: Exported, source: Source) -> dict[int, int]:
     assert source.process is not None
     name = column(source.process)
-    query = f"SELECT {name} >> 24, count(*) FROM {column(source.name)} WHERE typeof({name}) = 'integer' GROUP BY 1"
+    query = (
+        f"SELECT {source.process_sql}, count(*) FROM {column(source.name)} WHERE typeof({name}) = 'integer' GROUP BY 1"
+    )
     return {int(key): n for key, n in export.rows(source.name, query)}
 
 

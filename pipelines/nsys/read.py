@@ -16,16 +16,18 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.run import run_models
 from pipelines.nsys.about import metadata, session_start_ns
-from pipelines.nsys.exported import Exported, is_sqlite, opened
 from pipelines.nsys.processes import beside, gpu_processes, pid_of, which
 from pipelines.nsys.schema import LEFT_OUT_PREFIXES, READ, SOURCES, STRINGS
 from pipelines.nsys.stage import stage_tables
 from pipelines.paths import path_text
+from pipelines.sqlite_exports.opened import Exported, has_table_like, is_sqlite, opened
 from pipelines.traces import KnownTrace, ReadTrace, TraceRejected
 from pipelines.traces.limits import Limits
 from pipelines.traces.record import Finding
 
 _REPORTS = (".nsys-rep", ".qdrep")
+_AGAIN = "export the report again (`nsys export --type sqlite REPORT.nsys-rep`)"
+_OTHERS = "rocpd_"  # tables of AMD's profilers, which are SQLite files, too
 _SHOWN = 8  # names in a sentence
 _SESSION = (
     ("start_ns", "BIGINT", "Start of the session, ns since 1970; 0 where the export does not say."),
@@ -34,17 +36,19 @@ _SESSION = (
 
 
 def recognise(path: Path) -> bool:
-    """Whether it is a report of Nsight Systems, or a SQLite database: what kind of one, reading tells."""
-    return path.name.endswith(_REPORTS) or is_sqlite(path)
+    """Whether it is a report of Nsight Systems, or a SQLite database that is not AMD's: what kind of one, reading tells."""
+    return path.name.endswith(_REPORTS) or (is_sqlite(path) and not has_table_like(path, _OTHERS))
 
 
 def processes(path: Path) -> list[str]:
-    """Returns the process ids of an export that holds several traces; [] for a file that is one trace, or none."""
+    """Returns names of the traces of an export that holds several: process ids, with the machine in the upper bits where
+    two have one id; [] for a file that is one trace, or none.
+    """
     if path.name.endswith(_REPORTS):
         return []
-    with opened(path, Limits.of_environment().max_event_mib) as export:
+    with opened(path, Limits.of_environment().max_event_mib, _AGAIN) as export:
         keys = gpu_processes(export)
-    return [str(key) for key in keys] if len(keys) > 1 else []
+    return list(_named(keys)) if len(keys) > 1 else []
 
 
 def read(
@@ -75,15 +79,15 @@ def read(
 @given_table("_nsys_session", layer="ingest", doc="One row: the session.", columns=_SESSION)
 def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: str | None) -> Contents:
     """Fill the tables that `_nsys_events.sql` reads. Raises TraceRejected."""
-    with opened(path, max_text_mib) as export:
+    with opened(path, max_text_mib, _AGAIN) as export:
         _check(export)
         keys = gpu_processes(export)
         if part is None and len(keys) > 1:
             raise export.rejected(
-                f"{len(keys)} processes with GPU work: {which(export, keys[:_SHOWN])}; each is a trace of its own: "
-                "`tracelake ingest` the file, then name the trace"
+                f"{len(keys)} processes with GPU work: {which(export, keys[:_SHOWN])}; each is a trace of its own: name one "
+                "(--process PID), or `tracelake ingest` the file"
             )
-        process = int(part) if part is not None else next(iter(keys), None)
+        process = _named(keys)[part] if part is not None else next(iter(keys), None)
         findings = stage_tables(con, export, process)
         started = session_start_ns(export)
         if started is None:
@@ -95,6 +99,12 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
             "INSERT INTO _nsys_session VALUES (?, ?)", [started or 0, None if process is None else pid_of(process)]
         )
         return Contents("sqlite/nsys", metadata(export, process), "ok", tuple([*findings, *_doubts(con)]))
+
+
+def _named(keys: list[int]) -> dict[str, int]:
+    """The processes by names that tell them apart."""
+    pids = [pid_of(key) for key in keys]
+    return {str(pid if pids.count(pid) == 1 else key): key for pid, key in zip(pids, keys, strict=True)}
 
 
 def _check(export: Exported) -> None:

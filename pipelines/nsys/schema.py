@@ -6,27 +6,11 @@ as another project prints it. Tables are created only where they have rows, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
+
+from pipelines.sqlite_exports.sources import Source
 
 STRINGS = "StringIds"
-
-
-@dataclass(frozen=True)
-class Source:
-    """A table of the export. `columns`: ours → the export's.
-
-    `needed`: those without which answers are wrong or missing, ours; the others are new, and NULL in older exports.
-    `process`: the export's column with the process (a serialized id). `about`: what its absence means; '' where tables of
-    this name are absent in most exports. `is_work`: its rows ran on a GPU.
-    """
-
-    name: str
-    staged: str
-    columns: dict[str, str]
-    needed: frozenset[str]
-    process: str | None
-    about: str = ""
-    is_work: bool = False
 
 
 _ON_GPU = {
@@ -38,9 +22,11 @@ _ON_GPU = {
     "correlation": "correlationId",
 }
 _NEEDED_ON_GPU = frozenset(_ON_GPU) - {"context"}
+_PROCESS_SHIFT = 24  # below are the bits of the thread
+_Source = partial(Source, process_shift=_PROCESS_SHIFT)
 
 SOURCES = (
-    Source(
+    _Source(
         "CUPTI_ACTIVITY_KIND_KERNEL",
         "_nsys_work",
         _ON_GPU
@@ -57,9 +43,9 @@ SOURCES = (
         _NEEDED_ON_GPU | {"name_id"},
         "globalPid",
         "no kernels are in the export",
-        is_work=True,
+        work="CUPTI_ACTIVITY_KIND_KERNEL",
     ),
-    Source(
+    _Source(
         "CUPTI_ACTIVITY_KIND_MEMCPY",
         "_nsys_work",
         _ON_GPU
@@ -72,25 +58,25 @@ SOURCES = (
         },
         _NEEDED_ON_GPU | {"bytes", "copy_kind"},
         "globalPid",
-        is_work=True,
+        work="CUPTI_ACTIVITY_KIND_MEMCPY",
     ),
-    Source(
+    _Source(
         "CUPTI_ACTIVITY_KIND_MEMSET",
         "_nsys_work",
         _ON_GPU | {"bytes": "bytes", "target_memory": "memKind", "graph_node": "graphNodeId"},
         _NEEDED_ON_GPU | {"bytes"},
         "globalPid",
-        is_work=True,
+        work="CUPTI_ACTIVITY_KIND_MEMSET",
     ),
-    Source(
+    _Source(
         "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
         "_nsys_work",
         _ON_GPU | {"graph": "graphId"},
         _NEEDED_ON_GPU | {"graph"},
         "globalPid",
-        is_work=True,
+        work="CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
     ),
-    Source(
+    _Source(
         "CUPTI_ACTIVITY_KIND_RUNTIME",
         "_nsys_calls",
         {
@@ -104,7 +90,7 @@ SOURCES = (
         "globalTid",
         "no CUDA calls are in the export: what launched the GPU work, and what the CPU waited for, is unknown",
     ),
-    Source(
+    _Source(
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
         "_nsys_waits",
         _ON_GPU | {"sync_type": "syncType", "cuda_event": "eventId", "event_sync": "eventSyncId"},
@@ -112,7 +98,7 @@ SOURCES = (
         "globalPid",
         "no waits are in the export: they are inferred from calls and times where possible",
     ),
-    Source(
+    _Source(
         "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
         "_nsys_event_records",
         {
@@ -125,7 +111,7 @@ SOURCES = (
         frozenset({"context", "stream", "correlation", "cuda_event"}),
         "globalPid",
     ),
-    Source(
+    _Source(
         "NVTX_EVENTS",
         "_nsys_ranges",
         {
@@ -142,8 +128,10 @@ SOURCES = (
         "globalTid",
         "no NVTX ranges are in the export: operators, steps and annotations are unknown, and so is host time outside CUDA "
         "calls",
+        timed=("start_ns",),  # a mark has no end, and a range may be open
+        texts=frozenset({"text"}),
     ),
-    Source(
+    _Source(
         "ThreadNames",
         "_nsys_thread_names",
         {"thread": "globalTid", "name_id": "nameId"},
@@ -151,9 +139,6 @@ SOURCES = (
         "globalTid",
     ),
 )
-TEXTS = frozenset({"text"})
-"""Columns that are text; all others are integers."""
-
 ENUMS = ("ENUM_CUPTI_SYNC_TYPE", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE")
 """Tables with the numbers' names in this export (id, name); sql/rules/nsys_enums.csv has them for exports without."""
 
@@ -181,4 +166,4 @@ def process_key(serialized: int) -> int:
 
     A serialized id has 24 bits of thread, 24 bits of process, and above them VM and hardware (NVIDIA's "SQLite Examples").
     """
-    return serialized >> 24
+    return serialized >> _PROCESS_SHIFT

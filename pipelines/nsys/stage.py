@@ -1,22 +1,15 @@
-"""The tables of an export → the same rows in DuckDB, under the names that `sql/ingest/_nsys_events.sql` reads.
-
-Columns that an export lacks, and values of a type that the schema does not have, become NULL, and a finding says so.
-"""
+"""The tables of an export → the same rows in DuckDB, under the names that `sql/ingest/_nsys_events.sql` reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
-
 import duckdb
 
-from pipelines.models.python_tables import create_table, given_table, types_of
-from pipelines.nsys.exported import Exported, column
-from pipelines.nsys.schema import ENUMS, SOURCES, STRINGS, TEXTS, Source
+from pipelines.models.python_tables import create_table, given_table
+from pipelines.nsys.schema import ENUMS, SOURCES, STRINGS
+from pipelines.sqlite_exports.opened import Exported, column
+from pipelines.sqlite_exports.ranges import stage_range_texts
+from pipelines.sqlite_exports.sources import insert_chunks, integer_or_null, stage_source, text_or_null
 from pipelines.traces.record import Finding
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TABLES = (
     "_nsys_strings", "_nsys_enum_names", "_nsys_work", "_nsys_calls", "_nsys_waits", "_nsys_event_records", "_nsys_ranges",
@@ -107,99 +100,17 @@ def stage_tables(con: duckdb.DuckDBPyConnection, export: Exported, process: int 
     """Create and fill the tables with the rows of one process (None: all rows); returns what is missing or wrong."""
     for table in _TABLES:
         create_table(con, table)
-    findings = _stage_strings(con, export)
-    for source in SOURCES:
-        findings += _stage_source(con, export, source, process)
+    _stage_strings(con, export)
+    findings = [one for source in SOURCES for one in stage_source(con, "nsys", export, source, process)]
+    stage_range_texts(con, "_nsys_range_texts")
     return findings
 
 
-def _stage_strings(con: duckdb.DuckDBPyConnection, export: Exported) -> list[Finding]:
+def _stage_strings(con: duckdb.DuckDBPyConnection, export: Exported) -> None:
     if {"id", "value"} <= export.columns(STRINGS):
-        query = f"SELECT {_integer('id')}, {_string('value')} FROM {column(STRINGS)}"
-        _insert(con, "_nsys_strings", ("id", "value"), export.chunks(STRINGS, query))
+        query = f"SELECT {integer_or_null('id')}, {text_or_null('value')} FROM {column(STRINGS)}"
+        insert_chunks(con, "_nsys_strings", ("id", "value"), export.chunks(STRINGS, query))
     for enum in ENUMS:
         if {"id", "name"} <= export.columns(enum):
-            rows = export.rows(enum, f"SELECT {_integer('id')}, {_string('name')} FROM {column(enum)}")
-            _insert(con, "_nsys_enum_names", ("enum", "id", "symbol"), [[(enum, *row) for row in rows]])
-    return []
-
-
-def _stage_source(
-    con: duckdb.DuckDBPyConnection, export: Exported, source: Source, process: int | None
-) -> list[Finding]:
-    there = export.columns(source.name)
-    if not there:
-        about = f"{source.name}: {source.about}"
-        return [Finding("nsys_missing_table", "warning", 1, about)] if source.about else []
-    columns = {ours: theirs for ours, theirs in source.columns.items() if theirs in there}
-    where, values = _of_process(source, there, process)
-    selected = [(_string if ours in TEXTS else _integer)(theirs) for ours, theirs in columns.items()]
-    constant = ("source",) if source.is_work else ()
-    query = f"SELECT {', '.join(['?'] * len(constant) + selected) or 'NULL'} FROM {column(source.name)}{where}"
-    chunks = export.chunks(source.name, query, (*((source.name,) if constant else ()), *values))
-    _insert(con, source.staged, (*constant, *columns), chunks if columns else ())
-    return [*_missing(source, columns), *_wrong(export, source, columns, where, values)]
-
-
-def _of_process(source: Source, there: frozenset[str], process: int | None) -> tuple[str, tuple[int, ...]]:
-    if process is None or source.process not in there:
-        return "", ()
-    return f" WHERE {column(source.process or '')} >> 24 = ?", (process,)
-
-
-def _missing(source: Source, columns: dict[str, str]) -> Iterator[Finding]:
-    """Old exports lack new columns, which is worth a note; what every export has is worth a warning."""
-    absent = source.columns.keys() - columns.keys()
-    for severity, names in (("warning", absent & source.needed), ("info", absent - source.needed)):
-        if names:
-            listed = ", ".join(sorted(source.columns[name] for name in names))
-            told = f"{source.name} has no {listed}: NULL"
-            yield Finding("nsys_missing_column", severity, len(names), told)
-
-
-def _wrong(
-    export: Exported, source: Source, columns: dict[str, str], where: str, values: tuple[int, ...]
-) -> Iterator[Finding]:
-    """Counts values that are neither NULL nor of the column's type, and rows of timed tables that have no time."""
-    kinds = [
-        f"sum(typeof({column(theirs)}) NOT IN ('null', '{'text' if ours in TEXTS else 'integer'}'))"
-        for ours, theirs in columns.items()
-    ]
-    timed = [column(columns[ours]) for ours in ("start_ns", "end_ns") if ours in columns]
-    is_range = source.staged == "_nsys_ranges"  # a mark has no end, and a range may be open
-    times = [f"typeof({name}) <> 'integer'" for name in (timed[:1] if is_range else timed)]
-    untimed = f"sum({' OR '.join(times)})" if times else "0"
-    ((wrong, without),) = export.rows(
-        source.name, f"SELECT {' + '.join(kinds) or '0'}, {untimed} FROM {column(source.name)}{where}", values
-    )
-    if wrong:
-        told = f"{source.name}: values that are not of their column's type became NULL"
-        yield Finding("nsys_wrong_type", "error", wrong, told)
-    if without:
-        yield Finding("nsys_without_time", "warning", without, f"{source.name}: rows without a start or an end")
-
-
-def _insert(
-    con: duckdb.DuckDBPyConnection, table: str, columns: tuple[str, ...], chunks: Iterable[list[tuple]]
-) -> None:
-    for chunk in chunks:
-        con.register("_chunk", _arrow(table, columns, chunk))
-        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM _chunk")
-        con.unregister("_chunk")
-
-
-def _arrow(table: str, columns: tuple[str, ...], rows: list[tuple]) -> pa.Table:
-    import pyarrow as pa
-
-    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string()}
-    types = types_of(table)
-    values = zip(*rows, strict=True) if rows else ([] for _ in columns)
-    return pa.table({name: pa.array(found, kinds[types[name]]) for name, found in zip(columns, values, strict=True)})
-
-
-def _integer(name: str) -> str:
-    return f"CASE typeof({column(name)}) WHEN 'integer' THEN {column(name)} END"
-
-
-def _string(name: str) -> str:
-    return f"CASE typeof({column(name)}) WHEN 'text' THEN {column(name)} END"
+            rows = export.rows(enum, f"SELECT {integer_or_null('id')}, {text_or_null('name')} FROM {column(enum)}")
+            insert_chunks(con, "_nsys_enum_names", ("enum", "id", "symbol"), [[(enum, *row) for row in rows]])

@@ -10,7 +10,7 @@ _MAGIC = (
     (b"PAR1", "a Parquet file, not a trace (an op-level job trace has columns optype, dp_rank and stage)"),
     (
         b"SQLite format 3",
-        "an SQLite database: name an export of Nsight Systems *.sqlite; others (rocprof's) are not read",
+        "an SQLite database: name an export of Nsight Systems *.sqlite, a database of rocprofv3 *.db; others are not read",
     ),
     (b"PK\x03\x04", "a zip archive: unpack it and give the .json files in it"),
     (b"\x28\xb5\x2f\xfd", "zstd data: unpack it with zstd -d first"),

@@ -26,12 +26,18 @@ waits AS (
     LEFT JOIN _nsys_meanings AS m ON m.enum = 'ENUM_CUPTI_SYNC_TYPE' AND m.id = w.sync_type
     LEFT JOIN called AS c ON c.correlation = w.correlation
 ),
+last_records AS (
+    -- A number belongs to one record. Where it does not, pairs of all waits and records with it would be too many.
+    SELECT event_sync, stream, correlation
+    FROM records
+    WHERE event_sync IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY event_sync ORDER BY start_ns DESC NULLS LAST, correlation) = 1
+),
 numbered AS (
     SELECT w.wait_no, r.stream, r.correlation
     FROM waits AS w
-    JOIN records AS r ON r.event_sync = w.event_sync
+    JOIN last_records AS r ON r.event_sync = w.event_sync
     WHERE w.is_for_event
-    QUALIFY row_number() OVER (PARTITION BY w.wait_no ORDER BY r.start_ns DESC NULLS LAST, r.correlation) = 1
 ),
 latest AS (
     SELECT w.wait_no, r.stream, r.correlation

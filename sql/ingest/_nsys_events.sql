@@ -45,7 +45,7 @@ ranges AS (
     SELECT r.*, m.meaning, n.cat, n.name, n.sequence, n.sizes
     FROM _nsys_ranges AS r
     LEFT JOIN _nsys_strings AS s ON s.id = r.text_id
-    JOIN _nsys_names AS n
+    JOIN _range_names AS n
         ON n.text = coalesce(r.text, s.value, 'text ' || r.text_id || ' (not in StringIds)', '(no name)')
     -- Very old exports do not say what is a range: what has an end is one.
     JOIN _nsys_meanings AS m

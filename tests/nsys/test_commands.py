@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli.app import app
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.nsys.small import PID, small, written
+from tests.nsys.small import PID, kernel, small, written
 from tests.nsys.writer import document_of, export_of
 
 
@@ -59,3 +59,43 @@ def test_ingest_shows_a_line_for_each_process(tmp_path: Path) -> None:
     )
     table = run("ingest", files[0], "--lake", str(tmp_path / "other"))
     assert table.count("both.sqlite") == 2
+
+
+def both(folder: Path) -> str:
+    """An export of processes 4000 and 4100; the second has a kernel more."""
+    export = small()
+    second = PID + (100 << 24)
+    small(second, into=export)
+    kernel(export, "only_in_the_second", 70_000, 71_000, 30, 7, pid=second)
+    return str(written(export, folder, "both.sqlite"))
+
+
+def spans(path: str, *pids: str) -> list[int]:
+    return [json.loads(run("breakdown", path, "--process", pid, "--json"))[0]["span_ns"] for pid in pids]
+
+
+def refused(command: str, path: str, *more: str) -> str:
+    done = CliRunner().invoke(app, [command, path, *more])
+    assert done.exit_code == 1, done.output
+    return " ".join(done.output.split())
+
+
+def test_a_process_of_several_is_named(tmp_path: Path) -> None:
+    path = both(tmp_path)
+    assert spans(path, "4100") == [63_000]
+    assert "--process PID" in refused("breakdown", path)
+
+
+@pytest.mark.slow
+def test_every_command_on_a_file_takes_a_process(tmp_path: Path) -> None:
+    path = both(tmp_path)
+    assert spans(path, "4000", "4100") == [52_000, 63_000]
+    for command in ("critical-path", "breakdown", "overlay", "what-if", "graphs"):
+        more = ["--remove", "launch_overhead"] if command == "what-if" else []
+        assert "--process PID" in refused(command, path, *more), command
+        assert "no process 7 to choose: it has 4000, 4100" in refused(command, path, "--process", "7", *more), command
+
+
+def test_a_file_of_one_process_has_none_to_choose(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["breakdown", str(written(small(), tmp_path)), "--process", "4000"])
+    assert done.exit_code == 1 and "leave --process out" in " ".join(done.output.split())

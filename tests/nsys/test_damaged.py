@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipelines.ingest import ingest
 from pipelines.inputs.alone import load_trace
 from pipelines.lake import Lake
-from pipelines.traces import ReadTrace, TraceRejected
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.traces import TraceRejected
 from pipelines.traces.limits import Limits
 from tests.effort import examples
+from tests.harness import connect_all
 from tests.nsys.small import range_of, small, written
+from tests.sqlite_exports.fuzz import changed_by, distinct_traces, read_or_rejected, steps
 
 
 def rejection(path: Path) -> str:
@@ -190,80 +194,12 @@ def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
 
 # Fuzz ---------------------------------------------------------------------------------------------------------------
 
-CELLS = st.one_of(
-    st.none(),
-    st.sampled_from(
-        [0, -1, 1, 2**32 - 1, 2**63 - 1, -(2**63), 1.5, "", "x", "12", "\x00", "\ud800".encode("utf-8", "replace")]
-    ),
-    st.integers(-(2**63), 2**63 - 1),
-    st.text(max_size=20),
-    st.binary(max_size=20),
-)
-Step = Callable[[sqlite3.Connection], None]
-
-
-@st.composite
-def steps(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """What is done to a small export, as data: the tables and columns are chosen by number."""
-    number = st.integers(0, 10_000)
-    one = st.one_of(
-        st.tuples(st.just("drop table"), number),
-        st.tuples(st.just("drop column"), number, number),
-        st.tuples(st.just("set"), number, number, number, CELLS),
-        st.tuples(st.just("set all"), number, number, CELLS),
-        st.tuples(st.just("delete"), number, number),
-        st.tuples(st.just("repeat"), number, number),
-    )
-    return draw(st.lists(one, min_size=1, max_size=6))
-
-
-def apply(con: sqlite3.Connection, what: str, table_no: int, *rest: Any) -> None:
-    tables = [name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-    if not tables:
-        return
-    table = tables[table_no % len(tables)]
-    columns = [row[1] for row in con.execute(f'PRAGMA table_info("{table}")')]
-    column = columns[rest[0] % len(columns)] if rest else ""
-    row_no = rest[1] if what == "set" else rest[0] if rest else 0
-    one = (
-        f'SELECT rowid FROM "{table}" ORDER BY rowid LIMIT 1 OFFSET {row_no} % max(1, (SELECT count(*) FROM "{table}"))'
-    )
-    row = f"WHERE rowid = ({one})"
-    if what == "drop table":
-        con.execute(f'DROP TABLE "{table}"')
-    elif what == "drop column" and len(columns) > 1:
-        con.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
-    elif what == "set":
-        con.execute(f'UPDATE "{table}" SET "{column}" = ? {row}', [rest[-1]])
-    elif what == "set all":
-        con.execute(f'UPDATE "{table}" SET "{column}" = ?', [rest[-1]])
-    elif what == "delete":
-        con.execute(f'DELETE FROM "{table}" {row}')
-    elif what == "repeat":
-        con.execute(f'INSERT INTO "{table}" SELECT * FROM "{table}" {row}')
-
-
-def changed_by(change: list[tuple[Any, ...]], path: Path) -> Path:
-    with closing(sqlite3.connect(written(small(), path.parent, path.name))) as con:
-        for step in change:
-            apply(con, *step)
-        con.commit()
-    return path
-
 
 @settings(max_examples=examples(160))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
     """Either a rejection that says what to do, or a trace."""
-    read_or_rejected(changed_by(change, tmp_path_factory.mktemp("fuzz") / "a.sqlite"))
-
-
-def read_or_rejected(path: Path) -> ReadTrace | None:
-    try:
-        return load_trace(duckdb.connect(), path)
-    except TraceRejected as error:
-        assert error.path == str(path) and "please report" not in error.reason, error.reason
-        return None
+    read_or_rejected(changed_by(change, written(small(), tmp_path_factory.mktemp("fuzz"))))
 
 
 @settings(max_examples=examples(120))
@@ -299,3 +235,54 @@ def test_nothing_that_is_needed_is_missing_silently(
     trace = load_trace(duckdb.connect(), path)
     told = [one for one in trace.findings if one.check == "nsys_missing_column" and one.severity == "warning"]
     assert [one.detail for one in told] == [f"{table} has no {source.columns[ours]}: NULL"]
+
+
+ODD = st.sampled_from([None, 0, -1, 1, 5, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(2**63), 10**18, -(10**18), 61_000])
+
+
+def odd_values(con: sqlite3.Connection, change: list[tuple[int, int, int, int | None]]) -> None:
+    """Write odd integers over those of a small export: times, ids, sizes, numbers of streams and devices."""
+    tables = [name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    tables = [name for name in tables if name.startswith(("CUPTI_", "NVTX_", "TARGET_INFO_SESSION"))]
+    for table_no, column_no, row_no, value in change:
+        table = tables[table_no % len(tables)]
+        columns = [
+            row[1] for row in con.execute(f'PRAGMA table_info("{table}")') if row[1] not in ("text", "globalPid")
+        ]
+        (n,) = con.execute(f'SELECT count(*) FROM "{table}"').fetchone()
+        column = columns[column_no % len(columns)]
+        con.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', [value, row_no % n + 1])
+
+
+CHANGES = st.lists(st.tuples(*[st.integers(0, 1_000)] * 3, ODD), min_size=1, max_size=5)
+# Each case costs what the models cost; a failure is shown as it is found, since making it smaller runs them again and again.
+BOUNDED = settings(phases=[Phase.explicit, Phase.generate], deadline=None)
+
+
+def models_run(folder: Path, changes: list[list[tuple[int, int, int, int | None]]], models: Collection[str]) -> None:
+    """Run models over all the exports that are still traces, at once."""
+    paths = []
+    for number, change in enumerate(changes):
+        path = written(small(), folder, f"{number}.sqlite")
+        with closing(sqlite3.connect(path)) as con:
+            odd_values(con, change)
+            con.commit()
+        paths.append(path)
+    if kept := distinct_traces(paths):
+        con, _ = connect_all(kept)
+        run_models(con, load_catalog(), models)
+
+
+@pytest.mark.slow
+@settings(BOUNDED, max_examples=2)
+@given(st.lists(CHANGES, min_size=8, max_size=8))
+def test_the_path_of_odd_values(tmp_path_factory: pytest.TempPathFactory, changes: list[Any]) -> None:
+    models_run(tmp_path_factory.mktemp("odd"), changes, ("kernels", "critical_path_caveats"))
+
+
+@pytest.mark.slow
+@settings(BOUNDED, max_examples=3)
+@given(st.lists(CHANGES, min_size=10, max_size=10))
+def test_all_models_run_on_odd_values(tmp_path_factory: pytest.TempPathFactory, changes: list[Any]) -> None:
+    catalog = load_catalog()
+    models_run(tmp_path_factory.mktemp("odd"), changes, catalog.materialized)

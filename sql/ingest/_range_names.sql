@@ -1,18 +1,13 @@
--- One row: a name of an NVTX range or mark in an export, and what kind of event it is.
+-- One row: a name of an NVTX or ROCTx range or mark, and what kind of event it is.
 -- How: what emit_nvtx adds to names is cut off (almost every text has another number in it), and the few names that are
 -- left are looked up in nvtx_categories.
-WITH texts AS (
-    SELECT DISTINCT coalesce(r.text, s.value, 'text ' || r.text_id || ' (not in StringIds)', '(no name)') AS text
-    FROM _nsys_ranges AS r
-    LEFT JOIN _nsys_strings AS s ON s.id = r.text_id
-),
-cut AS (
+WITH cut AS (
     SELECT
         text,
         regexp_replace(
             text, '(, seq = -?[0-9]+)?(, op_id = [0-9]+)?(, sizes = .*)?(, input_op_ids = .*)?$', ''
         ) AS name
-    FROM texts
+    FROM _range_texts
 ),
 names AS (
     SELECT DISTINCT name, name <> text AS is_emitted FROM cut

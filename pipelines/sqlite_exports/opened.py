@@ -1,7 +1,7 @@
 """A SQLite file that somebody gave us, opened so that it can only be read, and only as tables.
 
-A database can carry views, triggers, virtual tables and generated columns, which run code of the file's author. An export
-has none of them, so they are refused where a table is expected. Nothing is written, and no lock is taken.
+A database can carry views, triggers, virtual tables and generated columns, which run code of the file's author. No table
+of a profiler needs them, so they are refused where a table is expected. Nothing is written, and no lock is taken.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pipelines.traces.limits import allow
 MAGIC = b"SQLite format 3\0"
 _WAL = 2  # in the header's bytes 18 and 19: recent writes may be in a file beside this one
 _GENERATED = (2, 3)  # in `hidden` of table_xinfo
+# The last one: of a message about a name that is not UTF-8.
+_UNREADABLE = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError)
 _CHUNK_ROWS = 20_000
 _CHUNK_CHARACTERS = 16 << 20
 
@@ -29,8 +31,8 @@ _CHUNK_CHARACTERS = 16 << 20
 class Exported:
     """The tables of an export. Whatever fails raises TraceRejected with the file and the table."""
 
-    def __init__(self, con: sqlite3.Connection, path: Path, max_text_mib: int) -> None:
-        self._con, self.path, self._max_text_mib = con, path, max_text_mib
+    def __init__(self, con: sqlite3.Connection, path: Path, max_text_mib: int, again: str) -> None:
+        self._con, self.path, self._max_text_mib, self._again = con, path, max_text_mib, again
         self._columns: dict[str, frozenset[str]] = {}
         listed = self._fetch("sqlite_master", "SELECT name, type, rootpage, sql FROM sqlite_master")
         self._kinds = {str(name): (kind, page, str(sql or "")) for name, kind, page, sql in listed}
@@ -45,12 +47,10 @@ class Exported:
     def _read_columns(self, table: str) -> frozenset[str]:
         kind, page, sql = self._kinds[table]
         if kind != "table" or not isinstance(page, int) or page < 1 or re.match(r"\s*create\s+virtual", sql, re.I):
-            raise self.rejected(f"{table} is not a plain table, as `nsys export` writes it: export the report again")
+            raise self.rejected(f"{table} is not a plain table, as the profiler writes it: {self._again}")
         rows = self._fetch(table, f"SELECT name, hidden FROM pragma_table_xinfo({_text(table)})")
         if any(hidden in _GENERATED for _, hidden in rows):
-            raise self.rejected(
-                f"{table} has generated columns, which no `nsys export` writes: export the report again"
-            )
+            raise self.rejected(f"{table} has generated columns, which no profiler writes: {self._again}")
         return frozenset(name for name, _ in rows)
 
     def has(self, table: str) -> bool:
@@ -83,14 +83,14 @@ class Exported:
     def _errors(self, table: str) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+        except _UNREADABLE as error:
             text = str(error)
             if "too big" in text:
                 why = f"{table} has a text over {self._max_text_mib} MiB; {allow('max_event_mib')}"
             else:
                 why = (
-                    f"SQLite cannot read {visible(table)}: {visible(text)}; the file is damaged or incomplete: copy it again, or "
-                    "export the report again (`nsys export --type sqlite REPORT.nsys-rep`)"
+                    f"SQLite cannot read {visible(table)}: {visible(text)}; the file is damaged or incomplete: copy it again, "
+                    f"or {self._again}"
                 )
             raise self.rejected(why) from None
 
@@ -100,9 +100,10 @@ class Exported:
 
 
 @contextmanager
-def opened(path: Path, max_text_mib: int) -> Iterator[Exported]:
-    """Opens a SQLite file read-only. Raises TraceRejected for one that is still being written, or OSError.
+def opened(path: Path, max_text_mib: int, again: str) -> Iterator[Exported]:
+    """Opens a SQLite file read-only; `again` tells users how to write it anew.
 
+    Raises TraceRejected for one that is still being written, or OSError.
     immutable: no lock and no journal, so the file may lie on read-only or network storage.
     """
     _check_finished(path)
@@ -116,15 +117,29 @@ def opened(path: Path, max_text_mib: int) -> Iterator[Exported]:
             con.execute("PRAGMA query_only = ON")
             con.execute("PRAGMA cell_size_check = ON")
             con.execute("PRAGMA mmap_size = 0")
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             raise TraceRejected(path_text(path), None, f"SQLite cannot open it: {visible(error)}") from None
-        yield Exported(con, path, max_text_mib)
+        yield Exported(con, path, max_text_mib, again)
 
 
 def is_sqlite(path: Path) -> bool:
     """Whether a file begins as a SQLite database does."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
+
+
+def has_table_like(path: Path, beginning: str) -> bool:
+    """Whether a SQLite database has a table or view whose name begins so; False where that cannot be read."""
+    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as con:
+            con.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)
+            found = con.execute(
+                "SELECT 1 FROM sqlite_master WHERE substr(name, 1, ?) = ? LIMIT 1", (len(beginning), beginning)
+            )
+            return found.fetchone() is not None
+    except _UNREADABLE:
+        return False
 
 
 def _check_finished(path: Path) -> None:

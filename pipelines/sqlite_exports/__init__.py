@@ -1,0 +1,5 @@
+"""SQLite files that other profilers write, for the rooms that make events of them (nsys, rocm).
+
+opened.py → a file, opened as untrusted;  sources.py → its tables and columns as data, and their rows in DuckDB
+ranges.py → the texts of its ranges
+"""

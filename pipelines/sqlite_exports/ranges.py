@@ -1,0 +1,24 @@
+"""The texts of ranges, for `sql/ingest/_range_names.sql`, which tells operators from annotations by name."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.run import run_models
+
+
+@given_table(
+    "_range_texts",
+    layer="ingest",
+    doc="One row: a text of ranges and marks.",
+    columns=(("text", "VARCHAR", "The name as it was given."),),
+)
+def stage_range_texts(con: duckdb.DuckDBPyConnection, model: str) -> None:
+    """Fill `_range_texts` from a tool's model with that column, whose tables are staged."""
+    catalog = load_catalog()
+    create_table(con, "_range_texts")
+    run_models(con, catalog, [model], frozenset(catalog.given))
+    con.execute(f"INSERT INTO _range_texts SELECT text FROM {model}")
+    con.execute(f"DROP TABLE {model}")

@@ -1,0 +1,46 @@
+-- One row: something in rocprofiler-sdk's output that limits what it says.
+WITH queues AS (
+    SELECT count(DISTINCT queue) AS n_queues, count(DISTINCT stream) AS n_streams
+    FROM _rocm_work
+    WHERE source = 'kernel'
+    GROUP BY agent
+),
+found AS (
+    SELECT
+        'rocm_one_stream' AS "check", 'warning' AS severity, count(*) AS n,
+        'devices whose kernels ran on several queues, all on one stream: streams were not recorded, so work that '
+        || 'ran at the same time counts as one stream''s; profile with --hip-runtime-trace' AS detail
+    FROM queues
+    WHERE n_queues > 1 AND n_streams = 1
+    UNION ALL
+    SELECT
+        'rocm_no_stream', 'warning', count(*),
+        'GPU work without a stream: the queue stands for it, and where there is none either, its order is unknown'
+    FROM _rocm_work
+    WHERE stream IS NULL
+    UNION ALL
+    SELECT
+        'rocm_no_waits', 'warning', count(*),
+        'calls that make a stream wait for an event: rocprofiler-sdk does not record what they wait for, so the '
+        || 'critical path lacks these edges'
+    FROM _rocm_calls_named
+    WHERE name IN ('hipStreamWaitEvent', 'hipStreamWaitEvent_spt')
+    UNION ALL
+    SELECT
+        'rocm_nameless', 'warning', count(*), 'calls and marks whose name is not told: (no name)'
+    FROM _rocm_calls_named
+    WHERE is_nameless
+    UNION ALL
+    SELECT
+        'rocm_unknown_kernel', 'warning', count(*), 'kernels whose name is not told: shown with their number'
+    FROM _rocm_work AS w
+    LEFT JOIN _rocm_kernels AS k ON k.id = w.kernel
+    WHERE w.source = 'kernel' AND coalesce(w.name, k.display_name, k.mangled_name) IS NULL
+)
+SELECT
+    "check",  -- Name of the finding.
+    severity,  -- info or warning.
+    n,  -- How many there are.
+    detail  -- What it means.
+FROM found
+WHERE n > 0
