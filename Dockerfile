@@ -18,6 +18,7 @@ RUN useradd --uid 10001 --create-home tracelake \
     && install -d -o tracelake -g tracelake /data/lake /data/dagster \
     && install -d /data/inbox /opt/tracelake
 COPY --chown=tracelake:tracelake dagster_project/dagster-postgres.yaml /data/dagster/dagster.yaml
+COPY dagster_project/workspace.yaml /opt/tracelake/workspace.yaml
 # PYTHONSAFEPATH: nothing is imported from the folder that a program is started in.
 ENV TRACELAKE_LAKE=/data/lake \
     TRACELAKE_INBOX=/data/inbox \

@@ -1,7 +1,7 @@
 # Two commands: `make demo` (TRACES="a.json.gz dir/" for real files) and `make test` (SLOW=1 make test: with the slow
 # tests and all random examples, as CI runs it). `make bench` compares with HTA (1 where a floor is not held),
 # `make bench-engine` measures the schedule engines; `make soak` lets a thousand traces fall into an inbox,
-# `make growth` measures what one more capture costs in larger lakes, `make scale` what many machines, ranks and engines
+# `make growth` measures what one more capture and what a day without news cost in larger lakes, `make scale` what many machines, ranks and engines
 # make of it (SCALE=--quick for minutes), `make attack` kills, fills disks, damages and poisons (ATTACK=--long for hours of it). `make reference` writes docs/tables.md,
 # `make docs` builds the site.
 # Everything is installed into .venv; nothing but packages is downloaded.
@@ -60,6 +60,7 @@ bench-engine: $(INSTALLED_DEV)
 
 growth: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.benchmarks.growth .bench/growth
+	$(BIN)/python -m tests.benchmarks.daily .bench/growth
 
 scale: $(INSTALLED_DEV)
 	$(BIN)/python -m tests.benchmarks.scale .bench/scale $(SCALE)

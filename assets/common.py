@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import dagster as dg
 from assets.groups import group_of
 from pipelines import database
 from pipelines.foreign_text import in_markdown
-from pipelines.lake import Batch, Lake
+from pipelines.lake import Batch, Lake, manifest
 from pipelines.lake.layout import REJECTS, RUN_MARK, batch_of, mark_of, table_files
 from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.paths import UnusablePath
@@ -34,6 +35,7 @@ PROCESS_TAG = "tracelake/process"
 """Tag of a run: the process that works on it, so that a killed one is noticed."""
 PREVIEW_ROWS = 5
 PREVIEW_WIDTH = 60
+_LOGS = 5000  # batches whose logs are read at most; of more files the rows are counted
 
 
 def today() -> str:
@@ -160,27 +162,54 @@ def column_schema(model: Model, types: dict[str, str]) -> dg.TableSchema:
 
 
 def shown(lake: Lake, table: str, span: Span) -> dict[str, Any]:
-    """Returns metadata of a stored table: rows, bytes, columns with types, the first rows."""
-    return shown_files(table, span.files(lake, table))
+    """Returns metadata of a stored table: rows, bytes, columns with types, the newest file's first rows."""
+    return shown_files(table, span.files(lake, table), lake)
 
 
-def shown_files(table: str, files: list[str]) -> dict[str, Any]:
-    """Returns metadata of a table from its Parquet files."""
+def shown_files(table: str, files: list[str], lake: Lake | None = None) -> dict[str, Any]:
+    """Returns metadata of a table from its Parquet files, and from the logs of the lake that they are in."""
     if not files:
         return {"dagster/row_count": 0}
+    sizes = {file: Path(file).stat().st_size for file in files}
+    of = lake if lake and len(files) <= _LOGS else None
+    told = {file: _rows_told(of, table, file, size) for file, size in sizes.items()} if of else {}
+    untold = [file for file in files if told.get(file) is None]
     # A cursor of the process's shared database: a new database per table would take longer than the rest.
     with database.cursor() as con:
-        rows = con.from_parquet(files, hive_partitioning=False)
-        count = rows.aggregate("count(*)").fetchall()[0][0]
-        types = {name: str(kind) for name, kind in zip(rows.columns, rows.types, strict=True)}
-        first = rows.limit(PREVIEW_ROWS).fetchall()
+        count = sum(n or 0 for n in told.values())
+        if untold:
+            count += con.from_parquet(untold, hive_partitioning=False).aggregate("count(*)").fetchall()[0][0]
+        newest = con.from_parquet([files[-1]], hive_partitioning=False)
+        types = {name: str(kind) for name, kind in zip(newest.columns, newest.types, strict=True)}
+        first = newest.limit(PREVIEW_ROWS).fetchall()
     return {
         "dagster/row_count": count,
-        "bytes": sum(Path(file).stat().st_size for file in files),
+        "bytes": sum(sizes.values()),
         "files": len(files),
         "dagster/column_schema": column_schema(load_catalog().models[table], types),
         "preview": dg.MetadataValue.md(markdown_table(list(types), first)),
     }
+
+
+def _rows_told(lake: Lake, table: str, file: str, size: int) -> int | None:
+    """Returns how many rows a file has, as its batch's log says: opening all files of a day takes seconds. None if it was not
+    counted, or if the file is not the one that was.
+    """
+    log = manifest.path_of(lake.root, batch_of(Path(file)))
+    try:
+        found = log.stat()
+    except FileNotFoundError:  # of an older version
+        return None
+    told, n_rows = _counted(log, found.st_size, found.st_mtime_ns).get(table, (-1, None))
+    return n_rows if told == size else None
+
+
+@lru_cache(_LOGS)
+def _counted(log: Path, _size: int, _mtime_ns: int) -> dict[str, tuple[int, int | None]]:
+    """The size and the rows of the file of each table, where it is certain which file that is."""
+    found = manifest.read(log.parents[1], Batch(log.name))
+    records = found.records if found else {}
+    return {table: (one[0].size, one[0].n_rows) for table, one in records.items() if len(one) == 1}
 
 
 def markdown_table(columns: list[str], rows: Iterable[Iterable[Any]], width: int = PREVIEW_WIDTH) -> str:

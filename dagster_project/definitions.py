@@ -21,7 +21,7 @@ from dagster_project.jobs import (
 )
 from dagster_project.old_runs import old_runs_sensor
 from dagster_project.resources import LakeResource
-from dagster_project.sensors import daily, trace_file_sensor
+from dagster_project.sensors import daily_schedule, trace_file_sensor
 
 
 def definitions(lake_path: str = "") -> dg.Definitions:
@@ -41,7 +41,7 @@ def definitions(lake_path: str = "") -> dg.Definitions:
         asset_checks=[checks, no_regression],
         jobs=[ingest_and_analyse, ingest_on_engine, analyse, schedule_benchmark, retention, compaction],
         sensors=[trace_file_sensor(lake_path), old_runs_sensor(lake_path), *alert_sensors(lake_path)],
-        schedules=[daily],
+        schedules=[daily_schedule(lake_path)],
         resources={"lake": LakeResource(path=lake_path)},
         # One process per step would cost 4 to 10 s each; the work is parallel inside DuckDB.
         executor=dg.in_process_executor,

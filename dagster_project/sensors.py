@@ -16,12 +16,14 @@ import duckdb
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from assets.common import DAYS, TRACE_FILES, today
-from assets.traces import INBOX, batch_hash, no_inbox, told_of, watched_folder
+from assets.traces import INBOX, batch_hash, inbox_files, no_inbox, told_of, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
 from dagster_project.under_way import PARTITION_TAG, failed_last, under_way
 from pipelines.inbox import Accounts, look, told, waiting
 from pipelines.lake import Lake
+from pipelines.lake.layout import MARK, REJECTS
+from pipelines.lake.publish import published_whole_and_now
 from pipelines.lake.requests import asked_of, clean, put_asked, put_files
 from pipelines.paths import path_text
 
@@ -33,6 +35,8 @@ LONGEST_WAIT_SECONDS = 3600.0
 MAX_REPEATS = 3
 """How often a day whose newest run failed is rerun if no file is waiting; after that a person must look."""
 REPEAT_TAG = "tracelake/repeat"
+SIGNS_OF_LIFE = tuple(dg.AssetKey(name) for name in (MARK, REJECTS, "fleet_today"))
+"""What `daily` writes if there is nothing to do: the assets with a freshness policy, and what was rejected."""
 _ASKED, _NOTHING = "asked", "{}"  # in the cursor: the name of what was asked, in the lake; a cursor without
 _NOT_THERE = (OSError, ValueError, duckdb.Error, sqlite3.Error)
 
@@ -183,7 +187,7 @@ def _run_config(ingest: dict[str, Any]) -> dict[str, Any]:
     return {"ops": {"ingest": {"config": {name: value for name, value in ingest.items() if value is not False}}}}
 
 
-def _instance(context: dg.SensorEvaluationContext) -> dg.DagsterInstance | None:
+def _instance(context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext) -> dg.DagsterInstance | None:
     """Returns where runs are stored; None where there is no instance, as in a test or a notebook."""
     try:
         return context.instance
@@ -227,8 +231,35 @@ def _cursor(lake: Lake, asked: Mapping[str, Asked]) -> str:
 new_trace_files = trace_file_sensor()
 
 
-@dg.schedule(job=ingest_and_analyse, cron_schedule="30 0 * * *", execution_timezone="UTC")
-def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """Once a day what the sensor did not take, whether or not it is on, and rejected files once more."""
-    day = f"{context.scheduled_execution_time:%Y-%m-%d}"
-    return dg.RunRequest(run_key=f"daily-{day}", partition_key=day)
+def daily_schedule(lake_path: str = "") -> dg.ScheduleDefinition:
+    """Returns the schedule `daily` for the lake in `lake_path`; without one, for that of LakeResource."""
+
+    @dg.schedule(name="daily", job=ingest_and_analyse, cron_schedule="30 0 * * *", execution_timezone="UTC")
+    def daily(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        """Once a day what the sensor did not take, whether or not it is on, and rejected files once more.
+
+        If there is nothing of that, the run only says so: it writes `traces`, `rejects` and `fleet_today`.
+        """
+        day = f"{context.scheduled_execution_time:%Y-%m-%d}"
+        key = f"daily-{day}"
+        if not _is_all_done(_instance(context), Lake(lake_folder(lake_path))):
+            return dg.RunRequest(run_key=key, partition_key=day)
+        nothing = _run_config({"files": []})
+        return dg.RunRequest(run_key=key, partition_key=day, run_config=nothing, asset_selection=list(SIGNS_OF_LIFE))
+
+    return daily
+
+
+def _is_all_done(instance: dg.DagsterInstance | None, lake: Lake) -> bool:
+    """Returns whether the whole job would find nothing to do: no file waits, none was rejected, no day's newest run failed, and
+    what is committed is published.
+    """
+    try:
+        if instance is None or failed_last(instance, ingest_and_analyse.name):
+            return False
+        return not waiting(lake, inbox_files(), and_rejected=True) and published_whole_and_now(lake)
+    except _NOT_THERE:  # the run says what is wrong
+        return False
+
+
+daily = daily_schedule()

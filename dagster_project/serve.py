@@ -2,7 +2,8 @@
 with this process.
 
 Given the definitions as a module, Dagster's web server and daemon would each load them in a server of their own, and the daemon
-in a new one every minute: 4 to 5 CPU seconds each time. So both ask one code server, as those of `dagster dev` do.
+in a new one every minute: 4 to 5 CPU seconds each time. So both ask one code server (code_server.py), as those of `dagster dev`
+do.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def commands(port: int, folder: Path, host: str = LOCAL) -> list[list[str]]:
 
     `folder`: has the file that tells the others of the code server (see write_workspace), and its socket.
     """
-    code = ["dagster", "code-server", "start", "--socket", str(folder / _SOCKET), "-m", _DEFINITIONS]
+    code = ["dagster_project.code_server", "--socket", str(folder / _SOCKET), "-m", _DEFINITIONS]
     there = ["--workspace", str(folder / _WORKSPACE)]
     server = ["dagster_project.guard", "--host", host, "--port", str(port), "--live-data-poll-rate", "2000", *there]
     return [[sys.executable, "-m", *rest] for rest in (code, server, ["dagster._daemon", "run", *there])]

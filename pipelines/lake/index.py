@@ -73,6 +73,11 @@ class Entry:
         """The ingest day, as in the names of folders; None if the log is not named after a batch."""
         return self.batch.day if self.batch.is_valid else None
 
+    @property
+    def written_at_ns(self) -> int:
+        """Returns when the log was last written."""
+        return int(self.log.partition(":")[2])
+
     def sizes_of(self, table: str) -> tuple[int, ...]:
         """Returns what the table's file may be long; none if the batch has no such file."""
         place = self.kind.places.get(table)

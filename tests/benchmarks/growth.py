@@ -53,6 +53,7 @@ SIZES = (1, 10, 100, 1000)
 RATIO = 1.5
 _FROM, _TO = 10, 1000  # the floor compares these
 _AT_ONCE = 100
+_FIRST = datetime(2026, 1, 1)
 _EVERY = timedelta(seconds=71)  # between two captures: about 1,200 a day
 GROWING = {
     "first look after a change: models": "it looks at the name, size and time of each log",
@@ -65,35 +66,35 @@ GROWING = {
 _SMALL: dict[str, Any] = {"ranks": 8, "steps": 3, "layers": 2, "ops_per_layer": 2}
 
 
-def seed_lake(folder: Path) -> Lake:
-    """Returns a lake of one capture of 8 small traces, with all its tables; the traces stay in `in/`."""
+def seed_lake(folder: Path, ranks: int = 8) -> Lake:
+    """Returns a lake of one capture of small traces, with all its tables; the traces stay in `in/`."""
     lake = Lake(folder / "lake")
     if not lake.exists:
-        ingest(write_capture(CaptureSpec(seed=1, **_SMALL), folder / "in").paths, lake)
+        ingest(write_capture(CaptureSpec(seed=1, **{**_SMALL, "ranks": ranks}), folder / "in").paths, lake)
         materialize_all(lake)
     return lake
 
 
-def cloned(seed: Lake, root: Path, n: int) -> Lake:
+def cloned(seed: Lake, root: Path, n: int, begins: datetime = _FIRST) -> Lake:
     """Returns a new lake of `n` captures, each with the contents of the seed's, in batches of their own.
 
-    Made table by table, a hundred captures at a time; nothing of it is published.
+    Made table by table, a hundred captures at a time; nothing of it is published. `begins`: when the first came.
     """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     for first in range(0, n, _AT_ONCE):
-        _clone(seed, root, range(first, min(n, first + _AT_ONCE)))
+        _clone(seed, root, range(first, min(n, first + _AT_ONCE)), begins)
     return Lake(root)
 
 
-def _clone(seed: Lake, root: Path, numbers_of: range) -> None:
+def _clone(seed: Lake, root: Path, numbers_of: range, begins: datetime) -> None:
     sources = {batch: sorted(seed.root.glob(f"*/day=*/{batch.batch_id}.parquet")) for batch in _all(seed)}
     numbers = {batch: place for place, batch in enumerate(sorted(sources))}
     catalog = load_catalog()
     with duckdb.connect() as con:
         con.execute("SET threads = 1")
         con.execute("SET preserve_insertion_order = false")
-        _create_ids(con, seed, numbers_of, numbers)
+        _create_ids(con, seed, numbers_of, numbers, begins)
         for batch, files in sources.items():
             for path in files:
                 table = table_of(path)
@@ -108,7 +109,9 @@ def _all(lake: Lake) -> list[Batch]:
     return sorted(manifest.logged_batches(lake.root))
 
 
-def _create_ids(con: duckdb.DuckDBPyConnection, seed: Lake, clones: range, numbers: dict[Batch, int]) -> None:
+def _create_ids(
+    con: duckdb.DuckDBPyConnection, seed: Lake, clones: range, numbers: dict[Batch, int], begins: datetime
+) -> None:
     """`ids` (k, old, new): the ids of clone k, of traces, captures, groups and batches."""
     con.execute("CREATE TABLE ids (k INTEGER, old VARCHAR, new VARCHAR)")
     names = set()
@@ -118,10 +121,9 @@ def _create_ids(con: duckdb.DuckDBPyConnection, seed: Lake, clones: range, numbe
             query = f"SELECT {column} FROM read_parquet({file_list(files)}, hive_partitioning = false)"
             names |= {value for (value,) in con.execute(query).fetchall()}
     rows = [(k, name, hashlib.sha256(f"{name} {k}".encode()).hexdigest()[:16]) for k in clones for name in names]
-    first = datetime(2026, 1, 1)
     for k in clones:
         for batch, place in numbers.items():
-            at = first + k * _EVERY + timedelta(seconds=place)
+            at = begins + k * _EVERY + timedelta(seconds=place)
             rows.append((k, batch.batch_id, f"{at:%Y%m%dT%H%M%S%f}-{k:08x}"))
     _insert(con, rows)
     con.execute("CREATE TABLE maps AS SELECT k, map(list(old), list(new)) AS m FROM ids GROUP BY k ORDER BY k")
@@ -200,37 +202,43 @@ def _write_logs(con: duckdb.DuckDBPyConnection, root: Path, batch: Batch) -> Non
         keys: dict[str, str | None] = {}
         if MARK in files:
             keys = dict(con.execute(f"SELECT trace_id, path FROM {quoted(files[MARK])}").fetchall())
-        manifest.rewrite(root, new, {table: manifest.describe(path) for table, path in files.items()}, keys)
+        rows = dict(
+            con.execute(
+                f"SELECT file_name, num_rows FROM parquet_file_metadata({file_list(files.values())})"
+            ).fetchall()
+        )
+        records = {table: manifest.describe(path, rows[str(path)]) for table, path in files.items()}
+        manifest.rewrite(root, new, records, keys)
 
 
 def measured(lake: Lake, folder: Path) -> Iterator[tuple[str, float]]:
     """Yields each step of adding the capture in `folder`, and its CPU seconds, in a lake that is up to date."""
     catalog = load_catalog()
     column_types(catalog)  # cached per user
-    yield "ingest", _cpu(lambda: ingest([folder], lake))
+    yield "ingest", cpu(lambda: ingest([folder], lake))
     new = sorted(set(lake.batches()))[-1:]
-    yield "models of the new batch", _cpu(lambda: materialize(lake, batches=new, and_publish=False))
-    yield "publish", _cpu(lambda: publish(lake))
-    yield "captures, one new", _cpu(lambda: materialize_captures(lake, catalog.of_captures))
+    yield "models of the new batch", cpu(lambda: materialize(lake, batches=new, and_publish=False))
+    yield "publish", cpu(lambda: publish(lake))
+    yield "captures, one new", cpu(lambda: materialize_captures(lake, catalog.of_captures))
 
     # As some time later: a change of the last 0.1 s may not be told apart from another one (layout.settles_at).
     time.sleep(0.3)
-    yield "first look after a change: models", _cpu(lambda: materialize(lake, and_publish=False))
-    yield "first look after a change: captures", _cpu(lambda: materialize_captures(lake, catalog.of_captures))
-    yield "models of the whole lake, nothing to do", _cpu(lambda: materialize(lake, and_publish=False))
-    yield "publish, nothing to do", _cpu(lambda: publish(lake))
-    yield "captures, nothing to do", _cpu(lambda: materialize_captures(lake, catalog.of_captures))
-    yield "list all captures (lake_captures)", _cpu(lambda: lake_captures(lake))
-    yield "look at all files of kernels (is_published)", _cpu(lambda: is_published(lake, ["kernels"]))
+    yield "first look after a change: models", cpu(lambda: materialize(lake, and_publish=False))
+    yield "first look after a change: captures", cpu(lambda: materialize_captures(lake, catalog.of_captures))
+    yield "models of the whole lake, nothing to do", cpu(lambda: materialize(lake, and_publish=False))
+    yield "publish, nothing to do", cpu(lambda: publish(lake))
+    yield "captures, nothing to do", cpu(lambda: materialize_captures(lake, catalog.of_captures))
+    yield "list all captures (lake_captures)", cpu(lambda: lake_captures(lake))
+    yield "look at all files of kernels (is_published)", cpu(lambda: is_published(lake, ["kernels"]))
 
     with analyst(lake) as con:
         (newest,) = con.execute("SELECT max(trace_id) FROM traces").fetchall()[0]
     one, found = quoted(newest), "(SELECT max(trace_id) FROM traces)"
-    yield "query of one trace, by its id", _cpu(lambda: _ask(lake, one))
-    yield "query of one trace, by a subquery", _cpu(lambda: _ask(lake, found))
-    yield "`tracelake sql` of one trace, by a subquery", _cpu(lambda: _run(lake, found))
-    yield "plain DuckDB, by its id", _cpu(lambda: _ask_duckdb(lake, one))
-    yield "plain DuckDB, by a subquery", _cpu(lambda: _ask_duckdb(lake, found))
+    yield "query of one trace, by its id", cpu(lambda: _ask(lake, one))
+    yield "query of one trace, by a subquery", cpu(lambda: _ask(lake, found))
+    yield "`tracelake sql` of one trace, by a subquery", cpu(lambda: _run(lake, found))
+    yield "plain DuckDB, by its id", cpu(lambda: _ask_duckdb(lake, one))
+    yield "plain DuckDB, by a subquery", cpu(lambda: _ask_duckdb(lake, found))
 
 
 def _query(trace_id: str) -> str:
@@ -257,7 +265,7 @@ def _ask_duckdb(lake: Lake, trace_id: str) -> None:
         assert con.execute(_query(trace_id)).fetchall()[0][0] > 0
 
 
-def _cpu(step: Callable[[], object]) -> float:
+def cpu(step: Callable[[], object]) -> float:
     before = _used()
     step()
     return _used() - before

@@ -8,9 +8,12 @@ import pytest
 
 from dagster_project import sensors
 from dagster_project.definitions import defs
-from dagster_project.sensors import daily, new_trace_files, trace_file_sensor
+from dagster_project.sensors import daily, daily_schedule, new_trace_files, trace_file_sensor
+from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.lake.publish import publish
 from pipelines.lake.requests import FOLDER, KEPT_RUNS, ListGone, clean, files_of, put_files
+from pipelines.lake.settled import Outcome, settle, state_of
 from tests.dagster.conftest import age, write_trace
 
 
@@ -89,6 +92,50 @@ def test_daily_schedule_asks_for_the_day() -> None:
     assert request.partition_key == "2026-01-02"
 
 
+@dg.job(name="ingest_and_analyse")
+def namesake() -> None:
+    """Of the job that is watched."""
+
+
+def test_daily_asks_for_little_only_if_the_whole_job_would_find_nothing(inbox, lake) -> None:
+    """Each thing that is left to do makes it the whole job: a file, a rejected one, a failed run, what is not published."""
+    from datetime import UTC, datetime
+
+    at = datetime.now(UTC)
+    with dg.DagsterInstance.local_temp(str(lake.root.parent)) as instance:
+
+        def is_whole() -> bool:
+            context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
+            request = daily_schedule(str(lake.root))(context)
+            assert isinstance(request, dg.RunRequest)
+            if request.asset_selection is None:
+                assert "ops" not in request.run_config
+                return True
+            assert {key.to_user_string() for key in request.asset_selection} == {"traces", "rejects", "fleet_today"}
+            assert request.run_config["ops"]["ingest"]["config"] == {"files": []}
+            return False
+
+        assert is_whole()  # nothing was ever published
+        ingest([write_trace(inbox / "rank0.json")], lake)
+        publish(lake)
+        assert not is_whole()
+        other = write_trace(inbox / "rank1.json", 1)
+        assert is_whole()
+        settle(lake, {other: Outcome(state_of(other), "known")})
+        assert not is_whole()
+        settle(lake, {other: Outcome(state_of(other), "rejected")})
+        assert is_whole()
+        other.unlink()
+        assert not is_whole()
+        tags = {"dagster/partition": f"{at:%Y-%m-%d}"}
+        failed = instance.create_run_for_job(namesake, status=dg.DagsterRunStatus.FAILURE, tags=tags)
+        assert is_whole()
+        instance.delete_run(failed.run_id)
+        assert not is_whole()
+        (lake.root / "analyst.duckdb").unlink()
+        assert is_whole()
+
+
 def test_cursor_and_configuration_stay_small_however_many_files_wait(inbox, lake, monkeypatch) -> None:
     monkeypatch.setattr(sensors, "MAX_FILES", 300)
     folder = inbox / ("a folder with a long name, as jobs have them " * 4)
@@ -154,7 +201,6 @@ def test_lists_of_old_runs_are_removed(lake) -> None:
 def test_daily_reads_what_is_new_changed_or_rejected(inbox, lake) -> None:
     """Not what is in the lake already: reading and hashing the whole folder grows with it."""
     from assets.traces import _watched
-    from pipelines.ingest import ingest
 
     one, two = write_trace(inbox / "rank0.json"), write_trace(inbox / "rank1.json", 1)
     bad = inbox / "notes.txt"

@@ -154,9 +154,22 @@ class World:
         run_killed(self.choice.choice([3, 5]), do_publish, self.lake.root)
 
 
-@pytest.mark.parametrize(
-    ("seed", "each"), [(0, True), *(pytest.param(seed, False, marks=pytest.mark.slow) for seed in range(3))]
-)
+def test_a_file_that_was_updated_a_few_times_holds_what_one_built_anew_holds(
+    tmp_path: Path, updates: list[str]
+) -> None:
+    world = World(tmp_path, 0)
+    world.add("job1")
+    publish(world.lake)
+    updates.clear()
+    for step in (world.late_rank, world.superseded, world.reject, world.hide):
+        step()
+        publish(world.lake)
+    assert_as_anew(world.lake)
+    assert updates.count("updated") >= 3, updates
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "each"), [(0, True), *((seed, False) for seed in range(3))])
 def test_a_file_that_was_updated_holds_what_one_built_anew_holds(
     tmp_path: Path, updates: list[str], seed: int, each: bool
 ) -> None:

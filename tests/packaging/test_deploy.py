@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy
 import typer
 import yaml
+from dagster._cli.api import grpc_command
 from dagster._daemon.cli import create_dagster_daemon_cli
 from dagster_postgres.utils import pg_config, pg_url_from_config
 from dagster_webserver.cli import dagster_webserver
@@ -21,7 +22,8 @@ from tests.packaging.installed import PACKAGES, ROOT, SOURCES
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OURS = ("webserver", "daemon")
+OURS = ("code", "webserver", "daemon")
+WORKSPACE = yaml.safe_load((ROOT / "dagster_project" / "workspace.yaml").read_text())
 
 
 def lines(word: str) -> list[str]:
@@ -90,20 +92,36 @@ def test_the_driver_of_postgres_is_the_one_that_is_installed(monkeypatch: pytest
 
 
 def test_the_commands_of_the_services_parse() -> None:
-    web, daemon = (COMPOSE["services"][name] for name in OURS)
-    assert (web["entrypoint"], daemon["entrypoint"]) == (
+    code, web, daemon = (COMPOSE["services"][name] for name in OURS)
+    assert [one["entrypoint"] for one in (code, web, daemon)] == [
+        ["python", "-m", "dagster_project.code_server"],
         ["python", "-m", "dagster_project.guard"],
         ["python", "-m", "dagster._daemon"],
-    )
-    asked = dagster_webserver.make_context("guard", list(web["command"])).params
+    ]
+    (place,) = lines("COPY dagster_project/workspace.yaml")
+    ours = str(ROOT / "dagster_project" / "workspace.yaml")  # it has to exist to be parsed
+    asked = dagster_webserver.make_context("guard", [ours if w == place else w for w in web["command"]]).params
     assert (asked["host"], asked["port"]) == ("0.0.0.0", 3000)
     group = create_dagster_daemon_cli()
     name, *words = daemon["command"]
-    asked_too = group.commands[name].make_context(name, words).params
-    assert asked["module_name"] == asked_too["module_name"] == ("dagster_project.definitions",)
+    asked_too = group.commands[name].make_context(name, [ours if w == place else w for w in words]).params
+    assert asked["module_name"] == asked_too["module_name"] == ()
+    assert asked["workspace"] == asked_too["workspace"] == (ours,)
     program, name, *words = daemon["healthcheck"]["test"][1:]
     command: Any = typer.main.get_command(app)
     assert program == "tracelake" and command.commands[name].make_context(name, words).params["max_lag"] == 120
+
+
+def test_one_code_server_loads_the_definitions_for_both() -> None:
+    """Under the name that the location had when each loaded them itself, and it listens where they look for it."""
+    services = COMPOSE["services"]
+    (found,) = (one["grpc_server"] for one in WORKSPACE["load_from"])
+    asked = grpc_command.make_context("code", list(services["code"]["command"])).params
+    assert (asked["host"], asked["port"]) == ("0.0.0.0", found["port"]) and found["host"] == "code"
+    assert asked["module_name"] == found["location_name"] == "dagster_project.definitions"
+    assert f"'localhost', {found['port']}" in services["code"]["healthcheck"]["test"][-1]
+    assert all(services[name]["depends_on"]["code"] == {"condition": "service_healthy"} for name in OURS[1:])
+    assert "ports" not in services["code"]
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml"])

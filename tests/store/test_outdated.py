@@ -55,6 +55,13 @@ def test_what_is_old_or_missing_is_counted(store: Store, units: dict[str, Lake])
     assert said.startswith(
         "kernels was not computed for 1 of 4 traces and computed by another version of its model for 2 of 4"
     )
+
+
+@pytest.mark.slow
+def test_what_was_computed_again_is_not_counted(store: Store, units: dict[str, Lake]) -> None:
+    for unit in units.values():
+        store.commit(unit)
+    assert told(store, "kernels")
     materialize_on(InProcess(), store.address, ["kernels"])
     assert told(store, "kernels") == []
 
@@ -66,11 +73,17 @@ def test_what_was_removed_is_not_counted(store: Store, units: dict[str, Lake]) -
     assert told(store, "kernels") == []
 
 
-def test_captures_are_counted_too(store: Store, units: dict[str, Lake], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_in_no_capture_is_counted(store: Store, units: dict[str, Lake]) -> None:
     store.commit(units["new"])
     assert told(store, "kernels", "capture_ranks") == [
         f"1 traces are in no capture yet: {DOES.format('capture_ranks')}"
     ]
+
+
+@pytest.mark.slow
+def test_captures_are_counted_too(store: Store, units: dict[str, Lake], monkeypatch: pytest.MonkeyPatch) -> None:
+    store.commit(units["new"])
+    assert told(store, "kernels", "capture_ranks") != []
     materialize_on(InProcess(), store.address, ["capture_ranks"])
     assert told(store, "kernels", "capture_ranks", "captures") == []
     monkeypatch.setattr(versions.Catalog, "version", lambda self, name: "later")
@@ -82,7 +95,11 @@ def test_captures_are_counted_too(store: Store, units: dict[str, Lake], monkeypa
 
 
 @pytest.mark.parametrize(
-    "words", [("sql", "SELECT count(*) AS n FROM kernels", "--format", "csv"), ("ask", "top-kernels")]
+    "words",
+    [
+        ("sql", "SELECT count(*) AS n FROM kernels", "--format", "csv"),
+        pytest.param(("ask", "top-kernels"), marks=pytest.mark.slow),
+    ],
 )
 def test_a_query_says_so(store: Store, units: dict[str, Lake], words: tuple[str, ...]) -> None:
     def asked() -> str:

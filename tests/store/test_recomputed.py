@@ -29,6 +29,7 @@ Open = Callable[[], Store]
 TRACES = ["kernels", "temporal_breakdown"]
 TABLES = ["traces", "events", *TRACES]
 CAPTURES = ["captures", "capture_ranks", "capture_quality"]
+FOLDER_FIRST = ["folder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sqlite", "duckdb", "postgres"))]
 OLD = "* REPLACE (dur_ns + 1000 AS dur_ns)"  # what an older version of `kernels` computed
 
 
@@ -284,6 +285,7 @@ def test_a_store_of_an_older_tracelake_is_computed_again(
     assert shown(ducklake, TABLES) == right
 
 
+@pytest.mark.parametrize("opened", FOLDER_FIRST, indirect=True)
 def test_force_computes_again_what_is_up_to_date_and_nothing_else(
     opened: Open, units: list[Lake], right: dict[str, list[tuple]]
 ) -> None:
@@ -301,6 +303,7 @@ def test_force_computes_again_what_is_up_to_date_and_nothing_else(
     assert materialized(store, *TRACES).n_units == 0
 
 
+@pytest.mark.slow
 def test_force_computes_captures_again(opened: Open, units: list[Lake]) -> None:
     store = opened()
     store.commit(units[1])

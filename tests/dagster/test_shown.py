@@ -1,0 +1,77 @@
+"""What the UI says of a table: rows as the logs say, compared with the files; checks that look at new files only."""
+
+import os
+import time
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+import pytest
+
+from assets.checks import Keys
+from assets.common import Span, shown
+from pipelines.ingest import ingest
+from pipelines.lake import Lake
+from pipelines.lake.layout import MANIFEST
+from pipelines.materialize.per_trace import materialize
+from tests.dagster.conftest import write_trace
+
+ALL = Span(frozenset(), "")
+TABLES = ("traces", "events", "kernels", "threads")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two batches of a trace each, with two tables."""
+    found = Lake(tmp_path / "lake")
+    for number in range(2):
+        ingest([write_trace(tmp_path / f"rank{number}.json", number)], found)
+    materialize(found, ["kernels", "threads"], and_publish=False)
+    return found
+
+
+def said(lake: Lake, table: str) -> tuple[int, int, int]:
+    found = shown(lake, table, ALL)
+    return found["dagster/row_count"], found["files"], found["bytes"]
+
+
+def counted(lake: Lake, table: str) -> tuple[int, int, int]:
+    files = ALL.files(lake, table)
+    ((n_rows,),) = duckdb.sql(f"SELECT count(*) FROM read_parquet({files})").fetchall()
+    return n_rows, len(files), sum(map(os.path.getsize, files))
+
+
+def test_rows_are_those_of_the_files(lake: Lake) -> None:
+    for table in TABLES:
+        assert said(lake, table) == counted(lake, table), table
+    (lake.root / MANIFEST / lake.batches()[0].batch_id).unlink()  # as of an older version
+    for table in TABLES:
+        assert said(lake, table) == counted(lake, table), table
+
+
+def test_only_the_newest_file_is_opened_and_one_of_another_size_is_counted(lake: Lake) -> None:
+    first, _ = ALL.files(lake, "kernels")
+    before, content = said(lake, "kernels"), Path(first).read_bytes()
+    Path(first).write_bytes(b"?" * len(content))
+    assert said(lake, "kernels") == before
+    rows = f"(SELECT * FROM read_parquet('{ALL.files(lake, 'kernels')[1]}'))"
+    duckdb.sql(f"FROM {rows} UNION ALL FROM {rows} UNION ALL FROM {rows}").write_parquet(first)
+    assert said(lake, "kernels") == counted(lake, "kernels") != before
+
+
+def test_a_check_reads_what_was_logged_since_it_passed(lake: Lake, tmp_path: Path) -> None:
+    keys, last = Keys("steps", [("threads", ["trace_id", "thread_id"])]), None
+
+    def n_read() -> int:
+        nonlocal last
+        time.sleep(0.05)
+        found = keys.evaluate(lake, ALL, last)
+        last = dg.AssetCheckEvaluation(dg.AssetKey("threads"), "unique_keys", found.passed, found.metadata)
+        return int(str(last.metadata["files"].value))
+
+    assert (n_read(), n_read()) == (2, 0)
+    ingest([write_trace(tmp_path / "late.json", 9)], lake)
+    materialize(lake, ["threads"], and_publish=False)
+    assert (n_read(), n_read()) == (1, 0)
+    materialize(lake, ["threads"], lake.batches()[:1], force=True, and_publish=False)
+    assert (n_read(), n_read()) == (1, 0)
