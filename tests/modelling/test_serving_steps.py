@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
 from pipelines.models.run import run_models
-from tests.effort import LISTS, at_once, named
+from tests.effort import LISTS, named
 from tests.harness import call, connect, each, kernel, rows_of, x
 
 TOLD = "phase, n_requests, n_prefill_requests, n_prefill_tokens, n_decode_requests, n_decode_tokens, n_tokens"
@@ -30,6 +31,7 @@ NAMES = {
     "execute_context_2(14721)_generation_0(0)": ("prefill", 2, 2, 14721, 0, 0, 14721),
     "execute_context_0(0)_generation_64(64)": ("decode", 64, 0, 0, 64, 64, 64),
     "execute_context_2(6144)_generation_3(12)": ("mixed", 5, 2, 6144, 3, 12, 6156),
+    "execute_context_1(7)_generation_1(1)": ("mixed", 2, 1, 7, 1, 1, 8),
     "execute_context_0(0)_generation_0(0)": ("idle", 0, 0, 0, 0, 0, 0),
     "execute_context_1(888_788544)_generation_0(0)": ("prefill", 1, 1, 888, 0, 0, 888),
     "execute_6147_context_2(sq6144sk7144sqsq20971520sqsk23019520)_generation_3(sq3sk6144sqsq3sqsk6144)": (
@@ -108,62 +110,59 @@ def test_numbers_come_back_out_of_names(steps: list[tuple[int, int, int, int]]) 
 
 
 def expected(events: list[dict[str, Any]]) -> list[tuple]:
-    """Name, n_gpu_pieces, gpu_ns, gpu_busy_ns, step_ns, latency_ns of each step: every launch and every ns looked at."""
+    """Of each step its name, process, n_gpu_pieces, gpu_ns, gpu_busy_ns, step_ns, latency_ns: all launches and all ns looked at."""
+    marks = [(e["ts"], -e["dur"], place, e) for place, e in enumerate(events) if e["cat"] == "user_annotation"]
     steps = []
-    for place, e in enumerate(events):
-        if e["cat"] == "user_annotation":
-            around = [
-                o
-                for o in events
-                if o["cat"] == "user_annotation" and o is not e and (o["pid"], o["tid"]) == (e["pid"], e["tid"])
-                and (o["ts"], -o["dur"], events.index(o)) < (e["ts"], -e["dur"], place) and e["ts"] < o["ts"] + o["dur"]
-            ]  # fmt: skip
-            steps += [(e["ts"], place, e)] if not around else []
+    for ts, minus, place, e in sorted(marks, key=lambda mark: mark[:3]):
+        before = [o for *o, other in marks if tuple(o) < (ts, minus, place) and whose(other) == whose(e)]
+        if all(ts >= o[0] - o[1] for o in before):
+            steps.append((ts, place, e))
     steps.sort(key=lambda step: step[:2])
-    has_gpu_work = any(e["cat"] == "kernel" for e in events)
     owned: dict[int, list[dict[str, Any]]] = {place: [] for _, place, _ in steps}
-    for e in events:
-        if e["cat"] == "kernel":
-            calls = [
-                o
-                for o in events
-                if o["cat"] == "cuda_runtime" and o["args"] == {"correlation": e["args"]["correlation"]}
-            ]
-            (launch,) = calls
-            begun = [step for step in steps if step[0] <= launch["ts"] and step[2]["pid"] == launch["pid"]]
-            own = [step for step in begun if step[2]["tid"] == launch["tid"]][-1:]
-            owner = [step for step in (*own, *begun[-1:]) if launch["ts"] < step[0] + step[2]["dur"]][:1]
-            for _, place, _ in owner:
-                owned[place].append(e)
+    launches = {e["args"]["correlation"]: e for e in events if e["cat"] == "cuda_runtime"}
+    for k in (e for e in events if e["cat"] == "kernel"):
+        launch = launches[k["args"]["correlation"]]
+        begun = [step for step in steps if step[0] <= launch["ts"] and step[2]["pid"] == launch["pid"]]
+        own = [step for step in begun if step[2]["tid"] == launch["tid"]][-1:]
+        owner = [step for step in (*own, *begun[-1:]) if launch["ts"] < step[0] + step[2]["dur"]][:1]
+        for _, place, _ in owner:
+            owned[place].append(k)
     found = []
     for ts, place, e in steps:
         work = owned[place]
         busy = {ns for k in work for ns in range(k["ts"], k["ts"] + k["dur"])}
         done = max([ts + e["dur"], *(k["ts"] + k["dur"] for k in work)]) - ts
-        after = [s[0] - ts for s in steps if s[:2] > (ts, place) and s[2]["tid"] == e["tid"]][:1]
-        gpu = (len(work), 1000 * sum(k["dur"] for k in work), 1000 * len(busy)) if has_gpu_work else (None,) * 3
-        found.append((e["name"], *gpu, 1000 * min([done, *after]), 1000 * done))
+        after = [s[0] - ts for s in steps if s[:2] > (ts, place) and whose(s[2]) == whose(e)][:1]
+        times = (sum(k["dur"] for k in work), len(busy), min([done, *after]), done)
+        found.append((e["name"], str(e["pid"]), len(work), *(1000 * us for us in times)))
     return found
 
 
-@st.composite
-def servers(draw: st.DrawFn) -> list[dict[str, Any]]:
-    events = []
-    for _ in range(draw(st.integers(0, 4))):
-        name = draw(st.sampled_from(["step[DECODE bs=4]", "step[EXTEND bs=1 toks=9]"]))
-        events.append(annotation(name, draw(st.integers(0, 40)), draw(st.integers(0, 30)), draw(st.integers(1, 2))))
-    for number in range(1, draw(st.integers(0, 6)) + 1):
-        at, wait = draw(st.integers(0, 60)), draw(st.integers(0, 20))
-        events += launched("gemm", at, at + wait, draw(st.integers(0, 9)), number, draw(st.integers(1, 3)))
-    return draw(st.permutations(events))
+def whose(event: dict[str, Any]) -> tuple[Any, Any]:
+    return event["pid"], event["tid"]
 
 
-@given(at_once(servers(), 40))
-@settings(max_examples=LISTS, deadline=None)
-def test_work_belongs_to_the_step_that_launched_it(traces: list[list[dict[str, Any]]]) -> None:
-    columns = "name, n_gpu_pieces, gpu_ns, gpu_busy_ns, step_ns, latency_ns"
-    for trace, con in zip(traces, each(traces, "serving_steps"), strict=True):
-        assert con.execute(f"SELECT {columns} FROM serving_steps ORDER BY step_number").fetchall() == expected(trace)
+def servers(seed: int) -> list[dict[str, Any]]:
+    """Many processes in one trace, each with a few steps on two threads and launches on three."""
+    dice = random.Random(seed)
+    events, number = [], 0
+    for pid in range(150):
+        for _ in range(dice.randrange(5)):
+            name = dice.choice(["step[DECODE bs=4]", "step[EXTEND bs=1 toks=9]"])
+            events.append(annotation(name, dice.randrange(20), dice.randrange(12), dice.randrange(2)) | {"pid": pid})
+        for _ in range(dice.randrange(6)):
+            number, at = number + 1, dice.randrange(25)
+            made = launched("gemm", at, at + dice.randrange(9), dice.randrange(9), number, dice.randrange(3))
+            events += [made[0] | {"pid": pid}, made[1]]
+    dice.shuffle(events)
+    return [*events, *launched("gemm", 0, 0, 1, number + 1, 9)]
+
+
+@pytest.mark.parametrize("seed", range(LISTS))
+def test_work_belongs_to_the_step_that_launched_it(seed: int) -> None:
+    trace = servers(seed)
+    columns = "name, pid, n_gpu_pieces, gpu_ns, gpu_busy_ns, step_ns, latency_ns"
+    assert rows_of(trace, "serving_steps", columns, "step_number") == expected(trace)
 
 
 # Kernels --------------------------------------------------------------------------------------------------------------
