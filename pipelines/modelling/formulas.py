@@ -10,44 +10,28 @@ convolution counts once here and `groups` times there.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 from pipelines.datafiles import rule_rows
 from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
+from pipelines.modelling.custom_formulas import CUSTOM_FORMULAS
+from pipelines.modelling.work import NotModelled, Work
+from pipelines.modelling.work import summed as _sum
+from pipelines.modelling.work import times as _times
+from pipelines.modelling.work import work as _work
 
 # What formulas raise for arguments that do not fit; BadArguments is a ValueError.
 _BAD = (IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError)
-
-
-@dataclass(frozen=True)
-class Work:
-    """Work of one call. `bytes` is None if an element's size is unknown; `flops_uncausal`: as if there were no causal
-    mask.
-    """
-
-    kind: str
-    flops_matrix: int
-    flops_vector: int
-    bytes: int | None
-    dtype: str | None
-    flops_uncausal: int
-
-
-@dataclass(frozen=True)
-class NotModelled:
-    """Why a call has no work: `op_not_modelled`, `no_shapes` or `bad_args`."""
-
-    reason: str
 
 
 def work_of(
     op: str, dims: Sequence[Any] | None, types: Sequence[str] | None, concrete: Sequence[str] | None
 ) -> Work | NotModelled:
     """Returns the work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as the trace has them."""
-    found = _kinds().get(op)
+    found = _kinds().get(op) or _kind_by_pattern(op)
     if found is None:
         return NotModelled("op_not_modelled")
     if dims is None or types is None:
@@ -65,19 +49,14 @@ def _kinds() -> dict[str, tuple[str, str]]:
     return {row["op"]: (row["family"], row["formula"]) for row in rule_rows("op_kinds")}
 
 
-def _sum(*parts: int | None) -> int | None:
-    """The sum; None if a part is unknown."""
-    return None if None in parts else sum(part for part in parts if part is not None)
+def _kind_by_pattern(op: str) -> tuple[str, str] | None:
+    """Family and name of the formula of an operator that a compiler named (op_patterns.csv); None where no rule fits."""
+    return next((kind for pattern, kind in _patterns() if pattern.search(op)), None)
 
 
-def _times(n: int, size: int | None) -> int | None:
-    return None if size is None else n * size
-
-
-def _work(
-    kind: str, of: Tensor, total: int | None, *, matrix: int = 0, vector: int = 0, uncausal: int | None = None
-) -> Work:
-    return Work(kind, matrix, vector, total, of.dtype, matrix if uncausal is None else uncausal)
+@lru_cache
+def _patterns() -> list[tuple[re.Pattern[str], tuple[str, str]]]:
+    return [(re.compile(row["name_pattern"]), (row["family"], row["formula"])) for row in rule_rows("op_patterns")]
 
 
 # --- Matrix products
@@ -297,4 +276,5 @@ _FORMULAS: dict[str, Callable[[str, Arguments], Work]] = {
     "reduce_1": partial(_reduce, dims_at=1),
     "reduce_2": partial(_reduce, dims_at=2),
     "cumulative": partial(_each_element, moved=2, flops=1),
+    **CUSTOM_FORMULAS,
 }

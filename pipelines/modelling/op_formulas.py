@@ -7,7 +7,8 @@ from typing import Any
 
 import duckdb
 
-from pipelines.modelling.formulas import NotModelled, work_of
+from pipelines.modelling.formulas import work_of
+from pipelines.modelling.work import NotModelled
 from pipelines.models.python_tables import create_table, given_table, python_model
 from pipelines.sqltext import row
 
@@ -16,8 +17,8 @@ WORK_COLUMNS = (
     ("dtype", "VARCHAR", "Type that decides the peak; NULL without a model or for a type that is not known."),
     ("flops_matrix", "BIGINT", "Matrix operations; NULL without a model."),
     ("flops_uncausal", "BIGINT", "The same without a causal mask; NULL without a model."),
-    ("flops_vector", "BIGINT", "Other operations; NULL without a model."),
-    ("bytes", "BIGINT", "Least traffic, bytes; NULL without a model or where an element's size is not known."),
+    ("flops_vector", "BIGINT", "Other operations; NULL without a model, or if only the code of the kernel tells."),
+    ("bytes", "BIGINT", "Least traffic, bytes; NULL without a model, or where shapes do not tell it."),
     ("not_modelled", "VARCHAR", "Why there is no model; NULL where there is."),
 )
 _LARGEST = 2**63 - 1
@@ -28,7 +29,7 @@ _LARGEST = 2**63 - 1
     layer="modelling",
     doc="One row: a name and arguments of operators, with the work that they ask for.",
     columns=(("shape_id", "BIGINT", "Number of the name and arguments in _op_calls."), *WORK_COLUMNS),
-    reads=("_op_calls", "op_kinds"),
+    reads=("_op_calls", "op_kinds", "op_patterns"),
     checks=("unique(shape_id)",),
 )
 def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
@@ -69,7 +70,10 @@ def work_columns(op: str, dims: str | None, types: str | None, concrete: str | N
         work = work_of(op, *map(_parsed, (dims, types, concrete)))
     except (ValueError, RecursionError):  # the text starts like a list but is not one
         work = NotModelled("bad_args")
-    if not isinstance(work, NotModelled) and max(work.flops_uncausal, work.flops_vector, work.bytes or 0) > _LARGEST:
+    if (
+        not isinstance(work, NotModelled)
+        and max(work.flops_uncausal, work.flops_vector or 0, work.bytes or 0) > _LARGEST
+    ):
         work = NotModelled("bad_args")  # no tensor is that large: the sizes are corrupt
     if isinstance(work, NotModelled):
         return (*(None,) * 6, work.reason)

@@ -20,6 +20,7 @@ from pipelines.report.labels import in_words
 from pipelines.report.launches import launches
 from pipelines.report.memory import memory
 from pipelines.report.ranks import stragglers
+from pipelines.report.serving import serving
 from pipelines.report.spans import spans
 from pipelines.report.steps import steps
 from pipelines.report.subject import Subject
@@ -27,7 +28,19 @@ from pipelines.report.times import breakdown, critical_path
 from pipelines.report.utilization import utilization
 from pipelines.report.verdict import verdict_of
 
-_OF_A_RANK = (breakdown, steps, kernels, graphs, critical_path, launches, utilization, collectives, memory, spans)
+_OF_A_RANK = (
+    breakdown,
+    steps,
+    serving,
+    kernels,
+    graphs,
+    critical_path,
+    launches,
+    utilization,
+    collectives,
+    memory,
+    spans,
+)
 DOCS = "TRACELAKE_DOCS"
 """Environment variable: the address of docs/, to which the page then links."""
 

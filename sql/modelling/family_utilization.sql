@@ -4,7 +4,8 @@
 -- check: unique(trace_id, family, dtype, not_modelled, peak_kind)
 SELECT
     w.trace_id,  -- The trace.
-    -- gemm, conv, attention, norm, embedding, softmax, elementwise, copy, fill or reduce; NULL without a model.
+    -- gemm, conv, attention, experts, norm, embedding, softmax, elementwise, copy, fill, reduce or fused (by a
+    -- compiler); NULL without a model.
     w.family,
     w.dtype,  -- Type that decides the peak; NULL without a model, or for a type that is not known.
     w.not_modelled,  -- Why there is no model; NULL where there is.

@@ -8,7 +8,8 @@ SELECT
     -- The operator's position in traceEvents; where a graph replay ran it again, that of its first GPU work there.
     c.event_id,
     c.op,  -- Its name.
-    -- gemm, conv, attention, norm, embedding, softmax, elementwise, copy, fill or reduce; NULL without a model.
+    -- gemm, conv, attention, experts, norm, embedding, softmax, elementwise, copy, fill, reduce or fused (by a
+    -- compiler); NULL without a model.
     CASE WHEN NOT c.is_graph THEN f.family END AS family,
     -- Type that decides the peak: fp32, bf16, fp16, fp8, …; NULL without a model, or for a type that is not known.
     CASE WHEN NOT c.is_graph THEN f.dtype END AS dtype,
@@ -20,8 +21,10 @@ SELECT
     CASE WHEN NOT c.is_graph THEN f.flops_matrix END AS flops_matrix,
     -- The same without a mask, as PyTorch's counter counts; NULL without a model.
     CASE WHEN NOT c.is_graph THEN f.flops_uncausal END AS flops_uncausal,
-    CASE WHEN NOT c.is_graph THEN f.flops_vector END AS flops_vector,  -- All other operations; NULL without a model.
-    -- Least traffic, each operand once, bytes; NULL without a model, or where an element's size is not known.
+    -- All other operations; NULL without a model, or if only the code of the kernel tells.
+    CASE WHEN NOT c.is_graph THEN f.flops_vector END AS flops_vector,
+    -- Least traffic, each operand once, bytes; NULL without a model, where an element's size is not known, or where
+    -- data decides what is read.
     CASE WHEN NOT c.is_graph THEN f.bytes END AS bytes,
     -- Why there is no model: op_not_modelled, no_shapes, bad_args or graph (one launch, many kernels: the operators ran
     -- when it was recorded, see graph_kernels); else NULL.

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipelines.modelling.formulas import NotModelled, Work, work_of
 from tests.effort import examples
 
+YOUNGER = ("_C::", "_C_cache_ops::", "triton_")
 TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
 
 
@@ -24,7 +25,9 @@ def test_every_operator_of_real_traces(shared: Path, trace: str) -> None:
         found = work_of(op["name"], op["input_dims"], op["input_type"], op["concrete"])
         expected = op["cost"]
         if expected is None:
-            assert found == NotModelled(op["why_null"]), op
+            # Our formulas of servers' and compilers' kernels are younger than the reference (test_custom_formulas.py).
+            younger = op["name"].startswith(YOUNGER)
+            assert (younger and isinstance(found, Work)) or found == NotModelled(op["why_null"]), op
             continue
         assert isinstance(found, Work), op
         keys = ("flops_matrix", "flops_vector", "bytes", "dtype")

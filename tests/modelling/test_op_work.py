@@ -15,6 +15,9 @@ from tests.effort import named
 from tests.harness import call, connect, kernel, op, x
 
 TRACES = ("h100_qwen", "mi300_qwen", "mi300_rccl_metadata", "b200_eager_71_process_groups")
+# Kernels of servers and compilers got their formulas after the reference was made (test_custom_formulas.py has them).
+YOUNGER = ("_C::", "_C_cache_ops::", "triton_")
+OLDER = "NOT regexp_matches(op, '^(_C::|_C_cache_ops::|triton_)')"
 TABLES = ["op_kernels", "op_work", "op_work_coverage", "op_shape_utilization", "kernels"]
 
 
@@ -44,6 +47,8 @@ def test_every_operator_has_the_reference_s_calls_and_times(computed: tuple[duck
         key = (row["name"], *(json.dumps(row[k]) for k in ("input_dims", "input_type", "concrete")))
         for place, amount in enumerate((row["calls"], row["kernels"], round(row["gpu_sum_us"] * 1000))):
             expected[key][place] += amount
+        if row["name"].startswith(YOUNGER):
+            continue
         cost = row["cost"] or dict.fromkeys(("flops_matrix", "flops_vector", "bytes"))
         assert work[key] == [cost["flops_matrix"], cost["flops_vector"], cost["bytes"], row["why_null"]]
     assert ours == expected
@@ -52,21 +57,30 @@ def test_every_operator_has_the_reference_s_calls_and_times(computed: tuple[duck
 def test_totals_and_coverage_are_the_reference_s(computed: tuple[duckdb.DuckDBPyConnection, dict]) -> None:
     con, reference = computed
     expected = reference["summary"]
+    ((more_ns, more_bytes),) = con.execute(
+        f"SELECT coalesce(sum(gpu_ns), 0), coalesce(sum(bytes), 0) FROM op_work WHERE not_modelled IS NULL AND NOT ({OLDER})"
+    ).fetchall()
     found = con.execute(
         "SELECT gpu_ns, with_op_ns, modelled_ns, matrix_ns, no_launch_ns, launch_without_op_ns, op_not_modelled_ns, "
         "flops_matrix, flops_uncausal, bytes, graph_ns + no_shapes_ns + bad_args_ns, coverage FROM op_work_coverage"
     ).fetchall()
     keys = ("total", "with_op", "modelled", "matrix", "no_launch", "launch_without_op")
     times = [round(expected[f"gpu_us_{key}"] * 1000) for key in keys]
-    times.append(round(expected["null_us"]["op_not_modelled"] * 1000))
+    times.append(round(expected["null_us"]["op_not_modelled"] * 1000) - more_ns)
+    times[2] += more_ns
     totals = [expected[f"{key}_total"] for key in ("flops_matrix", "flops_matrix_uncausal", "bytes")]
-    assert [list(row) for row in found] == [[*times, *totals, 0, pytest.approx(expected["coverage_time"], rel=1e-12)]]
+    totals[2] += more_bytes
+    coverage = expected["coverage_time"] + more_ns / times[1]
+    assert [list(row) for row in found] == [[*times, *totals, 0, pytest.approx(coverage, rel=1e-12)]]
     counts = con.execute(
         "SELECT count(*) FILTER (WHERE not_modelled = 'no_launch'), "
         "count(*) FILTER (WHERE not_modelled = 'launch_without_op') FROM op_kernels"
     ).fetchall()
     assert counts == [(expected["gpu_no_launch"], expected["gpu_launch_without_op"])]
-    by_reason = "SELECT not_modelled, count(*) FROM op_work WHERE not_modelled IS NOT NULL GROUP BY not_modelled"
+    by_reason = (
+        f"SELECT coalesce(not_modelled, 'op_not_modelled'), count(*) FROM op_work WHERE not_modelled IS NOT NULL OR NOT ({OLDER}) "
+        "GROUP BY 1"
+    )
     assert dict(con.execute(by_reason).fetchall()) == expected["null_reasons"]
 
 
@@ -81,6 +95,8 @@ def test_shapes_have_the_reference_s_sums_and_the_ratios_of_these(
     (device,) = (row for row in listed if row["key"] == key)
     expected: dict[tuple, list] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
     for row in reference["ops"]:
+        if row["name"].startswith(YOUNGER):
+            continue
         cost = row["cost"] or dict.fromkeys(("flops_matrix", "flops_vector", "bytes", "dtype"))
         sums = expected[row["name"], json.dumps(row["input_dims"]), cost["dtype"], row["why_null"]]
         work = [cost[k] and row["calls"] * cost[k] for k in ("flops_matrix", "flops_vector", "bytes")]
@@ -89,7 +105,7 @@ def test_shapes_have_the_reference_s_sums_and_the_ratios_of_these(
     found = con.execute(
         "SELECT op, dims, dtype, not_modelled, n_ops, n_kernels, gpu_ns, flops_matrix, flops_vector, bytes, "
         "tflops, gbps, mfu, bandwidth_utilization FROM op_shape_utilization "
-        "WHERE coalesce(peak_kind, 'datasheet') = 'datasheet'"
+        f"WHERE coalesce(peak_kind, 'datasheet') = 'datasheet' AND {OLDER}"
     ).fetchall()
     ours = {(op, json.dumps(json.loads(dims)), *row[:2]): row[2:] for op, dims, *row in found}
     assert len(ours) == len(found)

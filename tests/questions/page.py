@@ -21,6 +21,7 @@ from pipelines.materialize.run_order import materialize_all
 from pipelines.models.questions import TOPICS, Question, load_questions
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.execution.make import Op, write
+from tests.harness import op, x
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "questions.md"
 _ROWS, _CELL = 4, 44
@@ -91,6 +92,10 @@ def make_lake(folder: Path) -> Lake:
         if not day:
             write(folder / "0" / "rank2_et.json", [Op("aten::mm", [1], [2]), Op("aten::relu", [2], [3])])
         ingest([str(folder / str(day))], lake, job="llama-70b")
+    (folder / "server").mkdir()
+    server = {"distributedInfo": {"rank": 0}, "traceEvents": [event for i in range(12) for event in _step(i)]}
+    (folder / "server" / "rank0.json").write_text(json.dumps(server))
+    ingest([str(folder / "server")], lake, job="server")
     ingest([str(path) for path in _others(folder / "others")], lake)
     materialize_all(lake)
     return lake
@@ -115,6 +120,13 @@ def _memory(number: int) -> dict[str, Any]:
     total = (number + 1) << 20
     args = {"Device Type": 1, "Device Id": 0, "Addr": number + 1, "Bytes": 1 << 20, "Total Allocated": total}
     return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": number, "args": args}
+
+
+def _step(number: int) -> list[dict[str, Any]]:
+    """A step of a server: every sixth is the prefill of two prompts, the others decode."""
+    name, dur = ("step[DECODE bs=8]", 1500 + 10 * number) if number % 6 else ("step[EXTEND bs=2 toks=2048]", 9000)
+    ts = 10_000 * number
+    return [x("user_annotation", name, ts, dur), op("aten::linear", ts + 10, dur - 20)]
 
 
 def page(lake: Lake) -> str:

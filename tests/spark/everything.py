@@ -12,6 +12,7 @@ from pipelines.materialize.run_order import materialize_all
 from pipelines.record.folder import Recording
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.flight_recorder.test_matches import BASE_NS, calls, comm, entry
+from tests.modelling.test_expert_load import rank_trace
 
 # Real traces of few events each: ranks of two captures, HTA's critical paths, AMD, graphs, a CPU-only rank, B/E pairs.
 REAL = (
@@ -36,6 +37,7 @@ def lake_of_everything(folder: Path, traces: Path) -> Lake:
         write_capture(CaptureSpec(ranks=3, steps=2, straggler=1, seed=seed), folder / "job" / str(seed))
     graph = CaptureSpec(ranks=1, steps=1, shape="inference_graph", tokens=2, layers=3, graph_origin="both")
     write_capture(graph, inputs / "graph")
+    _experts(inputs / "experts")
     _dumped(inputs / "dumped")
     _recorded(inputs / "recorded")
     lake = Lake(folder / "lake")
@@ -47,6 +49,13 @@ def lake_of_everything(folder: Path, traces: Path) -> Lake:
     (lake.root / "roles.csv").write_text("rank,role,group\n0,dp,a\n1,dp,b\n2,dp,a\n")
     materialize_all(lake)
     return lake
+
+
+def _experts(folder: Path) -> None:
+    """Three ranks that send tokens to experts."""
+    folder.mkdir(parents=True)
+    for rank in range(3):
+        (folder / f"rank{rank}.json").write_text(json.dumps(rank_trace(rank)))
 
 
 def _dumped(folder: Path) -> None:

@@ -1,0 +1,84 @@
+"""How many rows a rank sends to and receives from each of the others in an all-to-all, from the lists in its arguments.
+
+PyTorch writes the lists as text, `[3, 0, 5]`, and cuts them after 30 numbers, `[3, …, 5, ...]` (torch/csrc/profiler/util.cpp:
+format_list). An empty list says nothing: the parts are equal (all_to_all_single without sizes), or not told (all_to_all).
+"""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+
+from pipelines.models.python_tables import create_table, insert_columns, python_model
+
+_LIST = re.compile(r"\[ *([0-9]+(?: *, *[0-9]+)*)( *, *\.\.\.)? *\]")
+_ASKED = """
+    SELECT trace_id, event_id, args ->> '$."In split size"', args ->> '$."Out split size"', args ->> '$."Process Group Ranks"'
+    FROM _collective_args
+    WHERE contains(args, '"In split size"') AND contains(args, '"Out split size"')
+    ORDER BY trace_id, event_id
+"""
+_LARGEST = 2**62
+
+
+@python_model(
+    "_split_sizes",
+    layer="modelling",
+    doc="One row: a communication kernel of a rank and a rank that it exchanges rows with, by the split sizes of its arguments.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("event_id", "BIGINT", "The kernel's position in traceEvents."),
+        ("peer", "BIGINT", "The other rank's place in the process group, from 0; the rank itself is one of them."),
+        ("peer_rank", "BIGINT", "Its rank in the job; NULL where the group's ranks are not written."),
+        ("sent_rows", "BIGINT", "Rows sent to it; NULL where the list is empty or cut off before."),
+        ("received_rows", "BIGINT", "Rows received from it; NULL where the list is empty or cut off before."),
+        ("all_sent_rows", "BIGINT", "Rows sent to all; NULL where the list is empty or cut off."),
+        ("all_received_rows", "BIGINT", "Rows received from all; NULL where the list is empty or cut off."),
+    ),
+    reads=("_collective_args",),
+    checks=("unique(trace_id, event_id, peer)",),
+)
+def split_sizes(con: duckdb.DuckDBPyConnection) -> None:
+    """Create table `_split_sizes`."""
+    create_table(con, "_split_sizes")
+    rows: list[tuple] = []
+    for trace_id, event_id, sent, received, ranks in con.execute(_ASKED).fetchall():
+        rows += [(trace_id, event_id, *peer) for peer in peers(sent, received, ranks)]
+    names = (
+        "trace_id",
+        "event_id",
+        "peer",
+        "peer_rank",
+        "sent_rows",
+        "received_rows",
+        "all_sent_rows",
+        "all_received_rows",
+    )
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    insert_columns(con, "_split_sizes", dict(zip(names, columns, strict=True)))
+
+
+def peers(sent: str | None, received: str | None, ranks: str | None) -> list[tuple[int | None, ...]]:
+    """Returns a row for each rank that one of the lists names: peer and the columns behind it."""
+    out, all_out = _numbers(sent)
+    into, all_into = _numbers(received)
+    group, _ = _numbers(ranks)
+    totals = (sum(out) if all_out else None, sum(into) if all_into else None)
+    return [
+        (peer, *(_at(numbers, peer) for numbers in (group, out, into)), *totals)
+        for peer in range(max(len(out), len(into)))
+    ]
+
+
+def _numbers(text: str | None) -> tuple[list[int], bool]:
+    """Returns the numbers of a list, and whether these are all; none for an empty list, and for anything else."""
+    found = _LIST.fullmatch(text.strip()) if text else None
+    if found is None:
+        return [], False
+    numbers = [int(one) for one in found[1].split(",")]
+    return (numbers, found[2] is None) if sum(numbers) < _LARGEST else ([], False)
+
+
+def _at(numbers: list[int], place: int) -> int | None:
+    return numbers[place] if place < len(numbers) else None
