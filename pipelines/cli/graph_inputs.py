@@ -122,9 +122,7 @@ def _found(trace: str, folder: Path) -> str | None:
 
 
 @contextmanager
-def _both(
-    trace: str, capture: str | None, lake: Path, process: str | None
-) -> Iterator[tuple[Any, str, str | None]]:
+def _both(trace: str, capture: str | None, lake: Path, process: str | None) -> Iterator[tuple[Any, str, str | None]]:
     """Opens a trace, together with the one that shows how its graphs were captured, if there is one."""
     if capture is None:
         with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):

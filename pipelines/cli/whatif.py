@@ -188,9 +188,7 @@ def _window(
         yield con, window
 
 
-def _owners(
-    trace: str, lake: Path, capture: str | None, annotations: Path | None, process: str | None
-) -> Owners:
+def _owners(trace: str, lake: Path, capture: str | None, annotations: Path | None, process: str | None) -> Owners:
     """To which operators, modules and layers the GPU work of the trace belongs: read with all arguments, which the path
     does not need.
     """
