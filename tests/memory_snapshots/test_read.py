@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +150,29 @@ def test_any_history_in_any_pieces(
     made = snapshot(busy(seed, n), busy(seed + 1, n // 2, device=2))
     _, rows = read(pickle.dumps(made, protocol), tmp_path_factory.mktemp("s"), size)
     assert told(rows) == expected(made)
+
+
+CPP_PICKLE = """
+import sys, torch, torch.distributed as dist
+from pathlib import Path
+from torch._C import _distributed_c10d as c10d
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
+for _ in range(40):
+    dist.all_reduce(torch.ones(10))
+Path(sys.argv[1], "dump").write_bytes(c10d._dump_fr_trace())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_pytorchs_own_pickler_writes_is_read(tmp_path: Path, size: int) -> None:
+    """Snapshots are written by the pickler in C++ that writes dumps of the Flight Recorder, which needs no GPU."""
+    pytest.importorskip("torch")
+    command = [sys.executable, "-c", CPP_PICKLE, str(tmp_path)]
+    subprocess.run(command, check=True, timeout=120, env=os.environ | {"TORCH_FR_BUFFER_SIZE": "100"})
+    data = (tmp_path / "dump").read_bytes()
+    stream = PickleStream(pieces(data, size), lambda item: item, list.extend, lambda listing: listing)
+    assert stream.load() == pickle.loads(data) and data.count(b"all_reduce") > 0
 
 
 def test_equal_stacks_are_one(tmp_path: Path) -> None:
