@@ -19,15 +19,18 @@ _PARTS = {
         "memory_|snapshot_": "memory",
         "span_sample|.*_rates$": "recordings",
         "op_|family_|graph_": "operators",
+        "serving_|expert_": "serving",
         "span|unattributed_": "spans",
     },
     "fleet": {
         "flight_recorder_": "flight_recorder",
+        "expert_": "serving",
         "capture_critical_path|capture_paths|kernel_criticality": "capture_path",
         "capture": "captures",
         "collective|clock_": "collectives",
     },
     "rules": {
+        "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
         "call_|capture_calls|op_|step_|group_|collective_|nsys_|nvtx_|rocm_": "names",
     },
