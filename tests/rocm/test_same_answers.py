@@ -11,9 +11,10 @@ from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.harness import connect_all
-from tests.nsys.test_same_answers import SPECS, compare
+from tests.nsys.test_same_answers import OF_RANDOM, SPECS, compare, in_order
 from tests.nsys.writer import document_of, export_of
 from tests.rocm.writer import as_on_amd, database_of
+from tests.synthetic.random_capture import random_capture
 
 
 def pair_of(kineto: Path) -> list[Path]:
@@ -70,3 +71,15 @@ def test_real_traces_of_amd(shared: Path, tmp_path: Path, name: str) -> None:
     (kineto := tmp_path / "a.json").write_text(json.dumps(document, default=float))
     database = database_of(document_of(kineto)).write(tmp_path / "a.db")
     compare([kineto, database], ("kernels", "launches", "temporal_breakdown", "critical_path_edges"), False)
+
+
+@pytest.mark.slow
+def test_random_captures(tmp_path: Path) -> None:
+    paths = []
+    for seed in range(30):
+        document = random_capture(seed) | {"deviceProperties": [{"id": 0, "name": "MI300X"}]}
+        # What takes no time is a mark in a database, as it is nothing on a path.
+        document["traceEvents"] = [e for e in document["traceEvents"] if e.get("dur") != 0]
+        (path := tmp_path / f"{seed}.json").write_text(json.dumps(in_order(document)))
+        paths += pair_of(path)
+    compare(paths, OF_RANDOM)
