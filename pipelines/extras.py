@@ -13,6 +13,7 @@ _MODULES = {
     "dask": ("distributed",),
     "serve": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
+    "perfetto": ("perfetto",),
 }
 
 

@@ -28,7 +28,7 @@ ROOMS = (
     ("inputs",),
     ("execution", "flight_recorder", "load", "recordings", "runs", "status"),
     ("critical_path", "events_by_sql", "graph_annotations", "memory_snapshots", "nccl_inspector", "sqlite_exports"),
-    ("breakdown", "fleet", "nsys", "rocm"),
+    ("breakdown", "fleet", "nsys", "perfetto", "rocm"),
     ("spark",),
     ("materialize",),
     ("check", "forget", "ibis_tables", "ingest", "report"),

@@ -1,0 +1,22 @@
+-- One row: something that the rows of a Perfetto trace show to be missing.
+WITH found AS (
+    SELECT
+        'perfetto_no_track' AS check_name, 'warning' AS severity, count(*) AS n,
+        'slices of tracks that no packet describes: their process is NULL' AS detail
+    FROM _perfetto_rows AS r
+    LEFT JOIN _perfetto_tracks AS t ON t.track = r.track
+    WHERE r.stage IS NULL AND t.pid IS NULL AND r.ph <> 'E'
+    UNION ALL
+    SELECT
+        'perfetto_boot_time', 'info', count(*),
+        'times count from the start of the machine: ranks on several machines have no common clock'
+    FROM (SELECT max(ts_ns) AS last_ns FROM _perfetto_rows) AS ends
+    WHERE last_ns < 1000000000000000000
+)
+SELECT
+    check_name,  -- Name of the finding.
+    severity,  -- info or warning.
+    n,  -- How often.
+    detail  -- What it means.
+FROM found
+WHERE n > 0
