@@ -58,10 +58,10 @@ all_events AS (
     SELECT 3, n, ph, 'ac2g', 'ac2g', pid, tid, ts_ns, NULL, NULL, flow FROM flows
 )
 SELECT
-    -- Number: names first, then by time, what encloses first.
+    -- Number: names first, then by time; at the same time in the order of the file.
     row_number() OVER (
         ORDER BY
-            e.place > 1, e.ts_ns NULLS FIRST, e.dur_ns DESC NULLS LAST, e.n, e.place, e.pid, e.tid, e.flow, e.ph,
+            e.place > 1, e.ts_ns NULLS FIRST, e.n, e.place, e.pid, e.tid, e.flow, e.ph,
             e.name, e.args
     ) - 1 AS event_id,
     e.ph,  -- X complete, B and E without their other half, i instant, s and f arrows, M metadata.
