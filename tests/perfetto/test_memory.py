@@ -1,4 +1,4 @@
-"""Memory of reading a Perfetto trace is below a bound and does not follow the size of the file."""
+"""Memory of reading a Perfetto trace is below a bound at two sizes; that it levels off beyond them is not shown here."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def repeated(path: Path, times: int) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-def test_memory_does_not_follow_the_file(tmp_path: Path) -> None:
-    """30,000 and 120,000 slices."""
+def test_memory_stays_below_the_bound(tmp_path: Path) -> None:
+    """10,000 and 120,000 slices."""
     peaks = []
-    for times in (15, 60):
+    for times in (5, 60):
         n_events, peak = peak_mb(repeated(tmp_path / f"{times}.pftrace", times), tmp_path)
         assert n_events == times * SLICES + 2
         peaks.append(peak)
