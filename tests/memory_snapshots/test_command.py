@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from pipelines.cli import shared as cli
 from pipelines.cli.app import app
 from tests.memory_snapshots.make import LEAK, MIB, START_US, USER, Allocator, snapshot, stack, training, write
 from tests.memory_snapshots.test_read import busy
@@ -86,6 +87,8 @@ def test_few_stacks_are_asked_for(tmp_path: Path) -> None:
 
 def test_a_failure_says_what_was_wanted(tmp_path: Path) -> None:
     one = training(2)
+    one.out_of_memory(90 * MIB, 7 * MIB)
+    (before,) = told(tmp_path, snapshot(one))["devices"][0]["out_of_memory"]
     one._add({"action": "oom", "device_free": 5 * MIB, "size": 30 * MIB, "stream": 0}, stack(LEAK))
     (device,) = told(tmp_path, snapshot(one))["devices"]
     frame = f"{LEAK[0]}:{LEAK[1]} {LEAK[2]}"
@@ -93,8 +96,10 @@ def test_a_failure_says_what_was_wanted(tmp_path: Path) -> None:
         {
             **{"at_ns": one.now_us * 1000, "size_bytes": 30 * MIB, "device_free_bytes": 5 * MIB},
             **{"allocated_bytes": one.allocated, "reserved_bytes": one.reserved, "user_frame": frame},
-        }
+        },
+        before,
     ]
+    assert (before["size_bytes"], before["user_frame"]) == (90 * MIB, None)
     said = command(tmp_path / "rank3_snapshot.pickle").stdout
     assert f"30.00 MiB wanted, 5.00 MiB free on the device, 36.00 MiB in use, 72.00 MiB reserved; {frame}" in said
 
@@ -157,3 +162,13 @@ def test_what_is_no_snapshot_is_an_error_with_its_name(tmp_path: Path) -> None:
         said = command(path)
         assert said.exit_code == 1 and isinstance(said.exception, SystemExit), (path, said.exception)
         assert f"error: {path}: " in said.stderr and why in said.stderr and not said.stdout
+
+
+def test_the_documentation_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = training(4)
+    one.out_of_memory(30 * MIB, 5 * MIB)
+    monkeypatch.setattr(cli.out, "_width", 140)
+    said = command(write(tmp_path / "rank3_snapshot.pickle", snapshot(one))).stdout
+    shown = "\n".join(line.rstrip() for line in said.splitlines())
+    page = Path(__file__).parents[2] / "docs" / "memory-snapshots.md"
+    assert f"$ tracelake memory rank3_snapshot.pickle\n{shown}\n```" in page.read_text(encoding="utf-8")
