@@ -9,15 +9,14 @@ containers, numbers and texts are accepted.
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from pipelines.flight_recorder.opcodes import Bomb, check_opcodes
+from pipelines.flight_recorder.opcodes import Bomb
+from pipelines.flight_recorder.plain_pickle import NotPlain, load_plain
 from pipelines.paths import path_text
 
 MOST_BYTES = 256 << 20
@@ -74,12 +73,13 @@ def _loaded(shown: str, data: bytes) -> Any:
     try:
         if is_text:
             return json.loads(data)
-        check_opcodes(data)
-        return _Plain(io.BytesIO(data)).load()
+        return load_plain(data)
     except Bomb as error:
         raise AnnotationsError(f"{shown}: broken pickle: {error}; write or copy it again") from None
-    except _Refused as error:
-        raise AnnotationsError(f"{shown}: {error}") from None
+    except NotPlain as error:
+        raise AnnotationsError(
+            f"{shown}: {error}, so it is not loaded: write it with pickle.dump(dict(annotations)), and with plain values only"
+        ) from None
     except Exception as error:  # a corrupt pickle may raise nearly any exception
         kind = "JSON" if is_text else "pickle"
         raise AnnotationsError(
@@ -120,20 +120,3 @@ def _text(value: Any) -> str:
     if not isinstance(value, str | int | float | None):
         raise TypeError(f"a value is a {type(value).__name__}, neither text nor number")
     return str(value).encode("utf-8", "replace").decode()
-
-
-class _Refused(Exception):
-    """The pickle contains more than data."""
-
-
-class _Plain(pickle.Unpickler):
-    """Loads containers, numbers and texts; what names a class or function is refused before it is looked up."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise _Refused(
-            f"the pickle names {module_name}.{global_name}, so it is not loaded: write it with pickle.dump(dict(annotations)), "
-            "and with plain values only"
-        )
-
-    def persistent_load(self, pid: Any, /) -> NoReturn:
-        raise _Refused("the pickle refers to something outside itself, so it is not loaded: write it with pickle.dump")

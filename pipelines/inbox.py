@@ -140,7 +140,8 @@ def waiting(
     """The files that the lake does not account for in their present state. Raises OSError if it cannot be read.
 
     A trace that is no longer in the lake because its batch was damaged waits again; one that ingestion knows to be
-    accounted for otherwise (retired, forgotten, superseded) does not. `and_rejected`: those that were rejected, too.
+    accounted for otherwise (retired, forgotten, superseded) does not, and neither do the files of a lake that lies in the
+    watched folder. `and_rejected`: those that were rejected, too.
     """
     outcomes = settled(lake)
     there = (accounts or Accounts()).traces(lake)
@@ -151,7 +152,8 @@ def waiting(
             return False
         return outcome.status not in _IN_TRACES or outcome.trace_id in there
 
-    return {path: state for path, state in files.items() if not is_done(path, state)}
+    foreign = {path: state for path, state in files.items() if not path.is_relative_to(lake.root)}
+    return {path: state for path, state in foreign.items() if not is_done(path, state)}
 
 
 _IN_TRACES = ("ok", "repaired", "partial")

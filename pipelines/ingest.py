@@ -37,6 +37,9 @@ class IngestReport:
         return [file for file in self.rows if file.status == "rejected"]
 
 
+_IN_THE_LAKE = "it lies in the lake's own folder, which holds no input; move it out and give it again"
+
+
 def expand(paths: Iterable[str | Path]) -> list[Path]:
     """The files that files, folders (recursively, without hidden ones) and globs name, each once, in order.
 
@@ -76,7 +79,7 @@ def ingest(
 
     `on_file(row)` is called after each file, `on_bytes(n)` as compressed bytes are read. Files that are one trace each are
     committed in batches of 500 traces or 2 GiB of JSON, so a crash loses at most the current batch, and running again
-    completes it. Files of the lake itself are skipped. Which other files are taken, and how, say the inputs
+    completes it. Files of the lake itself are skipped, or rejected if `paths` names them. Which other files are taken, and how, say the inputs
     (`pipelines/inputs`): runs of schedules, op-level jobs, Flight Recorder dumps, recordings. What is larger than `limits`
     (by default the environment's) is rejected. With `claim` this process keeps the claim on its batches of traces, so that
     no other computes their tables before it does (`lake.claims.release()` gives them up). Raises WrongLimit, and
@@ -84,9 +87,11 @@ def ingest(
     """
     lake.sweep()
     report = IngestReport()
-    given = [path for path in expand(paths) if not path.absolute().is_relative_to(lake.root)]
+    named = list(paths)
+    given = [path for path in expand(named) if not path.absolute().is_relative_to(lake.root)]
     states = states_of(given)  # as they were before they were read
     found, alone, failed = sort_out(given)
+    failed |= {path: _IN_THE_LAKE for path in map(Path, named) if path.absolute().is_relative_to(lake.root)}
     files = deque(alone)
     while files:
         with EventBatch(lake, job, limits) as batch:

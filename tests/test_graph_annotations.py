@@ -73,6 +73,7 @@ class Code:
 BAD = {
     "names posix.system|names nt.system": pickle.dumps({1: [Code()]}),
     "names collections.defaultdict": pickle.dumps(defaultdict(list, {1: ["a"]})),
+    "refers to something outside itself, so it is not loaded": b"\x80\x04\x8c\x01xQ.",
     "broken pickle": pickle.dumps(TOLD)[:-9],
     "broken pickle: byte": b"\x80\x04r\xff\xff\xff\x7f.",
     "broken JSON": b'{"1": [',

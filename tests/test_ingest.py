@@ -195,3 +195,13 @@ def test_metadata_is_kept_as_json(tmp_path: Path) -> None:
     ingest([write_trace(tmp_path / "a.json", 1, schemaVersion=1, traceName="x")], lake)
     ((text,),) = rows(lake, "traces", "metadata")
     assert json.loads(text) == {"schemaVersion": 1, "traceName": "x"}
+
+
+def test_what_is_named_within_the_lake_is_rejected_and_else_skipped(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.root.mkdir()
+    (inside := lake.root / "a.json").write_text('{"traceEvents": []}')
+    report = ingest([inside, lake.root], lake)
+    assert [Path(row.path) for row in report.rejected] == [inside, lake.root]
+    assert all("the lake's own folder" in str(row.reason) for row in report.rows)
+    assert ingest([tmp_path], lake).rows == []

@@ -93,6 +93,10 @@ COMMANDS = {
         "flight_recorder:flight_recorder",
         "Compare the Flight Recorder dumps of a job's ranks: which rank is the job stuck on, and in which collective?",
     ),
+    "memory": (
+        "memory:memory",
+        "What held GPU memory at its peak, from a memory snapshot of PyTorch: by stack, with fragmentation and failures.",
+    ),
     "flame": (
         "flame:flame",
         "Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.",

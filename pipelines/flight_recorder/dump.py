@@ -6,18 +6,17 @@ arbitrary code, so only builtin containers, numbers and texts are accepted.
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from pipelines.flight_recorder.fields import ints, number, text, whole
 from pipelines.flight_recorder.frames import user_frame
-from pipelines.flight_recorder.opcodes import Bomb, check_opcodes
+from pipelines.flight_recorder.opcodes import Bomb
+from pipelines.flight_recorder.plain_pickle import NotPlain, load_plain
 from pipelines.paths import path_text
 
 _RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
@@ -192,13 +191,11 @@ def read_dump(path: str | Path) -> Dump:
 def _load(path: Path, data: bytes) -> dict[str, Any]:
     is_text = data.lstrip()[:1] == b"{"
     try:
-        if not is_text:
-            check_opcodes(data)
-        top = json.loads(data) if is_text else _Builtins(io.BytesIO(data)).load()
+        top = json.loads(data) if is_text else load_plain(data)
     except Bomb as error:
         raise DumpError(f"{path_text(path)}: broken pickle: {error}; dump or copy it again") from None
-    except _Refused as error:
-        raise DumpError(f"{path_text(path)}: {error}") from None
+    except NotPlain as error:
+        raise DumpError(f"{path_text(path)}: {error}: no dump does, so it is not loaded") from None
     except Exception as error:  # a corrupt pickle may raise nearly any exception
         kind = "JSON" if is_text else "pickle"
         raise DumpError(
@@ -207,20 +204,6 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
     if not isinstance(top, dict):
         raise DumpError(f"{path_text(path)}: holds a {type(top).__name__}, not a Flight Recorder dump")
     return top
-
-
-class _Refused(Exception):
-    """The pickle contains more than data."""
-
-
-class _Builtins(pickle.Unpickler):
-    """Loads containers, numbers and texts; anything that names a class or function is refused before it is looked up."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise _Refused(f"the pickle names {module_name}.{global_name}: no dump does, so it is not loaded")
-
-    def persistent_load(self, pid: Any, /) -> NoReturn:
-        raise _Refused("the pickle refers to something outside itself: no dump does, so it is not loaded")
 
 
 def _group(name: str, given: Mapping[str, Any]) -> Group:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipelines import database
 from pipelines.inputs.kinds import SetInput, TraceRow
 from pipelines.inputs.reading import Reading
 from pipelines.inputs.rejects import reason_of
+from pipelines.inputs.spilling import spilling
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import Batch, tables_of
 from pipelines.lake.store import Lake
@@ -37,7 +37,7 @@ def ingest_sets(
     def known() -> dict[str, Any]:
         return kind.known(lake) if kind.known else dict(lake.known(mark))
 
-    with database.connect() as con:
+    with spilling() as con:
         reading = Reading(con, load_catalog(), kind.scope, known(), job)
         rows: list[TraceRow] = []
         for path, files in sets.items():

@@ -23,7 +23,7 @@ from pipelines.traces.source import Source, TooLarge
 
 TABLE = "memory_snapshots"
 _HEAD = 64
-LARGEST = 1 << 30  # bytes: the tables that are derived at ingestion take some four times as much memory
+LARGEST = 1 << 30  # bytes: of larger ones memory and time were not measured (docs/memory-snapshots.md)
 
 
 def snapshots(files: Iterable[Path]) -> dict[Path, list[Path]]:

@@ -27,6 +27,14 @@ release_actions AS (
     FROM snapshot_events
     GROUP BY snapshot_id, device
 ),
+pending AS (
+    -- What other streams still used at the snapshot is not released by its request, whatever is recorded.
+    SELECT e.snapshot_id, e.device, max(e.seq) AS seq
+    FROM snapshot_events AS e
+    JOIN snapshot_blocks AS b ON b.snapshot_id = e.snapshot_id AND b.device = e.device AND b.address = e.address
+    WHERE e.action = 'free_requested' AND b.state = 'active_pending_free'
+    GROUP BY e.snapshot_id, e.device, e.address
+),
 seen AS (
     SELECT
         m.snapshot_id, m.batch_id, m.device, m.address, m.size_bytes, m.stream, m.pool_id, r.release_action,
@@ -58,11 +66,18 @@ seen AS (
 ),
 ended AS (
     SELECT
-        snapshot_id, batch_id, device, address, size_bytes, stream, pool_id, stack_id, alloc_seq, alloc_ns,
-        requested_ns, completed_ns, again_seq,
-        CASE WHEN release_action = 'free_completed' THEN completed_seq ELSE requested_seq END AS free_seq,
-        CASE WHEN release_action = 'free_completed' THEN completed_ns ELSE requested_ns END AS free_ns
-    FROM seen
+        s.snapshot_id, s.batch_id, s.device, s.address, s.size_bytes, s.stream, s.pool_id, s.stack_id, s.alloc_seq,
+        s.alloc_ns, s.requested_ns, s.again_seq,
+        CASE
+            WHEN s.release_action = 'free_completed' THEN s.completed_seq
+            WHEN p.seq IS NULL THEN s.requested_seq
+        END AS free_seq,
+        CASE
+            WHEN s.release_action = 'free_completed' THEN s.completed_ns
+            WHEN p.seq IS NULL THEN s.requested_ns
+        END AS free_ns
+    FROM seen AS s
+    LEFT JOIN pending AS p ON p.snapshot_id = s.snapshot_id AND p.device = s.device AND p.seq = s.requested_seq
 ),
 in_use AS (
     SELECT

@@ -12,6 +12,14 @@ WITH release_actions AS (
     FROM snapshot_events
     GROUP BY snapshot_id, device
 ),
+pending AS (
+    -- What other streams still used at the snapshot is not released by its request, whatever is recorded.
+    SELECT e.snapshot_id, e.device, max(e.seq) AS seq
+    FROM snapshot_events AS e
+    JOIN snapshot_blocks AS b ON b.snapshot_id = e.snapshot_id AND b.device = e.device AND b.address = e.address
+    WHERE e.action = 'free_requested' AND b.state = 'active_pending_free'
+    GROUP BY e.snapshot_id, e.device, e.address
+),
 used AS (
     SELECT snapshot_id, device, sum(coalesce(requested_bytes, size_bytes)) AS end_bytes
     FROM snapshot_blocks
@@ -26,8 +34,11 @@ held AS (
 moves AS (
     SELECT
         e.snapshot_id, e.batch_id, e.device, e.seq, e.at_ns, e.action,
-        CASE WHEN e.action = 'alloc' THEN e.size_bytes WHEN e.action = r.release_action THEN -e.size_bytes ELSE 0 END
-            AS allocated_delta,
+        CASE
+            WHEN e.action = 'alloc' THEN e.size_bytes
+            WHEN e.action = r.release_action AND p.seq IS NULL THEN -e.size_bytes
+            ELSE 0
+        END AS allocated_delta,
         CASE
             WHEN e.action IN ('segment_alloc', 'segment_map') THEN e.size_bytes
             WHEN e.action IN ('segment_free', 'segment_unmap') THEN -e.size_bytes
@@ -35,6 +46,7 @@ moves AS (
         END AS reserved_delta
     FROM snapshot_events AS e
     JOIN release_actions AS r ON r.snapshot_id = e.snapshot_id AND r.device = e.device
+    LEFT JOIN pending AS p ON p.snapshot_id = e.snapshot_id AND p.device = e.device AND p.seq = e.seq
 ),
 sums AS (
     SELECT

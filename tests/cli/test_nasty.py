@@ -200,6 +200,7 @@ WRONG = (
     ("materialize", "{name}"),
     ("op-job", "{name}"),
     ("flight-recorder", "{name}"),
+    ("memory", "{name}"),
     ("critical-path", "{id}", "--annotation", "{name}-"),
     ("critical-path", "{id}", "--set", "{name}=1"),
     ("what-if", "{id}", "--remove", "{name}-"),
@@ -212,7 +213,7 @@ WRONG = (
 def test_errors_quote_what_was_given_as_text(world: dict[str, Any], name: str) -> None:
     for words in WRONG:
         given = [word.format(name=name, id=world["ids"][0], folder=world["folder"]) for word in words]
-        takes_lake = words[0] not in ("tables", "op-job", "flight-recorder")
+        takes_lake = words[0] not in ("tables", "op-job", "flight-recorder", "memory")
         result = CliRunner().invoke(app, given + (["--lake", str(world["lake"])] if takes_lake else []))
         told = result.stderr + result.stdout
         assert result.exit_code in (1, 2) and isinstance(result.exception, SystemExit), (words, told, result.exception)

@@ -20,6 +20,7 @@ from pipelines.cli.app import app
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.execution.make import Op, write
 from tests.fleet.straggler.make import Shape, write_job
+from tests.memory_snapshots import make as snapshots
 from tests.pages import WIDTH
 
 README = Path(__file__).parents[2] / "README.md"
@@ -84,6 +85,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ops = [Op(e["name"], [i], [i + 1], rf_id=e["args"]["External id"]) for i, e in enumerate(operators, 1)]
             write(folder / "execution_trace_0.json", ops)
     write_job(folder, Shape(2, 2, (0, 1), 2), lambda key: 0.5 if key[2] == 1 else 0.25, "trace-ST")
+    snapshots.write(folder / "rank3_snapshot.pickle", snapshots.snapshot(snapshots.training()))
     for rank in range(2):
         write_dump(folder / "dumps" / f"nccl_trace_rank_{rank}", n_calls=2 - rank)
     (folder / "out").mkdir()

@@ -161,6 +161,8 @@ def parsed(*words: str) -> dict[str, Any] | str:
         "critical-path trace --profile none",
         "flight-recorder a b",
         "flight-recorder",
+        "memory a --top 3 --json",
+        "memory a --top 0",
         "status --min-free 101",
         "status --min-free 100 --max-backlog 2 --inbox there",
         "retention",

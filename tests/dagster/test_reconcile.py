@@ -99,6 +99,16 @@ def test_done_is_what_is_in_the_lake_and_not_what_was_asked_for(world: World) ->
     }
 
 
+def test_a_lake_within_the_inbox_is_not_asked_for(world: World) -> None:
+    """Ingestion passes over its files, so they would wait for ever."""
+    world.lake = Lake(world.inbox / "lake")
+    world.sensor = trace_file_sensor(str(world.lake.root))
+    ingest([one := age(write_trace(world.inbox / "rank0.json"))], world.lake)
+    for path in world.lake.root.rglob("*.parquet"):
+        age(path)
+    assert one.exists() and world.tick() == [] and "no new files" in world.reason
+
+
 def test_a_trace_that_the_lake_lost_is_asked_for_again(world: World) -> None:
     file = age(write_trace(world.inbox / "rank0.json"))
     ingest([file], world.lake)

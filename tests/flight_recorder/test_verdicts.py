@@ -151,6 +151,7 @@ class Evil:
     ("content", "says"),
     [
         (pickle.dumps({"version": "2.4", "entries": [Evil()]}), r"names builtins.print: no dump does"),
+        (b"\x80\x04\x8c\x01xQ.", "refers to something outside itself: no dump does"),
         (b"\x80\x04 nonsense", "broken pickle"),
         (b'{"version": "2.10", "entries": [', "broken JSON"),
         (b'{"version": "1.0", "entries": []}', "version '1.0'"),
