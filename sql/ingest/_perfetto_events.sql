@@ -89,5 +89,6 @@ SELECT
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Instants belong to their thread.
     e.args  -- All arguments as JSON.
 FROM all_events AS e
-LEFT JOIN slices AS s ON s.n = e.n AND e.place = 2
+-- A condition on `e` alone beside the equation would make DuckDB compare every pair of rows.
+LEFT JOIN slices AS s ON s.n = CASE WHEN e.place = 2 THEN e.n END
 LEFT JOIN categories AS k ON k.raw = e.cat

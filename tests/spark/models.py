@@ -43,7 +43,12 @@ class Outcome:
 def compared_models(catalog: Catalog) -> list[Model]:
     """The models that are a SELECT, of the scopes that this project computes from traces."""
     found = (m for m in catalog.models.values() if m.kind in ("sql", "view") and m.scope in SCOPES)
-    return [model for model in found if model.layer != "ingest"]  # that layer reads what DuckDB made of a file
+    return [model for model in found if _is_compared(model)]
+
+
+def _is_compared(model: Model) -> bool:
+    """Tables of the layer `ingest` are made of what DuckDB made of a file; its views are questions like others."""
+    return model.layer != "ingest" or model.kind == "view"
 
 
 def reference(lake: Lake, folder: Path) -> dict[str, int]:
@@ -70,7 +75,7 @@ def reference(lake: Lake, folder: Path) -> dict[str, int]:
         con.execute("INSERT INTO compared VALUES (?, ?, NULL, true, true)", [side, trace])
     create_rules(con, catalog.models[PRICE_TABLE])
     add_prices(con, lake.root)  # before the views over it
-    wanted = [name for name, model in catalog.models.items() if model.kind != "lake" and model.layer != "ingest"]
+    wanted = [name for name, model in catalog.models.items() if model.kind != "lake" and _is_compared(model)]
     run_models(con, catalog, wanted, frozenset([*ingested, PRICE_TABLE]))
     return {name: _written(con, name, folder) for name in _tables(con)}
 
