@@ -155,7 +155,7 @@ def write_overlay(
 def traces_with_path(tables: Mapping[str, Path]) -> list[Sized]:
     """Returns the traces in the Parquet files of `traces` and `critical_path` of a batch that have a path."""
     traces, paths = (quoted(tables[name]) for name in ("traces", "critical_path"))
-    with database.connect() as con:
+    with database.cursor() as con:  # a database for each of many batches would take longer than the query
         return con.execute(
             f"SELECT trace_id, path, n_events FROM read_parquet({traces}) "
             f"WHERE trace_id IN (SELECT trace_id FROM read_parquet({paths})) ORDER BY trace_id"
@@ -170,6 +170,9 @@ def few_at_a_time(
     Small traces are copied into memory a few at a time: an overlay takes ten queries, each of which would read the
     files of all traces again. A large trace is alone and read from the files.
     """
+    traces = list(traces)
+    if not traces:
+        return
     with database.connect() as con:
         for group in in_groups(((one, one[2]) for one in traces), _BATCH):
             kind = "TABLE" if len(group) > 1 else "VIEW"
