@@ -21,13 +21,15 @@ import dagster as dg
 from pipelines.lake import Lake
 from pipelines.lake.settled import Outcome, settle, state_of
 from pipelines.materialize.run_order import materialize_all
-from tests.benchmarks.growth import RATIO, cloned, cpu, seed_lake
+from tests.benchmarks.growth import cloned, cpu, seed_lake
 
 SIZES = (30, 300)
+_TIMES = 3  # of what takes a second or less, the least counts
+LIMIT = 2.0  # times, for ten times the batches: each asset names all files of its day
 WHOLE = "the whole job, nothing new"
 DECIDE = "`daily`: decide what to run"
 GROWING = {
-    WHOLE: "what of it grows is not known yet; it is to be found and cut",
+    WHOLE: "assets, checks and pictures of the day look at each of its batches",
     DECIDE: "it looks at the name, size and time of each file in the watched folder",
 }
 """What does not hold: said, and not held against the others."""
@@ -66,11 +68,14 @@ def measured(lake: Lake, home: Path) -> Iterator[tuple[str, float]]:
         job.execute_in_process(**whole)
         yield WHOLE, cpu(lambda: job.execute_in_process(**whole))
         schedule = daily_schedule(str(lake.root))
-        yield DECIDE, cpu(lambda: schedule(context))
+        yield DECIDE, min(cpu(lambda: schedule(context)) for _ in range(_TIMES))
         request = schedule(context)
         assert isinstance(request, dg.RunRequest)
         asked = {"run_config": {**request.run_config, **QUIET}, "asset_selection": request.asset_selection}
-        yield "`daily`, nothing new", cpu(lambda: job.execute_in_process(**{**whole, **asked}))
+        yield (
+            "`daily`, nothing new",
+            min(cpu(lambda: job.execute_in_process(**{**whole, **asked})) for _ in range(_TIMES)),
+        )
 
 
 def _inbox(lake: Lake, folder: Path) -> Path:
@@ -84,13 +89,13 @@ def _inbox(lake: Lake, folder: Path) -> Path:
 
 
 def grown(found: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
-    """Returns the rows that cost more than RATIO times as much at the largest size as at the smallest."""
+    """Returns the rows that cost more than LIMIT times as much at the largest size as at the smallest."""
     ratios = {step: row[max(row)] / row[min(row)] for step, row in found.items()}
-    return {step: ratio for step, ratio in ratios.items() if ratio > RATIO}
+    return {step: ratio for step, ratio in ratios.items() if ratio > LIMIT}
 
 
 def main() -> None:
-    """Measure and print the table; ends with 1 where a row grows by more than RATIO that is not in GROWING."""
+    """Measure and print the table; ends with 1 where a row grows by more than LIMIT that is not in GROWING."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the lakes are made here, and kept for the day")
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
@@ -107,7 +112,7 @@ def main() -> None:
         print(f"| {step} | " + " | ".join(f"{row[size]:.2f}" for size in given.sizes) + " |")
     ratios = grown(found)
     for step, ratio in ratios.items():
-        known = GROWING.get(step, f"at most {RATIO}")
+        known = GROWING.get(step, f"at most {LIMIT}")
         print(f"{step}: {ratio:.1f} times as much for {max(given.sizes)} traces as for {min(given.sizes)}; {known}")
     sys.exit(not ratios.keys() <= GROWING.keys())
 
