@@ -123,6 +123,8 @@ def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
     chosen = {
         ours: kind.values.get(ours, _INTEGER).format(_named(theirs)) for ours, theirs in columns.items() if theirs
     }
+    if not chosen:
+        return list(_missing(path, kind, columns))
     source = _read(con, path, names, max_line_mib)
     constant = f"{quoted(kind.work)} AS source, " if kind.work else ""
     listed = ", ".join(f"{value} AS {ours}" for ours, value in chosen.items())
@@ -131,7 +133,7 @@ def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
     wrong = " + ".join(
         f"count(*) FILTER ({_named(str(columns[ours]))} <> '' AND ({value}) IS NULL)" for ours, value in chosen.items()
     )
-    (n,) = con.execute(f"SELECT {wrong or '0'} FROM {source}").fetchall()[0]
+    (n,) = con.execute(f"SELECT {wrong} FROM {source}").fetchall()[0]
     if n:
         told = f"{path_text(path.name)}: values that are not of their column's type became NULL"
         findings.append(Finding("rocm_wrong_type", "error", n, told))

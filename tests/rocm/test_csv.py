@@ -182,6 +182,16 @@ def test_calls_of_several_processes_are_rejected(tmp_path: Path) -> None:
         load_trace(duckdb.connect(), write(tmp_path, rows))
 
 
+def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
+    """A stray quote there makes the whole line one name: the file's rows are lost, and that is told."""
+    path = write(tmp_path, rows_of_small())
+    other = tmp_path / "4000_memory_copy_trace.csv"
+    other.write_bytes(b'"' + other.read_bytes())
+    told, trace = events(path)
+    assert told and not [row for row in told if "COPY" in str(row[2]).upper()]
+    assert [one.n for one in trace.findings if one.check == "rocm_missing_column" and other.name in one.detail]
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
