@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.lake import views
+from pipelines.lake import agreed, views
 from pipelines.models import run
 from pipelines.models.catalog import load_catalog
 from pipelines.store import shown, told
 
 
-@pytest.mark.parametrize("module", [shown, run, views, told])
+@pytest.mark.parametrize("module", [shown, run, agreed, views, told])
 def test_kept_views_are_those_of_this_program(module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = shown._Build(load_catalog(), {}, False, True, False)
     before = build.name
