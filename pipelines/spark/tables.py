@@ -150,7 +150,9 @@ class Tables:
     def _shown(self, name: str, frame: Any) -> Any:
         """Returns a table's frame as analysts see it, as in DuckDB (lake/agreed.py)."""
         values = {one.name: f"{one.expression or f'`{one.older}`'} AS {one.name}" for one in agreed_columns(name)}
-        return frame.selectExpr(*(values.get(column, f"`{column}`") for column in self.con.table(name).columns))
+        there = {*frame.columns, *values}  # what was computed here has no batch_id
+        shown = (column for column in self.con.table(name).columns if column in there)
+        return frame.selectExpr(*(values.get(column, f"`{column}`") for column in shown))
 
     def _make(self, name: str, bad: Collection[Path]) -> None:
         if _is_computed(self.catalog, name, self.computed):
