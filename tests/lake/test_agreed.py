@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from hypothesis import strategies as st
 
 from pipelines.datafiles import rule_rows
 from pipelines.ingest import ingest
-from pipelines.lake import Lake
+from pipelines.lake import Lake, manifest
 from pipelines.lake.agreed import agreed_columns, shown_columns, shown_rows, with_older
 from pipelines.lake.contents import column_types, types_shown
+from pipelines.lake.layout import table_files
 from pipelines.lake.publish import publish
 from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
@@ -43,8 +46,6 @@ def test_each_column_with_an_older_name_has_an_agreed_one_and_no_other_has() -> 
 
 
 def test_agreed_names_keep_the_rules_and_are_free() -> None:
-    import re
-
     catalog = load_catalog()
     for table in TABLES:
         names = [one.name for one in agreed_columns(table)]
@@ -194,3 +195,21 @@ def test_models_and_files_keep_the_older_names(lake: Lake) -> None:
     with lake.connect(["kernels"]) as con:
         names = [row[0] for row in con.execute("DESCRIBE kernels").fetchall()]
     assert {"ts_ns", "dur_ns"} <= {*names} and {"start_ns", "duration_ns"}.isdisjoint(names)
+
+
+def test_a_lake_of_an_older_version_without_the_column_is_shown(lake: Lake, tmp_path: Path) -> None:
+    """Until the table is computed again: the column is NULL under both names, and the others are there."""
+    older = Lake(tmp_path / "older")
+    shutil.copytree(lake.root, older.root)
+    (path,) = table_files(older.root, "kernels")
+    rows = f"SELECT * EXCLUDE (dur_ns) FROM read_parquet('{path}', hive_partitioning = false)"
+    duckdb.execute(f"COPY ({rows}) TO '{path}' (FORMAT parquet, KV_METADATA {{tracelake_version: 'older'}})")
+    for batch in manifest.logged_batches(older.root):
+        log, keys = manifest.read(older.root, batch), manifest.read_keys(older.root, batch)
+        assert log
+        files = {table: next(older.root.glob(f"{table}/*/{batch.batch_id}.parquet")) for table in log.records}
+        manifest.rewrite(older.root, batch, {t: manifest.describe(file) for t, file in files.items()}, keys or {})
+    with duckdb.connect(str(publish(older)), read_only=True) as con:
+        counted = "SELECT count(*), count(start_ns), count(ts_ns), count(duration_ns), count(dur_ns) FROM kernels"
+        ((n, *others),) = con.execute(counted).fetchall()
+    assert n > 0 and others == [n, n, 0, 0]
