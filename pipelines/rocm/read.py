@@ -14,7 +14,7 @@ import duckdb
 from pipelines.events_by_sql import Contents, events_by_sql
 from pipelines.foreign_text import visible
 from pipelines.inputs import EventInput
-from pipelines.rocm.schema import ABOUT, COPIES, DISPATCHES, LEFT_OUT, PREFIX, REGIONS, sets_of
+from pipelines.rocm.schema import ABOUT, COPIES, DISPATCHES, LEFT_OUT, PREFIX, REGIONS, SAMPLES, TRACKS, sets_of
 from pipelines.rocm.stage import create_tables, finish, stage_database
 from pipelines.sqlite_exports.opened import Exported, column, has_table_like, is_sqlite, opened
 from pipelines.traces import KnownTrace, ReadTrace
@@ -84,7 +84,8 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
         findings = stage_database(con, export, process.end, process.row)
         told = "times count from the start of the machine: ranks on several machines have no common clock"
         findings.append(Finding("rocm_no_wall_clock", "info", 1, told))
-        findings += [*_left_out(export, process.end), *_others(found), *finish(con)]
+        findings += [*_left_out(export, process.end), *_marks_of_no_thread(export, process.end)]
+        findings += [*_others(found), *finish(con)]
         return Contents("sqlite/rocpd", _metadata(export, process), "ok", tuple(findings))
 
 
@@ -140,6 +141,17 @@ def _left_out(export: Exported, end: str) -> Iterator[Finding]:
     names = [name for name in LEFT_OUT if export.has(name + end)]
     if names:
         yield Finding("rocm_tables_left_out", "info", len(names), f"tables that are not read: {', '.join(names)}")
+
+
+def _marks_of_no_thread(export: Exported, end: str) -> Iterator[Finding]:
+    """Marks belong to a process by their track: those whose track is not there are in no trace."""
+    marks, tracks = SAMPLES + end, TRACKS + end
+    if "track_id" in export.columns(marks) and "id" in export.columns(tracks):
+        known = f"SELECT id FROM {column(tracks)} WHERE id IS NOT NULL"
+        query = f"SELECT count(*) FROM {column(marks)} WHERE track_id IS NULL OR track_id NOT IN ({known})"
+        ((n,),) = export.rows(marks, query)
+        if n:
+            yield Finding("rocm_no_track", "warning", n, f"{marks}: marks of threads that {tracks} lacks are left out")
 
 
 def _others(found: list[Process]) -> Iterator[Finding]:

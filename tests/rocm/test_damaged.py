@@ -70,6 +70,11 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
     }
 
 
+def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
+    trace = load_trace(duckdb.connect(), changed(tmp_path, f"UPDATE rocpd_sample{END} SET track_id = -1"))
+    assert [(one.severity, one.n) for one in trace.findings if one.check == "rocm_no_track"] == [("warning", 1)]
+
+
 @settings(max_examples=examples(40))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
