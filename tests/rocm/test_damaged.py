@@ -75,6 +75,17 @@ def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
     assert [(one.severity, one.n) for one in trace.findings if one.check == "rocm_no_track"] == [("warning", 1)]
 
 
+@pytest.mark.parametrize("table", ["rocpd_string", "rocpd_event", "rocpd_info_kernel_symbol", "rocpd_track"])
+def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
+    """Whatever names such a row would be there twice."""
+    path = small().write_plainly(tmp_path / "a.db")
+    with closing(sqlite3.connect(path)) as con:
+        con.execute(f"INSERT INTO {table}{END} SELECT * FROM {table}{END}")
+        con.commit()
+    with pytest.raises(TraceRejected, match=f"{table}{END} has [0-9]+ rows too many with the same id"):
+        load_trace(duckdb.connect(), path)
+
+
 @settings(max_examples=examples(40))
 @given(steps())
 def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
