@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
@@ -85,7 +86,7 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
         told = "times count from the start of the machine: ranks on several machines have no common clock"
         findings.append(Finding("rocm_no_wall_clock", "info", 1, told))
         findings += [*_left_out(export, process.end), *_marks_of_no_thread(export, process.end)]
-        findings += [*_others(found), *finish(con)]
+        findings += [*_others(found), *_in_no_trace(export, process.end, found), *finish(con)]
         return Contents("sqlite/rocpd", _metadata(export, process), "ok", tuple(findings))
 
 
@@ -147,7 +148,8 @@ def _marks_of_no_thread(export: Exported, end: str) -> Iterator[Finding]:
     """Marks belong to a process by their track: those whose track is not there are in no trace."""
     marks, tracks = SAMPLES + end, TRACKS + end
     if "track_id" in export.columns(marks) and "id" in export.columns(tracks):
-        known = f"SELECT id FROM {column(tracks)} WHERE id IS NOT NULL"
+        owned = " AND typeof(pid) = 'integer'" if "pid" in export.columns(tracks) else ""
+        known = f"SELECT id FROM {column(tracks)} WHERE id IS NOT NULL{owned}"
         query = f"SELECT count(*) FROM {column(marks)} WHERE track_id IS NULL OR track_id NOT IN ({known})"
         ((n,),) = export.rows(marks, query)
         if n:
@@ -158,6 +160,21 @@ def _others(found: list[Process]) -> Iterator[Finding]:
     if len(found) > 1:
         told = f"the file holds {len(found)} processes with GPU work, each a trace of its own: "
         yield Finding("rocm_processes", "info", len(found), told + ", ".join(list(_named(found))[:_SHOWN]))
+
+
+def _in_no_trace(export: Exported, end: str, found: list[Process]) -> Iterator[Finding]:
+    """Rows that no process with GPU work has: those of other processes, and those of none. Without one, all are read."""
+    rows = {process.row for process in found if process.end == end}
+    counts: Counter[int | None] = Counter()
+    for table in (DISPATCHES + end, COPIES + end, REGIONS + end) if rows else ():
+        if "pid" in export.columns(table):
+            whose = "CASE typeof(pid) WHEN 'integer' THEN pid END"
+            counts.update(dict(export.rows(table, f"SELECT {whose}, count(*) FROM {column(table)} GROUP BY 1")))
+    if nobodys := counts.pop(None, 0):
+        told = "rows that do not say which process they belong to are left out"
+        yield Finding("rocm_no_process", "warning", nobodys, told)
+    if others := sum(n for row, n in counts.items() if row not in rows):
+        yield Finding("rocm_idle_processes", "info", others, "rows of processes without GPU work are left out")
 
 
 def _metadata(export: Exported, process: Process) -> dict[str, Any]:
