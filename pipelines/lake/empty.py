@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -39,11 +40,14 @@ def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> 
 
     Raises NotPublished.
     """
-    models = [catalog.models[name] for name in order]
+    models = [_usable(catalog.models[name]) for name in order]
     statements = {model.name: _statements(model, types[model.name]) for model in models}
     rules = [model.path.read_bytes() for model in models if model.kind == "rules"]
+    added = [model.added.content for model in models if model.added]
     code = Path(run.__file__).read_bytes()  # how rules are read
-    digest = digest_of([duckdb.__version__, code, *(text for texts in statements.values() for text in texts), *rules])
+    digest = digest_of(
+        [duckdb.__version__, code, *(text for texts in statements.values() for text in texts), *rules, *added]
+    )
     if _from_cache(built, digest):
         return
     with database.connect(built) as con:
@@ -55,6 +59,11 @@ def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> 
                 con.execute(statement)
         write_out(con)
     _into_cache(built, digest)
+
+
+def _usable(model: Model) -> Model:
+    """Rules without a user's rows, if these cannot be used: only who needs them is refused (Catalog.refuse_errors)."""
+    return replace(model, added=None) if model.added and model.added.error else model
 
 
 def write_out(con: duckdb.DuckDBPyConnection) -> None:
