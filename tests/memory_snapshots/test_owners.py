@@ -115,6 +115,7 @@ def test_an_allocation_belongs_to_the_operator_and_module_that_are_open(tmp_path
         ("a module of another thread", [("op", "a", 1, 90, 110), ("module", "M_0", 2, 90, 110)], ("a", None)),
         ("only a module", [("module", "M_0", 2, 90, 110)], (None, "M_0")),
         ("modules of two threads", [("module", "M_0", 2, 90, 110), ("module", "M_1", 1, 90, 110)], (None, None)),
+        ("one more for a moment", [("module", "M_0", 2, 90, 110), ("module", "M_1", 1, 100.2, 100.6)], (None, None)),
         ("none", [("op", "a", 1, 10, 20)], (None, None)),
     ],
 )  # fmt: skip
