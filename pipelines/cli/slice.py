@@ -45,7 +45,7 @@ def slice_(
     """Write a step of a trace, or the rows of a query, as a trace for Perfetto (ui.perfetto.dev).
 
     Rows with trace_id and event_id become these events, with the arrows between them; other columns are added to their arguments.
-    Rows with ts_ns (or start_ns) become slices if they have dur_ns or end_ns, else counters if they have numbers, else marks.
+    Rows with start_ns (or at_ns) become slices if they have duration_ns or end_ns, else counters if they have numbers, else marks.
 
     Example: `tracelake slice rank3.json.gz --step 5 --out step5.json.gz`
 

@@ -16,7 +16,7 @@ from typing import Any
 from pipelines.critical_path.chrome import trace_event, write_lines
 from pipelines.critical_path.sliced import NoSlice, Sliced, as_json, trace_file
 
-STARTS, ENDS, LENGTHS = ("ts_ns", "start_ns"), ("end_ns",), ("dur_ns", "duration_ns")
+STARTS, ENDS, LENGTHS = ("ts_ns", "start_ns", "at_ns"), ("end_ns",), ("dur_ns", "duration_ns")
 _TRACKS = ("track", "trace_id", "rank", "device", "stream", "pid", "tid", "thread_id")
 _NUMBERS = (int, float, Decimal)
 
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sliced:
     """Write rows that have a time as slices, counters or marks. Raises NoSlice if they have none.
 
-    A start (`ts_ns` or `start_ns`) and an end or a duration (`end_ns`, `dur_ns`, `duration_ns`) make a slice; a start and
+    A start (`start_ns`, `at_ns` or `ts_ns`) and an end or a duration (`end_ns`, `dur_ns`, `duration_ns`) make a slice; a start and
     numbers without either make counters, one per column; a start alone makes a mark. `name` names them, else the first text. Rows
     are on the same track if they agree in `track`, `trace_id`, `rank`, `device`, `stream`, `pid` and `tid`; where slices of
     a track overlap, further tracks follow. A time that is NULL or no finite number is none.
@@ -34,8 +34,8 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sli
     start = _first(STARTS, columns)
     if start is None:
         raise NoSlice(
-            "nothing to draw: select trace_id and event_id, or a start (ts_ns, start_ns) with dur_ns or end_ns "
-            f"for slices, or with numbers for counters; the columns are {', '.join(columns)}"
+            "nothing to draw: select trace_id and event_id, or a start (start_ns, at_ns) with duration_ns or "
+            f"end_ns for slices, or with numbers for counters; the columns are {', '.join(columns)}"
         )
     length, end = _first(LENGTHS, columns), _first(ENDS, columns)
     for name in filter(None, (start, length, end)):
@@ -65,7 +65,9 @@ class _Drawing:
         self.tracks = [name for name in _TRACKS if name in columns]
         texts = (name for name in columns if name not in self.tracks and isinstance(timed[0][name], str))
         self.named_by = "name" if "name" in columns else next(texts, None)
-        self.others = [name for name in columns if name not in (*times, self.named_by, *self.tracks)]
+        twice = (used for used in (self.start, self.length) if used)
+        shown = {*times, self.named_by, *self.tracks, *(name for used in twice for name in _same(used, columns, timed))}
+        self.others = [name for name in columns if name not in shown]
         self.numbers = [name for name in self.others if any(isinstance(row[name], _NUMBERS) for row in timed)]
         self.lanes = _Lanes()
         self.n = {"X": 0, "C": 0, "i": 0}
@@ -142,6 +144,12 @@ class _Lanes:
 
 def _first(wanted: Sequence[str], columns: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in columns), None)
+
+
+def _same(used: str, columns: Sequence[str], timed: Sequence[Row]) -> list[str]:
+    """Returns the columns that are `used` under its other name, of a table that has both names: no value to draw."""
+    names = next(names for names in (STARTS, LENGTHS) if used in names)
+    return [one for one in names if one in columns and one != used and all(row[one] == row[used] for row in timed)]
 
 
 def _is_known(value: Any) -> bool:

@@ -89,6 +89,21 @@ def test_rows_with_times_are_slices_or_counters(lake: Path, tmp_path: Path) -> N
     assert told["n_counters"] == len(drawn) > 0 and {event["ph"] for event in drawn} == {"C"}
 
 
+def test_columns_with_two_names_are_times_under_both_and_no_values(lake: Path, tmp_path: Path) -> None:
+    rows = "FROM queue_length WHERE queue_length IS NOT NULL"
+    _, older = sliced(tmp_path, lake, "--sql", f"SELECT ts_ns, queue_length {rows} ORDER BY ALL")
+    _, agreed = sliced(tmp_path, lake, "--sql", f"SELECT at_ns, queue_length {rows} ORDER BY ALL")
+    _, both = sliced(tmp_path, lake, "--sql", f"SELECT at_ns, queue_length, ts_ns {rows} ORDER BY at_ns, queue_length")
+    assert agreed == older == both
+    _, slices = sliced(tmp_path, lake, "--sql", "FROM step_times")
+    with open_analyst(lake, ["step_times"]) as con:
+        found = con.execute("SELECT start_ns // 1000, duration_ns / 1000 FROM step_times").fetchall()
+    assert sorted((event["ts"] // 1, event["dur"]) for event in slices) == sorted(found)
+    assert all(not event["args"].keys() & {"start_ns", "end_ns", "duration_ns", "dur_ns"} for event in slices)
+    _, others = sliced(tmp_path, lake, "--sql", "SELECT start_ns, dur_ns, busy_ns AS duration_ns FROM step_times")
+    assert all(event["args"].keys() == {"duration_ns"} for event in others)  # it is not the same
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
