@@ -1,23 +1,28 @@
 """A user's own formulas of operators: `op_formulas.csv` in the lake's folder, beside the shipped rows of op_kinds and op_patterns.
 
-Columns as there: `op` (a name) or `name_pattern` (a regular expression), `formula`, and optionally `family` and `owns_below`.
+Columns as there: `op` (a name) or `name_pattern` (a regular expression, as DuckDB has them), `formula`, and optionally `family` and
+`owns_below`.
 They are part of the version of every table that reads formulas, so these are computed again when the file changes.
 """
 
 from __future__ import annotations
 
 import csv
-import re
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import duckdb
+
+from pipelines import database
 from pipelines.datafiles import rule_rows
 from pipelines.lake.told import Row, WrongTable, content_of, read_told
 from pipelines.models.catalog import Added, Catalog, load_catalog
 from pipelines.models.errors import CatalogError
 
 OP_FORMULAS = "op_formulas.csv"
+MOST = 10_000  # rows: every command reads them, and a million took it 50 s
 COLUMNS = ("op", "name_pattern", "formula", "family", "owns_below")
 _KINDS, _PATTERNS = "op_kinds", "op_patterns"
 _FLAGS = {"true": "true", "false": "false", None: "false"}
@@ -29,7 +34,7 @@ Formula = tuple[str | None, ...]
 def catalog_of(path: Path) -> Catalog:
     """Returns the models with the formulas of such a file. One that cannot be used fails where a table needs formulas."""
     content = content_of(path)
-    return _with_content(path, content) if content or path.exists() else load_catalog()
+    return _with_content(path, content) if content or os.path.lexists(path) else load_catalog()
 
 
 @lru_cache(maxsize=64)
@@ -60,18 +65,27 @@ def read_formulas(path: Path) -> list[Formula]:
     Raises CatalogError with file, line, column and what to do.
     """
     try:
-        rows = read_told(path, COLUMNS, needed=("formula",))
+        rows = [] if _is_long(path) else read_told(path, COLUMNS, needed=("formula",))
     except WrongTable as error:
         raise CatalogError(str(error)) from None
+    if len(rows) > MOST or _is_long(path):
+        raise CatalogError(f"{path}: more than {MOST:,} rows; one row with a name_pattern stands for many names")
     families = _families()
     first: dict[tuple[str, str], int] = {}
     found = []
     for line, given in rows:
         column, name = _named(path, line, given)
+        if column == "name_pattern":
+            _check_pattern(path, line, name)
         if (before := first.setdefault((column, name), line)) != line:
             raise CatalogError(f"{path}:{line}: {column} {name!r} was in line {before} already; keep one of them")
         found.append(_formula(path, line, given, families))
     return found
+
+
+def _is_long(path: Path) -> bool:
+    """Returns whether a file has so many lines that it is not even read."""
+    return content_of(path).count(b"\n") > 2 * MOST
 
 
 def write_formulas(path: Path, formulas: Sequence[Formula]) -> None:
@@ -95,20 +109,24 @@ def _named(path: Path, line: int, given: Row) -> tuple[str, str]:
             f"{path}:{line}: {'both' if op else 'neither'} of 'op' and 'name_pattern'; give the name of an operator or "
             "a regular expression for several"
         )
-    if pattern is None:
-        return "op", op or ""
+    return ("op", op or "") if pattern is None else ("name_pattern", pattern)
+
+
+def _check_pattern(path: Path, line: int, pattern: str) -> None:
+    """Raises CatalogError for a pattern that DuckDB cannot use. Its expressions (RE2) take time in proportion to the name."""
     try:
-        fits_all = re.compile(pattern).search("") is not None
-    except (re.error, RecursionError, OverflowError) as error:
+        with database.cursor() as con:
+            fits_all = con.execute("SELECT regexp_matches('', ?)", [pattern]).fetchall() == [(True,)]
+    except duckdb.Error as error:
+        why = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
         raise CatalogError(
-            f"{path}:{line}: name_pattern {pattern!r} is not a regular expression ({error}); correct it, or give the name "
-            "as 'op'"
+            f"{path}:{line}: name_pattern {pattern!r} is not a regular expression of DuckDB ({why}); correct it, or give the "
+            "name as 'op'"
         ) from None
     if fits_all:
         raise CatalogError(
             f"{path}:{line}: name_pattern {pattern!r} fits every name; begin it with ^ and what names share"
         )
-    return "name_pattern", pattern
 
 
 def _formula(path: Path, line: int, given: Row, families: dict[str, str]) -> Formula:

@@ -64,10 +64,18 @@ def census_work(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _formulas_of(con: duckdb.DuckDBPyConnection) -> Formulas:
-    """Returns the rules as tables: with a user's own rows, which come first (create_rules)."""
+    """Returns those of the rules as tables, with a user's own rows, which come first (create_rules), for names of `_op_calls`.
+
+    DuckDB tries the patterns: unlike Python's, none of its expressions runs for ever on a name that almost fits.
+    """
     kinds = con.execute("SELECT op, family, formula FROM op_kinds").fetchall()
+    found = {op: (family, formula) for op, family, formula in kinds}
     patterns = con.execute("SELECT name_pattern, family, formula FROM op_patterns ORDER BY rowid").fetchall()
-    return Formulas.of(kinds, patterns)
+    fitting = "SELECT DISTINCT op FROM _op_calls WHERE regexp_matches(op, ?)"
+    for pattern, family, formula in patterns:
+        for (op,) in con.execute(fitting, [pattern]).fetchall():
+            found.setdefault(op, (family, formula))
+    return Formulas(found, ())
 
 
 def work_columns(

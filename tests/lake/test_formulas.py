@@ -16,6 +16,7 @@ from pipelines.lake.formulas import COLUMNS, OP_FORMULAS, catalog_of, catalog_wi
 from pipelines.lake.publish import analyst, publish
 from pipelines.materialize.per_trace import materialize
 from pipelines.modelling.formulas import _FORMULAS
+from pipelines.modelling.op_formulas import _formulas_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import create_rules
@@ -95,13 +96,24 @@ def test_a_pattern_of_the_user_comes_before_those_shipped(tmp_path: Path) -> Non
     with database.connect() as con:
         for name in ("op_kinds", "op_patterns"):
             create_rules(con, catalog.models[name])
-        from pipelines.modelling.op_formulas import _formulas_of
-
+        names = ("triton_poi_fused_my_0", "triton_poi_fused_add_0", "triton_red_fused_add_0", "aten::mm", "aten::nope")
+        con.execute(f"CREATE TABLE _op_calls AS SELECT unnest({list(names)}) AS op")
         found = _formulas_of(con)
     assert found.of_op("triton_poi_fused_my_0") == ("fused", "triton_part")
     assert found.of_op("triton_poi_fused_add_0") == ("copy", "gemm")
     assert found.of_op("triton_red_fused_add_0") == ("fused", "triton")
-    assert found.of_op("aten::mm") == ("gemm", "gemm")
+    assert found.of_op("aten::mm") == ("gemm", "gemm") and found.of_op("aten::nope") is None
+
+
+def test_no_pattern_runs_for_ever(tmp_path: Path) -> None:
+    """Python's expressions would try 2^60 ways to read this name."""
+    (tmp_path / OP_FORMULAS).write_text("name_pattern,formula\n^(a+)+$,copy\n")
+    with database.connect() as con:
+        for name in ("op_kinds", "op_patterns"):
+            create_rules(con, catalog_of(tmp_path / OP_FORMULAS).models[name])
+        con.execute(f"CREATE TABLE _op_calls AS SELECT unnest(['{'a' * 60}!', 'aa']) AS op")
+        found = _formulas_of(con)
+    assert found.of_op("aa") == ("copy", "copy") and found.of_op("a" * 60 + "!") is None
 
 
 def test_rows_of_a_file_are_read_again_as_they_were_written(tmp_path: Path) -> None:
@@ -145,10 +157,20 @@ WRONG = (
     ("op,formula\na,gemm\nb,gemm\na,copy\n", r":4: op 'a' was in line 2 already"),
     ("op,formula\na,gemm,more\n", r":2: more values than columns"),
     ('op,formula\n"a,gemm\n', r":\d: not CSV: "),
+    (
+        "name_pattern,formula\n^(a)\\1,gemm\n",
+        r":2: name_pattern '.*' is not a regular expression of DuckDB \(invalid escape",
+    ),
+    (
+        "name_pattern,formula\n^a(?=b),gemm\n",
+        r":2: name_pattern '.*' is not a regular expression of DuckDB \(invalid perl",
+    ),
+    ("op,formula\n" + "a,gemm\n" * 10_001, r": more than 10,000 rows"),
+    ("op,formula\n" + "a,gemm\n" * 30_000, r": more than 10,000 rows"),
 )
 
 
-@pytest.mark.parametrize(("text", "message"), WRONG)
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_a_wrong_file_is_refused_by_file_line_and_column(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / OP_FORMULAS
     path.write_text(text)
@@ -176,6 +198,10 @@ def test_a_folder_or_bytes_in_its_place_are_refused(tmp_path: Path) -> None:
         read_formulas(path)
     path.unlink()
     path.mkdir()
+    with pytest.raises(CatalogError, match="cannot be read"):
+        catalog_of(path).refuse_errors(["op_work"])
+    path.rmdir()
+    path.symlink_to(tmp_path / "nothing")  # such as one to a disk that is not mounted: not as if there were no formulas
     with pytest.raises(CatalogError, match="cannot be read"):
         catalog_of(path).refuse_errors(["op_work"])
 
