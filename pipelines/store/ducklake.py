@@ -175,7 +175,7 @@ class DuckLakeStore:
         con = attach(self.parsed, read_only=True, config=config, settings=settings)
         try:
             check_format(con, self.address)
-            create_views(con, load_catalog())
+            create_views(con, told_rows.catalog_of(con))  # op_kinds and op_patterns show the store's own formulas
             if locked:
                 lock_to(con, data_of(con))
             return con

@@ -53,15 +53,24 @@ def test_prices_and_roles_of_a_store(opened: Open, tmp_path: Path) -> None:
     assert _prices(store) == [] and len(store.roles()) == 2
 
 
+def _shown_formulas(store: Store) -> list[tuple]:
+    """Those that queries see, as in a folder."""
+    with store.connect() as con:
+        return con.execute(
+            "SELECT op, formula, owns_below FROM op_kinds WHERE starts_with(op, 'mylib::') ORDER BY op"
+        ).fetchall()
+
+
 def test_formulas_of_a_store_are_used_and_make_tables_outdated(opened: Open, tmp_path: Path) -> None:
     store = opened()
     formulas = written(tmp_path / "op_formulas.csv", "op,formula,owns_below", "mylib::b,copy,", "mylib::a,gemm,true")
     store.tell(formulas=formulas)
     told = [("mylib::b", None, "copy", "copy", "false"), ("mylib::a", None, "gemm", "gemm", "true")]
     assert list(opened().formulas()) == told
+    assert _shown_formulas(store) == [("mylib::a", "gemm", True), ("mylib::b", "copy", False)]
     wrong = written(tmp_path / "wrong.csv", "op,formula", "mylib::a,gem")
     with pytest.raises(CatalogError, match=r"wrong\.csv:2: formula 'gem' is not known"):
         store.tell(formulas=wrong)
     assert list(opened().formulas()) == told
     store.tell(formulas=written(tmp_path / "none.csv", "op,formula"))
-    assert list(opened().formulas()) == []
+    assert list(opened().formulas()) == [] == _shown_formulas(store)
