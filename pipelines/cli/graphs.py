@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pipelines.cli.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
 from pipelines.cli.shared import DEFAULT_LAKE, JsonOption, LakeOption, human_us, out, print_json, styled
-from pipelines.cli.trace import ProcessOption, TraceArgument
+from pipelines.cli.trace import ProcessOption, TraceArgument, catalog_of
 from pipelines.paths import path_text
 from pipelines.shorter import shortened
 
@@ -47,7 +47,7 @@ def graphs(
     Example: `tracelake graphs decode.json.gz --capture-trace startup.json.gz`
     """
     with opened_with_graphs(trace, lake, capture, annotations, process) as (con, trace_id, inputs):
-        found = _answer(con, trace_id) | _told(inputs)
+        found = _answer(con, catalog_of(trace, lake), trace_id) | _told(inputs)
     if json:
         print_json(found)
         return
@@ -76,17 +76,16 @@ def _told(inputs: GraphInputs) -> dict[str, Any]:
     return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
 
 
-def _answer(con: Any, trace_id: str) -> dict[str, Any]:
+def _answer(con: Any, catalog: Any, trace_id: str) -> dict[str, Any]:
     from pipelines.critical_path.windows import WindowRequest, request_windows
     from pipelines.database import rows_of
-    from pipelines.models.catalog import load_catalog
     from pipelines.models.run import run_models
     from pipelines.sqltext import quoted
 
     # Launches are known in traces with a window only; the trace with the capture needs them, too.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
     request_windows(con, [WindowRequest(one) for (one,) in traces])
-    run_models(con, load_catalog(), ["graph_kernels", "kernels"])
+    run_models(con, catalog, ["graph_kernels", "kernels"])
     of = quoted(trace_id)
     ((gpu_ns,),) = con.execute(
         f"SELECT CAST(coalesce(sum(dur_ns), 0) AS BIGINT) FROM kernels WHERE trace_id = {of}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipelines import database
 from pipelines.cli.shared import fail, progress
+
+if TYPE_CHECKING:
+    from pipelines.models.catalog import Catalog
 
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace file, or a trace id or unique prefix of one.", metavar="TRACE")
@@ -51,6 +54,14 @@ def opened(
             )
         else:
             yield con, _find(con, trace, lake)
+
+
+def catalog_of(trace: str, lake: Path) -> Catalog:
+    """Returns the models of a trace of a lake, with that lake's own formulas; those as shipped for a file."""
+    from pipelines.lake.store import Lake
+    from pipelines.models.catalog import load_catalog
+
+    return load_catalog() if Path(trace).exists() else Lake(lake).catalog()
 
 
 def keep_tables_in_file(con: Any) -> None:

@@ -36,7 +36,7 @@ from pipelines.cli.shared import (
     styled,
 )
 from pipelines.cli.steps import in_words, steps_for
-from pipelines.cli.trace import ProcessOption, opened
+from pipelines.cli.trace import ProcessOption, catalog_of, opened
 from pipelines.critical_path.whatif.scenario import SHORT
 from pipelines.foreign_text import visible
 
@@ -193,10 +193,9 @@ def _owners(trace: str, lake: Path, capture: str | None, annotations: Path | Non
     does not need.
     """
     from pipelines.critical_path.whatif.owners import owners_of
-    from pipelines.models.catalog import load_catalog
 
     with opened_with_graphs(trace, lake, capture, annotations, process) as (con, trace_id, _):
-        return owners_of(con, load_catalog(), trace_id)
+        return owners_of(con, catalog_of(trace, lake), trace_id)
 
 
 def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:

@@ -181,8 +181,9 @@ class AskedGraph(LazyGraph):
         """To which operators, modules and layers the trace's GPU work belongs."""
         from pipelines.critical_path.whatif.owners import owners_of
 
-        with self._trace("a scenario of operators, modules or layers").connect(self.trace_id) as con:
-            return owners_of(con, load_catalog(), self.trace_id)
+        trace = self._trace("a scenario of operators, modules or layers")
+        with trace.connect(self.trace_id) as con:
+            return owners_of(con, trace.lake.catalog(), self.trace_id)
 
     def sensitivity(self) -> pa.Table:
         """Returns kernels and operators by name, with the change of the path's length, us, if they take 10, 50 or 100 %

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from pipelines import database
+from pipelines.cli.app import app
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.formulas import COLUMNS, OP_FORMULAS, catalog_of, catalog_with, read_formulas, write_formulas
@@ -86,6 +88,18 @@ def test_formulas_of_a_lake_make_outdated_what_reads_them(tmp_path: Path) -> Non
 
     (lake.root / OP_FORMULAS).unlink()
     assert _done(lake) == ["op_work"] and _work(lake) == shipped
+
+
+def test_scenarios_of_a_trace_of_the_lake_know_its_operators(tmp_path: Path) -> None:
+    lake = _lake(tmp_path)
+    _write(lake, "op,formula,owns_below", "mylib::product,gemm,true")
+    with lake.connect(["traces"]) as con:
+        ((trace_id,),) = con.execute("SELECT trace_id FROM traces").fetchall()
+    words = ["what-if", trace_id, "--lake", str(lake.root), "--scale", "op:mylib::product=0.5"]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    of_file = CliRunner().invoke(app, ["what-if", str(tmp_path / "rank0.json"), *words[2:]])
+    assert of_file.exit_code == 1 and "op:aten::copy_" in of_file.output  # a file knows those shipped
 
 
 def test_a_pattern_of_the_user_comes_before_those_shipped(tmp_path: Path) -> None:
