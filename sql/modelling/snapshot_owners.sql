@@ -1,9 +1,11 @@
 -- One row: an allocation of a memory snapshot with the step, operator and module of the profiler trace that it was made
 -- in, and the frames of its stack.
--- How: a [memory] event of the trace at the same address within 100 us tells the thread and the time to the ns. Without
--- one (or with several) the snapshot's clock does: it is cut to the us, so the operator counts only if no operator
--- begins or ends in that us on any thread, and only one thread is in an operator. Both clocks are calibrated to Unix
--- time apart from each other; clock_gap_ns says how far apart they were where that can be measured.
+-- How: a [memory] event of the trace at the same address within 100 us tells the thread and the time to the ns. With
+-- several, or in a trace without such events, the snapshot's clock does: it is cut to the us, so the operator counts
+-- only if no operator begins or ends in that us on any thread, and only one thread is in an operator. Both clocks are
+-- calibrated to Unix time apart from each other; clock_gap_ns says how far apart they were where that can be measured.
+-- If that is more than 2 us on average, or the trace shows allocations of the device but not this one (a thread that it
+-- does not record, or clocks further apart), neither is known.
 -- scope: lake
 WITH in_traces AS (
     SELECT
@@ -11,7 +13,8 @@ WITH in_traces AS (
         count(*) OVER (PARTITION BY a.snapshot_id, a.allocation_id) AS n_traces
     FROM snapshot_allocations AS a
     JOIN snapshot_trace_matches AS m ON m.snapshot_id = a.snapshot_id
-    WHERE a.alloc_ns >= m.start_ns AND a.alloc_ns + 1000 <= m.end_ns
+    JOIN traces AS t ON t.trace_id = m.trace_id
+    WHERE a.alloc_ns >= t.first_ts_ns AND a.alloc_ns + 1000 <= t.last_ts_ns
 ),
 placed AS (
     SELECT snapshot_id, allocation_id, device, address, size_bytes, alloc_ns, trace_id FROM in_traces WHERE n_traces = 1
@@ -46,6 +49,21 @@ blocks AS (
 ),
 known AS (
     SELECT snapshot_id, allocation_id, thread_id, alloc_ns FROM blocks WHERE n_blocks = 1 AND n_allocations = 1
+),
+near AS (
+    SELECT DISTINCT snapshot_id, allocation_id FROM blocks
+),
+shown AS (
+    SELECT DISTINCT b.trace_id, b.device
+    FROM memory_blocks AS b
+    JOIN traced AS m ON m.trace_id = b.trace_id
+    WHERE b.device_type IN (1, 6) AND b.alloc_ns IS NOT NULL
+),
+gaps AS (
+    SELECT p.snapshot_id, p.trace_id, avg(abs(k.alloc_ns - p.alloc_ns)) AS gap_ns
+    FROM known AS k
+    JOIN placed AS p ON p.snapshot_id = k.snapshot_id AND p.allocation_id = k.allocation_id
+    GROUP BY p.snapshot_id, p.trace_id
 ),
 changes AS (
     SELECT
@@ -125,6 +143,7 @@ threads_found AS (
         coalesce(k.alloc_ns, p.alloc_ns + 999) AS last_ns,
         CASE
             WHEN k.thread_id IS NOT NULL THEN k.thread_id
+            WHEN g.gap_ns > 2000 OR s.trace_id IS NOT NULL AND n.allocation_id IS NULL THEN NULL
             WHEN c.n_op_changes > 0 OR c.n_in_ops > 1 THEN NULL
             WHEN c.n_in_ops = 1 THEN c.op_thread
             WHEN c.n_module_changes = 0 AND c.n_in_modules = 1 THEN c.module_thread
@@ -132,6 +151,9 @@ threads_found AS (
     FROM placed AS p
     JOIN candidates AS c ON c.snapshot_id = p.snapshot_id AND c.allocation_id = p.allocation_id
     LEFT JOIN known AS k ON k.snapshot_id = p.snapshot_id AND k.allocation_id = p.allocation_id
+    LEFT JOIN near AS n ON n.snapshot_id = p.snapshot_id AND n.allocation_id = p.allocation_id
+    LEFT JOIN shown AS s ON s.trace_id = p.trace_id AND s.device = p.device
+    LEFT JOIN gaps AS g ON g.snapshot_id = p.snapshot_id AND g.trace_id = p.trace_id
 ),
 -- Then, what was open on that thread.
 marks AS (
@@ -175,13 +197,17 @@ by_kind AS (
     WHERE change = 0
     GROUP BY snapshot_id, allocation_id, trace_id, kind
 ),
+-- Where calls of a thread overlap without one being inside the other, that call may have ended.
 owners AS (
     SELECT
-        snapshot_id, allocation_id, trace_id,
-        max(CASE WHEN kind = 'op' AND is_sure THEN event_id END) AS op_event_id,
-        max(CASE WHEN kind = 'module' AND is_sure THEN event_id END) AS module_event_id
-    FROM by_kind
-    GROUP BY snapshot_id, allocation_id, trace_id
+        k.snapshot_id, k.allocation_id, k.trace_id,
+        max(CASE WHEN k.kind = 'op' THEN k.event_id END) AS op_event_id,
+        max(CASE WHEN k.kind = 'module' THEN k.event_id END) AS module_event_id
+    FROM by_kind AS k
+    JOIN threads_found AS f ON f.snapshot_id = k.snapshot_id AND f.allocation_id = k.allocation_id
+    JOIN calls AS c ON c.trace_id = k.trace_id AND c.event_id = k.event_id
+    WHERE k.is_sure AND c.ts_ns + c.dur_ns > f.last_ns
+    GROUP BY k.snapshot_id, k.allocation_id, k.trace_id
 ),
 steps AS (
     SELECT a.snapshot_id, a.allocation_id, min(s.step) AS step

@@ -156,6 +156,44 @@ def test_clocks_that_do_not_meet_leave_operators_null(tmp_path: Path) -> None:
     ]
 
 
+def test_a_trace_that_shows_allocations_must_show_this_one(tmp_path: Path) -> None:
+    """Else a thread made it that the trace does not record, or the clocks are too far apart to find it."""
+    one, address = _one(100)
+    calls = [Call("op", "a", 1, 50_000, 150_000)]
+    events = [*WINDOW, *map(_event, calls)]
+    other = _memory(address + 512, 1024, 700_000, 1)
+    assert _owner(_joined(tmp_path, one, events)) == (7, "a", None, "clock", 0.7, None)
+    assert _owner(_joined(tmp_path, one, [*events, other])) == (7, None, None, None, None, None)
+    assert _owner(_joined(tmp_path, one, [*events, _memory(address, 512, 700_000, 1, device_type=0)])) == (
+        *(7, "a", None, "clock"),
+        *(0.7, None),
+    )
+    # Of two the clock decides, unless what is known shows that it is off.
+    twice = [_memory(address, 1024, 99_000, 1), _memory(address, 1024, 101_000, 1)]
+    assert _owner(_joined(tmp_path, one, [*events, *twice])) == (7, "a", None, "clock", 0.7, None)
+    first = one.history[1]["addr"]
+    assert one.history[1]["action"] == "alloc" and one.history[1]["size"] == 10
+    before = x("cpu_op", "edge", -90, 0.001, 9)
+    for gap, found in ((1_000, ("a", None, "clock", 0.7)), (3_000, (None,) * 4)):
+        known = _memory(first, 512, gap, 1)
+        con = _joined(tmp_path, one, [before, *events, *twice, known])
+        assert _owner(con) == (7, *found, None), gap
+        assert _owner(con, 10)[5] == gap
+
+
+def test_a_call_that_has_ended_owns_nothing(tmp_path: Path) -> None:
+    """Calls of one thread overlap where times are rounded: the outer one ends before the one in it."""
+    one, _ = _one(100)
+    calls = [Call("op", "a", 1, 10_000, 80_000), Call("op", "b", 1, 50_000, 150_000)]
+    assert _owner(_joined(tmp_path, one, [*WINDOW, *map(_event, calls)])) == (7, None, None, None, None, None)
+
+
+def test_the_last_allocation_of_the_history_is_in_the_trace(tmp_path: Path) -> None:
+    one, _ = _one(100)
+    con = _joined(tmp_path, one, [*WINDOW, _event(Call("op", "a", 1, 900_000, 1_100_000))])
+    assert _owner(con, 20) == (None, "a", None, "clock", 0.7, None)
+
+
 # --- Compared with a search through everything
 
 
@@ -218,9 +256,11 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
         one.history[-1]["time_us"] = one.now_us
         if rng.random() < 0.7:
             one.free(times[size][1])
+    # Half of the traces show no allocations; the clocks of some of the others are 20 us apart.
+    n_seen, apart = rng.choice(((0, 0), (0, 0), (0.7, 0), (0.7, 20_000)))
     seen = [
-        (address, 1024, 1000 * us + rng.randint(-3000, 3000), rng.choice(sorted(tids)))
-        for us, address in times.values() if rng.random() < 0.5
+        (address, 1024, 1000 * us + apart + rng.randint(-500, 1500), rng.choice(sorted(tids)))
+        for us, address in times.values() if rng.random() < n_seen
     ]  # fmt: skip
     events = [*map(_event, calls), *(_memory(*event) for event in seen)]
     edge = [x("cpu_op", "edge", -5, 0.001, 9), x("cpu_op", "edge", 20_000, 0.001, 9)]  # the trace covers all of it
@@ -239,6 +279,8 @@ def test_owners_are_those_of_a_search(tmp_path: Path, seed: int) -> None:
         if len(near) == 1 and rivals == [size]:
             expected = _searched(calls, near[0][2], near[0][2], {near[0][3]})
             told = "memory_event"
+        elif seen and (apart or not near):
+            expected, told = (None, None), None
         else:
             expected, told = _searched(calls, 1000 * us, 1000 * us + 999, tids), "clock"
         assert (op, module, source) == (*expected, told if any(expected) else None), size

@@ -24,7 +24,11 @@ def test_owners_are_the_same_on_spark(spark: Any, tmp_path: Path) -> None:
         addresses.append(one.alloc(1000 + number, stack(*frames)))
     calls = [Call("module", "Net_0", 1, 50_000, 300_000), Call("op", "a", 1, 90_000, 120_000),
              Call("op", "b", 2, 190_000, 220_000), Call("op", "c", 1, 290_000, 320_000), Call("op", "d", 2, 290_000, 320_000)]  # fmt: skip
-    con = _joined(tmp_path, one, [*WINDOW, *map(_event, calls), _memory(addresses[3], 1024, 303_250, 2)])
+    seen = [_memory(addresses[3], 1024, 303_250, 2)]
+    seen += [
+        _memory(addresses[n], 1024, 100_000 * n + at, 2) for n in (1, 2) for at in (2_000, 4_000)
+    ]  # the clock decides
+    con = _joined(tmp_path, one, [*WINDOW, *map(_event, calls), *seen])
     found = con.execute("SELECT source, count(*) FROM snapshot_owners GROUP BY source ORDER BY source").fetchall()
     assert found == [("clock", 2), ("memory_event", 1), (None, 2)]
     folder = tmp_path / "reference"
