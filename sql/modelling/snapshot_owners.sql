@@ -209,13 +209,38 @@ owners AS (
     WHERE k.is_sure AND c.ts_ns + c.dur_ns > f.last_ns
     GROUP BY k.snapshot_id, k.allocation_id, k.trace_id
 ),
+-- Not those of snapshot_steps, where a number that a second profiler counts again is one step, from the first to the
+-- last.
+marked AS (
+    SELECT
+        snapshot_id, TRY_CAST(replace(name, 'ProfilerStep#', '') AS BIGINT) AS step, stage, at_ns,
+        lead(stage) OVER by_name AS next_stage,
+        lead(at_ns) OVER by_name AS next_ns
+    FROM snapshot_annotations
+    WHERE starts_with(name, 'ProfilerStep#') AND at_ns > 0
+    WINDOW by_name AS (PARTITION BY snapshot_id, name ORDER BY at_ns, place)
+),
+own_steps AS (
+    SELECT DISTINCT snapshot_id FROM marked
+),
+intervals AS (
+    SELECT snapshot_id, step, at_ns AS start_ns, next_ns AS end_ns
+    FROM marked
+    WHERE stage = 'START' AND next_stage = 'END' AND step IS NOT NULL
+    UNION ALL
+    SELECT m.snapshot_id, p.step, p.start_ns, p.end_ns
+    FROM snapshot_trace_matches AS m
+    JOIN profiler_steps AS p ON p.trace_id = m.trace_id
+    LEFT JOIN own_steps AS o ON o.snapshot_id = m.snapshot_id
+    WHERE o.snapshot_id IS NULL
+),
 steps AS (
-    SELECT a.snapshot_id, a.allocation_id, min(s.step) AS step
+    SELECT a.snapshot_id, a.allocation_id, min(i.step) AS step
     FROM snapshot_allocations AS a
-    JOIN snapshot_steps AS s ON s.snapshot_id = a.snapshot_id AND s.device = a.device
-    WHERE a.alloc_ns >= s.start_ns AND a.alloc_ns < s.end_ns
+    JOIN intervals AS i ON i.snapshot_id = a.snapshot_id
+    WHERE a.alloc_ns >= i.start_ns AND a.alloc_ns < i.end_ns
     GROUP BY a.snapshot_id, a.allocation_id
-    HAVING min(s.step) = max(s.step)
+    HAVING min(i.step) = max(i.step)
 ),
 forwards AS (
     SELECT

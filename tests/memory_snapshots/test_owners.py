@@ -181,6 +181,31 @@ def test_a_trace_that_shows_allocations_must_show_this_one(tmp_path: Path) -> No
         assert _owner(con, 10)[5] == gap
 
 
+def test_between_two_steps_of_one_number_there_is_none(tmp_path: Path) -> None:
+    """Each profiler of a program counts its steps from 0."""
+
+    def steps_of(one: Allocator, events: list[dict[str, Any]]) -> list[int | None]:
+        con = _joined(tmp_path, one, events)
+        return [step for (step,) in con.execute("SELECT step FROM snapshot_owners ORDER BY allocation_id").fetchall()]
+
+    one = Allocator()
+    for _ in range(2):
+        one.annotate("ProfilerStep#0", "START")
+        one.alloc(10, [])
+        one.annotate("ProfilerStep#0", "END")
+        one.alloc(20, [])
+    one.annotate("ProfilerStep#0", "START")  # the snapshot is taken within it
+    one.alloc(30, [])
+    assert steps_of(one, WINDOW) == [0, None, 0, None, None]
+
+    one, _ = _one(100)
+    con = _joined(tmp_path, one, [x("user_annotation", "ProfilerStep#7", 80, 20, 1)])
+    con.execute("INSERT INTO traces SELECT * REPLACE ('second' AS trace_id) FROM traces")
+    later = "'second' AS trace_id, start_ns + 820000 AS start_ns, end_ns + 820000 AS end_ns"
+    con.execute(f"INSERT INTO profiler_steps SELECT * REPLACE ({later}) FROM profiler_steps")
+    assert _owner(con)[0] is None
+
+
 def test_a_call_that_has_ended_owns_nothing(tmp_path: Path) -> None:
     """Calls of one thread overlap where times are rounded: the outer one ends before the one in it."""
     one, _ = _one(100)
