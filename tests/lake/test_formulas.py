@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipelines import database
+from pipelines.cli import trace
 from pipelines.cli.app import app
 from pipelines.ingest import ingest
 from pipelines.lake import Lake
@@ -22,6 +23,7 @@ from pipelines.modelling.op_formulas import _formulas_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import create_rules
+from pipelines.notebook import TraceAnalysis
 from tests.harness import call, kernel, x
 
 TABLES = ["kernels", "op_work"]
@@ -90,6 +92,14 @@ def test_formulas_of_a_lake_make_outdated_what_reads_them(tmp_path: Path) -> Non
     assert _done(lake) == ["op_work"] and _work(lake) == shipped
 
 
+def test_commands_on_a_trace_of_the_lake_have_its_models(tmp_path: Path) -> None:
+    (tmp_path / OP_FORMULAS).write_text("op,formula,owns_below\nmylib::product,gemm,true\n")
+    told = catalog_of(tmp_path / OP_FORMULAS).version("kernel_owners")
+    assert trace.catalog_of("4bab96", tmp_path).version("kernel_owners") == told
+    assert trace.catalog_of(str(tmp_path / OP_FORMULAS), tmp_path) is load_catalog()  # a file knows those shipped
+
+
+@pytest.mark.slow
 def test_scenarios_of_a_trace_of_the_lake_know_its_operators(tmp_path: Path) -> None:
     lake = _lake(tmp_path)
     _write(lake, "op,formula,owns_below", "mylib::product,gemm,true")
@@ -99,7 +109,10 @@ def test_scenarios_of_a_trace_of_the_lake_know_its_operators(tmp_path: Path) -> 
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.output
     of_file = CliRunner().invoke(app, ["what-if", str(tmp_path / "rank0.json"), *words[2:]])
-    assert of_file.exit_code == 1 and "op:aten::copy_" in of_file.output  # a file knows those shipped
+    assert of_file.exit_code == 1 and "op:aten::copy_" in of_file.output
+    with TraceAnalysis(lake=lake.root) as analysis:
+        path, _ = analysis.critical_path_analysis(trace_id)
+        assert path.what_if({"op:mylib::product": 0.5}).before.length_us > 0
 
 
 def test_a_pattern_of_the_user_comes_before_those_shipped(tmp_path: Path) -> None:
