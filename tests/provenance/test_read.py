@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +190,9 @@ def test_a_debug_folder_that_is_wrong_is_rejected(tmp_path: Path, why: str) -> N
 
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, log = (
-        folder_file(tmp_path, GRAPH),
-        written(
-            tmp_path / "a.log", texts := graph_lines(GRAPH, dict.fromkeys(LINES, [stack(("/m.py", 7, "f" * 300))]))
-        ),
-    )
+    path = folder_file(tmp_path, GRAPH)
+    texts = graph_lines(GRAPH, {key: [stack(("/m.py", 7, "f" * 300))] for key in LINES})
+    log = written(tmp_path / "a.log", texts)
     monkeypatch.setattr(input_, "MOST_NAMES", 5)
     for file in (path, log):
         with pytest.raises(Rejected, match="more than 5 nodes and source lines"):
@@ -268,14 +267,22 @@ _GENUINE = GENUINE.read_bytes()
 @settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, len(_GENUINE) - 1), st.binary(max_size=4), st.integers(0, 40))
 def test_a_damaged_log_gives_graphs_or_faults_and_no_other_error(at: int, noise: bytes, cut: int) -> None:
-    """Kernels that the damage does not touch are the same as before: none is made up."""
+    """Nothing is made up: what is told of the log's kernels is told no more often than in the whole log."""
     text = _GENUINE[:at] + noise + _GENUINE[at + cut :]
-    whole = {(kernel.name, kernel.handle) for graph in TorchLog([_GENUINE]) for kernel in graph.kernels()}
-    log = TorchLog(text[begin : begin + 1000] for begin in range(0, len(text), 1000))
-    n = 0
+    whole, _ = _told([_GENUINE])
+    told, faults = _told(text[begin : begin + 1000] for begin in range(0, len(text), 1000))
+    assert sum(whole.values()) == 4 + 10
+    assert all(told[one] <= n for one, n in whole.items()) and all(kind and why for kind, why in faults)
+
+
+def _told(chunks: Iterable[bytes]) -> tuple[Counter[Any], list[tuple[str, str]]]:
+    """By kernel: how many times its nodes and its stacks are told."""
+    log, told = TorchLog(chunks), Counter()
     for graph in log:
         try:
-            n += len({(kernel.name, kernel.handle) for kernel in graph.kernels()} & whole)
-        except WrongForm:
-            log.faults.append(("wrong_form", ""))
-    assert n <= 10 and all(kind and isinstance(text, str) for kind, text in log.faults)
+            for kernel in graph.kernels():
+                told["nodes", kernel.name, kernel.handle] += kernel.is_mapped
+                told["stacks", kernel.name, kernel.handle] += kernel.stacks is not None
+        except WrongForm as error:
+            log.faults.append(("wrong_form", str(error)))
+    return told, log.faults
