@@ -91,7 +91,7 @@ class TorchLog:
                     value = None
         if value is None:
             return graph, None
-        if part == "stacks" and graph and graph.stacks is None and graph.compile_id == compile_id:
+        if part == "stacks" and graph and graph.compile_id == compile_id:
             graph.stacks = value
             return None, graph
         new = Graph(compile_id, **{part: value})

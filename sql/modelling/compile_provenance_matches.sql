@@ -8,29 +8,29 @@ WITH folders AS (
 processes AS (
     SELECT DISTINCT trace_id, TRY_CAST(pid AS BIGINT) AS pid FROM threads WHERE TRY_CAST(pid AS BIGINT) IS NOT NULL
 ),
-counted AS (
-    SELECT trace_id, count(*) AS n FROM processes GROUP BY trace_id
-),
-near AS (
-    SELECT
-        p.provenance_id, f.trace_id, p.pid, p.rank = f.rank AS is_same_rank,
-        p.folder = f.folder OR starts_with(p.folder, f.folder || '/') AS is_below
-    FROM compile_provenance AS p
-    JOIN folders AS f ON p.folder = f.folder OR starts_with(p.folder, f.folder || '/') OR p.job = f.job
-    WHERE p.rank IS NULL OR f.rank IS NULL OR p.rank = f.rank
+without_process AS (
+    SELECT f.trace_id, f.rank, f.folder
+    FROM folders AS f
+    LEFT JOIN processes AS p ON p.trace_id = f.trace_id
+    WHERE p.trace_id IS NULL
 ),
 candidates AS (
-    SELECT
-        n.provenance_id, n.trace_id,
-        CASE
-            WHEN i.pid IS NOT NULL THEN 1
-            WHEN n.pid IS NOT NULL AND c.n > 0 OR NOT n.is_below THEN NULL
-            WHEN n.is_same_rank THEN 2
-            ELSE 3
-        END AS way
-    FROM near AS n
-    LEFT JOIN processes AS i ON i.trace_id = n.trace_id AND i.pid = n.pid
-    LEFT JOIN counted AS c ON c.trace_id = n.trace_id
+    SELECT p.provenance_id, f.trace_id, 1 AS way
+    FROM compile_provenance AS p
+    JOIN processes AS i ON i.pid = p.pid
+    JOIN folders AS f ON f.trace_id = i.trace_id
+    WHERE (p.rank IS NULL OR f.rank IS NULL OR p.rank = f.rank)
+        AND (p.folder = f.folder OR starts_with(p.folder, f.folder || '/') OR p.job = f.job)
+    UNION ALL
+    SELECT p.provenance_id, f.trace_id, CASE WHEN p.rank = f.rank THEN 2 ELSE 3 END
+    FROM compile_provenance AS p
+    JOIN folders AS f ON p.folder = f.folder OR starts_with(p.folder, f.folder || '/')
+    WHERE p.pid IS NULL AND (p.rank IS NULL OR f.rank IS NULL OR p.rank = f.rank)
+    UNION ALL
+    SELECT p.provenance_id, f.trace_id, CASE WHEN p.rank = f.rank THEN 2 ELSE 3 END
+    FROM compile_provenance AS p
+    JOIN without_process AS f ON p.folder = f.folder OR starts_with(p.folder, f.folder || '/')
+    WHERE p.pid IS NOT NULL AND (p.rank IS NULL OR f.rank IS NULL OR p.rank = f.rank)
 ),
 best AS (
     SELECT trace_id, min(way) AS way FROM candidates GROUP BY trace_id

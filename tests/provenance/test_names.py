@@ -47,10 +47,10 @@ def _made(chance: random.Random) -> list[list[Entry]]:
     graphs = []
     for _ in range(chance.randint(1, 3)):
         entries: list[Entry] = []
-        is_mapped, is_traced = chance.random() < 0.8, chance.random() < 0.8
+        is_mapped, is_traced = chance.random() < 0.7, chance.random() < 0.7
         for handle in range(1, chance.randint(2, 4)):
             nodes = {f"{chance.choice(('add', 'mul'))}_{chance.randint(1, 2)}": chance.choice(([], ["a"], ["a", "b"]))
-                     for _ in range(chance.randint(1, 2))}  # fmt: skip
+                     for _ in range(chance.choice((1, 1, 2)))}  # fmt: skip
             places = [f"/m.py:{chance.randint(1, 2)} f"]
             entries.append((chance.choice(NAMES), handle, nodes if is_mapped else None, places if is_traced else None))
         graphs.append(entries)
@@ -109,7 +109,7 @@ def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
 def test_names_of_several_graphs_are_told_only_where_they_agree(tmp_path: Path) -> None:
     chance = random.Random(7)
     traces, files, cases = {}, [], {}
-    for number in range(examples(160)):
+    for number in range(examples(400)):
         graphs = _made(chance)
         folder = tmp_path / str(number)
         files.append(written(folder / "a.log", [f"{line}" for line in _log(graphs)] + [f"\t{number}"]))
@@ -163,13 +163,16 @@ def test_debug_folders_alone_may_lack_graphs(tmp_path: Path) -> None:
         ("the same process id on another rank", RUN, (41, 2), RUN, (41, 3), None),
         ("the same process and rank", RUN, (41, 3), RUN, (41, 3), "pid"),
         ("beside it, without a process", RUN, (41, None), RUN, (None, None), "folder"),
+        ("a trace without process ids", RUN, ("main", None), RUN / "tt", (41, None), "folder"),
+        ("of the same rank", RUN, ("main", 3), RUN, (41, 3), "rank"),
+        ("of another rank", RUN, ("main", 2), RUN, (41, 3), None),
         ("a folder with the same beginning", RUN, (41, None), Path("/job/run2"), (41, None), None),
         ("above the trace", RUN, (41, None), Path("/job"), (41, None), None),
         ("elsewhere", RUN, (41, None), Path("/other"), (None, None), None),
     ],
 )  # fmt: skip
 def test_whose_a_file_is(
-    tmp_path: Path, why: str, trace: Path, of_trace: tuple[int, int | None], file: Path,
+    tmp_path: Path, why: str, trace: Path, of_trace: tuple[int | str, int | None], file: Path,
     of_file: tuple[int | None, int | None], way: str | None,
 ) -> None:  # fmt: skip
     inside = tmp_path / file.relative_to("/")
