@@ -33,7 +33,8 @@ _PARTS = {
     "rules": {
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
-        "call_|capture_calls|op_|step_|group_|collective_|nsys_|nvtx_|rocm_": "names",
+        "nsys_|nvtx_|rocm_|perfetto_": "other_profilers",
+        "call_|capture_calls|op_|step_|group_|collective_|agreed_names|renamed": "names",
     },
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 from typing import Annotated
 
@@ -12,6 +14,8 @@ from pipelines.cli.commands import OLD_COMMANDS, Commands, Later
 
 # numpy's linear algebra would start a thread per core, which waits busily at first; nothing here needs one.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The process ends with its memory: looking through all objects for circles first takes a tenth of a second.
+atexit.register(gc.freeze)
 
 app = typer.Typer(
     name="tracelake",

@@ -45,6 +45,11 @@ def test_the_help_imports_nothing_heavy(words: list[str]) -> None:
     assert imported(_HEAVY, *words) == []
 
 
+def test_a_command_ends_without_looking_through_its_objects() -> None:
+    last = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0)); import pipelines.cli.app"
+    assert subprocess.run([sys.executable, "-c", last], capture_output=True, text=True, timeout=120).stdout == "True\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_each_says_itself(name: str) -> None:
     group: Any = typer.main.get_command(app)

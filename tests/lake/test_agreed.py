@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.cli.schedule import run_simulated
 from pipelines.datafiles import rule_rows
 from pipelines.ingest import ingest
 from pipelines.lake import Lake, manifest
@@ -25,6 +26,7 @@ from pipelines.lake.publish import publish
 from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.lake.world import write_trace
 from tests.models.test_column_names import EXCEPTIONS, RULES, faults, reserved
 from tests.spark.everything import lake_of_everything
 
@@ -129,11 +131,19 @@ def test_both_names_say_what_is_stored(lake: Lake) -> None:
 
 
 @pytest.mark.slow
-def test_all_tables_say_what_is_stored_under_both_names(tmp_path: Path, shared: Path) -> None:
+def test_all_tables_say_what_is_stored_under_both_names(
+    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     everything = lake_of_everything(tmp_path, shared / "traces")
-    assert (
-        assert_both_names_say_what_is_stored(everything, TABLES) >= 60
-    )  # of 83; it has no spans that were recorded, no Flight Recorder times
+    n = assert_both_names_say_what_is_stored(everything, TABLES)
+    assert n >= 60  # of 83: no spans were recorded, and no Flight Recorder's times
+    # An update adds a capture and a run of a schedule.
+    monkeypatch.setattr("pipelines.lake.publish.build", None)
+    write_capture(CaptureSpec(ranks=3, steps=2, straggler=1, seed=9), tmp_path / "job" / "9")
+    ingest([tmp_path / "job" / "9"], everything, job="synthetic")
+    run_simulated(everything, "fused_sparse_dist")
+    materialize_all(everything)
+    assert_both_names_say_what_is_stored(everything, TABLES)
 
 
 def test_every_table_has_the_names_types_and_meanings_that_are_told(shown: duckdb.DuckDBPyConnection) -> None:
@@ -197,6 +207,7 @@ def test_models_and_files_keep_the_older_names(lake: Lake) -> None:
     assert {"ts_ns", "dur_ns"} <= {*names} and {"start_ns", "duration_ns"}.isdisjoint(names)
 
 
+@pytest.mark.slow
 def test_a_lake_of_an_older_version_without_the_column_is_shown(lake: Lake, tmp_path: Path) -> None:
     """Until the table is computed again: the column is NULL under both names, and the others are there."""
     older = Lake(tmp_path / "older")
@@ -213,3 +224,21 @@ def test_a_lake_of_an_older_version_without_the_column_is_shown(lake: Lake, tmp_
         counted = "SELECT count(*), count(start_ns), count(ts_ns), count(duration_ns), count(dur_ns) FROM kernels"
         ((n, *others),) = con.execute(counted).fetchall()
     assert n > 0 and others == [n, n, 0, 0]
+
+
+@pytest.mark.slow
+def test_a_file_that_is_updated_has_both_names_of_what_is_added(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown = Lake(tmp_path / "grown")
+    shutil.copytree(lake.root, grown.root)
+    ingest([write_trace(tmp_path / "first.json", 1)], grown)
+    publish(grown)
+    cut = write_trace(tmp_path / "cut.json", 2)
+    cut.write_text(cut.read_text()[:-2])  # which is a row of findings
+    ingest([cut], grown)
+    monkeypatch.setattr("pipelines.lake.publish.build", None)  # it is updated, not built anew
+    assert assert_both_names_say_what_is_stored(grown, ["findings", "traces", "kernels", "events"]) == 7
+    with duckdb.connect(str(grown.root / "analyst.duckdb"), read_only=True) as con:
+        found = con.execute("SELECT check_name FROM findings JOIN traces USING (trace_id) WHERE file = 'cut.json'")
+        assert "truncated" in {name for (name,) in found.fetchall()}
