@@ -33,7 +33,7 @@ TABLE, KERNELS, NODES, FRAMES, FINDINGS = (
     *("compile_provenance", "compiled_kernels", "compiled_kernel_nodes", "compiled_kernel_frames"),
     "compile_findings",
 )
-MOST_JSON = 64 << 20  # bytes of one file of a debug folder; that of a graph with 10,000 nodes has about 2 MB
+MOST_JSON = 32 << 20  # bytes of one file of a debug folder; 75,000 kernels with 8 nodes each have 31 MB
 MOST_NAMES = 5_000_000  # nodes and frames of a set: a file may name long lists over and over
 _PARTS = {
     "inductor_provenance_tracking_node_mappings": "mapping",

@@ -14,7 +14,7 @@ from typing import Any
 from pipelines.provenance.graphs import Graph
 from pipelines.sqltext import as_text
 
-LONGEST_LINE = 64 << 20
+LONGEST_LINE = 32 << 20
 HEAD = re.compile(rb"[VIWEC]\d{4} [\d:.]+ (\d{1,18}) [^\n\]]*\] (\{.*)")
 _ARTIFACTS = {
     "inductor_provenance_tracking_node_mappings": "mapping",
