@@ -109,7 +109,7 @@ def _expected(name: str, graphs: list[list[Entry]]) -> tuple[Any, ...]:
 def test_names_of_several_graphs_are_told_only_where_they_agree(tmp_path: Path) -> None:
     chance = random.Random(7)
     traces, files, cases = {}, [], {}
-    for number in range(examples(400)):
+    for number in range(examples(256)):
         graphs = _made(chance)
         folder = tmp_path / str(number)
         files.append(written(folder / "a.log", [f"{line}" for line in _log(graphs)] + [f"\t{number}"]))
