@@ -10,6 +10,7 @@ _PARTS = {
         "schedule_": "schedule_runs",
         "flight_recorder_": "flight_recorder",
         "inspector_": "nccl_inspector",
+        "compile": "compiled_kernels",
         "snapshot_(allocations|timeline|peak|fragmentation|trace_)": "memory_snapshot_answers",
         "memory_snapshots|snapshot_": "memory_snapshots",
         "op_job": "op_jobs",
@@ -18,7 +19,7 @@ _PARTS = {
     "modelling": {
         "memory_|snapshot_": "memory",
         "span_sample|.*_rates$": "recordings",
-        "op_|family_|graph_": "operators",
+        "op_|family_|graph_|compile_|kernel_provenance": "operators",
         "serving_|expert_": "serving",
         "span|unattributed_": "spans",
     },
