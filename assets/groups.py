@@ -10,6 +10,7 @@ _PARTS = {
         "schedule_": "schedule_runs",
         "flight_recorder_": "flight_recorder",
         "inspector_": "nccl_inspector",
+        "compile": "compiled_kernels",
         "snapshot_(allocations|timeline|peak|fragmentation|trace_)": "memory_snapshot_answers",
         "memory_snapshots|snapshot_": "memory_snapshots",
         "op_job": "op_jobs",
@@ -18,7 +19,7 @@ _PARTS = {
     "modelling": {
         "memory_|snapshot_": "memory",
         "span_sample|.*_rates$": "recordings",
-        "op_|family_|graph_": "operators",
+        "op_|family_|graph_|compile_|kernel_provenance": "operators",
         "serving_|expert_": "serving",
         "span|unattributed_": "spans",
     },
@@ -32,7 +33,8 @@ _PARTS = {
     "rules": {
         "serving_": "serving",
         "device|network|job_prices|element_sizes": "machines",
-        "call_|capture_calls|op_|step_|group_|collective_|nsys_|nvtx_|rocm_": "names",
+        "nsys_|nvtx_|rocm_|perfetto_": "other_profilers",
+        "call_|capture_calls|op_|step_|group_|collective_|agreed_names|renamed": "names",
     },
 }
 

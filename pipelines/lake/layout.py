@@ -32,7 +32,7 @@ KEYS = {table: key for table, (_, key) in _STORED.items() if key}
 MARK, RUN_MARK, JOB_MARK = _MARKS[header.TRACE], _MARKS[header.RUN], _MARKS[header.JOB]
 DUMP_MARK, RECORDING_MARK, CAPTURE_MARK = _MARKS[header.DUMP], _MARKS[header.RECORDING], _MARKS[header.CAPTURE]
 # Of these files there may be more later: they are ingested again, and the newest batch of a key counts.
-GROWING = (RECORDING_MARK, _MARKS["inspector"])
+GROWING = (RECORDING_MARK, _MARKS["inspector"], _MARKS["compile_provenance"])
 
 
 def tables_of(scope: str) -> tuple[str, ...]:

@@ -205,7 +205,8 @@ class LockedLake:
             while not done.wait(0.1):  # repeated: the query may just have been between two of its steps
                 self.con.interrupt()
 
-        threading.Thread(target=watch, daemon=True).start()
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
         try:
             relation = self.con.sql(query)
             yield None if relation is None else Answer(relation, self.limits.rows)
@@ -217,6 +218,7 @@ class LockedLake:
         finally:
             done.set()
             wake.set()
+            watcher.join()  # its last interrupt would stop the next query
 
     def stop(self) -> None:
         """Stop the query that runs, from any thread, and every later one: `asked` raises QueryStopped."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pipelines.nsys.schema import SOURCES, process_key
+from pipelines.nsys.schema import process_key, sources_in
 from pipelines.sqlite_exports.opened import Exported, column
 from pipelines.sqlite_exports.sources import Source
 
@@ -18,14 +18,15 @@ def gpu_processes(export: Exported) -> list[int]:
     Where no table of GPU work says whose it is, the only process with CUDA calls; none if there is no such process.
     Raises TraceRejected if nobody can tell which of several processes did the work.
     """
-    works = [source for source in SOURCES if source.work and export.has(source.name)]
+    sources = sources_in(export.tables)
+    works = [source for source in sources if source.work and export.has(source.name)]
     told = [source for source in works if source.process in export.columns(source.name)]
     found = Counter[int]()
     for source in told:
         found.update(_counted(export, source))
     if found or not works:
         return sorted(found)
-    callers = [source for source in SOURCES if source.staged == "_nsys_calls" and export.columns(source.name)]
+    callers = [source for source in sources if source.staged == "_nsys_calls" and export.columns(source.name)]
     callers = [source for source in callers if source.process in export.columns(source.name)]
     calling = sorted({key for source in callers for key in _counted(export, source)})
     if len(calling) > 1:
@@ -39,7 +40,7 @@ def gpu_processes(export: Exported) -> list[int]:
 def beside(export: Exported, keys: Sequence[int]) -> tuple[int, int]:
     """Returns how many rows are in no trace of these processes: those of other processes, and those of no process."""
     others = nobodys = 0
-    for source in SOURCES if keys else ():
+    for source in sources_in(export.tables) if keys else ():
         if source.process in export.columns(source.name):
             others += sum(n for key, n in _counted(export, source).items() if key not in keys)
             query = f"SELECT count(*) FROM {column(source.name)} WHERE typeof({column(source.process)}) <> 'integer'"

@@ -17,7 +17,7 @@ from pipelines.models.python_tables import create_table, given_table
 from pipelines.models.run import run_models
 from pipelines.nsys.about import metadata, session_start_ns
 from pipelines.nsys.processes import beside, gpu_processes, pid_of, which
-from pipelines.nsys.schema import LEFT_OUT_PREFIXES, READ, SOURCES, STRINGS
+from pipelines.nsys.schema import LEFT_OUT_PREFIXES, READ, STRINGS, sources_in
 from pipelines.nsys.stage import stage_tables
 from pipelines.paths import path_text
 from pipelines.sqlite_exports.opened import Exported, has_table_like, is_sqlite, opened
@@ -109,7 +109,7 @@ def _named(keys: list[int]) -> dict[str, int]:
 
 def _check(export: Exported) -> None:
     """Reject what is no export, or has nothing to read, saying what it is."""
-    read = {source.name for source in SOURCES} & export.tables
+    read = {source.name for source in sources_in(export.tables)} & export.tables
     if not read or (STRINGS not in export.tables and "META_DATA_EXPORT" not in export.tables):
         there = ", ".join(sorted(export.tables)[:_SHOWN]) or "no tables"
         raise export.rejected(
@@ -121,7 +121,8 @@ def _check(export: Exported) -> None:
 
 
 def _left_out(export: Exported) -> list[Finding]:
-    names = [name for name in sorted(export.tables - READ) if name.startswith(LEFT_OUT_PREFIXES) and export.has(name)]
+    read = READ | {source.name for source in sources_in(export.tables)}
+    names = [name for name in sorted(export.tables - read) if name.startswith(LEFT_OUT_PREFIXES) and export.has(name)]
     if not names:
         return []
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

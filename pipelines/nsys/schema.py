@@ -6,6 +6,9 @@ as another project prints it. Tables are created only where they have rows, and 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 
 from pipelines.sqlite_exports.sources import Source
@@ -153,12 +156,30 @@ ABOUT = (
 """Small tables with facts about the capture: a few rows each."""
 
 READ = frozenset({STRINGS, *(source.name for source in SOURCES), *ENUMS, *ABOUT})
+_VERSION = re.compile(r"_V(\d{1,9})$")
 
 # Tables with other kinds of measurements, which no model has a place for: named in a finding where they have rows.
 LEFT_OUT_PREFIXES = (
     "CUBLAS_", "CUDA_", "CUDNN_", "CUPTI_", "COMPOSITE_", "DX", "ETW_", "GENERIC_EVENTS", "GPU_", "MPI_", "NCCL_", "NET_",
-    "NVVIDEO_", "OPENACC_", "OPENGL", "OPENMP_", "OSRT_", "PROFILER_OVERHEAD", "SAMPLING_", "SCHED_", "UCX_", "VULKAN_",
+    "NVTX_EVENTS_V", "NVVIDEO_", "OPENACC_", "OPENGL", "OPENMP_", "OSRT_", "PROFILER_OVERHEAD", "SAMPLING_", "SCHED_", "UCX_", "VULKAN_",
 )  # fmt: skip
+
+
+def sources_in(tables: Collection[str]) -> tuple[Source, ...]:
+    """Returns SOURCES with the names that an export has for them.
+
+    NVIDIA documents names without a version, but exports with `NVTX_EVENTS_V3` and the like have been met: a table of the
+    plain name counts, else the one with the highest version (nsys-ai 0.3.0 on PyPI, tests/test_sync_table_resolution.py).
+    """
+    newest: dict[str, tuple[int, str]] = {}
+    for name in tables:
+        if found := _VERSION.search(name):
+            plain = name[: found.start()]
+            newest[plain] = max(newest.get(plain, (0, "")), (int(found[1]), name))
+    return tuple(
+        replace(source, name=newest[source.name][1]) if source.name in newest and source.name not in tables else source
+        for source in SOURCES
+    )
 
 
 def process_key(serialized: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from pipelines.models.python_tables import create_table, given_table
-from pipelines.nsys.schema import ENUMS, SOURCES, STRINGS
+from pipelines.nsys.schema import ENUMS, STRINGS, sources_in
 from pipelines.sqlite_exports.opened import Exported, column
 from pipelines.sqlite_exports.ranges import stage_range_texts
 from pipelines.sqlite_exports.sources import insert_chunks, integer_or_null, stage_source, text_or_null
@@ -101,7 +101,9 @@ def stage_tables(con: duckdb.DuckDBPyConnection, export: Exported, process: int 
     for table in _TABLES:
         create_table(con, table)
     _stage_strings(con, export)
-    findings = [one for source in SOURCES for one in stage_source(con, "nsys", export, source, process)]
+    findings = [
+        one for source in sources_in(export.tables) for one in stage_source(con, "nsys", export, source, process)
+    ]
     stage_range_texts(con, "_nsys_range_texts")
     return findings
 

@@ -75,6 +75,7 @@ def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, mo
         "pipelines.flight_recorder.lake",
         "pipelines.execution.lake",
         "pipelines.nccl_inspector.lake",
+        "pipelines.provenance.lake",
     }
     # Without its mark a run is none.
     assert find.sort_out([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -284,6 +285,30 @@ def test_a_query_is_stopped_from_another_thread(world: dict[str, Path]) -> None:
             _asked(locked, forever)
         with pytest.raises(QueryStopped):
             _asked(locked, forever)  # and so is every later one
+
+
+def test_the_query_after_one_that_was_stopped_is_answered(world: dict[str, Path]) -> None:
+    """The interrupt of the one before comes late: it does not count."""
+
+    class Late:
+        def __init__(self, con: Any) -> None:
+            self.con = con
+
+        def interrupt(self) -> None:
+            self.con.interrupt()
+            time.sleep(0.2)
+            self.con.interrupt()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.con, name)
+
+    long = "SELECT count(*) FROM range({}) WHERE hash(range) % 7 = 8"
+    with LockedLake(world["lake"], Limits(seconds=0.1)) as locked:
+        locked.con = Late(locked.con)  # pyright: ignore[reportAttributeAccessIssue]
+        with pytest.raises(LimitReached):
+            _asked(locked, long.format(10**12))
+        locked.limits = Limits(seconds=60)
+        assert _asked(locked, long.format(10**8)) == [(0,)]
 
 
 def test_arrow_in_parts_has_the_same_errors(world: dict[str, Path]) -> None:

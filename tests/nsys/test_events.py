@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from pipelines.inputs.alone import load_trace
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from pipelines.nsys.schema import SOURCES
 from tests.harness import connect
 from tests.nsys.small import MAIN, PID, START, call, kernel, range_of, record, small, wait, written
 from tests.nsys.writer import NONE, Export
@@ -227,14 +230,44 @@ def test_tables_that_are_missing_are_told(tmp_path: Path) -> None:
 
 
 def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:
-    import sqlite3
-
     path = written(small(), tmp_path)
     with sqlite3.connect(path) as con:
         con.execute("CREATE TABLE OSRT_API AS SELECT 1 AS start")
         con.execute("CREATE TABLE SCHED_EVENTS (start)")
     con = duckdb.connect()
     assert [one.detail for one in load_trace(con, path).findings] == ["tables that are not read: OSRT_API"]
+
+
+def test_tables_with_a_version_in_their_name_are_read(tmp_path: Path) -> None:
+    plain, _ = loaded(small(), tmp_path)
+    path = written(small(), tmp_path, "b.sqlite")
+    with closing(sqlite3.connect(path)) as export:
+        there = {name for (name,) in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for number, name in enumerate(sorted(there & {source.name for source in SOURCES})):
+            export.execute(f"ALTER TABLE {name} RENAME TO {name}_V{2 + number % 2}")
+    con = duckdb.connect()
+    assert load_trace(con, path).findings == ()
+    columns = "* EXCLUDE (trace_id, batch_id)"
+    assert events(con, columns, "true") == events(plain, columns, "true")
+
+
+def test_of_several_versions_of_a_table_one_counts(tmp_path: Path) -> None:
+    path = written(small(), tmp_path)
+    with closing(sqlite3.connect(path)) as con:
+        for version in ("V2", "V10"):
+            table = f"CUPTI_ACTIVITY_KIND_KERNEL_{version}"
+            con.execute(f"CREATE TABLE {table} AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        con.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL_V10 WHERE streamId = 7")
+        con.commit()
+    kernels = []
+    for _ in range(2):
+        con = duckdb.connect()
+        findings = load_trace(con, path).findings
+        kernels.append(events(con, "name", "cat = 'kernel'"))
+        assert ["tables that are not read" in one.detail for one in findings] == [True]
+        with closing(sqlite3.connect(path)) as changed:
+            changed.execute("DROP TABLE IF EXISTS CUPTI_ACTIVITY_KIND_KERNEL")
+    assert kernels == [[("gemm",), ("relu",)], [("relu",)]]
 
 
 def test_what_the_export_says_of_the_machine(tmp_path: Path) -> None:

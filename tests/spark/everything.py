@@ -12,7 +12,9 @@ from pipelines.materialize.run_order import materialize_all
 from pipelines.record.folder import Recording
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.flight_recorder.test_matches import BASE_NS, calls, comm, entry
+from tests.harness import x
 from tests.modelling.test_expert_load import rank_trace
+from tests.provenance.make import GENUINE, written
 
 # Real traces of few events each: ranks of two captures, HTA's critical paths, AMD, graphs, a CPU-only rank, B/E pairs.
 REAL = (
@@ -40,6 +42,7 @@ def lake_of_everything(folder: Path, traces: Path) -> Lake:
     _experts(inputs / "experts")
     _dumped(inputs / "dumped")
     _recorded(inputs / "recorded")
+    _compiled(inputs / "compiled")
     lake = Lake(folder / "lake")
     for capture in sorted((folder / "job").iterdir()):
         ingest([capture], lake, job="synthetic")
@@ -71,6 +74,14 @@ def _dumped(folder: Path) -> None:
     ]
     groups = {"0": {"name": "0", "desc": "pg", "ranks": "[0]"}}
     (folder / "dump_0").write_text(json.dumps({"version": "2.10", "pg_config": groups, "entries": entries}))
+
+
+def _compiled(folder: Path) -> None:
+    """A trace with the names of kernels that a log of torch.compile has, and one that it lacks."""
+    names = ("cpp_fused__softmax_1", "cpp_fused_sum_2", "cpp_fused_other_3")
+    events = [x("cpu_op", f"graph_0_{name}", 10 * at, 3, pid=4248) for at, name in enumerate(names)]
+    written(folder / "torch_trace" / "a.log", GENUINE.read_text().splitlines())
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": events}))
 
 
 def _recorded(folder: Path) -> None:

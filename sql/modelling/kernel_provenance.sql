@@ -1,0 +1,82 @@
+-- One row: a kernel that torch.compile made and a trace ran, by name, with the operators, graph nodes and source lines
+-- that it was made of.
+-- How: by its name in the provenance of the trace's process. Kernels are numbered in each compiled graph anew, so
+-- several graphs may have one name, and the trace does not say which of them ran: then operators and source lines are
+-- there where all of them agree, and nodes, which are numbered anew, too, are NULL. Only graphs that the provenance has
+-- are compared.
+-- scope: lake
+WITH matched AS (
+    SELECT
+        m.trace_id, min(m.matched_by) AS matched_by, count(CASE WHEN p.source = 'log' THEN 1 END) AS n_logs
+    FROM compile_provenance_matches AS m
+    JOIN compile_provenance AS p ON p.provenance_id = m.provenance_id
+    WHERE m.trace_id IS NOT NULL
+    GROUP BY m.trace_id
+),
+calls AS (
+    SELECT k.trace_id, 'gpu' AS side, k.name, k.dur_ns
+    FROM kernels AS k
+    JOIN matched AS m ON m.trace_id = k.trace_id
+    WHERE k.cat = 'kernel'
+    UNION ALL
+    SELECT e.trace_id, 'cpu', regexp_replace(e.name, '^graph_[0-9]+_', ''), e.dur_ns
+    FROM events AS e
+    JOIN matched AS m ON m.trace_id = e.trace_id
+    WHERE e.cat = 'cpu_op' AND e.dur_ns IS NOT NULL AND regexp_matches(e.name, '^(graph_[0-9]+_)?cpp_')
+),
+work AS (
+    SELECT trace_id, side, name, count(*) AS n_calls, TRY_CAST(sum(dur_ns) AS BIGINT) AS duration_ns
+    FROM calls
+    GROUP BY trace_id, side, name
+),
+-- A call that several files tell of counts once; what one of them does not say, the other may.
+told AS (
+    SELECT
+        m.trace_id, k.name, k.graph_key, k.handle,
+        CASE WHEN min(k.operators) = max(k.operators) THEN min(k.operators) END AS operators,
+        CASE WHEN min(k.post_grad_nodes) = max(k.post_grad_nodes) THEN min(k.post_grad_nodes) END AS post_grad_nodes,
+        CASE WHEN min(k.pre_grad_nodes) = max(k.pre_grad_nodes) THEN min(k.pre_grad_nodes) END AS pre_grad_nodes,
+        CASE WHEN min(k.source_lines) = max(k.source_lines) THEN min(k.source_lines) END AS source_lines
+    FROM compile_provenance_matches AS m
+    JOIN compiled_kernels AS k ON k.provenance_id = m.provenance_id
+    WHERE m.trace_id IS NOT NULL
+    GROUP BY m.trace_id, k.name, k.graph_key, k.handle
+),
+named AS (
+    SELECT
+        trace_id, name, count(*) AS n_entries, count(DISTINCT graph_key) AS n_graphs,
+        CASE WHEN count(operators) = count(*) AND min(operators) = max(operators) THEN min(operators) END AS operators,
+        CASE WHEN count(*) = 1 THEN min(post_grad_nodes) END AS post_grad_nodes,
+        CASE WHEN count(*) = 1 THEN min(pre_grad_nodes) END AS pre_grad_nodes,
+        CASE
+            WHEN count(source_lines) = count(*) AND min(source_lines) = max(source_lines) THEN min(source_lines)
+        END AS source_lines
+    FROM told
+    GROUP BY trace_id, name
+)
+SELECT
+    w.trace_id,  -- The trace.
+    w.name,  -- Name of the kernel; without `graph_0_` in front, as CPU kernels have it in traces.
+    w.side,  -- gpu, or cpu: C++ kernels, which are in traces with `cpp.enable_kernel_profile` only.
+    w.n_calls,  -- How many times the trace ran it.
+    w.duration_ns,  -- Their durations, ns.
+    coalesce(n.n_entries, 0) AS n_entries,  -- Calls with that name in the compiled graphs; 0: the provenance lacks it.
+    coalesce(n.n_graphs, 0) AS n_graphs,  -- Different compiled graphs that have them.
+    n.operators,  -- Operators that it computes, with commas; NULL where not told, or graphs or calls do not agree.
+    n.post_grad_nodes,  -- Nodes of the compiled graph; NULL where not told, or where there are several entries.
+    n.pre_grad_nodes,  -- Nodes before autograd and Inductor's passes; NULL where not told, or with several entries.
+    n.source_lines,  -- Innermost source lines, `file:line function`; NULL where not told, or they do not agree.
+    m.matched_by,  -- As in compile_provenance_matches: pid, rank or folder.
+    -- 1: one entry in the log of the trace's process or rank; 0.9: several that agree; 0.7: no log but debug folders,
+    -- which other graphs with the name may lack, or a file that says neither process nor rank. An order, not a
+    -- probability; NULL where neither operators nor source lines are known.
+    CASE
+        WHEN n.operators IS NULL AND n.source_lines IS NULL THEN NULL
+        WHEN m.matched_by = 'folder' OR m.n_logs = 0 THEN 7e-1
+        WHEN n.n_entries > 1 THEN 9e-1
+        ELSE 1e0
+    END AS confidence
+FROM work AS w
+JOIN matched AS m ON m.trace_id = w.trace_id
+LEFT JOIN named AS n ON n.trace_id = w.trace_id AND n.name = w.name
+WHERE n.name IS NOT NULL OR w.side = 'cpu' OR regexp_matches(w.name, '^triton_[a-z]+_fused')
