@@ -8,6 +8,13 @@ WITH found AS (
     WHERE r.stage IS NULL AND t.pid IS NULL AND r.ph <> 'E'
     UNION ALL
     SELECT
+        'perfetto_no_direction', 'info', count(*),
+        'copies whose direction is not told: they are in no sum of copies to or from the host'
+    FROM _perfetto_rows AS r
+    LEFT JOIN _perfetto_copies AS k ON k.n = r.n
+    WHERE r.name = 'Memcpy' AND r.ph IN ('B', 'X') AND k.n IS NULL
+    UNION ALL
+    SELECT
         'perfetto_boot_time', 'info', count(*),
         'times count from the start of the machine: ranks on several machines have no common clock'
     FROM (SELECT max(ts_ns) AS last_ns FROM _perfetto_rows) AS ends

@@ -1,10 +1,11 @@
 -- One row: an event of a Perfetto trace.
 -- How: begins get the durations of their pairs and then are complete events, as Kineto writes them; a category that
--- the writer does not tell comes from perfetto_categories; work on a GPU has the device as process and the stream as
--- thread; an arrow starts at the first event that names it.
+-- the writer does not tell comes from perfetto_categories, the kind of a copy from its arguments; work on a GPU has the
+-- device as process and the stream as thread; an arrow starts at the first event that names it.
 WITH slices AS (
     SELECT
-        r.n, CASE WHEN p.begin_n IS NOT NULL THEN 'X' ELSE r.ph END AS ph, coalesce(r.category, c.cat) AS cat, r.name,
+        r.n, CASE WHEN p.begin_n IS NOT NULL THEN 'X' ELSE r.ph END AS ph, coalesce(r.category, c.cat) AS cat,
+        coalesce(k.name, r.name) AS name,
         CASE WHEN r.stage IS NULL THEN t.pid ELSE CAST(r.device AS VARCHAR) END AS pid,
         CASE
             WHEN r.stage IS NULL THEN coalesce(t.tid, CAST(r.track AS VARCHAR)) ELSE CAST(r.stream AS VARCHAR)
@@ -19,9 +20,12 @@ WITH slices AS (
     FROM _perfetto_rows AS r
     LEFT JOIN _perfetto_pairs AS p ON p.begin_n = r.n
     LEFT JOIN _perfetto_tracks AS t ON t.track = r.track
+    LEFT JOIN _perfetto_copies AS k ON k.n = r.n
+    -- A condition on `r` alone beside the equations would make DuckDB compare every pair of rows.
     LEFT JOIN _perfetto_categories AS c
-        ON c.stage = coalesce(r.stage, '') AND c.name = coalesce(r.name, '')
-            AND c.arguments = coalesce(CAST(json_keys(r.args) AS VARCHAR), '') AND r.category IS NULL AND r.ph <> 'E'
+        ON c.stage = CASE WHEN r.category IS NULL AND r.ph <> 'E' THEN coalesce(r.stage, '') END
+            AND c.name = coalesce(r.name, '')
+            AND c.arguments = coalesce(CAST(json_keys(r.args) AS VARCHAR), '')
     WHERE r.n NOT IN (SELECT e.end_n FROM _perfetto_pairs AS e)
 ),
 flow_ends AS (
@@ -89,6 +93,6 @@ SELECT
     CASE WHEN e.ph = 'i' THEN 't' END AS scope,  -- Instants belong to their thread.
     e.args  -- All arguments as JSON.
 FROM all_events AS e
--- A condition on `e` alone beside the equation would make DuckDB compare every pair of rows.
+-- For the same reason not `e.place = 2` beside the equation.
 LEFT JOIN slices AS s ON s.n = CASE WHEN e.place = 2 THEN e.n END
 LEFT JOIN categories AS k ON k.raw = e.cat

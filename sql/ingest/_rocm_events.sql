@@ -50,7 +50,8 @@ calls AS (
         coalesce(n.name, c.name) AS name, n.sequence, n.sizes
     FROM _rocm_calls_named AS c
     LEFT JOIN threads AS t ON t.id = c.thread
-    LEFT JOIN _range_names AS n ON n.text = c.name AND c.cat = 'range'
+    -- A condition on `c` alone beside the equation would make DuckDB compare every pair of rows.
+    LEFT JOIN _range_names AS n ON n.text = CASE WHEN c.cat = 'range' THEN c.name END
 ),
 all_events AS (
     SELECT
