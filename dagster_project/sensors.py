@@ -87,7 +87,7 @@ def trace_file_sensor(lake_path: str = "") -> dg.SensorDefinition:
     @dg.sensor(
         name="new_trace_files",
         job=ingest_and_analyse,
-        minimum_interval_seconds=30,
+        minimum_interval_seconds=10,
         description=f"Files of `{INBOX}` that are neither in `traces` nor in `rejects` and have not changed for "
         f"{QUIET_SECONDS:.0f} s → one run. One run at a time; a file whose run failed is retried, after a longer delay each time.",
     )

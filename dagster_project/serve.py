@@ -30,6 +30,7 @@ LOCAL = "127.0.0.1"
 _EARLIER = {  # SHA-256 of settings that earlier versions wrote
     "a3d3c22adc5442743666960e6d808259f3c1f5e722c6aa22f40da7dff6b87ba7",
     "f322f68dce7f2d276ac718ea98cf1486ab5caf56b3d484d4788c2eec91ee6b33",
+    "8ec0ce04b9c6c6c90fc25a4da08a4be3bcf9420384cc998b0825523b9096f8bf",
     hashlib.sha256(b"telemetry:\n  enabled: false\n").hexdigest(),
 }
 _DEFINITIONS = "dagster_project.definitions"

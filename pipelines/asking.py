@@ -35,7 +35,7 @@ from pipelines.lake.reads import tables_read
 from pipelines.lake.store import Lake
 from pipelines.materialize.per_capture import stale_captures, trace_tables
 from pipelines.materialize.per_trace import stale_batches
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.models.errors import CatalogError
 from pipelines.renamed import columns_in
 from pipelines.sqltext import quoted
@@ -193,7 +193,7 @@ def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
     """
     if isinstance(lake, str):
         return [], tables
-    catalog = load_catalog()
+    catalog = lake.catalog()
     if not lake.exists:
         if broken := lake.broken(KEYS):
             raise BrokenFiles(broken)

@@ -150,7 +150,7 @@ def _of_lake(lake: Lake, logs: dict[str, manifest.Manifest]) -> Iterator[Fault]:
 def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
     """Repair what can be repaired, independent tables first; returns what was done, by path."""
     done: dict[str, str] = {}
-    catalog = load_catalog()
+    catalog = lake.catalog()
     computed = set(catalog.materialized)
     by_batch: defaultdict[str, list[Fault]] = defaultdict(list)
     for fault in faults:

@@ -12,30 +12,55 @@ THREADS = "TRACELAKE_THREADS"
 """Environment variable: how many CPUs this process may use; by default all. A cluster's workers set it."""
 MEMORY = "TRACELAKE_MEMORY"
 """Environment variable: how many MiB each of DuckDB's databases may use; by default what DuckDB takes."""
+_LEAST = {THREADS: 1, MEMORY: 64}  # below it, DuckDB cannot even read a table of rules (measured: 32 MiB is too little)
+
+
+class WrongShare(ValueError):
+    """TRACELAKE_THREADS or TRACELAKE_MEMORY has a value that nothing can work with; the message says what to set."""
+
+
+class TooLittleMemory(MemoryError):
+    """DuckDB needs more memory than it may use; the message says how much that is, and what to do."""
 
 
 def connect(
     path: str | Path = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Returns `duckdb.connect`, quiet, within this process's share of the machine. Raises what it raises."""
+    """Returns `duckdb.connect`, quiet, within this process's share of the machine. Raises what it raises, and WrongShare."""
     return _quiet(duckdb.connect(str(path), read_only=read_only, config={**_share(), **(config or {})}))
 
 
 def at_most(gigabytes: float) -> str:
     """Returns a `memory_limit` of so much, or of this process's share if that is less."""
     usual = int(gigabytes * 1e9) >> 20
-    return f"{min(usual, int(os.environ.get(MEMORY, usual)))}MiB"
+    return f"{min(usual, _told(MEMORY) or usual)}MiB"
 
 
 def threads(usual: int) -> int:
     """Returns how many threads this process may use for work that usually takes so many."""
-    return min(usual, int(os.environ.get(THREADS, usual)))
+    return min(usual, _told(THREADS) or usual)
+
+
+def too_little(limit: str) -> str:
+    """Returns what to say where `limit` (as `at_most` returns it) was not enough."""
+    told = f"raise {MEMORY}={_told(MEMORY)}, or unset it" if _told(MEMORY) else "give fewer or smaller files at once"
+    return f"DuckDB needs more memory than the {limit.replace('MiB', ' MiB')} that it may use here; {told}"
 
 
 def _share() -> dict[str, Any]:
-    told = {"threads": os.environ.get(THREADS), "memory_limit": os.environ.get(MEMORY)}
-    shares = {name: int(value) for name, value in told.items() if value}
-    return {name: f"{value}MiB" if name == "memory_limit" else value for name, value in shares.items()}
+    threads, memory = _told(THREADS), _told(MEMORY)
+    return {**({"threads": threads} if threads else {}), **({"memory_limit": f"{memory}MiB"} if memory else {})}
+
+
+def _told(name: str) -> int | None:
+    """Returns the value of an environment variable; None where it is not set, or empty. Raises WrongShare."""
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) < _LEAST[name]:
+        unit = " (MiB)" if name == MEMORY else ""
+        raise WrongShare(f"{name}={text}: give a whole number from {_LEAST[name]} on{unit}, or unset it")
+    return int(text)
 
 
 def cursor(con: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:

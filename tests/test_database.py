@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import database
+
 ROOT = Path(__file__).parents[1]
 SLOW = "SELECT count(*) AS n FROM range(16000) AS a, range(16000) AS b WHERE (a.range * b.range) % 7 = 8"
 
@@ -23,6 +25,44 @@ def test_connections_draw_no_bar() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines() == ["[(True,)]", *["[(False,)]"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("TRACELAKE_MEMORY", "8", "TRACELAKE_MEMORY=8: give a whole number from 64 on (MiB), or unset it"),
+        ("TRACELAKE_MEMORY", "63", "TRACELAKE_MEMORY=63: "),
+        ("TRACELAKE_MEMORY", "2GB", "TRACELAKE_MEMORY=2GB: "),
+        ("TRACELAKE_MEMORY", "-512", "TRACELAKE_MEMORY=-512: "),
+        ("TRACELAKE_MEMORY", "64", None),
+        ("TRACELAKE_MEMORY", "", None),
+        ("TRACELAKE_THREADS", "0", "TRACELAKE_THREADS=0: give a whole number from 1 on, or unset it"),
+        ("TRACELAKE_THREADS", "two", "TRACELAKE_THREADS=two: "),
+        ("TRACELAKE_THREADS", "1", None),
+    ],
+)
+def test_a_share_that_nothing_can_work_with_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str | None
+) -> None:
+    monkeypatch.setenv(name, value)
+    if told is None:
+        with database.connect() as con:
+            assert con.execute("SELECT 1").fetchall() == [(1,)]
+        return
+    for ask in (database.connect, lambda: (database.at_most(1), database.threads(2))):
+        with pytest.raises(database.WrongShare) as raised:
+            ask()
+        assert str(raised.value).startswith(told)
+
+
+def test_the_command_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRACELAKE_MEMORY", "8")
+    found = subprocess.run(
+        [sys.executable, "-m", "tracelake", "ingest", str(tmp_path), "--lake", str(tmp_path / "lake")],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert found.returncode == 1 and "TRACELAKE_MEMORY=8: give a whole number from 64 on (MiB)" in found.stderr
+    assert "Traceback" not in found.stderr
 
 
 @pytest.mark.slow

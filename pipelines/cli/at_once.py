@@ -21,9 +21,9 @@ def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any,
     from pipelines.lake.locked import CLOSED, LockedLake, connect_attached, lock
     from pipelines.lake.named_traces import condition_in
     from pipelines.lake.publish import published_whole_and_now
-    from pipelines.models.catalog import load_catalog
 
-    catalog, lake = load_catalog(), Lake(folder)
+    lake = Lake(folder)
+    catalog = lake.catalog()
     said = condition_in(parser, query)
     if said is None or lake.without_broken or not set(tables) <= set(catalog.materialized):
         return None
@@ -56,11 +56,10 @@ def _is_ready(lake: Any, con: Any, tables: Sequence[str], named: Any) -> bool:
     from pipelines.lake.layout import Batch
     from pipelines.lake.publish import tables_to_check
     from pipelines.materialize.per_trace import stale_batches
-    from pipelines.models.catalog import load_catalog
     from pipelines.sqltext import row
 
     found = con.execute(f"SELECT DISTINCT batch_id FROM traces WHERE trace_id IN {row(named.ids)}").fetchall()
     batches = [Batch(name) for (name,) in found]
-    if not batches or stale_batches(lake, load_catalog(), tables, batches):
+    if not batches or stale_batches(lake, lake.catalog(), tables, batches):
         return False
     return not lake.broken(tables_to_check([*tables, *named.tables]), batches)

@@ -22,6 +22,8 @@ from pipelines.foreign_text import visible
 # Errors whose message says what to do. Modules that were not imported cannot have raised theirs.
 _SENTENCES = (
     ("pipelines.models.errors", "CatalogError"),
+    ("pipelines.database", "WrongShare"),
+    ("pipelines.database", "TooLittleMemory"),
     ("pipelines.extras", "MissingExtra"),
     ("pipelines.fleet.roles", "RolesError"),
     ("pipelines.paths", "UnusablePath"),

@@ -47,6 +47,13 @@ def compare(
             help="Exit with 3 if the test's GPU time is more than this above the control's, e.g. 5%; for CI.",
         ),
     ] = None,
+    process: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PID",
+            help="Of files with several processes (Nsight Systems, rocpd): this one; twice: the control's, then the test's.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """What one capture or trace does more, less or slower than another: operators and kernels by name and shape.
@@ -61,8 +68,12 @@ def compare(
 
     ranks, steps = _choice(rank, "rank"), _choice(step, "step")
     most = None if fail_on is None else _percent(fail_on)
+    processes = _processes(process or [], control, test)
     with database.connect() as con:
-        sides = [_side(con, given, lake, ranks, steps) for given in (control, test)]
+        sides = [
+            _side(con, given, lake, ranks, steps, which)
+            for given, which in zip((control, test), processes, strict=True)
+        ]
         rows = compare_sides(con, *sides, by_shape=not by_name)
     if json:
         print_json([asdict(row) for row in rows])
@@ -82,7 +93,29 @@ def _print(rows: list[Any], limit: int) -> None:
         out.print(_table(found[: limit or None]))
 
 
-def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) -> dict[str, int | None]:
+def _processes(named: list[str], *sides: str) -> list[str | None]:
+    """Returns the process of each side. One that is named once is that of every file with several."""
+    if len(named) > len(sides):
+        raise fail("--process was given more than twice", "Give it once, or for the control and then for the test.")
+    if len(named) != 1:
+        return [*named] or [None, None]
+    several = [_holds_several(Path(side)) for side in sides]
+    return [named[0] if is_one or not any(several) else None for is_one in several]
+
+
+def _holds_several(path: Path) -> bool:
+    from pipelines.inputs.find import events_input
+    from pipelines.traces import TraceRejected
+
+    try:
+        return path.is_file() and bool((parts := events_input(path).parts) and parts(path))
+    except TraceRejected:  # reading it tells why
+        return False
+
+
+def _side(
+    con: Any, given: str, lake: Path, ranks: int | str, steps: int | str, process: str | None
+) -> dict[str, int | None]:
     """Returns the traces of a side with the step of each; afterward their rows of ops_by_shape are in `con`."""
     from pipelines.fleet.path.answer import NoCapture, find_capture
     from pipelines.fleet.side_by_side import CompareError, side_of
@@ -90,13 +123,15 @@ def _side(con: Any, given: str, lake: Path, ranks: int | str, steps: int | str) 
     from pipelines.sqltext import row
 
     is_file = _exists(given)
+    if process and not Path(given).is_file():
+        raise fail(f"--process is for files that hold several, and {given} is none", "Leave it out.")
     lists = "`tracelake sql 'SELECT * FROM capture_ranks'` lists captures and their traces."
     with ExitStack() as stack:
         try:
             if not is_file:
                 own, name = open_analyst(lake, ["capture_ranks", *_TABLES]), given
             elif Path(given).is_file():
-                own, name = stack.enter_context(opened(given, lake))
+                own, name = stack.enter_context(opened(given, lake, process=process))
                 _compute(own, name)
             else:
                 own, _ = stack.enter_context(opened_capture([given], lake, ("captures", "capture_ranks", *_TABLES)))

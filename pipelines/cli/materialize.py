@@ -37,6 +37,10 @@ def materialize(
     roles: Annotated[
         Path | None, typer.Option(help="A roles.csv that the lake is to have from now on.", exists=True, dir_okay=False)
     ] = None,
+    formulas: Annotated[
+        Path | None,
+        typer.Option(help="An op_formulas.csv that the lake is to have from now on.", exists=True, dir_okay=False),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compute the model tables of the lake that are missing or out of date.
@@ -48,10 +52,10 @@ def materialize(
 
     if isinstance(lake, str):
         store, engine = store or lake, engine or IN_PROCESS
-    if prices or roles:
+    if prices or roles or formulas:
         from pipelines.store import open_store
 
-        open_store(store or str(lake)).tell(prices, roles)
+        open_store(store or str(lake)).tell(prices, roles, formulas)
     with engine_at(engine, address, store) as cluster:
         if cluster is not None:
             _materialize_on(cluster, Path(lake), store, names, force, json)

@@ -60,14 +60,13 @@ def bring_up_to_date(folder: Path, tables: list[str], of: str = "", without_brok
     from pipelines.materialize.per_capture import part_of, stale_captures, trace_tables
     from pipelines.materialize.per_trace import stale_batches
     from pipelines.materialize.run_order import materialize_all
-    from pipelines.models.catalog import load_catalog
 
     lake = Lake(folder, without_broken)
     if not lake.exists:
         if broken := lake.broken(KEYS):
             raise BrokenFiles(broken)
         raise fail(f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {folder}")
-    catalog = load_catalog()
+    catalog = lake.catalog()
     if PRICE_TABLE in tables:
         read_prices(lake.root / PRICES)  # rejects those that cannot be read
     of_captures = [name for name in catalog.of_captures if name in tables]

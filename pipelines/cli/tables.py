@@ -24,7 +24,8 @@ def tables(
 
     Example: `tracelake tables kernels`
     """
-    from pipelines.lake.publish import column_types
+    from pipelines.lake.agreed import shown_columns
+    from pipelines.lake.contents import types_shown
     from pipelines.models.catalog import LAYERS, load_catalog
     from pipelines.renamed import old_tables
 
@@ -47,22 +48,25 @@ def tables(
     if name is None or search is not None:
         print_rows(("table", "column", "meaning"), _found(catalog, search or "", name), json)
         return
-    types = dict(column_types(catalog)[name])
+    types = dict(types_shown(catalog)[name])
     model = catalog.models[name]
     if not json:
         out.print(styled("[bold]{}[/]: {}", name, model.doc))
         out.print()
     _tell_failures(lake, name)
-    print_rows(("column", "type", "meaning"), [(c.name, types.get(c.name, ""), c.doc) for c in model.columns], json)
+    columns = [(c.name, types.get(c.name, ""), c.doc) for c in shown_columns(model)]
+    print_rows(("column", "type", "meaning"), columns, json)
 
 
 def _found(catalog: Any, search: str, table: str | None) -> list[tuple[str, str, str]]:
     """Returns table, column and meaning of what has a text in its name or meaning; a table itself has no column."""
+    from pipelines.lake.agreed import shown_columns
+
     rows = []
     for model in (catalog.models[name] for name in catalog.public if table in (None, name)):
         if search.lower() in f"{model.name} {model.doc}".lower():
             rows.append((model.name, "", model.doc.removeprefix("One row: ")))
-        named = (column for column in model.columns if search.lower() in f"{column.name} {column.doc}".lower())
+        named = (column for column in shown_columns(model) if search.lower() in f"{column.name} {column.doc}".lower())
         rows += [(model.name, column.name, column.doc) for column in named]
     return rows
 

@@ -241,7 +241,7 @@ def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:
     """Returns for operators, modules or layers how much of the GPU time no target can select, because of graph replays."""
     if window.owners is None:
         return {}
-    return {kind: 100 * window.owners.unknown_ns[kind] / max(window.owners.gpu_ns, 1) for kind in kinds}
+    return {kind: window.owners.unknown_percent[kind] for kind in kinds}
 
 
 def _as_json(answer: Comparison, scenarios: list[Scenario], lost: dict[str, float]) -> dict[str, Any]:

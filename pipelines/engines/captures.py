@@ -17,13 +17,15 @@ from pipelines.engines.units import Group, Unit
 from pipelines.fleet.captures import Capture, RankTrace, find_captures
 from pipelines.lake import Batch, Lake
 from pipelines.lake.contents import no_row
+from pipelines.lake.formulas import OP_FORMULAS, write_formulas
 from pipelines.lake.layout import CAPTURE_MARK, MARK
 from pipelines.lake.store import Staged
 from pipelines.materialize.per_capture import asked_captures, compute_given, trace_tables
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.sqltext import quoted, row
 from pipelines.store import Store, open_store, versions
 from pipelines.store.folder import FolderStore
+from pipelines.store.told import catalog_of
 from pipelines.store.versions import stale_tables
 
 CAPTURES = 40
@@ -84,7 +86,7 @@ def _known(store: Store) -> dict[str, str | None]:
         rows = _rows(con, CAPTURE_MARK, "capture_id, content, batch_id")
         if isinstance(store, FolderStore):
             return {name: content for name, content, _ in rows}
-        catalog, known = load_catalog(), versions.read(con)
+        catalog, known = catalog_of(con), versions.read(con)
         stale = {b for *_, b in rows if stale_tables(catalog, catalog.of_captures, known.get(b, {}))}
         return {name: None if batch in stale else content for name, content, batch in rows}
 
@@ -114,7 +116,8 @@ def _compute(how: Capturing, unit: Unit) -> Computed:
         asked = [one for one in unit.items if isinstance(one, Capture)]
         captures = [one for one in asked if how.force or known.get(one.capture_id) != one.content]
         if captures or gone:
-            catalog = load_catalog()
+            write_formulas(lake.root / OP_FORMULAS, store.formulas())
+            catalog = lake.catalog()
             batch, here = _fetched(store, lake, catalog, how.tables, captures)
             compute_given(lake, how.tables, here, gone)
             lake.take_away(batch, [MARK, "events", "findings", *trace_tables(catalog, how.tables)])

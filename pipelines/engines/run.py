@@ -72,11 +72,13 @@ def ingest_on(
 
     `on_unit(so_far, done)` is called as each unit ends. A unit whose worker died each time is tried again by itself, then
     in halves: only the file that kills its worker is lost. What fails in the end is in `failed`, its files in `rejects`.
-    Raises StoreError, OSError, UnusablePath.
+    Raises StoreError, OSError, UnusablePath, and
+    CatalogError for an op_formulas.csv that cannot be used.
     """
     setting = Setting.here(store, engine.cpus)
     if not is_folder_address(store):
         open_store(store).known(())  # a wrong address is told here, and a new catalog is made by one process
+    open_store(store).formulas()  # nor does every unit fail of these
     so_far = Followed()
     units = cut(groups_of(path.absolute() for path in files), engine.slots, max_files, max_bytes)
     _follow(engine, so_far, units, Ingesting(setting, job, limits), on_unit)

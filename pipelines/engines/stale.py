@@ -17,7 +17,6 @@ from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import table_file
 from pipelines.materialize.per_capture import Part, compute_captures, known_captures
 from pipelines.materialize.per_trace import materialize, stale_batches
-from pipelines.models.catalog import load_catalog
 from pipelines.store import Store, open_store
 from pipelines.store.ducklake import DuckLakeStore
 from pipelines.store.folder import FolderStore
@@ -91,7 +90,7 @@ def stale_groups(store: Store, tables: Sequence[str], force: bool = False) -> li
     if not isinstance(store, FolderStore):
         return []
     lake = store.lake
-    stale = lake.batches() if force else stale_batches(lake, load_catalog(), tables, lake.batches())
+    stale = lake.batches() if force else stale_batches(lake, lake.catalog(), tables, lake.batches())
     sizes = {batch: table_file(lake.root, "events", batch) for batch in stale}
     return [Group((b,), (p.stat().st_size if p.exists() else 0) * _BYTES_PER_BYTE) for b, p in sizes.items()]
 
@@ -108,5 +107,5 @@ def stale_captures(store: Store, tables: Sequence[str], force: bool = False) -> 
     for name, found in known_captures(store.lake).items():
         if not found.is_gone:
             by_batch.setdefault(found.batch, []).append(name)
-    stale = sorted(by_batch) if force else stale_batches(store.lake, load_catalog(), tables, sorted(by_batch))
+    stale = sorted(by_batch) if force else stale_batches(store.lake, store.lake.catalog(), tables, sorted(by_batch))
     return [Group(tuple(by_batch[batch]), 0) for batch in stale]

@@ -40,6 +40,7 @@ class Ingested:
 def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
     """Ingest the unit's files, compute their tables, commit. Models are not run if the store has all of the traces."""
     from pipelines.ingest import ingest
+    from pipelines.lake.formulas import OP_FORMULAS, write_formulas
     from pipelines.materialize.per_trace import materialize
     from pipelines.store import open_store
 
@@ -50,6 +51,7 @@ def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
         mine = {row.trace_id for row in rows if row.trace_id}
         there = set(store.known(mine)) if mine else set()
         if mine - there:
+            write_formulas(lake.root / OP_FORMULAS, store.formulas())
             materialize(lake, and_publish=False)
         there |= {key for keys in store.commit(lake).known_keys.values() for key in keys}
         rows = tuple(replace(row, status="known") if row.trace_id in there else row for row in rows)

@@ -49,7 +49,8 @@ def _starts(nodes: Sequence[Node]) -> list[tuple[Node, int]]:
         last = before.get(node.tid)
         while last is not None and last.node_id != node.parent_id and last.place < node.place:
             n_ended = max(n_ended, last.place + 1)
-            last = by_id.get(last.parent_id) if last.parent_id != last.node_id else None
+            # What encloses it began before it. Anything else is no parent, and following it might never end.
+            last = by_id.get(last.parent_id) if last.parent_id < last.node_id else None
         while n_ended < first[node.node_id] and nodes[n_ended].node_id < node.node_id:
             n_ended += 1
         before[node.tid] = node

@@ -18,6 +18,8 @@ def stream_nodes(path: Path, stream: NodeStream) -> Iterator[Node]:
             node = parse_node(raw, place)
         except ValueError as error:
             raise TraceRejected(str(path), None, str(error)) from None
+        except RecursionError:
+            raise TraceRejected(str(path), None, f"node {place} has lists in lists too deep to read") from None
         if node.node_id in seen:
             raise TraceRejected(str(path), None, f"node {node.node_id} occurs twice: are these two traces in one file?")
         seen.add(node.node_id)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from pipelines.sqltext import as_text
+
 PROCESS_AND_THREADS = "[pytorch|profiler|execution_"
 """Prefixes of the names of the nodes for the process and its threads, which are not operators."""
 
@@ -53,25 +55,27 @@ class Node:
 
 
 def parse_node(raw: dict[str, Any], place: int) -> Node:
-    """Returns one node of either schema. Raises ValueError that says what is missing."""
-    if not isinstance(raw.get("id"), int):
-        raise ValueError(f"node {place} has no id")
+    """Returns one node of either schema. Raises ValueError that says what is missing or wrong."""
+    number = raw.get("id")
+    if not isinstance(number, int) or _number(number) != number:
+        raise ValueError(f"node {place} has no id of 64 bits")
     attrs = raw.get("attrs")
     if isinstance(attrs, list):
-        more = {a["name"]: a.get("value") for a in attrs if isinstance(a, dict) and "name" in a}
-        parent, inputs, outputs = raw.get("ctrl_deps"), _pairs(raw.get("inputs")), _pairs(raw.get("outputs"))
+        more = {a["name"]: a.get("value") for a in attrs if isinstance(a, dict) and isinstance(a.get("name"), str)}
+        parent = raw.get("ctrl_deps")
+        inputs, outputs = (_pairs(number, side, raw.get(side)) for side in ("inputs", "outputs"))
     elif "rf_id" in raw:
         more, parent = raw, raw.get("parent")
-        inputs = raw.get("inputs") or [], raw.get("input_types") or []
-        outputs = raw.get("outputs") or [], raw.get("output_types") or []
+        inputs = _lists(number, "inputs", raw.get("inputs"), raw.get("input_types"))
+        outputs = _lists(number, "outputs", raw.get("outputs"), raw.get("output_types"))
     else:
-        raise ValueError(f"node {raw['id']} has neither rf_id nor attrs: its schema is unknown")
-    schema = str(more.get("op_schema") or "")
+        raise ValueError(f"node {number} has neither rf_id nor attrs: its schema is unknown")
+    schema = as_text(str(more.get("op_schema") or ""))
     return Node(
-        node_id=raw["id"],
+        node_id=number,
         parent_id=_number(parent),
         place=place,
-        name=str(raw.get("name", "")),
+        name=as_text(str(raw.get("name", ""))),
         rf_id=_number(more.get("rf_id")),
         fw_parent_id=_number(more.get("fw_parent")),
         seq_id=_number(more.get("seq_id"), -1),
@@ -88,8 +92,16 @@ def _number(value: Any, missing: int = 0) -> int:
     return value if isinstance(value, int) and -(2**63) <= value < 2**63 else missing
 
 
-def _pairs(side: Any) -> tuple[list[Any], list[Any]]:
-    return (side.get("values") or [], side.get("types") or []) if isinstance(side, dict) else ([], [])
+def _pairs(number: int, name: str, side: Any) -> tuple[list[Any], list[Any]]:
+    if side and not isinstance(side, dict):
+        raise ValueError(f"node {number}: {name} is no object with values and types")
+    return _lists(number, name, side.get("values"), side.get("types")) if side else ([], [])
+
+
+def _lists(number: int, name: str, values: Any, types: Any) -> tuple[list[Any], list[Any]]:
+    if not all(isinstance(given or [], list) for given in (values, types)):
+        raise ValueError(f"node {number}: {name} or their types are no list")
+    return values or [], types or []
 
 
 def _tensors(values: list[Any], types: list[Any], mutated: frozenset[int]) -> Iterator[Tensor]:
@@ -105,7 +117,7 @@ def _found(position: int, value: Any, is_mutated: bool) -> Iterator[Tensor]:
         return
     if len(value) == 6 and isinstance(value[5], str) and all(isinstance(part, int) for part in value[:5]):
         tensor, storage, offset, n_elements, element_bytes = (_number(part) for part in value[:5])
-        yield Tensor(position, tensor, storage, offset, n_elements, element_bytes, value[5], is_mutated)
+        yield Tensor(position, tensor, storage, offset, n_elements, element_bytes, as_text(value[5]), is_mutated)
         return
     for part in value:
         yield from _found(position, part, is_mutated)

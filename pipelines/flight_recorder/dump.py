@@ -249,7 +249,7 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         completed_ns=optional("time_discovered_completed_ns") or None,
         duration_ms=number("duration_ms", given.get("duration_ms")),
         timeout_ms=optional("timeout_ms"),
-        retired=retired,
+        retired=None if retired is None else bool(retired),  # 1 counts as true
         input_sizes=_sizes("input_sizes", given),
         output_sizes=_sizes("output_sizes", given),
         input_dtypes=_dtypes("input_dtypes", given),

@@ -8,16 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
+from pipelines import database
 from pipelines.inputs.kinds import SetInput, TraceRow
 from pipelines.inputs.reading import Reading
 from pipelines.inputs.rejects import reason_of
-from pipelines.inputs.spilling import spilling
+from pipelines.inputs.spilling import limit, spilling
 from pipelines.lake.commit import commit_tables
 from pipelines.lake.layout import Batch, tables_of
 from pipelines.lake.store import Lake
 from pipelines.models.catalog import load_catalog
 from pipelines.paths import path_text, total_size
-from pipelines.sqltext import as_text
+from pipelines.sqltext import as_text, first_line
 
 
 def ingest_sets(
@@ -29,7 +32,7 @@ def ingest_sets(
 ) -> list[TraceRow]:
     """Ingest sets; returns one row per set, and one per file that is rejected on its own.
 
-    Raises duckdb.IOException or OSError if the lake cannot be written.
+    Raises duckdb.IOException or OSError if the lake cannot be written, TooLittleMemory if there is too little to commit them.
     """
     mark = tables_of(kind.scope)[0]
     batch = lake.new_batch()
@@ -66,6 +69,8 @@ def _take(kind: SetInput, reading: Reading, path: Path, files: Collection[Path],
             row = TraceRow(text, found.status, found.key, n_events=found.n_rows, reason=found.reason)
     except kind.refusals as refusal:
         row = TraceRow(text, "rejected", reason=as_text(str(refusal)))
+    except duckdb.OutOfMemoryException as error:
+        row = TraceRow(text, "rejected", reason=f"{database.too_little(limit())} ({first_line(error)})")
     except Exception as error:
         row = TraceRow(text, "rejected", reason=reason_of(error))
     parts = [TraceRow(path_text(part), "rejected", reason=as_text(why)) for part, why in reading.rejected.items()]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.lake.agreed import with_older
 from pipelines.lake.layout import KEYS, Batch, mark_of, table_file, table_names
 from pipelines.lake.now import Now
 from pipelines.lake.rows import insert_values
@@ -62,6 +63,7 @@ class Files:
         """Returns the SELECT of the committed rows; None without files. `types`: the columns of this version."""
         certain = _certain_rows(self.table, root, types) if self.lists else None
         others = valid_rows(self.table, files_rows(self.table, _call(_others(self.table)))) if self.others else None
+        others = with_older(self.table, others, types) if others else None
         return " UNION ALL BY NAME ".join(f"({rows})" for rows in (certain, others) if rows) or None
 
 

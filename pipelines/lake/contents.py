@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines import database
+from pipelines.lake.agreed import Types, shown_rows, shown_types, with_older
 from pipelines.lake.broken import Broken, logs, told, unreadable
 from pipelines.lake.chunks import SCHEMA, Lists, write_macros
 from pipelines.lake.empty import (
@@ -73,7 +74,7 @@ def build(built: Path, contents: Contents) -> None:
     catalog = contents.catalog
     order = sorted(catalog.public, key=lambda name: name not in KEYS)  # marks first: other tables read them
     while True:
-        begin(built, catalog, column_types(catalog), order)
+        begin(built, catalog, types_shown(catalog), order)
         with database.connect(built) as con:
             found = _fill(con, contents, order)
         if not found:
@@ -140,8 +141,11 @@ def _keep_superseded(con: duckdb.DuckDBPyConnection, contents: Contents) -> None
     if contents.now is None or not files or contents.of(MARK):
         return
     rows = f"SELECT * REPLACE (NULL::VARCHAR AS capture_id, {GROUP} AS group_id) FROM ({raw_traces(files)}) AS t"
+    rows = shown_rows(MARK, rows)
     only = (
-        "SELECT * FROM traces LIMIT 0" if _untold(contents) else f"{rows} ANTI JOIN traces USING (trace_id, batch_id)"
+        "SELECT * FROM traces LIMIT 0"
+        if _untold(contents)
+        else f"SELECT * FROM ({rows}) ANTI JOIN traces USING (trace_id, batch_id)"
     )
     con.execute(f"CREATE TABLE {HIDDEN} AS {only}")
     doc = "One row per trace that is not shown because a better one superseded it."
@@ -181,8 +185,18 @@ def count_rows(con: duckdb.DuckDBPyConnection, table: str) -> int:
 
 
 @lru_cache
-def column_types(catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-    """Returns the columns and DuckDB types of every public table, found by running all models on empty inputs."""
+def types_shown(catalog: Catalog) -> dict[str, Types]:
+    """Returns the columns and DuckDB types of every public table as analysts see them: see agreed.py."""
+    return shown_types(column_types(catalog))
+
+
+@lru_cache
+def column_types(catalog: Catalog) -> dict[str, Types]:
+    """Returns the columns and DuckDB types of every public table as files have them, found by running all models on
+    empty inputs.
+    """
+    if catalog.shipped:  # rows of rules change no type
+        return column_types(catalog.shipped)
     digest = digest_of([duckdb.__version__, *(catalog.version(name) for name in catalog.models)])
     found = remembered("column-types", digest, lambda: _dry_run(catalog))
     return {table: [(column, kind) for column, kind in columns] for table, columns in found.items()}
@@ -214,18 +228,22 @@ def _publish_table(con: duckdb.DuckDBPyConnection, model: Model, contents: Conte
     """`listed`: the SELECT over lists of files, if the table is a view over them."""
     kind = "VIEW"
     if model.kind == "view":
-        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
+        con.execute(f"CREATE VIEW {model.name} AS {shown_rows(model.name, model.sql)}")
     elif broken := contents.of(model.name):
-        con.execute(f"CREATE VIEW {model.name} AS {_refusal(contents.catalog, model.name, broken)}")
+        con.execute(
+            f"CREATE VIEW {model.name} AS {shown_rows(model.name, _refusal(contents.catalog, model.name, broken))}"
+        )
     else:
         kind = "TABLE" if is_copied(model, contents) else "VIEW"
-        rows = listed or _rows_in_files(model.name, contents)
+        rows = listed or with_older(
+            model.name, _rows_in_files(model.name, contents), column_types(contents.catalog)[model.name]
+        )
         if model.kind == "lake" and mark_of(model.name) != MARK and model.name != REJECTS:
             # Files of an older version lack columns that views over the table and the report need.
             rows = f"({rows}) UNION ALL BY NAME {no_row(contents.catalog, model.name)} WHERE FALSE"
         if kind == "VIEW" and not contents.leave_out:
             rows = f"SELECT * FROM ({rows}) WHERE {is_at_home(contents.root)}"
-        con.execute(f"CREATE {kind} {model.name} AS {rows}")
+        con.execute(f"CREATE {kind} {model.name} AS {shown_rows(model.name, rows)}")
     present = {row[0] for row in con.execute(f"DESCRIBE {model.name}").fetchall()}
     con.execute(comments(model, kind, present))
 

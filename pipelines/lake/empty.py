@@ -10,12 +10,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 from isal import isal_zlib
 
 from pipelines import database
+from pipelines.lake.agreed import agreed_columns, shown_columns, shown_rows
 from pipelines.lake.layout import ANALYST
 from pipelines.models import run
 from pipelines.models.cache import cache_folder, digest_of
@@ -38,22 +40,30 @@ def begin(built: Path, catalog: Catalog, types: Types, order: Iterable[str]) -> 
 
     Raises NotPublished.
     """
-    models = [catalog.models[name] for name in order]
+    models = [_usable(catalog.models[name]) for name in order]
     statements = {model.name: _statements(model, types[model.name]) for model in models}
     rules = [model.path.read_bytes() for model in models if model.kind == "rules"]
+    added = [model.added.content for model in models if model.added]
     code = Path(run.__file__).read_bytes()  # how rules are read
-    digest = digest_of([duckdb.__version__, code, *(text for texts in statements.values() for text in texts), *rules])
+    digest = digest_of(
+        [duckdb.__version__, code, *(text for texts in statements.values() for text in texts), *rules, *added]
+    )
     if _from_cache(built, digest):
         return
     with database.connect(built) as con:
         con.execute("BEGIN")  # one flush to disk instead of one per statement
         for model in models:
             if model.kind == "rules":
-                run.create_rules(con, model)
+                create_rules(con, model)
             for statement in statements[model.name]:
                 con.execute(statement)
         write_out(con)
     _into_cache(built, digest)
+
+
+def _usable(model: Model) -> Model:
+    """Rules without a user's rows, if these cannot be used: only who needs them is refused (Catalog.refuse_errors)."""
+    return replace(model, added=None) if model.added and model.added.error else model
 
 
 def write_out(con: duckdb.DuckDBPyConnection) -> None:
@@ -65,12 +75,19 @@ def write_out(con: duckdb.DuckDBPyConnection) -> None:
         raise NotPublished(f"{ANALYST}: cannot be written, so the old one stays: {error}") from None
 
 
+def create_rules(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Create a rule table as analysts see it."""
+    run.create_rules(con, model)
+    if agreed_columns(model.name):
+        con.execute(f"CREATE OR REPLACE TABLE {model.name} AS {shown_rows(model.name, f'SELECT * FROM {model.name}')}")
+
+
 def _statements(model: Model, types: list[tuple[str, str]]) -> list[str]:
     said = comments(model, "VIEW" if model.kind == "view" else "TABLE", {column for column, _ in types})
     if model.kind == "rules":
         return [said]
     if model.kind == "view":
-        return [f"CREATE VIEW {model.name} AS {model.sql}", said]
+        return [f"CREATE VIEW {model.name} AS {shown_rows(model.name, model.sql)}", said]
     columns = ", ".join(f"{column_name(column)} {type_}" for column, type_ in types)
     return [f"CREATE TABLE {model.name} ({columns})", said]
 
@@ -82,13 +99,13 @@ def comments(model: Model, kind: str, present: set[str]) -> str:
 
 def comments_as(name: str, kind: str, doc: str, model: Model, present: set[str]) -> str:
     """Returns the statements that comment a table of another name, with the columns of a model."""
-    docs = {column.name: column.doc for column in (BATCH_COLUMN, *model.columns) if column.name in present}
+    docs = {column.name: column.doc for column in (BATCH_COLUMN, *shown_columns(model)) if column.name in present}
     return _comments(name, kind, doc, docs)
 
 
 def comments_of_old(old: str, model: Model) -> str:
     """Returns the statements that comment the view under a table's old name, with its columns, including old names."""
-    docs = {column.name: column.doc for column in (BATCH_COLUMN, *model.columns)}
+    docs = {column.name: column.doc for column in (BATCH_COLUMN, *shown_columns(model))}
     docs |= {name: f"Renamed to {new}." for name, new in old_columns(model.name).items()}
     return _comments(old, "VIEW", f"Renamed to {model.name}; this view stays for one release.", docs)
 

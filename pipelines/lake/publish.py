@@ -29,7 +29,7 @@ from pipelines.lake.store import TOLD_BY, Lake
 from pipelines.lake.told import content_of
 from pipelines.lake.update import Anew, update
 from pipelines.models.cache import digest_of
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.renamed import tables_now
 
 _ALWAYS = (*KEYS, *TOLD_BY, REJECTS, "events", "findings")  # always part of the check for being current
@@ -49,7 +49,7 @@ def publish(lake: Lake, catalog: Catalog | None = None, anew: bool = False, thor
     whose size changed is noticed if `thorough`, or if the lake was damaged when it was last published. Raises CatalogError for a model whose SQL DuckDB rejects;
     NotPublished, OSError or duckdb.IOException if the file cannot be written: the old one stays.
     """
-    catalog = catalog or load_catalog()
+    catalog = catalog or lake.catalog()
     lake = Lake(lake.root.resolve())  # DuckDB also names the file by its resolved path
     if not anew and published_state(lake, catalog, thorough):
         return lake.root / ANALYST
@@ -119,7 +119,7 @@ def analyst(
 
     Raises an error for what needs damaged files; with a lake `without_broken` it answers without them.
     """
-    catalog = catalog or load_catalog()
+    catalog = catalog or lake.catalog()
     if not is_published(lake, tables):
         publish(lake, catalog, thorough=True)
     if lake.without_broken and published_broken(lake):
@@ -177,7 +177,7 @@ def is_published(lake: Lake, tables: Iterable[str]) -> bool:
     models or other prices wrote it, if the file was changed since, or if the lake was moved or copied.
     """
     try:
-        told = _told_here(lake, load_catalog())
+        told = _told_here(lake, lake.catalog())
         if told is None or told[_SHOWN] != (now := look(lake.root)).digest:
             return False
         return _is_damaged_as(lake, told, now, tables_to_check(tables))
@@ -198,7 +198,7 @@ def published_whole_and_now(lake: Lake) -> bool:
     """Returns whether the analysts' file shows what is committed right now, each file is there, and none was damaged when it
     was published. The sizes of files are not compared: who reads some compares these (`tables_to_check`).
     """
-    told = _told_of_all(lake, load_catalog(), thorough=False)
+    told = _told_of_all(lake, lake.catalog(), thorough=False)
     return told is not None and not told[_BROKEN] and not told[_UNREADABLE]
 
 
@@ -239,7 +239,7 @@ def _is_damaged_as(lake: Lake, told: Mapping[str, Any], now: Now, tables: Iterab
 
 def told_of(lake: Lake) -> dict[str, Any] | None:
     """Returns the record of the analysts' file, if the file is whole, of this lake, and without damaged tables."""
-    told = _told_here(lake, load_catalog())
+    told = _told_here(lake, lake.catalog())
     return told if told and not told[_BROKEN] and not told[_UNREADABLE] else None
 
 

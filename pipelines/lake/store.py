@@ -19,6 +19,7 @@ from pipelines import database
 from pipelines.lake import manifest
 from pipelines.lake.broken import Broken, BrokenFiles, all_there, find_broken, unreadable
 from pipelines.lake.claims import Claims
+from pipelines.lake.formulas import OP_FORMULAS, catalog_of
 from pipelines.lake.index import Entry, Kind, entries
 from pipelines.lake.layout import (
     ANALYST_TEMP,
@@ -40,6 +41,7 @@ from pipelines.lake.layout import (
 )
 from pipelines.lake.local_disk import refuse_network
 from pipelines.lake.views import TOLD_BY, committed_rows, trace_rows, under_old_name
+from pipelines.models.catalog import Catalog
 from pipelines.paths import UnusablePath, local_path, utf8_path
 from pipelines.renamed import table_now, tables_now
 from pipelines.sqltext import file_list, quoted
@@ -75,6 +77,10 @@ class Lake:
             raise UnusablePath(f"{root} is a file; a lake is a folder")
         if self.root.is_symlink() and not self.root.exists():
             raise UnusablePath(f"{root} is a link to {self.root.readlink()}, which does not exist; mount or create it")
+
+    def catalog(self) -> Catalog:
+        """Returns the models as they are for this lake: with its own formulas, if it has any (formulas.py)."""
+        return catalog_of(self.root / OP_FORMULAS)
 
     @property
     def exists(self) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines import database
+from pipelines.lake.agreed import shown_rows
 from pipelines.lake.chunks import SCHEMA, Lists, form_in, macros_in, write_macros
 from pipelines.lake.contents import (
     BATCHES,
@@ -22,6 +23,7 @@ from pipelines.lake.contents import (
     count_rows,
     is_at_home,
     is_copied,
+    types_shown,
 )
 from pipelines.lake.empty import comments, write_out
 from pipelines.lake.failures import FAILURES, add_failures
@@ -136,7 +138,7 @@ class _Update:
             f"AND table_name IN ('{listed}') ORDER BY column_index"
         ).fetchall():
             found.setdefault(table, []).append((column, kind))
-        types = column_types(self.contents.catalog)
+        types = types_shown(self.contents.catalog)
         for table in touched:
             if sorted(found.get(table, [])) != sorted(types[table]):
                 raise Anew(f"{table} has the columns of another version")
@@ -157,17 +159,19 @@ class _Update:
         if mark in _NEWEST:
             gone = "true" if mark in GROWING else "NOT is_gone"
             newest = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch_id DESC) = 1"
-            self.con.execute(f"CREATE OR REPLACE TEMP TABLE _new AS {file_rows(mark, files)} {newest}")
+            self.con.execute(
+                f"CREATE OR REPLACE TEMP TABLE _new AS {shown_rows(mark, f'{file_rows(mark, files)} {newest}')}"
+            )
             if mark == CAPTURE_MARK:
                 self.con.execute("CREATE TEMP TABLE _captured AS SELECT capture_id FROM _new")
             for table in tables:
                 self.con.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM _new)")
             self._insert(mark, f"SELECT * FROM _new WHERE {gone}")
         else:
-            self._insert(mark, file_rows(mark, files))
+            self._insert(mark, shown_rows(mark, file_rows(mark, files)))
         for table in tables:
             if table != mark and (added := self._files(table, self.changes.added)):
-                self._insert(table, valid_rows(table, file_rows(table, added)))
+                self._insert(table, shown_rows(table, valid_rows(table, file_rows(table, added))))
 
     def _move_traces(self) -> set[str]:
         """Update `traces`; returns the batches of which the traces that are shown changed."""
@@ -182,6 +186,7 @@ class _Update:
             con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM {table} WHERE batch_id IN {removed}")
             con.execute(f"DELETE FROM {table} WHERE batch_id IN {removed}")
         added = f"SELECT * REPLACE ({GROUP} AS group_id) FROM ({raw_traces(files)}) AS t"
+        added = shown_rows(MARK, added)
         con.execute(f"CREATE TEMP TABLE _added AS {added if files else 'SELECT * FROM traces LIMIT 0'}")
         slim = f"SELECT {_SLIM} FROM"
         near = self._near()
@@ -231,7 +236,7 @@ class _Update:
         if old:
             self.con.execute(f"DELETE FROM {table} WHERE batch_id IN {row(['', *sorted(old)])}")
         if files := self._files(table, sorted({*self.changes.added, *moved})):
-            self._insert(table, valid_rows(table, file_rows(table, files)))
+            self._insert(table, shown_rows(table, valid_rows(table, file_rows(table, files))))
 
     def _see(self) -> None:
         """Change the lists of files that views read; a view itself if it gets its first list of another sort."""
@@ -249,9 +254,8 @@ class _Update:
             rows = files[table].rows(self.now.root, types[table])
             if rows is None or self.kinds.get(table) != "VIEW":
                 raise Anew(f"{table} has its first files, or none any more")
-            self.con.execute(
-                f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}) WHERE {is_at_home(self.now.root)}"
-            )
+            rows = shown_rows(table, f"SELECT * FROM ({rows}) WHERE {is_at_home(self.now.root)}")
+            self.con.execute(f"CREATE OR REPLACE VIEW {table} AS {rows}")
             present = {name for name, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
             self.con.execute(comments(model, "VIEW", present))
 

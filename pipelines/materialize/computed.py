@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.fleet.roles import ROLES
+from pipelines.lake.formulas import OP_FORMULAS
 from pipelines.lake.index import Entry
 from pipelines.lake.layout import ANALYST_TEMP, Batch
 from pipelines.lake.now import Now
@@ -111,5 +112,5 @@ def _version(entry: Entry | None, table: str) -> str | None:
 
 
 def _others(lake: Lake) -> str:
-    """Returns what tables depend on besides the lake's files and their model versions: the roles, and this program."""
-    return digest_of([content_of(lake.root / ROLES), code_digest()])
+    """Returns what tables depend on besides the lake's files and their model versions: the roles, formulas, and this program."""
+    return digest_of([content_of(lake.root / ROLES), content_of(lake.root / OP_FORMULAS), code_digest()])

@@ -33,7 +33,7 @@ from pipelines.lake.store import TOLD_BY, Lake, Staged
 from pipelines.lake.told import content_of
 from pipelines.materialize.per_trace import MEMORY_GB, compute_traces, stale, stale_batches
 from pipelines.materialize.publishing import Materialized, run_and_publish
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
 from pipelines.renamed import tables_now
 from pipelines.sqltext import file_list, quoted
@@ -80,7 +80,7 @@ def materialize_captures(
 
     `left`: see compute_captures. Raises what compute_captures raises.
     """
-    asked = asked_captures(load_catalog(), tables)
+    asked = asked_captures(lake.catalog(), tables)
     steps = compute_captures(lake, asked, force, on_step, part, left)
     return run_and_publish(lake, steps, asked, part is None, force, left=() if left is None else left)
 
@@ -114,8 +114,9 @@ def compute_captures(
 def _compute_captures(
     lake: Lake, tables: Iterable[str], force: bool, say: OnStep, part: Part | None, left: list[Batch] | None
 ) -> Iterator[Materialized]:
-    catalog = load_catalog()
+    catalog = lake.catalog()
     asked = asked_captures(catalog, tables)
+    catalog.refuse_errors(asked)
     state = _state(lake, catalog, asked, only_touched=part is None and not force)
     if state.seen.folders is not None and _needs_others(lake, catalog, asked, state):
         state = _state(lake, catalog, asked)
@@ -170,7 +171,7 @@ def compute_given(
 
     `gone`: ids of captures that no longer exist. Publishes nothing.
     """
-    catalog = load_catalog()
+    catalog = lake.catalog()
     asked, say = asked_captures(catalog, tables), on_step or (lambda _: None)
     return _compute(lake, catalog, lake.new_batch(), asked, list(captures), list(gone), say)
 
@@ -339,7 +340,7 @@ def _source_views(con: duckdb.DuckDBPyConnection, lake: Lake, tables: Iterable[s
         if files:
             con.execute(f"CREATE VIEW {table} AS {cut}")
         elif not batches:  # captures that are gone are all that is new: the models run on no rows
-            con.execute(f"CREATE VIEW {table} AS {no_row(load_catalog(), table)} WHERE false")
+            con.execute(f"CREATE VIEW {table} AS {no_row(lake.catalog(), table)} WHERE false")
 
 
 def _put(

@@ -26,7 +26,7 @@ from pipelines.lake.layout import MARK, VERSION_KEY, Batch, table_file
 from pipelines.lake.manifest import LeftOut
 from pipelines.lake.store import Lake, Staged
 from pipelines.materialize.publishing import Materialized, run_and_publish
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
 from pipelines.renamed import tables_now
@@ -61,7 +61,7 @@ def materialize(
 
     `left`: see compute_traces. Raises what compute_traces raises.
     """
-    asked = asked_tables(load_catalog(), tables)
+    asked = asked_tables(lake.catalog(), tables)
     steps = compute_traces(lake, asked, batches, force, on_step, left)
     of_all, theirs = batches is None, () if left is None else left
     return run_and_publish(lake, steps, asked, of_all, force, and_publish, theirs)
@@ -91,12 +91,13 @@ def compute_traces(
     on which another run with such a list works, or which is kept (`lake.claims.keep`), is not waited for but added to that
     list: it gets all its tables there.
     Private models, and public ones that the requested tables read, are computed with them and not stored. Publishes
-    nothing. Raises CatalogError for a name that is not a table and, after all other batches are computed, BrokenFiles
+    nothing. Raises CatalogError for a name that is not a table, or an op_formulas.csv that is needed and cannot be used, and, after all other batches are computed, BrokenFiles
     for batches in which `events` or another input is missing or broken.
     """
-    catalog = load_catalog()
+    catalog = lake.catalog()
     say = on_step or (lambda _: None)
     asked = asked_tables(catalog, tables)
+    catalog.refuse_errors(asked)
     broken: list[Broken] = []
     todo = lake.batches() if batches is None else list(batches)
     for batch in todo if force else stale_batches(lake, catalog, asked, todo):

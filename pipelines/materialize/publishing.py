@@ -13,7 +13,6 @@ from pipelines.lake.layout import Batch
 from pipelines.lake.publish import publish
 from pipelines.lake.store import Lake
 from pipelines.materialize.computed import is_complete, look, note_complete
-from pipelines.models.catalog import load_catalog
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def run_and_publish(
     the caller does so at its end. `left`: the batches that the steps left to other processes: nothing is complete then.
     Raises what the steps and `publish` raise.
     """
-    catalog = load_catalog()
+    catalog = lake.catalog()
     if not force and is_complete(lake, catalog, tables):
         return []
     before = look(lake) if of_all else None

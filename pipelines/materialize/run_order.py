@@ -8,7 +8,6 @@ from pipelines.lake.store import Lake
 from pipelines.materialize.per_capture import OnStep, Part, asked_captures, compute_captures, trace_tables
 from pipelines.materialize.per_trace import asked_tables, compute_traces
 from pipelines.materialize.publishing import Materialized, run_and_publish
-from pipelines.models.catalog import load_catalog
 from pipelines.renamed import tables_now
 
 
@@ -23,7 +22,7 @@ def materialize_all(
 
     Raises what compute_traces and compute_captures raise.
     """
-    catalog = load_catalog()
+    catalog = lake.catalog()
     asked = [*catalog.materialized, *catalog.of_captures] if tables is None else tables_now(tables)
     catalog.closure(asked)  # rejects names that are not tables
     of_captures = [name for name in catalog.of_captures if name in asked]

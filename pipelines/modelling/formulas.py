@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -28,10 +29,17 @@ _BAD = (IndexError, TypeError, ValueError, ArithmeticError, AttributeError, Recu
 
 
 def work_of(
-    op: str, dims: Sequence[Any] | None, types: Sequence[str] | None, concrete: Sequence[str] | None
+    op: str,
+    dims: Sequence[Any] | None,
+    types: Sequence[str] | None,
+    concrete: Sequence[str] | None,
+    formulas: Formulas | None = None,
 ) -> Work | NotModelled:
-    """Returns the work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as the trace has them."""
-    found = _kinds().get(op) or _kind_by_pattern(op)
+    """Returns the work of one call, from `Input Dims`, `Input type` and `Concrete Inputs` as the trace has them.
+
+    `formulas`: which operators have which formula; by default those of op_kinds and op_patterns as shipped.
+    """
+    found = (formulas or _shipped()).of_op(op)
     if found is None:
         return NotModelled("op_not_modelled")
     if dims is None or types is None:
@@ -43,20 +51,30 @@ def work_of(
         return NotModelled("bad_args")
 
 
+@dataclass(frozen=True)
+class Formulas:
+    """Which operators have which formula: family and name of the formula, by name, else by the first pattern that fits."""
+
+    by_name: Mapping[str, tuple[str, str]]
+    by_pattern: Sequence[tuple[re.Pattern[str], tuple[str, str]]]
+
+    @classmethod
+    def of(cls, kinds: Iterable[tuple[str, str, str]], patterns: Iterable[tuple[str, str, str]]) -> Formulas:
+        """From rows of op_kinds and op_patterns: name or pattern, family, formula."""
+        return cls(
+            {op: (family, formula) for op, family, formula in kinds},
+            [(re.compile(pattern), (family, formula)) for pattern, family, formula in patterns],
+        )
+
+    def of_op(self, op: str) -> tuple[str, str] | None:
+        """Returns family and name of the formula of an operator; None where no rule fits."""
+        return self.by_name.get(op) or next((kind for found, kind in self.by_pattern if found.search(op)), None)
+
+
 @lru_cache
-def _kinds() -> dict[str, tuple[str, str]]:
-    """Operator → family and name of the formula."""
-    return {row["op"]: (row["family"], row["formula"]) for row in rule_rows("op_kinds")}
-
-
-def _kind_by_pattern(op: str) -> tuple[str, str] | None:
-    """Family and name of the formula of an operator that a compiler named (op_patterns.csv); None where no rule fits."""
-    return next((kind for pattern, kind in _patterns() if pattern.search(op)), None)
-
-
-@lru_cache
-def _patterns() -> list[tuple[re.Pattern[str], tuple[str, str]]]:
-    return [(re.compile(row["name_pattern"]), (row["family"], row["formula"])) for row in rule_rows("op_patterns")]
+def _shipped() -> Formulas:
+    tables = (("op_kinds", "op"), ("op_patterns", "name_pattern"))
+    return Formulas.of(*([(r[key], r["family"], r["formula"]) for r in rule_rows(table)] for table, key in tables))
 
 
 # --- Matrix products

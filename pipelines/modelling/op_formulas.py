@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.modelling.formulas import work_of
+from pipelines.modelling.formulas import Formulas, work_of
 from pipelines.modelling.work import NotModelled
 from pipelines.models.python_tables import create_table, given_table, python_model
 from pipelines.sqltext import row
@@ -36,7 +36,8 @@ def op_formulas(con: duckdb.DuckDBPyConnection) -> None:
     """Create table `_op_formulas` (one row per shape_id of `_op_calls`): its work, or why there is none."""
     create_table(con, "_op_formulas")
     calls = con.execute("SELECT DISTINCT shape_id, op, dims, types, concrete FROM _op_calls ORDER BY 1").fetchall()
-    rows = [row((shape_id, *work_columns(*call))) for shape_id, *call in calls]
+    formulas = _formulas_of(con)
+    rows = [row((shape_id, *work_columns(*call, formulas=formulas))) for shape_id, *call in calls]
     if rows:
         con.execute(f"INSERT INTO _op_formulas VALUES {', '.join(rows)}")
 
@@ -62,12 +63,21 @@ def census_work(con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"INSERT INTO _staged_operator_work VALUES {', '.join(rows)}")
 
 
-def work_columns(op: str, dims: str | None, types: str | None, concrete: str | None) -> tuple[Any, ...]:
+def _formulas_of(con: duckdb.DuckDBPyConnection) -> Formulas:
+    """Returns the rules as tables: with a user's own rows, which come first (create_rules)."""
+    kinds = con.execute("SELECT op, family, formula FROM op_kinds").fetchall()
+    patterns = con.execute("SELECT name_pattern, family, formula FROM op_patterns ORDER BY rowid").fetchall()
+    return Formulas.of(kinds, patterns)
+
+
+def work_columns(
+    op: str, dims: str | None, types: str | None, concrete: str | None, formulas: Formulas | None = None
+) -> tuple[Any, ...]:
     """Returns family, dtype, flops_matrix, flops_uncausal, flops_vector, bytes, not_modelled of a call; arguments are
-    JSON.
+    JSON. `formulas`: those as shipped, if not given.
     """
     try:
-        work = work_of(op, *map(_parsed, (dims, types, concrete)))
+        work = work_of(op, *map(_parsed, (dims, types, concrete)), formulas=formulas)
     except (ValueError, RecursionError):  # the text starts like a list but is not one
         work = NotModelled("bad_args")
     if (

@@ -126,7 +126,10 @@ def host_stacks(con: duckdb.DuckDBPyConnection) -> None:
     checks=("unique(trace_id, event_id, ancestor_id)",),
 )
 def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
-    """Create `_host_ancestors` (trace_id, event_id, ancestor_id, height) from `_host_stacks` and `_host_events`."""
+    """Create `_host_ancestors` (trace_id, event_id, ancestor_id, height) from `_host_stacks` and `_host_events`.
+
+    Raises ValueError for a trace that has an event twice: it would enclose itself, and the way up would not end.
+    """
     create_table(con, "_host_ancestors")
     for traces in _groups(con):
         events = con.execute(
@@ -138,6 +141,7 @@ def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
         first = np.cumsum([0, *(size for _, size in traces)])
         shift = first[np.asarray(events["number"])]
         event, up = events["event_id"] + shift, np.asarray(events["up"])
+        _only_once(event, first, traces)
         parent, is_outer = np.full(first[-1], -1, dtype=np.int64), np.zeros(first[-1], dtype=np.bool_)
         parent[event], is_outer[event] = np.where(up >= 0, up + shift, -1), events["is_outer"]
         levels = list(ancestors(parent, np.sort(event[np.asarray(events["is_inner"])]), is_outer))
@@ -150,6 +154,14 @@ def host_ancestors(con: duckdb.DuckDBPyConnection) -> None:
                 f'INSERT INTO _host_ancestors SELECT {_ids(traces)}[number + 1], "inner", "outer", height FROM rows'
             )
             del rows
+
+
+def _only_once(event: Ints, first: Ints, traces: list[tuple[str, int]]) -> None:
+    times = np.bincount(event, minlength=first[-1])
+    if len(twice := np.flatnonzero(times > 1)):
+        number = int(np.searchsorted(first, twice[0], side="right")) - 1
+        trace_id, event_id = traces[number][0], int(twice[0] - first[number])
+        raise ValueError(f"trace {trace_id} has event {event_id} more than once: was the trace added twice?")
 
 
 def _groups(con: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[str, int]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -29,12 +29,24 @@ QUESTIONS = "ask"  # the folder of saved questions, which are not tables (questi
 
 
 @dataclass(frozen=True)
+class Added:
+    """Rows that a user adds to a rule table, in the order of its columns. They replace those with the same first value.
+
+    `content`: what they were read from, part of the version; `error`: why they cannot be used, raised where they are needed.
+    """
+
+    content: bytes
+    rows: tuple[tuple[str | None, ...], ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Model:
     """A table. `kind`: sql (a model), lake (written by ingestion), view (a model over few rows, evaluated on every
     query), rules (a CSV) or python (made by `function`, `module:name`; see python_tables.py). `scope`: see header.py.
 
     `staged`: columns and SQL types of `_staged_<name>`, where it reads that. `runs`: models that the function runs.
-    `part_of`: the table that is made of this one and others.
+    `part_of`: the table that is made of this one and others. `added`: a user's own rows of a rule table.
     """
 
     name: str
@@ -51,6 +63,7 @@ class Model:
     function: str = ""
     runs: tuple[str, ...] = ()
     part_of: str | None = None
+    added: Added | None = None
 
     @property
     def private(self) -> bool:
@@ -65,6 +78,19 @@ class Catalog:
     models: dict[str, Model]
     given: dict[str, DeclaredTable]  # tables that the caller of a model makes: what ingestion staged, what is asked for
     _versions: dict[str, str] = field(default_factory=dict, repr=False)
+    shipped: Catalog | None = None  # without the rows that a user added; None: this one
+
+    def with_added(self, added: Mapping[str, Added]) -> Catalog:
+        """Returns the same models with rows added to rule tables: these tables, and what reads them, have other versions."""
+        models = {name: replace(m, added=added[name]) if name in added else m for name, m in self.models.items()}
+        return Catalog(models, self.given, shipped=self.shipped or self)
+
+    def refuse_errors(self, names: Iterable[str]) -> None:
+        """Raises CatalogError if one of these tables needs rows of a user that cannot be used."""
+        for name in self.closure(names) if self.shipped else ():
+            added = self.models[name].added
+            if added and added.error:
+                raise CatalogError(added.error)
 
     def closure(self, names: Iterable[str]) -> list[str]:
         """Returns the names and everything they depend on, in order. Raises CatalogError for a name that is not a
@@ -137,7 +163,7 @@ class Catalog:
 
 def _own_content(model: Model) -> bytes:
     if model.kind == "rules":
-        return model.path.read_bytes()
+        return model.path.read_bytes() + (model.added.content if model.added else b"")
     if model.kind == "python":
         return code_version(model.function.partition(":")[0]).encode()
     return model.sql.encode()

@@ -108,9 +108,11 @@ def stage_tables(con: duckdb.DuckDBPyConnection, export: Exported, process: int 
 
 def _stage_strings(con: duckdb.DuckDBPyConnection, export: Exported) -> None:
     if {"id", "value"} <= export.columns(STRINGS):
+        export.check_unique(STRINGS, "id")
         query = f"SELECT {integer_or_null('id')}, {text_or_null('value')} FROM {column(STRINGS)}"
         insert_chunks(con, "_nsys_strings", ("id", "value"), export.chunks(STRINGS, query))
     for enum in ENUMS:
         if {"id", "name"} <= export.columns(enum):
+            export.check_unique(enum, "id")
             rows = export.rows(enum, f"SELECT {integer_or_null('id')}, {text_or_null('name')} FROM {column(enum)}")
             insert_chunks(con, "_nsys_enum_names", ("enum", "id", "symbol"), [[(enum, *row) for row in rows]])

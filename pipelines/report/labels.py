@@ -25,6 +25,8 @@ WORDS = {
     "recompute": "computing again",
     "not_in_trace": "not in the trace",
     "unattributed": "cause unknown",
+    # how the operator of an allocation is known
+    "memory_event": "memory event",
     # kinds of segments of the path through all ranks
     "gpu_kernel": "GPU work",
     "cpu_op": "operator",

@@ -21,6 +21,7 @@ from pipelines.report.launches import launches
 from pipelines.report.memory import memory
 from pipelines.report.ranks import stragglers
 from pipelines.report.serving import serving
+from pipelines.report.snapshots import snapshots
 from pipelines.report.spans import spans
 from pipelines.report.steps import steps
 from pipelines.report.subject import Subject
@@ -39,6 +40,7 @@ _OF_A_RANK = (
     utilization,
     collectives,
     memory,
+    snapshots,
     spans,
 )
 DOCS = "TRACELAKE_DOCS"

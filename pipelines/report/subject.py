@@ -30,6 +30,7 @@ TABLES = (
     *("spans", "span_names", "span_attribution", "unattributed_gpu_work", "span_utilization", "span_name_utilization"),
     *("family_utilization", "op_shape_utilization", "op_work_coverage", "step_pipeline"),
     *("memory_peaks", "memory_timeline", "collective_bandwidth_by_size", "collective_calls", "serving_steps"),
+    *("memory_blocks", "threads"),  # which the views of memory snapshots read
 )
 CAPTURE_TABLES = (
     *("captures", "capture_ranks", "capture_quality", "capture_paths", "capture_critical_path", "gpu_time_by_cause"),

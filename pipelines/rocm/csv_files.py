@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import glob
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import duckdb
 
 from pipelines.foreign_text import visible
 from pipelines.paths import UnusablePath, path_text, utf8_path
-from pipelines.sqltext import quoted
+from pipelines.sqltext import first_line, quoted
 from pipelines.traces import TraceRejected
 from pipelines.traces.record import Finding
 
@@ -128,28 +129,35 @@ def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
     source = _read(con, path, names, max_line_mib)
     constant = f"{quoted(kind.work)} AS source, " if kind.work else ""
     listed = ", ".join(f"{value} AS {ours}" for ours, value in chosen.items())
-    con.execute(f"INSERT INTO {kind.staged} BY NAME SELECT {constant}{listed} FROM {source}")
-    findings = [*_broken_lines(con, path), *_missing(path, kind, columns)]
     wrong = " + ".join(
         f"count(*) FILTER ({_named(str(columns[ours]))} <> '' AND ({value}) IS NULL)" for ours, value in chosen.items()
     )
-    (n,) = con.execute(f"SELECT {wrong} FROM {source}").fetchall()[0]
+    with _readable(path):
+        con.execute(f"INSERT INTO {kind.staged} BY NAME SELECT {constant}{listed} FROM {source}")
+        findings = [*_broken_lines(con, path), *_missing(path, kind, columns)]
+        (n,) = con.execute(f"SELECT {wrong} FROM {source}").fetchall()[0]
     if n:
         told = f"{path_text(path.name)}: values that are not of their column's type became NULL"
         findings.append(Finding("rocm_wrong_type", "error", n, told))
     return findings
 
 
-def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> None:
-    """Fill `_rocm_agents`. Agents are numbered as seen by the program (relative, rocprofv3's default), where that is told."""
+def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
+    """Fill `_rocm_agents`; returns what is missing or wrong. Raises TraceRejected.
+
+    Agents are numbered as seen by the program (relative, rocprofv3's default), where that is told.
+    """
     names = _names(path)
     number = next((name for name in ("logical_node_id", "node_id") if name in names), None)
     if number is None or "agent_type" not in names:
-        return
-    con.execute(
-        f"INSERT INTO _rocm_agents BY NAME SELECT {_INTEGER.format(_named(number))} AS id, agent_type AS kind "
-        f"FROM {_read(con, path, names, max_line_mib)}"
-    )
+        told = f"{path_text(path.name)} has no node_id or no agent_type: devices have the numbers of agents, among which CPUs count"
+        return [Finding("rocm_missing_column", "warning", 1, told)]
+    with _readable(path):
+        con.execute(
+            f"INSERT INTO _rocm_agents BY NAME SELECT {_INTEGER.format(_named(number))} AS id, agent_type AS kind "
+            f"FROM {_read(con, path, names, max_line_mib)}"
+        )
+        return list(_broken_lines(con, path))
 
 
 def process_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> int | None:
@@ -157,7 +165,8 @@ def process_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
     if "process_id" not in (names := _names(path)):
         return None
     source = _read(con, path, names, max_line_mib)
-    found = con.execute(f"SELECT DISTINCT {_INTEGER.format('process_id')} AS pid FROM {source} LIMIT 3").fetchall()
+    with _readable(path):
+        found = con.execute(f"SELECT DISTINCT {_INTEGER.format('process_id')} AS pid FROM {source} LIMIT 3").fetchall()
     pids = [pid for (pid,) in found if pid is not None]
     if len(pids) > 1:
         raise TraceRejected(
@@ -174,11 +183,13 @@ def is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
     if "agent_id" not in (names := _names(path)):
         return False
     source = _read(con, path, names, max_line_mib)
-    return bool(con.execute(f"SELECT 1 FROM {source} WHERE agent_id LIKE 'GPU%' LIMIT 1").fetchall())
+    with _readable(path):
+        return bool(con.execute(f"SELECT 1 FROM {source} WHERE agent_id LIKE 'GPU%' LIMIT 1").fetchall())
 
 
 def _names(path: Path) -> list[str]:
-    names = header(path)
+    # A comma too many makes a column without a name.
+    names = [name or f"column {place}" for place, name in enumerate(header(path), 1)]
     if not names or len(set(names)) != len(names):
         raise TraceRejected(
             path_text(path), 0, "line 1 does not name the columns of a CSV file: profile or copy it again"
@@ -196,6 +207,17 @@ def _read(con: duckdb.DuckDBPyConnection, path: Path, names: list[str], max_line
         f"escape = '\"', max_line_size = {line}, buffer_size = {2 * line}, store_rejects = true, rejects_table = '_csv_errors', "
         "rejects_scan = '_csv_scans', rejects_limit = 0)"
     )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Names the file and what is most likely: some stray quotes and line ends are more than lines left out to DuckDB."""
+    try:
+        yield
+    except duckdb.Error as error:
+        why = first_line(error).rstrip(".")
+        told = f"DuckDB cannot read it as CSV, as after a stray quote or line end: {why}; profile or copy it again"
+        raise TraceRejected(path_text(path), None, f"{path_text(path.name)}: {told}") from None
 
 
 def _check_name(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ import duckdb
 from pipelines.events_by_sql import Contents, events_by_sql
 from pipelines.foreign_text import visible
 from pipelines.inputs import EventInput
-from pipelines.rocm.schema import ABOUT, COPIES, DISPATCHES, LEFT_OUT, PREFIX, REGIONS, sets_of
+from pipelines.rocm.schema import ABOUT, COPIES, DISPATCHES, LEFT_OUT, PREFIX, REGIONS, SAMPLES, TRACKS, sets_of
 from pipelines.rocm.stage import create_tables, finish, stage_database
 from pipelines.sqlite_exports.opened import Exported, column, has_table_like, is_sqlite, opened
 from pipelines.traces import KnownTrace, ReadTrace
@@ -84,7 +85,8 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, max_text_mib: int, part: s
         findings = stage_database(con, export, process.end, process.row)
         told = "times count from the start of the machine: ranks on several machines have no common clock"
         findings.append(Finding("rocm_no_wall_clock", "info", 1, told))
-        findings += [*_left_out(export, process.end), *_others(found), *finish(con)]
+        findings += [*_left_out(export, process.end), *_marks_of_no_thread(export, process.end)]
+        findings += [*_others(found), *_in_no_trace(export, process.end, found), *finish(con)]
         return Contents("sqlite/rocpd", _metadata(export, process), "ok", tuple(findings))
 
 
@@ -142,10 +144,37 @@ def _left_out(export: Exported, end: str) -> Iterator[Finding]:
         yield Finding("rocm_tables_left_out", "info", len(names), f"tables that are not read: {', '.join(names)}")
 
 
+def _marks_of_no_thread(export: Exported, end: str) -> Iterator[Finding]:
+    """Marks belong to a process by their track: those whose track is not there are in no trace."""
+    marks, tracks = SAMPLES + end, TRACKS + end
+    if "track_id" in export.columns(marks) and "id" in export.columns(tracks):
+        owned = " AND typeof(pid) = 'integer'" if "pid" in export.columns(tracks) else ""
+        known = f"SELECT id FROM {column(tracks)} WHERE id IS NOT NULL{owned}"
+        query = f"SELECT count(*) FROM {column(marks)} WHERE track_id IS NULL OR track_id NOT IN ({known})"
+        ((n,),) = export.rows(marks, query)
+        if n:
+            yield Finding("rocm_no_track", "warning", n, f"{marks}: marks of threads that {tracks} lacks are left out")
+
+
 def _others(found: list[Process]) -> Iterator[Finding]:
     if len(found) > 1:
         told = f"the file holds {len(found)} processes with GPU work, each a trace of its own: "
         yield Finding("rocm_processes", "info", len(found), told + ", ".join(list(_named(found))[:_SHOWN]))
+
+
+def _in_no_trace(export: Exported, end: str, found: list[Process]) -> Iterator[Finding]:
+    """Rows that no process with GPU work has: those of other processes, and those of none. Without one, all are read."""
+    rows = {process.row for process in found if process.end == end}
+    counts: Counter[int | None] = Counter()
+    for table in (DISPATCHES + end, COPIES + end, REGIONS + end) if rows else ():
+        if "pid" in export.columns(table):
+            whose = "CASE typeof(pid) WHEN 'integer' THEN pid END"
+            counts.update(dict(export.rows(table, f"SELECT {whose}, count(*) FROM {column(table)} GROUP BY 1")))
+    if nobodys := counts.pop(None, 0):
+        told = "rows that do not say which process they belong to are left out"
+        yield Finding("rocm_no_process", "warning", nobodys, told)
+    if others := sum(n for row, n in counts.items() if row not in rows):
+        yield Finding("rocm_idle_processes", "info", others, "rows of processes without GPU work are left out")
 
 
 def _metadata(export: Exported, process: Process) -> dict[str, Any]:

@@ -87,8 +87,7 @@ def _agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> li
         return []
     for one in beside(path):
         if one.name.endswith(AGENTS):
-            stage_agents(con, one, max_line_mib)
-            return []
+            return stage_agents(con, one, max_line_mib)
     told = f"no …{AGENTS} lies beside it: devices have the numbers of agents, among which CPUs count"
     return [Finding("rocm_agents", "info", 1, told)]
 

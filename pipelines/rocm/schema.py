@@ -16,6 +16,8 @@ PREFIX = "rocpd_"
 DISPATCHES = "rocpd_kernel_dispatch"
 COPIES = "rocpd_memory_copy"
 REGIONS = "rocpd_region"
+SAMPLES = "rocpd_sample"
+TRACKS = "rocpd_track"
 
 _ON_GPU = {"start_ns": "start", "end_ns": "end", "stream": "stream_id", "queue": "queue_id", "event": "event_id"}
 _DISPATCH = _ON_GPU | {
@@ -55,7 +57,7 @@ SOURCES = (
         "no calls and no markers are in the database: what launched the GPU work, operators and steps are unknown",
     ),
     Source(
-        "rocpd_sample",
+        SAMPLES,
         "_rocm_samples",
         {"at_ns": "timestamp", "track": "track_id", "event": "event_id"},
         frozenset(),
@@ -63,7 +65,7 @@ SOURCES = (
         timed=("at_ns",),
     ),
     Source(
-        "rocpd_track",
+        TRACKS,
         "_rocm_tracks",
         {"id": "id", "thread": "tid"},
         frozenset({"id", "thread"}),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.lake.contents import column_types
+from pipelines.lake.agreed import shown_columns
+from pipelines.lake.contents import types_shown
 from pipelines.models.catalog import LAYERS, load_catalog
 from pipelines.models.questions import load_questions
 
@@ -12,7 +13,7 @@ from pipelines.models.questions import load_questions
 def tables_by_layer() -> list[dict[str, Any]]:
     """Returns the layers in order, rules last, each with its tables; a table has its columns with types and meanings."""
     catalog = load_catalog()
-    types = column_types(catalog)
+    types = types_shown(catalog)
     layers = (*(layer for layer in LAYERS if layer != "rules"), "rules")
     found = []
     for layer in layers:
@@ -22,7 +23,7 @@ def tables_by_layer() -> list[dict[str, Any]]:
         tables = []
         for model in models:
             kinds = dict(types[model.name])
-            columns = [{"name": c.name, "type": kinds.get(c.name, ""), "doc": c.doc} for c in model.columns]
+            columns = [{"name": c.name, "type": kinds.get(c.name, ""), "doc": c.doc} for c in shown_columns(model)]
             tables.append({"name": model.name, "doc": model.doc, "columns": columns})
         if tables:
             found.append({"layer": layer, "tables": tables})

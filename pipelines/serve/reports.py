@@ -16,7 +16,6 @@ from pipelines.asking import Asking, NotAnswered
 from pipelines.foreign_text import visible
 from pipelines.lake.publish import published_state
 from pipelines.lake.store import Lake
-from pipelines.models.catalog import load_catalog
 from pipelines.sqltext import quoted
 
 _KEPT = 50
@@ -95,7 +94,7 @@ def existence(ident: str) -> str:
 
 
 def _state(lake: Path) -> str | None:
-    return published_state(Lake(lake), load_catalog())
+    return published_state(Lake(lake), Lake(lake).catalog())
 
 
 async def _run(lake: Path, ident: str, out: Path) -> None:

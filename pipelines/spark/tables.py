@@ -15,8 +15,9 @@ import duckdb
 
 from pipelines import database
 from pipelines.fleet.stage import lake_captures, stage_captures
+from pipelines.lake.agreed import agreed_columns
 from pipelines.lake.broken import BrokenFiles
-from pipelines.lake.contents import column_types
+from pipelines.lake.contents import types_shown
 from pipelines.lake.layout import KEYS, MARK, mark_of
 from pipelines.lake.store import TOLD_BY, Lake
 from pipelines.lake.views import under_old_name
@@ -94,6 +95,7 @@ class Tables:
         self._session: Any = backend._session
         self._batches = lake.all_batches()
         self._marks: dict[str, Any] = {}
+        self._older: dict[str, Any] = {}  # frames with the names that models read, of tables that have agreed ones, too
 
     def make(self, names: Iterable[str]) -> None:
         """Make the views of these tables, and of what they read. Other names are left to the query to fail on.
@@ -110,9 +112,13 @@ class Tables:
         if not STAGED.isdisjoint(order):
             self._stage_captures()
         bad = {one.path for one in broken}
+        for name, frame in self._older.items():  # beside the agreed names, names that models read could be ambiguous
+            frame.createOrReplaceTempView(name)
         for name in order:
             if name not in self.made:
                 self._make(name, bad)
+        for name, frame in self._older.items():
+            self._shown(name, frame).createOrReplaceTempView(name)
         for name in listed:
             if name != (now := table_now(name)) and now in self.made:
                 self._give(name, self.query(under_old_name(name)))
@@ -132,12 +138,21 @@ class Tables:
 
     def _doubles(self) -> set[str]:
         """Returns the names of the DOUBLE columns of the tables made so far."""
-        types = column_types(self.catalog)
+        types = types_shown(self.catalog)
         return {column for name in self.made & types.keys() for column, kind in types[name] if kind == "DOUBLE"}
 
     def _give(self, name: str, frame: Any) -> None:
+        if agreed := agreed_columns(name):
+            frame = self._older[name] = frame.drop(*(one.name for one in agreed))
         frame.createOrReplaceTempView(name)
         self.made.add(name)
+
+    def _shown(self, name: str, frame: Any) -> Any:
+        """Returns a table's frame as analysts see it, as in DuckDB (lake/agreed.py)."""
+        values = {one.name: f"{one.expression or f'`{one.older}`'} AS {one.name}" for one in agreed_columns(name)}
+        there = {*frame.columns, *values}  # what was computed here has no batch_id
+        shown = (column for column in self.con.table(name).columns if column in there)
+        return frame.selectExpr(*(values.get(column, f"`{column}`") for column in shown))
 
     def _make(self, name: str, bad: Collection[Path]) -> None:
         if _is_computed(self.catalog, name, self.computed):
@@ -161,8 +176,9 @@ class Tables:
 
     def _files(self, name: str, files: list[Path]) -> Any:
         """Returns the valid rows in files of a table, with the columns that DuckDB shows, in its order."""
-        shown = self.con.table(name)
-        kinds, old = dict(zip(shown.columns, map(str, shown.types), strict=True)), old_columns(name)
+        shown, agreed = self.con.table(name), {one.name for one in agreed_columns(name)}
+        kinds = {one: str(kind) for one, kind in zip(shown.columns, shown.types, strict=True) if one not in agreed}
+        old = old_columns(name)
         stored = {**kinds, **{before: kinds[now] for before, now in old.items()}}
         # Given, so that no file is opened to learn it; what a file lacks is NULL, and another type is an error.
         rows = self._session.read.schema(spark_schema(stored.items())).parquet(*(str(path) for path in files))

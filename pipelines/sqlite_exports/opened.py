@@ -61,6 +61,18 @@ class Exported:
         """Returns all rows of a query for `table`, of which there are few."""
         return self._fetch(table, query, values)
 
+    def check_unique(self, table: str, name: str) -> None:
+        """Raises TraceRejected if rows share a number by which others refer to them: those would be there twice."""
+        keys = self._fetch(table, f"SELECT name FROM pragma_table_xinfo({_text(table)}) WHERE pk > 0")
+        if keys == [(name,)]:
+            return
+        shown = column(name)
+        query = f"SELECT count(*) - count(DISTINCT {shown}) FROM {column(table)} WHERE typeof({shown}) = 'integer'"
+        if n := self._fetch(table, query)[0][0]:
+            raise self.rejected(
+                f"{table} has {n:,} rows too many with the same {name}, by which others name them: {self._again}"
+            )
+
     def chunks(self, table: str, query: str, values: tuple[object, ...] = ()) -> Iterator[list[tuple]]:
         """Yields the rows of a query for `table`, some at a time: memory does not grow with their number."""
         with self._errors(table):

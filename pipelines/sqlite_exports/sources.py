@@ -51,12 +51,17 @@ class Source:
 def stage_source(
     con: duckdb.DuckDBPyConnection, tool: str, export: Exported, source: Source, process: int | None
 ) -> list[Finding]:
-    """Copy the rows of one process (None: all rows) into `source.staged`; returns what is missing or wrong."""
+    """Copy the rows of one process (None: all rows) into `source.staged`; returns what is missing or wrong.
+
+    Raises TraceRejected, also if two rows have one `id`.
+    """
     there = export.columns(source.name)
     if not there:
         about = f"{source.name}: {source.about}"
         return [Finding(f"{tool}_missing_table", "warning", 1, about)] if source.about else []
     columns = {ours: theirs for ours, theirs in source.columns.items() if theirs in there}
+    if "id" in columns:
+        export.check_unique(source.name, columns["id"])
     where, values = _of_process(source, there, process)
     selected = [(text_or_null if ours in source.texts else integer_or_null)(theirs) for ours, theirs in columns.items()]
     constant = ("source",) if source.work else ()

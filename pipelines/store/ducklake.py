@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 
 from pipelines.fleet.captures import Role
+from pipelines.lake.formulas import Formula
 from pipelines.lake.layout import KEYS, MARK, REJECTS
 from pipelines.lake.locked import CLOSED
 from pipelines.lake.store import Lake
@@ -144,9 +145,9 @@ class DuckLakeStore:
 
         return all_or_nothing(con, write)
 
-    def tell(self, prices: Path | None = None, roles: Path | None = None) -> None:
+    def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
         """See Store. They are tables of the store, for all who use it."""
-        given = told_rows.read_given(prices, roles)
+        given = told_rows.read_given(prices, roles, formulas)
         with self.writer() as con, locked(con, self.parsed, COMMIT), told(self.parsed):
             create_own(con)
             told_rows.create(con)
@@ -157,6 +158,11 @@ class DuckLakeStore:
         """See Store."""
         with attach(self.parsed, read_only=True) as con:
             return told_rows.roles_of(con)
+
+    def formulas(self) -> Sequence[Formula]:
+        """See Store."""
+        with attach(self.parsed, read_only=True) as con:
+            return told_rows.formulas_of(con)
 
     def tables(self) -> list[str]:
         """See Store."""

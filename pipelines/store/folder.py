@@ -17,6 +17,7 @@ from pipelines import database
 from pipelines.fleet.captures import Role
 from pipelines.fleet.roles import ROLES, read_roles
 from pipelines.lake.compact import compact
+from pipelines.lake.formulas import OP_FORMULAS, Formula, read_formulas
 from pipelines.lake.layout import ANALYST_TEMP, KEYS, MARK, REJECTS, table_file
 from pipelines.lake.locked import connect
 from pipelines.lake.prices import PRICES
@@ -115,11 +116,11 @@ class FolderStore:
         )
         return new if new.n_rows else None
 
-    def tell(self, prices: Path | None = None, roles: Path | None = None) -> None:
-        """See Store. The files become the lake's own prices.csv and roles.csv."""
-        read_given(prices, roles)
+    def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
+        """See Store. The files become the lake's own prices.csv, roles.csv and op_formulas.csv."""
+        read_given(prices, roles, formulas)
         self.lake.root.mkdir(parents=True, exist_ok=True)
-        for name, path in ((PRICES, prices), (ROLES, roles)):
+        for name, path in ((PRICES, prices), (ROLES, roles), (OP_FORMULAS, formulas)):
             if path and path.resolve() != (self.lake.root / name).resolve():
                 with tempfile.TemporaryDirectory(prefix=ANALYST_TEMP, dir=self.lake.root) as folder:
                     shutil.copyfile(path, Path(folder) / name)
@@ -128,6 +129,10 @@ class FolderStore:
     def roles(self) -> Sequence[Role]:
         """See Store."""
         return read_roles(self.lake.root / ROLES)
+
+    def formulas(self) -> Sequence[Formula]:
+        """See Store."""
+        return read_formulas(self.lake.root / OP_FORMULAS)
 
     def tables(self) -> list[str]:
         """See Store."""

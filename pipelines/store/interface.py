@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import duckdb
 
 from pipelines.fleet.captures import Role
+from pipelines.lake.formulas import Formula
 from pipelines.lake.layout import MARK
 from pipelines.lake.store import Lake
 
@@ -84,15 +85,19 @@ class Store(Protocol):
         """
         ...
 
-    def tell(self, prices: Path | None = None, roles: Path | None = None) -> None:
-        """Replace the prices of jobs, the roles of ranks, or both, by the rows of CSV files, as prices.csv and roles.csv of
-        a folder lake. A file with only a header removes them. Raises OSError for a file that is not there, CatalogError
+    def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
+        """Replace the prices of jobs, the roles of ranks, the formulas of operators by the rows of CSV files, as prices.csv,
+        roles.csv and op_formulas.csv of a folder lake. A file with only a header removes them. Raises OSError for a file that is not there, CatalogError
         or RolesError, naming file and line, for one that cannot be used: nothing is replaced then.
         """
         ...
 
     def roles(self) -> Sequence[Role]:
         """Returns what is known of the roles of ranks. Raises RolesError for a roles.csv that cannot be read."""
+        ...
+
+    def formulas(self) -> Sequence[Formula]:
+        """Returns the formulas of operators that were told. Raises CatalogError for an op_formulas.csv that cannot be used."""
         ...
 
     def tables(self) -> list[str]:

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 import duckdb
 
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, MARK, mark_of
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.sqltext import quoted
 from pipelines.store import versions
 from pipelines.store.schema import KEYS_TABLE, has_own
+from pipelines.store.told import catalog_of
 
 _TOLD = {MARK: "traces", CAPTURE_MARK: "captures"}
 
@@ -23,7 +24,7 @@ def outdated(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]
 
     `con`: as of `Store.connect`. Where all is up to date this reads the catalog only, except for tables of captures.
     """
-    catalog = load_catalog()
+    catalog = catalog_of(con)
     asked = [name for name in tables if name in (*catalog.materialized, *catalog.of_captures)]
     if not asked or not has_own(con):
         return []

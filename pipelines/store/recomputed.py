@@ -14,10 +14,11 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.lake.formulas import OP_FORMULAS, catalog_with, write_formulas
 from pipelines.lake.layout import MARK, Batch
 from pipelines.lake.store import Lake, Staged
 from pipelines.materialize.per_trace import SOURCES, materialize
-from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.catalog import Catalog
 from pipelines.sqltext import quoted, row
 from pipelines.store import versions
 from pipelines.store.attach import LAKE, told
@@ -27,6 +28,7 @@ from pipelines.store.locks import COMMIT, locked
 from pipelines.store.objects import check_data, put_files
 from pipelines.store.schema import FAILURES, Columns, add_columns, casts, columns_of_file, create_own, lake_columns
 from pipelines.store.shown import stored_rows
+from pipelines.store.told import catalog_of, formulas_of
 from pipelines.store.unit import UnitBatch, unit_batches
 from pipelines.store.written import add_files, all_or_nothing, counted, in_types
 
@@ -44,11 +46,11 @@ def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = Fal
 
     Raises StoreError.
     """
-    catalog = load_catalog()
     with store.writer() as con:
         if not tables or MARK not in lake_columns(con):
             return []
         con.begin()  # one state of the store
+        catalog = catalog_of(con)
         known = versions.read(con)
         rows = con.execute(
             f"SELECT batch_id, sum(n_events)::BIGINT FROM {LAKE}.{MARK} GROUP BY batch_id ORDER BY batch_id"
@@ -67,12 +69,14 @@ def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[s
     `force`: also those that are up to date. Returns the tables that were replaced: none if another process did it meanwhile, or removed the traces. Raises
     StoreError and what the models raise.
     """
-    catalog = load_catalog()
     with store.writer() as con:
+        formulas = formulas_of(con)
+        catalog = catalog_with(formulas)
         known = {} if force else versions.read(con, [batch.batch_id]).get(batch.batch_id, {})
         stale = versions.stale_tables(catalog, tables, known)
         if not stale or not _fetch(con, catalog, lake, batch):
             return []
+    write_formulas(lake.root / OP_FORMULAS, formulas)
     materialize(lake, stale, [batch], and_publish=False)
     (computed,) = (one for one in unit_batches(lake) if one.batch == batch)
     mine = {table: staged for table, staged in computed.files.items() if table in stale}

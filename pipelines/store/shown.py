@@ -11,9 +11,10 @@ from pathlib import Path
 import duckdb
 
 from pipelines import database
-from pipelines.lake import views
-from pipelines.lake.contents import column_types, no_row
-from pipelines.lake.empty import comments, comments_of_old
+from pipelines.lake import agreed, views
+from pipelines.lake.agreed import shown_rows
+from pipelines.lake.contents import column_types, no_row, types_shown
+from pipelines.lake.empty import comments, comments_of_old, create_rules
 from pipelines.lake.failures import FAILURES as FAILURES_VIEW
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_RANKS, KEYS, MARK, REJECTS, mark_of
 from pipelines.lake.prices import PRICE_TABLE
@@ -21,7 +22,6 @@ from pipelines.lake.views import placed_rows, superseded, under_old_name, valid_
 from pipelines.models import run
 from pipelines.models.cache import cache_folder, digest_of
 from pipelines.models.catalog import Catalog, Model
-from pipelines.models.run import create_rules
 from pipelines.renamed import old_tables
 from pipelines.sqltext import quoted
 from pipelines.store import told
@@ -69,7 +69,9 @@ class _Build:
     @property
     def name(self) -> str:
         models = [f"{name}={self.catalog.version(name)}" for name in self.catalog.public]
-        code = [Path(file).read_bytes() for file in (__file__, run.__file__, views.__file__, told.__file__)]
+        code = [
+            Path(file).read_bytes() for file in (__file__, agreed.__file__, run.__file__, views.__file__, told.__file__)
+        ]
         rules = [
             m.path.read_bytes() for name in self.catalog.public if (m := self.catalog.models[name]).kind == "rules"
         ]
@@ -108,7 +110,7 @@ def _create_file(path: Path, build: _Build) -> None:
         add_columns(con, {}, build.there)
         con.execute(f"USE {SHOWN}")
         con.begin()
-        types = column_types(build.catalog)
+        types = types_shown(build.catalog)
         # Marks first, for tables of captures read theirs; views that read tables last.
         order = sorted(build.catalog.public, key=lambda n: (build.catalog.models[n].kind == "view", n not in KEYS))
         for name in order:
@@ -135,9 +137,9 @@ def _create(con: duckdb.DuckDBPyConnection, build: _Build, model: Model) -> str:
         create_rules(con, model)
         return "TABLE"
     if model.kind == "view":
-        con.execute(f"CREATE VIEW {model.name} AS {model.sql}")
+        con.execute(f"CREATE VIEW {model.name} AS {shown_rows(model.name, model.sql)}")
         return "VIEW"
-    con.execute(f"CREATE VIEW {model.name} AS {_rows(build, model.name)}")
+    con.execute(f"CREATE VIEW {model.name} AS {shown_rows(model.name, _rows(build, model.name))}")
     return "VIEW"
 
 

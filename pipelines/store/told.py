@@ -1,4 +1,4 @@
-"""What users tell a DuckLake about jobs and ranks: the rows of their prices.csv and roles.csv, as tables of the store."""
+"""What users tell a DuckLake: the rows of their prices.csv, roles.csv and op_formulas.csv, as tables of the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import duckdb
 
 from pipelines.fleet.captures import Role
 from pipelines.fleet.roles import read_roles
+from pipelines.lake.formulas import COLUMNS as FORMULA_COLUMNS
+from pipelines.lake.formulas import Formula, catalog_with, read_formulas
 from pipelines.lake.prices import COLUMNS, read_prices
+from pipelines.models.catalog import Catalog
 from pipelines.sqltext import quoted, row
 from pipelines.store.attach import LAKE
 from pipelines.store.schema import OWN
@@ -18,18 +21,20 @@ from pipelines.store.written import all_or_nothing
 
 PRICES = f"{LAKE}.{OWN}.prices"
 _ROLES = f"{LAKE}.{OWN}.roles"
+_FORMULAS = f"{LAKE}.{OWN}.op_formulas"
 _ROLE_COLUMNS = tuple(field.name for field in fields(Role))
 _CREATE = {
     PRICES: ", ".join(f'"{name}" VARCHAR' for name in COLUMNS),
     _ROLES: ", ".join(f'"{name}" {"BIGINT" if name == "rank" else "VARCHAR"}' for name in _ROLE_COLUMNS),
+    _FORMULAS: ", ".join(("place BIGINT", *(f"{name} VARCHAR" for name in FORMULA_COLUMNS))),
 }
 
 Rows = Sequence[tuple]
 
 
-def read_given(prices: Path | None, roles: Path | None) -> dict[str, Rows]:
+def read_given(prices: Path | None, roles: Path | None, formulas: Path | None = None) -> dict[str, Rows]:
     """Returns the rows of these files by table. Raises CatalogError and RolesError, which name file and line, and OSError."""
-    for path in (prices, roles):
+    for path in (prices, roles, formulas):
         if path:
             path.stat()  # to who gives it by name a missing file is no empty one
     given: dict[str, Rows] = {}
@@ -37,6 +42,8 @@ def read_given(prices: Path | None, roles: Path | None) -> dict[str, Rows]:
         given[PRICES] = read_prices(prices)
     if roles:
         given[_ROLES] = [astuple(role) for role in read_roles(roles)]
+    if formulas:
+        given[_FORMULAS] = [(place, *one) for place, one in enumerate(read_formulas(formulas))]
     return given
 
 
@@ -70,6 +77,18 @@ def roles_of(con: duckdb.DuckDBPyConnection) -> list[Role]:
         return []
     columns = ", ".join(f'"{name}"' for name in _ROLE_COLUMNS)
     return [Role(*values) for values in con.execute(f"SELECT {columns} FROM {_ROLES} ORDER BY ALL").fetchall()]
+
+
+def formulas_of(con: duckdb.DuckDBPyConnection) -> list[Formula]:
+    """Returns the formulas of operators that the store was told; nothing if it never was."""
+    if not _has(con, _FORMULAS):
+        return []
+    return con.execute(f"SELECT {', '.join(FORMULA_COLUMNS)} FROM {_FORMULAS} ORDER BY place").fetchall()
+
+
+def catalog_of(con: duckdb.DuckDBPyConnection) -> Catalog:
+    """Returns the models as they are for this store: with its own formulas."""
+    return catalog_with(formulas_of(con))
 
 
 def _has(con: duckdb.DuckDBPyConnection, table: str) -> bool:

@@ -2,8 +2,8 @@
 -- Question: What was repaired, dropped or missing in the traces?
 -- Reading: One row per finding, worst first. Read it before any number of the trace: `detail` says what the finding
 -- changes.
-SELECT q.severity, q.check, sum(q.n) AS n, count(DISTINCT q.trace_id) AS n_traces, any_value(q.detail) AS example
+SELECT q.severity, q.check_name, sum(q.n) AS n, count(DISTINCT q.trace_id) AS n_traces, any_value(q.detail) AS example
 FROM quality AS q
 JOIN traces AS t ON q.trace_id = t.trace_id
-GROUP BY q.severity, q.check
-ORDER BY CASE q.severity WHEN 'error' THEN 1 WHEN 'warning' THEN 2 WHEN 'info' THEN 3 END, n_traces DESC, q.check
+GROUP BY q.severity, q.check_name
+ORDER BY CASE q.severity WHEN 'error' THEN 1 WHEN 'warning' THEN 2 WHEN 'info' THEN 3 END, n_traces DESC, q.check_name

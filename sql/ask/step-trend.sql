@@ -4,9 +4,9 @@
 -- whether a change is more than noise.
 SELECT
     t.job, t.capture_id, count(DISTINCT t.rank) AS n_ranks, count(*) AS n_steps,
-    round(median(s.dur_ns) / 1e6, 2) AS median_step_ms,
-    round(100 * sum(s.busy_ns) / nullif(sum(s.dur_ns), 0), 1) AS busy_percent
+    round(median(s.duration_ns) / 1e6, 2) AS median_step_ms,
+    round(100 * sum(s.busy_ns) / nullif(sum(s.duration_ns), 0), 1) AS busy_percent
 FROM step_times AS s
 JOIN traces AS t ON s.trace_id = t.trace_id
 GROUP BY t.job, t.capture_id
-ORDER BY t.job, min(t.first_ts_ns), t.capture_id
+ORDER BY t.job, min(t.trace_start_ns), t.capture_id

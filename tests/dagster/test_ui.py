@@ -108,9 +108,11 @@ def test_settings_of_people_stay_and_those_of_earlier_versions_do_not(
     assert settings.read_text() == SETTINGS.read_text()
     storage = SETTINGS.read_text().partition("# SQLite in")[2].partition("telemetry:")[0]
     window = SETTINGS.read_text().partition("# No window")[2].partition("# Runs that write")[0]
-    third = SETTINGS.read_text().replace(f"# No window{window}", "")
+    queue = SETTINGS.read_text().partition("# A run starts within")[2].partition("# A run that never")[0]
+    fourth = SETTINGS.read_text().replace(f"# A run starts within{queue}", "")
+    third = fourth.replace(f"# No window{window}", "")
     second = third.replace(f"# SQLite in{storage}", "")
-    for earlier in ("telemetry:\n  enabled: false\n", second, third):
+    for earlier in ("telemetry:\n  enabled: false\n", second, third, fourth):
         settings.write_text(earlier)
         prepare(settings.parent)
         assert settings.read_text() == SETTINGS.read_text()

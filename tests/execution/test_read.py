@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.execution.edges import data_edges
 from pipelines.execution.execution_trace import read_nodes
+from pipelines.execution.node_stream import stream_nodes
 from pipelines.execution.nodes import mutated_arguments
+from pipelines.execution.stream import NodeStream
 from pipelines.traces.record import TraceRejected
 from tests.execution.make import Op, write
 
@@ -115,12 +118,47 @@ def test_a_large_file_comes_in_pieces(tmp_path: Path) -> None:
         ('{"schema": "1.0.1", "nodes": [{"name": "x"}]}', "node 0 has no id"),
         ('{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0}, {"id": 1, "rf_id": 0}]}', "occurs twice"),
         ('{"schema": "1.0.1", "nodes": []', "ends early"),
+        ('{"schema": "1.0.1", "nodes": [{"id": 9223372036854775808, "rf_id": 0}]}', "node 0 has no id of 64 bits"),
+        (
+            '{"schema": "1.0.1", "nodes": [{"id": 1, "rf_id": 0, "inputs": 5}]}',
+            "node 1: inputs or their types are no list",
+        ),
+        ('{"schema": "1.0.1", "nodes": [{"id": 1, "attrs": [], "outputs": [[]]}]}', "node 1: outputs is no object"),
+        (
+            '{"schema": "1.0.1", "nodes": [{"id": 1, "attrs": [], "inputs": {"values": [[]], "types": 5}}]}',
+            "node 1: inputs or their types are no list",
+        ),
     ],
 )
 def test_what_is_no_execution_trace_is_refused_in_words(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(TraceRejected, match=reason):
         read_nodes(tmp_path / "x.json")
+
+
+def test_lists_in_lists_that_are_too_deep_are_refused_in_words(tmp_path: Path) -> None:
+    """Newer Pythons read deeper lists than they can walk; older ones refuse the text."""
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    stream = NodeStream(tmp_path / "x.json")
+    stream.nodes = lambda: iter([{"id": 1, "rf_id": 0, "inputs": deep}])
+    with pytest.raises(TraceRejected, match="node 0 has lists in lists too deep to read"):
+        list(stream_nodes(tmp_path / "x.json", stream))
+
+
+def test_nodes_that_are_each_others_parents(tmp_path: Path) -> None:
+    """What encloses a node began before it; a parent that did not would be followed for ever."""
+    nodes = [{"id": number, "rf_id": number, "parent": parent, "tid": 1} for number, parent in ((5, 6), (6, 5), (7, 1))]
+    (tmp_path / "x.json").write_text(json.dumps({"schema": "1.0.1", "nodes": nodes}))
+    assert edges_of(tmp_path / "x.json") == set()
+
+
+def test_texts_that_no_table_can_hold_are_spelled_out(tmp_path: Path) -> None:
+    op = {"id": 5, "rf_id": 1, "name": "\ud800", "op_schema": "\udfff", "inputs": [[1, 2, 0, 4, 4, "\udcff"]]}
+    (tmp_path / "x.json").write_text(json.dumps({"schema": "1.0.1", "nodes": [op]}))
+    (node,), _ = read_nodes(tmp_path / "x.json")
+    assert (node.name, node.op_schema, node.inputs[0].device) == ("\\ud800", "\\udfff", "\\xff")
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

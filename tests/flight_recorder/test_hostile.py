@@ -57,6 +57,7 @@ KEPT: dict[str, Any] = {
     "lone surrogate": call(1, state="\ud800", process_group=["0", "\udfff"]),
     "NUL": call(1, state="a\0b"),
     "types of numbers": call(1, input_dtypes=[1, None]),
+    "retired is 1 beside true": call(1, retired=1),
     "huge tensor": call(1, input_sizes=[[2**62, 2**62]]),
 }
 

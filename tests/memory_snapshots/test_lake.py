@@ -86,6 +86,9 @@ def test_a_snapshot_is_a_row_and_comes_in_once(tmp_path: Path) -> None:
         assert rows(con, told) == [("rank0_snapshot.pickle", 0, "j", len(one.history), len(one.segments), 4, 0, 0)]
         assert rows(con, "SELECT count(*) FROM rejects") == [(3,)]
         assert rows(con, "SELECT count(*) FROM snapshot_timeline") == [(len(one.history),)]
+        # No operators in this trace: the code of the modules is all that is known, and the steps.
+        held = [row[4:10] for row in ask(con, "snapshot-operators")]
+        assert {row[:2] + row[3:4] for row in held} == {(None, None, None)} and {row[4] for row in held} == {None, 7}
         # The last step ends after the last event: the history does not tell what was in use then.
         growth = [(row[1], *row[4:]) for row in ask(con, "snapshot-growth")]
         kept = [round((30 * MIB + 100 + 3 * MIB * n) / 1e6, 2) for n in (1, 2)]

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipelines.database import TooLittleMemory
+from pipelines.ingest import ingest
 from pipelines.inputs import spilling as bounds
+from pipelines.inputs.kinds import Read
+from pipelines.inputs.reading import Reading
+from pipelines.inputs.sets import ingest_sets
+from pipelines.lake import Lake
+from pipelines.memory_snapshots.lake import INPUT
 from tests.memory_snapshots.large import write_large
+from tests.memory_snapshots.make import snapshot, training, write
 
 # VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
 CHILD = """
 import sys
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from pipelines.ingest import ingest
 from pipelines.inputs import spilling
 from pipelines.lake import Lake
+from pipelines.memory_snapshots.lake import INPUT
 spilling._GIGABYTES = 0.1
 ingest([Path(sys.argv[1])], Lake(Path(sys.argv[2])))
 status = Path("/proc/self/status").read_text()
@@ -36,6 +49,38 @@ def test_tables_that_do_not_fit_go_to_disk(monkeypatch: pytest.MonkeyPatch, tmp_
         same = f"SELECT (SELECT bit_xor(number) FROM numbers) = (SELECT bit_xor(hash(range)) FROM range({n}))"
         assert con.execute(same).fetchall() == [(True,)]
     assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_to_commit_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Then nothing of it is in the lake, and it can be ingested again."""
+    small, lake = write(tmp_path / "small.pickle", snapshot(training(6))), Lake(tmp_path / "lake")
+    with monkeypatch.context() as less:
+        less.setattr(bounds, "_GIGABYTES", 0.0085)
+        for told, way_out in (
+            ("64", "raise TRACELAKE_MEMORY=64, or unset it"),
+            ("", "give fewer or smaller files at once"),
+        ):
+            less.setenv("TRACELAKE_MEMORY", told)
+            with pytest.raises(TooLittleMemory, match=r"were not ingested: .* more memory than the 8 MiB") as raised:
+                ingest([small], lake)
+            assert way_out in str(raised.value)
+    assert not lake.known("memory_snapshots")
+    assert [row.status for row in ingest([small], lake).rows] == ["ok"]
+
+
+def test_a_set_that_needs_more_memory_to_be_read_is_rejected_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def read(reading: Reading, path: Path, files: Collection[Path]) -> Read | None:
+        if path == large:
+            reading.con.execute("SELECT list(range) FROM range(10_000_000)")  # which does not go to disk
+        return INPUT.read(reading, path, files)
+
+    small, large = (write(tmp_path / f"{name}.pickle", snapshot(training(n))) for name, n in (("a", 6), ("b", 5)))
+    monkeypatch.setattr(bounds, "_GIGABYTES", 0.064)
+    rows = ingest_sets(replace(INPUT, read=read), {one: [one] for one in (large, small)}, Lake(tmp_path / "lake"))
+    assert [row.status for row in rows] == ["rejected", "ok"] and rows[0].reason is not None
+    assert "DuckDB needs more memory than the 61 MiB that it may use here; give fewer or smaller" in rows[0].reason
 
 
 @pytest.mark.slow

@@ -34,6 +34,15 @@ def _stacks(rows: list[tuple], events: int, monkeypatch: pytest.MonkeyPatch) -> 
         return [con.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in tables]
 
 
+def test_an_event_that_is_there_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be its own parent, and the way up from it would never end."""
+    rows = [("one", 3, 1, 0, 10, False, True), ("two", 4, 1, 0, 9, False, True), ("two", 5, 1, 2, 3, True, True)]
+    assert len(_stacks(rows, 100, monkeypatch)[0]) == 3
+    for again in (rows[1], ("two", 4, 2, 5, 6, True, False)):
+        with pytest.raises(ValueError, match="trace two has event 4 more than once"):
+            _stacks([*rows, again], 100, monkeypatch)
+
+
 def test_the_stacks_of_traces_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     traces = {}

@@ -96,6 +96,37 @@ def test_every_command_on_a_file_takes_a_process(tmp_path: Path) -> None:
         assert "no process 7 to choose: it has 4000, 4100" in refused(command, path, "--process", "7", *more), command
 
 
+def _grown(*given: str) -> dict[str, int]:
+    """What `compare` says of the numbers of GPU work by name."""
+    return {
+        row["name"]: row["test_n"] - row["control_n"]
+        for row in json.loads(run("compare", *given, "--json", "--step", "all"))
+        if row["device"] == "gpu"
+    }
+
+
+def test_compare_takes_a_process_of_each_side(tmp_path: Path) -> None:
+    path = both(tmp_path)
+    assert "--process PID" in refused("compare", path, path)
+    grown = _grown(path, path, "--process", "4000", "--process", "4100")
+    assert grown["only_in_the_second"] == 1 and sum(map(abs, grown.values())) == 1
+    assert "more than twice" in refused("compare", path, path, *["--process", "4000"] * 3)
+
+
+@pytest.mark.slow
+def test_a_process_that_compare_was_told_once(tmp_path: Path) -> None:
+    """It is that of the file that holds several, on either side; a file of one process has none to choose."""
+    path, other = both(tmp_path), tmp_path / "one"
+    other.mkdir()
+    alone = str(written(small(), other))
+    grown = _grown(path, path, "--process", "4000", "--process", "4100")
+    assert set(_grown(path, path, "--process", "4100").values()) == {0}
+    assert _grown(alone, path, "--process", "4100") == grown
+    assert _grown(path, alone, "--process", "4100") == {name: -n for name, n in grown.items()}
+    assert "leave --process out" in refused("compare", alone, alone, "--process", "4000")
+    assert "is none" in refused("compare", path, str(other), "--process", "4000", "--process", "4000")
+
+
 def test_a_file_of_one_process_has_none_to_choose(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["breakdown", str(written(small(), tmp_path)), "--process", "4000"])
     assert done.exit_code == 1 and "leave --process out" in " ".join(done.output.split())

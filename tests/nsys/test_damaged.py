@@ -192,6 +192,23 @@ def test_times_that_no_lake_can_hold(tmp_path: Path) -> None:
     assert {one.check: one.n for one in trace.findings} == {"time_out_of_range": 1, "negative_duration": 1}
 
 
+def test_texts_with_one_number_are_refused(tmp_path: Path) -> None:
+    """Each call of that name would be there twice."""
+    again = "INSERT INTO s SELECT * FROM StringIds LIMIT 1"
+    path = changed(
+        tmp_path, "CREATE TABLE s AS SELECT * FROM StringIds", again, "DROP TABLE StringIds",
+        "ALTER TABLE s RENAME TO StringIds",
+    )  # fmt: skip
+    assert "StringIds has 1 rows too many with the same id" in rejection(path)
+
+
+def test_ranges_of_an_unknown_type_are_told(tmp_path: Path) -> None:
+    trace = load_trace(duckdb.connect(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 12345"))
+    assert [(one.check, one.severity, one.n) for one in trace.findings] == [("nsys_unknown_range", "warning", 1)]
+    trace = load_trace(duckdb.connect(), changed(tmp_path, "UPDATE NVTX_EVENTS SET eventType = 75"))
+    assert not trace.findings  # it names a domain
+
+
 # Fuzz ---------------------------------------------------------------------------------------------------------------
 
 

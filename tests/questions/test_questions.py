@@ -64,7 +64,7 @@ def test_the_straggler_and_the_damaged_file_are_found(locked: LockedLake) -> Non
     worst, *_ = answer(locked, load_questions()["persistent-stragglers"].sql)
     assert (worst["job"], worst["rank"], worst["n_straggler"]) == ("llama-70b", 2, 3)
     assert [Path(row["path"]).name for row in answer(locked, load_questions()["rejected-files"].sql)] == ["notes.json"]
-    assert "truncated" in [row["check"] for row in answer(locked, load_questions()["quality"].sql)]
+    assert "truncated" in [row["check_name"] for row in answer(locked, load_questions()["quality"].sql)]
 
 
 @pytest.mark.parametrize(

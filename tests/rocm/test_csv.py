@@ -192,6 +192,39 @@ def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
     assert [one.n for one in trace.findings if one.check == "rocm_missing_column" and other.name in one.detail]
 
 
+def test_a_column_without_a_name(tmp_path: Path) -> None:
+    """A comma too many at the end of the first line: the other columns are read, and the lines are one value short."""
+    path = write(tmp_path, rows_of_small())
+    other = tmp_path / "4000_memory_copy_trace.csv"
+    other.write_bytes(other.read_bytes().replace(b"\n", b",\n"))
+    assert events(path)[0] == events(write(tmp_path / "whole", rows_of_small()))[0]
+
+
+@pytest.mark.parametrize("name", ["hip_api_trace", "kernel_trace"])
+def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None:
+    """It does where lines end in two ways."""
+    path = write(tmp_path, rows_of_small())
+    other = tmp_path / f"4000_{name}.csv"
+    first, second, rest = other.read_bytes().split(b"\n", 2)
+    other.write_bytes(first + b"\n" + second + b"\r\n" + rest)
+    with pytest.raises(TraceRejected, match=f"{other.name}: DuckDB cannot read it as CSV.*copy it again"):
+        load_trace(duckdb.connect(), path)
+
+
+def test_what_agents_lack_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, rows_of_small())
+    agents = tmp_path / "4000_agent_info.csv"
+    whole = agents.read_bytes()
+    agents.write_bytes(whole.replace(b"Agent_Type", b"Kind"))
+    assert [one.detail.split(":")[0] for one in events(path)[1].findings if one.check == "rocm_missing_column"] == [
+        "4000_agent_info.csv has no node_id or no agent_type"
+    ]
+    agents.write_bytes(whole.rstrip(b"\n") + b",1,2\n")
+    told, trace = events(path)
+    assert {row[7] for row in told} == {None, GPU} and trace.status == "partial"
+    assert [one.n for one in trace.findings if one.check == "rocm_broken_line"] == [1]
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

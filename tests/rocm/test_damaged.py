@@ -27,6 +27,7 @@ MODELS = ("kernels", "launches", "temporal_breakdown", "critical_path", "critica
 
 
 def changed(folder: Path, *statements: str) -> Path:
+    (folder / "a.db").unlink(missing_ok=True)
     path = small().write(folder / "a.db")
     with closing(sqlite3.connect(path)) as con:
         con.executescript(";".join(statements))
@@ -68,6 +69,31 @@ def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
         ("rocm_without_time", "rocpd_kernel_dispatch"): ("warning", 1),
         ("rocm_without_time", "rocpd_region"): ("warning", 1),
     }
+
+
+def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
+    for wrong in (f"UPDATE rocpd_sample{END} SET track_id = -1", f"UPDATE rocpd_track{END} SET pid = 'x'"):
+        trace = load_trace(duckdb.connect(), changed(tmp_path, wrong))
+        assert [(one.severity, one.n) for one in trace.findings if one.check == "rocm_no_track"] == [("warning", 1)]
+
+
+@pytest.mark.parametrize(("pid", "check"), [("'x'", "rocm_no_process"), ("77", "rocm_idle_processes")])
+def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: str) -> None:
+    path = changed(tmp_path, f"UPDATE rocpd_region{END} SET pid = {pid} WHERE id = 2")
+    trace = load_trace(con := duckdb.connect(), path)
+    assert [one.n for one in trace.findings if one.check == check] == [1]
+    assert con.execute("SELECT count(*) FROM events WHERE cat = 'cuda_runtime'").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("table", ["rocpd_string", "rocpd_event", "rocpd_info_kernel_symbol", "rocpd_track"])
+def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
+    """Whatever names such a row would be there twice."""
+    path = small().write_plainly(tmp_path / "a.db")
+    with closing(sqlite3.connect(path)) as con:
+        con.execute(f"INSERT INTO {table}{END} SELECT * FROM {table}{END}")
+        con.commit()
+    with pytest.raises(TraceRejected, match=f"{table}{END} has [0-9]+ rows too many with the same id"):
+        load_trace(duckdb.connect(), path)
 
 
 @settings(max_examples=examples(40))

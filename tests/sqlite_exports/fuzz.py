@@ -85,8 +85,6 @@ def read_or_rejected(path: Path) -> ReadTrace | None:
 
 
 def distinct_traces(paths: Iterable[Path]) -> list[Path]:
-    """Returns the files that are traces, each content once: no lake has a trace twice, and models do not end on one that
-    is there twice (an event would enclose itself).
-    """
+    """Returns the files that are traces, each content once: no lake has a trace twice, and models refuse one."""
     found = {trace.trace_id: path for path in paths if (trace := read_or_rejected(path)) is not None}
     return list(found.values())

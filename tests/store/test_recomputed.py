@@ -315,3 +315,16 @@ def test_force_computes_captures_again(opened: Open, units: list[Lake]) -> None:
         (done,) = run.results
         assert getattr(done, "n_captures", 0) == 1 or done.n_files == len(CAPTURES)
         assert shown(store, CAPTURES) == expected
+
+
+@pytest.mark.parametrize("opened", FOLDER_FIRST, indirect=True)
+def test_formulas_that_are_told_make_tables_outdated(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    store.commit(make_unit(tmp_path / "unit", (0,), ["kernels", "op_work"]))
+    tables = ["kernels", "op_work"]
+    assert stale_groups(store, tables) == []
+    (tmp_path / "op_formulas.csv").write_text("op,formula\nmylib::a,gemm\n")
+    store.tell(formulas=tmp_path / "op_formulas.csv")
+    assert stale_groups(store, ["kernels"]) == [] and len(stale_groups(store, ["op_work"])) == 1
+    materialized(store, *tables)
+    assert stale_groups(opened(), tables) == []

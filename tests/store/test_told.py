@@ -51,3 +51,17 @@ def test_prices_and_roles_of_a_store(opened: Open, tmp_path: Path) -> None:
 
     store.tell(prices=written(tmp_path / "empty.csv", "job,team,price_per_gpu_hour,currency"))
     assert _prices(store) == [] and len(store.roles()) == 2
+
+
+def test_formulas_of_a_store_are_used_and_make_tables_outdated(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    formulas = written(tmp_path / "op_formulas.csv", "op,formula,owns_below", "mylib::b,copy,", "mylib::a,gemm,true")
+    store.tell(formulas=formulas)
+    told = [("mylib::b", None, "copy", "copy", "false"), ("mylib::a", None, "gemm", "gemm", "true")]
+    assert list(opened().formulas()) == told
+    wrong = written(tmp_path / "wrong.csv", "op,formula", "mylib::a,gem")
+    with pytest.raises(CatalogError, match=r"wrong\.csv:2: formula 'gem' is not known"):
+        store.tell(formulas=wrong)
+    assert list(opened().formulas()) == told
+    store.tell(formulas=written(tmp_path / "none.csv", "op,formula"))
+    assert list(opened().formulas()) == []

@@ -22,32 +22,12 @@ KINDS = ("op", "module", "layer")
 class Owners:
     """`ids`: by kind and name, the GPU work that belongs to it, ascending; a module has that of the modules in it, too.
 
-    `gpu_ns`: duration of all GPU work of the trace; `unknown_ns`: by kind, of that in graph replays that no target of the
-    kind can select, because the trace does not show the capture.
+    `unknown_percent`: by kind, how much of the trace's GPU time no target of the kind can select, because it is in graph
+    replays of which the trace does not show the capture.
     """
 
     ids: dict[str, dict[str, Ints]]
-    gpu_ns: int
-    unknown_ns: dict[str, int]
-
-
-_ROWS = """
-    SELECT 'op' AS kind, op AS name, event_id FROM kernel_owners WHERE trace_id = {of} AND op IS NOT NULL
-    UNION ALL
-    SELECT 'layer', CAST(layer AS VARCHAR), event_id FROM kernel_owners WHERE trace_id = {of} AND layer IS NOT NULL
-    UNION
-    SELECT 'module', module, event_id FROM kernel_owners WHERE trace_id = {of} AND module IS NOT NULL
-    UNION
-    SELECT 'module', name, event_id FROM _work_modules WHERE trace_id = {of}
-    ORDER BY ALL
-"""
-_SUMS = """
-    SELECT CAST(coalesce(sum(duration_ns), 0) AS BIGINT),
-        CAST(coalesce(sum(duration_ns) FILTER (WHERE is_replay AND op IS NULL), 0) AS BIGINT),
-        CAST(coalesce(sum(duration_ns) FILTER (WHERE is_replay AND module IS NULL), 0) AS BIGINT),
-        CAST(coalesce(sum(duration_ns) FILTER (WHERE is_replay AND layer IS NULL), 0) AS BIGINT)
-    FROM kernel_owners WHERE trace_id = {of}
-"""
+    unknown_percent: dict[str, float]
 
 
 def owners_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id: str) -> Owners:
@@ -59,10 +39,13 @@ def owners_of(con: duckdb.DuckDBPyConnection, catalog: Catalog, trace_id: str) -
     # Launches are known in traces with a window of profile default only; a trace with captures needs them, too.
     traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
     request_windows(con, [WindowRequest(one) for (one,) in traces])
-    run_models(con, catalog, ["kernel_owners", "_work_modules"])
+    run_models(con, catalog, ["_work_targets", "_unselected_work"])
+    of = f"WHERE trace_id = {quoted(trace_id)}"
     found: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for kind, name, event_id in con.execute(_ROWS.format(of=quoted(trace_id))).fetchall():
+    targets = f"SELECT kind, name, event_id FROM _work_targets {of} ORDER BY ALL"
+    for kind, name, event_id in con.execute(targets).fetchall():
         found[kind][name].append(event_id)
-    ids = {kind: {name: np.array(of, dtype=np.int64) for name, of in found[kind].items()} for kind in KINDS}
-    ((gpu_ns, *unknown),) = con.execute(_SUMS.format(of=quoted(trace_id))).fetchall()
-    return Owners(ids, gpu_ns, dict(zip(KINDS, unknown, strict=True)))
+    ids = {kind: {name: np.array(events, dtype=np.int64) for name, events in found[kind].items()} for kind in KINDS}
+    percents = ", ".join(f"coalesce({kind}_percent, 0)" for kind in KINDS)
+    rows = con.execute(f"SELECT {percents} FROM _unselected_work {of}").fetchall()  # none in a trace without GPU work
+    return Owners(ids, dict(zip(KINDS, rows[0] if rows else (0.0,) * len(KINDS), strict=True)))

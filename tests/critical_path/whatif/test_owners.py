@@ -110,7 +110,7 @@ def test_what_is_known_of_the_trace() -> None:
         by_op.setdefault(op, set()).add(i)
     assert {name: set(ids.tolist()) for name, ids in owners.ids["op"].items()} == by_op
     assert {name: len(ids) for name, ids in owners.ids["module"].items()} == {"Net_0": 8, "Linear_3": 2}
-    assert owners.gpu_ns == 12 * 3000 and owners.unknown_ns == {"op": 0, "module": 0, "layer": 8 * 3000}
+    assert owners.unknown_percent == pytest.approx({"op": 0, "module": 0, "layer": 100 * 8 / 12})
 
 
 def test_a_target_that_selects_nothing_names_what_there_is() -> None:

@@ -1,0 +1,242 @@
+-- One row: an allocation of a memory snapshot with the step, operator and module of the profiler trace that it was made
+-- in, and the frames of its stack.
+-- How: a [memory] event of the trace at the same address within 100 us tells the thread and the time to the ns. Without
+-- one (or with several) the snapshot's clock does: it is cut to the us, so the operator counts only if no operator
+-- begins or ends in that us on any thread, and only one thread is in an operator. Both clocks are calibrated to Unix
+-- time apart from each other; clock_gap_ns says how far apart they were where that can be measured.
+-- scope: lake
+WITH in_traces AS (
+    SELECT
+        a.snapshot_id, a.allocation_id, a.device, a.address, a.size_bytes, a.alloc_ns, m.trace_id,
+        count(*) OVER (PARTITION BY a.snapshot_id, a.allocation_id) AS n_traces
+    FROM snapshot_allocations AS a
+    JOIN snapshot_trace_matches AS m ON m.snapshot_id = a.snapshot_id
+    WHERE a.alloc_ns >= m.start_ns AND a.alloc_ns + 1000 <= m.end_ns
+),
+placed AS (
+    SELECT snapshot_id, allocation_id, device, address, size_bytes, alloc_ns, trace_id FROM in_traces WHERE n_traces = 1
+),
+traced AS (
+    SELECT DISTINCT trace_id FROM snapshot_trace_matches WHERE trace_id IS NOT NULL
+),
+calls AS (
+    SELECT
+        e.trace_id, t.thread_id, CASE WHEN e.cat = 'cpu_op' THEN 'op' ELSE 'module' END AS kind, e.event_id, e.ts_ns,
+        e.dur_ns, CASE WHEN e.cat = 'cpu_op' THEN e.name ELSE substr(e.name, 12) END AS name
+    FROM events AS e
+    JOIN traced AS m ON m.trace_id = e.trace_id
+    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
+    WHERE e.dur_ns > 0 AND e.ts_ns IS NOT NULL AND (
+            e.cat = 'cpu_op' AND NOT starts_with(e.name, 'ProfilerStep#')
+            OR e.cat = 'python_function' AND starts_with(e.name, 'nn.Module: ')
+        )
+),
+blocks AS (
+    SELECT
+        p.snapshot_id, p.allocation_id, b.trace_id, b.event_id, b.alloc_ns, t.thread_id,
+        count(*) OVER (PARTITION BY p.snapshot_id, p.allocation_id) AS n_blocks,
+        count(*) OVER (PARTITION BY p.snapshot_id, b.trace_id, b.event_id) AS n_allocations
+    FROM placed AS p
+    JOIN memory_blocks AS b
+        ON b.trace_id = p.trace_id AND b.device = p.device AND b.address = p.address AND b.size_bytes >= p.size_bytes
+            AND b.alloc_ns BETWEEN p.alloc_ns - 100000 AND p.alloc_ns + 100000
+    JOIN events AS e ON e.trace_id = b.trace_id AND e.event_id = b.event_id
+    JOIN threads AS t ON t.trace_id = e.trace_id AND t.pid = e.pid AND t.tid = e.tid
+    WHERE b.device_type IN (1, 6)
+),
+known AS (
+    SELECT snapshot_id, allocation_id, thread_id, alloc_ns FROM blocks WHERE n_blocks = 1 AND n_allocations = 1
+),
+changes AS (
+    SELECT
+        trace_id, thread_id, kind, event_id, ts_ns AS at_ns, 1 AS turn, -dur_ns AS by_length, event_id AS by_place,
+        1 AS change
+    FROM calls
+    UNION ALL
+    SELECT trace_id, thread_id, kind, event_id, ts_ns + dur_ns, 0, dur_ns, -event_id, -1 FROM calls
+),
+looked_up AS (
+    SELECT 'op' AS kind, FALSE AS is_last
+    UNION ALL
+    SELECT 'op', TRUE
+    UNION ALL
+    SELECT 'module', FALSE
+    UNION ALL
+    SELECT 'module', TRUE
+),
+-- First, which thread it was: the first and the last ns at which it may have been made, among all calls of the trace.
+depths AS (
+    SELECT
+        trace_id, thread_id, kind, at_ns, turn, change,
+        sum(change) OVER (
+            PARTITION BY trace_id, thread_id, kind ORDER BY at_ns, turn, by_length, by_place
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS n_open
+    FROM changes
+),
+busy AS (
+    -- 1 where a thread enters its first call, -1 where it leaves it.
+    SELECT
+        trace_id, thread_id, kind, at_ns, turn,
+        CASE WHEN change = 1 AND n_open = 1 THEN 1 WHEN change = -1 AND n_open = 0 THEN -1 ELSE 0 END AS change
+    FROM depths
+),
+all_threads AS (
+    SELECT
+        trace_id, kind, at_ns, turn, change, change * thread_id AS thread_change, 1 AS n_changes,
+        CAST(NULL AS VARCHAR) AS snapshot_id, CAST(NULL AS BIGINT) AS allocation_id
+    FROM busy
+    UNION ALL
+    SELECT
+        p.trace_id, r.kind, CASE WHEN r.is_last THEN p.alloc_ns + 999 ELSE p.alloc_ns END, 2, 0, 0, 0, p.snapshot_id,
+        p.allocation_id
+    FROM placed AS p
+    CROSS JOIN looked_up AS r
+),
+-- Where one thread is in a call, the sum of those that are is its number.
+summed AS (
+    SELECT
+        trace_id, kind, snapshot_id, allocation_id,
+        sum(change) OVER so_far AS n_threads,
+        sum(thread_change) OVER so_far AS thread_id,
+        sum(n_changes) OVER so_far AS n_changes
+    FROM all_threads
+    WINDOW so_far AS (
+        PARTITION BY trace_id, kind ORDER BY at_ns, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
+),
+candidates AS (
+    SELECT
+        snapshot_id, allocation_id,
+        max(CASE WHEN kind = 'op' THEN n_threads END) AS n_in_ops,
+        max(CASE WHEN kind = 'op' THEN thread_id END) AS op_thread,
+        max(CASE WHEN kind = 'op' THEN n_changes END) - min(CASE WHEN kind = 'op' THEN n_changes END) AS n_op_changes,
+        max(CASE WHEN kind = 'module' THEN n_threads END) AS n_in_modules,
+        max(CASE WHEN kind = 'module' THEN thread_id END) AS module_thread,
+        max(CASE WHEN kind = 'module' THEN n_changes END)
+        - min(CASE WHEN kind = 'module' THEN n_changes END) AS n_module_changes
+    FROM summed
+    WHERE snapshot_id IS NOT NULL
+    GROUP BY snapshot_id, allocation_id
+),
+threads_found AS (
+    SELECT
+        p.snapshot_id, p.allocation_id, p.trace_id, coalesce(k.alloc_ns, p.alloc_ns) AS first_ns,
+        coalesce(k.alloc_ns, p.alloc_ns + 999) AS last_ns,
+        CASE
+            WHEN k.thread_id IS NOT NULL THEN k.thread_id
+            WHEN c.n_op_changes > 0 OR c.n_in_ops > 1 THEN NULL
+            WHEN c.n_in_ops = 1 THEN c.op_thread
+            WHEN c.n_module_changes = 0 AND c.n_in_modules = 1 THEN c.module_thread
+        END AS thread_id
+    FROM placed AS p
+    JOIN candidates AS c ON c.snapshot_id = p.snapshot_id AND c.allocation_id = p.allocation_id
+    LEFT JOIN known AS k ON k.snapshot_id = p.snapshot_id AND k.allocation_id = p.allocation_id
+),
+-- Then, what was open on that thread.
+marks AS (
+    SELECT
+        trace_id, thread_id, kind, event_id, at_ns, turn, by_length, by_place, change,
+        CAST(NULL AS VARCHAR) AS snapshot_id, CAST(NULL AS BIGINT) AS allocation_id
+    FROM changes
+    UNION ALL
+    SELECT
+        f.trace_id, f.thread_id, r.kind, NULL, CASE WHEN r.is_last THEN f.last_ns ELSE f.first_ns END, 2, 0, 0, 0,
+        f.snapshot_id, f.allocation_id
+    FROM threads_found AS f
+    CROSS JOIN looked_up AS r
+    WHERE f.thread_id IS NOT NULL
+),
+ordered AS (
+    SELECT
+        trace_id, thread_id, kind, event_id, change, snapshot_id, allocation_id,
+        row_number() OVER track AS ordinal,
+        sum(change) OVER (track ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_open,
+        sum(abs(change)) OVER (track ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n_changes
+    FROM marks
+    WINDOW track AS (PARTITION BY trace_id, thread_id, kind ORDER BY at_ns, turn, by_length, by_place)
+),
+-- The call open at a depth is the last that reached it.
+opened AS (
+    SELECT
+        trace_id, kind, change, snapshot_id, allocation_id, n_open, n_changes,
+        last_value(CASE WHEN change = 1 THEN event_id END IGNORE NULLS) OVER (
+            PARTITION BY trace_id, thread_id, kind, n_open ORDER BY ordinal
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS innermost
+    FROM ordered
+    WHERE change >= 0
+),
+by_kind AS (
+    SELECT
+        snapshot_id, allocation_id, trace_id, kind, min(n_changes) = max(n_changes) AS is_sure,
+        max(CASE WHEN n_open > 0 THEN innermost END) AS event_id
+    FROM opened
+    WHERE change = 0
+    GROUP BY snapshot_id, allocation_id, trace_id, kind
+),
+owners AS (
+    SELECT
+        snapshot_id, allocation_id, trace_id,
+        max(CASE WHEN kind = 'op' AND is_sure THEN event_id END) AS op_event_id,
+        max(CASE WHEN kind = 'module' AND is_sure THEN event_id END) AS module_event_id
+    FROM by_kind
+    GROUP BY snapshot_id, allocation_id, trace_id
+),
+steps AS (
+    SELECT a.snapshot_id, a.allocation_id, min(s.step) AS step
+    FROM snapshot_allocations AS a
+    JOIN snapshot_steps AS s ON s.snapshot_id = a.snapshot_id AND s.device = a.device
+    WHERE a.alloc_ns >= s.start_ns AND a.alloc_ns < s.end_ns
+    GROUP BY a.snapshot_id, a.allocation_id
+    HAVING min(s.step) = max(s.step)
+),
+forwards AS (
+    SELECT
+        snapshot_id, stack_id, file || coalesce(':' || CAST(line AS VARCHAR), '') || ' ' || function AS frame,
+        row_number() OVER (PARTITION BY snapshot_id, stack_id ORDER BY depth) AS place
+    FROM snapshot_frames
+    WHERE function = 'forward'
+)
+SELECT
+    a.snapshot_id,  -- The snapshot.
+    a.allocation_id,  -- The allocation, in snapshot_allocations.
+    a.device,  -- Device number.
+    a.size_bytes,  -- Bytes that were asked for, before rounding.
+    a.alloc_ns,  -- When it was allocated, ns since the Unix epoch; NULL where the history does not show it.
+    s.step,  -- Step in which it was allocated; NULL where there is none, or the steps do not tell.
+    -- The trace of the same rank in whose time it was allocated; NULL where none or several are.
+    p.trace_id,
+    o.op_event_id,  -- Innermost operator that was open, by its position in traceEvents; NULL where it is not certain.
+    c.name AS op,  -- Its name.
+    -- Innermost module that was open on the same thread, as in spans; NULL where there is none (as in the backward
+    -- pass), where it is not certain, or where the trace has no Python frames.
+    d.name AS module,
+    -- What operator and module are known from: memory_event (the trace shows the same allocation) or clock; NULL where
+    -- neither is known.
+    CASE
+        WHEN o.op_event_id IS NULL AND o.module_event_id IS NULL THEN NULL
+        WHEN k.thread_id IS NOT NULL THEN 'memory_event'
+        ELSE 'clock'
+    END AS source,
+    -- 1 for memory_event, 0.7 for clock: it relies on two clocks; NULL as source.
+    CASE
+        WHEN o.op_event_id IS NULL AND o.module_event_id IS NULL THEN NULL
+        WHEN k.thread_id IS NOT NULL THEN 1e0
+        ELSE 7e-1
+    END AS confidence,
+    -- Time of the same allocation in the trace minus that in the snapshot, ns (0 to 999 where the clocks agree, for the
+    -- snapshot's is cut to the us); NULL where the trace does not show the allocation.
+    k.alloc_ns - a.alloc_ns AS clock_gap_ns,
+    -- Innermost `forward` of its stack, the code of the module that allocated: `file:line function`; NULL without one.
+    f.frame AS module_frame,
+    t.user_frame  -- Innermost frame of the user's code; NULL without a stack.
+FROM snapshot_allocations AS a
+LEFT JOIN placed AS p ON p.snapshot_id = a.snapshot_id AND p.allocation_id = a.allocation_id
+LEFT JOIN known AS k ON k.snapshot_id = a.snapshot_id AND k.allocation_id = a.allocation_id
+LEFT JOIN owners AS o ON o.snapshot_id = a.snapshot_id AND o.allocation_id = a.allocation_id
+LEFT JOIN calls AS c ON c.trace_id = o.trace_id AND c.event_id = o.op_event_id
+LEFT JOIN calls AS d ON d.trace_id = o.trace_id AND d.event_id = o.module_event_id
+LEFT JOIN steps AS s ON s.snapshot_id = a.snapshot_id AND s.allocation_id = a.allocation_id
+LEFT JOIN forwards AS f ON f.snapshot_id = a.snapshot_id AND f.stack_id = a.stack_id AND f.place = 1
+LEFT JOIN snapshot_stacks AS t ON t.snapshot_id = a.snapshot_id AND t.stack_id = a.stack_id
