@@ -173,7 +173,7 @@ class Rows:
         """Returns the run of a begin or end event, and its place among the begins or ends there."""
         if ph not in "BE":
             return None, None
-        if ph == "B" and (sequence.ends or sequence.run < 0):
+        if sequence.run < 0 or (ph == "B" and sequence.ends):
             self._runs += 1
             sequence.run, sequence.begins, sequence.ends = self._runs, 0, 0
         if ph == "B":

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 # Rows are held in Python, at some kB each, until so many, or so many characters, are written.
 _ROWS_AT_ONCE = 10_000
 _CHARACTERS_AT_ONCE = 8 << 20
+_TIME, _NO_TIME = 4, -(1 << 63)  # where a row has its time
 _ROWS = (
     ("n", "BIGINT", "Place in the file."),
+    ("at_ns", "BIGINT", "Time, ns; the least there is where it is not known."),
     ("ph", "VARCHAR", "B begin, E end, X with its duration, i instant."),
     ("run", "BIGINT", "Begin events of a writer in a row and the end events after them: their number."),
     ("place", "BIGINT", "Place among the begins, or the ends, of the run."),
@@ -47,7 +49,7 @@ def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
     """Fill the table; returns the number of rows."""
     create_table(con, "_perfetto_rows")
     n = 0
-    for part in _parts((i, *row) for i, row in enumerate(rows)):
+    for part in _parts((i, _NO_TIME if row[_TIME] is None else row[_TIME], *row) for i, row in enumerate(rows)):
         _insert(con, "_perfetto_rows", part)
         n += len(part)
     return n

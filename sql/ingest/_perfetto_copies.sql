@@ -1,15 +1,15 @@
--- One row: a copy or memset of a Perfetto trace that tells its kind in arguments, and the name that Kineto gives it.
+-- One row: a kind of copy or memset of a Perfetto trace, told in arguments, and the name that Kineto gives it.
 WITH told AS (
-    SELECT
-        n, name, args ->> '$."copy kind"' AS direction, args ->> '$."src kind"' AS source,
+    SELECT DISTINCT
+        name AS kind, args ->> '$."copy kind"' AS direction, args ->> '$."src kind"' AS source,
         args ->> '$."dst kind"' AS target, args ->> '$."memory kind"' AS memory
     FROM _perfetto_rows
     WHERE name IN ('Memcpy', 'Memset') AND args IS NOT NULL
 ),
 named AS (
     SELECT
-        t.n,
-        CASE t.name
+        t.*,
+        CASE t.kind
             WHEN 'Memcpy'
                 THEN 'Memcpy ' || d.meaning || coalesce(' (' || a.meaning || ' -> ' || b.meaning || ')', '')
             ELSE 'Memset (' || m.meaning || ')'
@@ -21,7 +21,8 @@ named AS (
     LEFT JOIN perfetto_kinds AS m ON m.argument = 'memory kind' AND m.value = t.memory
 )
 SELECT
-    n,  -- Row in _perfetto_rows.
+    -- The name and what copy kind, src kind, dst kind and memory kind say, as a list in JSON.
+    CAST(json_array(kind, direction, source, target, memory) AS VARCHAR) AS told,
     name  -- Kineto's name: Memcpy HtoD (Pageable -> Device).
 FROM named
 WHERE name IS NOT NULL
