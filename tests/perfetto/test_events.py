@@ -65,6 +65,15 @@ def test_slices_that_touch_are_paired_by_their_order(tmp_path: Path) -> None:
     assert spans(con) == [("X", "a", 10, 10), ("X", "b", 20, 10), ("X", "c", 20, 5), ("X", "d", 30, 0)]
 
 
+def test_one_that_would_end_before_it_begins_makes_all_of_its_run_nest_by_time(tmp_path: Path) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts, kind, name in ((10, BEGIN, "a"), (20, BEGIN, "b"), (25, END, ""), (18, END, "")):
+        event(written, ts, kind, track, name)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("X", "a", 10, 8), ("X", "b", 20, 5)]
+
+
 def test_what_has_no_other_half_is_counted(tmp_path: Path) -> None:
     written = Written()
     track = written.track(7, 8, "main")
