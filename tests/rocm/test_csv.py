@@ -164,6 +164,14 @@ def test_lines_that_are_cut_off_are_left_out_and_told(tmp_path: Path) -> None:
     ]
 
 
+def test_of_ranges_that_begin_together_the_longest_comes_first(tmp_path: Path) -> None:
+    rows = rows_of_small()
+    for name, end in (("a", 1_510), ("b", 1_530), ("c", 1_520)):
+        rows["marker_api_trace"].append(["MARKER_CORE_API", name, PID, PID, 900, 1_505, end])
+    told, _ = events(write(tmp_path, rows))
+    assert [row[2] for row in told if row[5] == 1_505] == ["b", "c", "a"]
+
+
 @pytest.mark.parametrize("n", [3, 20_000])
 def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path, n: int) -> None:
     """DuckDB makes one line of them, and keeps its first 10 kB: there would be 1, or some 300."""
