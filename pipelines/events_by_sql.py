@@ -10,7 +10,9 @@ The SELECT (`sql/ingest/_my_events.sql`) has the columns of `events` that the to
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +28,7 @@ from pipelines.load import add_findings, complete
 from pipelines.models.catalog import Catalog, load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import TRACE
-from pipelines.models.run import run_models
+from pipelines.models.run import only_selects, run_models
 from pipelines.origin import unusable_numbers
 from pipelines.paths import path_text
 from pipelines.sqltext import first_line, quoted
@@ -39,13 +41,11 @@ if TYPE_CHECKING:
 
 NEEDED = ("event_id", "ph", "name", "ts_ns", "dur_ns")
 _ROWS = 122_880
+_MODEL, _PART = "_events_of_model", "_events_of_part"
 # What DuckDB's tables and sorts take before they go to disk; what the process takes is more, and is measured by
 # tests/sqlite_exports/test_memory.py. The allocator gives back what it keeps beyond that.
-_BOUNDS = {
-    "memory_limit": "300MB",
-    "allocator_flush_threshold": "32MB",
-    "threads": 2,
-}
+_GIGABYTES = 0.3
+_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,15 @@ def _read(
     if n_bytes > limits.max_unpacked_gib << 30:
         raise _rejected(path, f"more than {limits.max_unpacked_gib} GiB; {allow('max_unpacked_gib')}")
     target, compression = folder / f"{trace_id}.parquet", "none" if lean else "zstd"
-    with database.connect(config={**_BOUNDS, "temp_directory": str(target.with_suffix(".spilled"))}) as con:
-        contents = _staged(con, model, stage, path)
-        write_tables(_tables(con, path, model, trace_id, batch_id), target, compression)
+    with _connected(target.with_suffix(".spilled")) as con:
+        try:
+            contents = _staged(con, model, stage, path)
+            write_tables(_tables(con, path, model, trace_id, batch_id), target, compression)
+        except duckdb.OutOfMemoryException:
+            told = database.too_little(database.at_most(_GIGABYTES))
+            raise _rejected(path, f"{told}; or profile for a shorter time") from None
         if before != _states(files):
             raise _rejected(path, "the file changed while it was being read: try again when it is complete")
-        con.execute("DROP TABLE events")
         counts = complete(con, load_catalog(), target, compression=compression)
         n_events = con.execute("SELECT count(*) FROM events").fetchall()[0][0]
     counter = FindingCounter()
@@ -122,6 +125,11 @@ def _read(
         findings=(*contents.findings, *counter.findings()),
         status=contents.status,
     )
+
+
+def _connected(spilled: Path) -> duckdb.DuckDBPyConnection:
+    bounds = {"memory_limit": database.at_most(_GIGABYTES), "threads": database.threads(_THREADS)}
+    return database.connect(config={**bounds, "allocator_flush_threshold": "32MB", "temp_directory": str(spilled)})
 
 
 def _states(files: Iterable[Path]) -> list[tuple[int, int]]:
@@ -149,6 +157,8 @@ def _staged(
     create_empty(con, catalog, TRACE)  # `events` for its types
     try:
         contents = stage(con, path)
+    except duckdb.OutOfMemoryException:
+        raise
     except duckdb.Error as error:
         raise _rejected(path, f"DuckDB cannot read it: {first_line(error)}") from None
     given = frozenset(catalog.given)
@@ -157,26 +167,42 @@ def _staged(
 
 
 def _tables(con: duckdb.DuckDBPyConnection, path: Path, model: str, trace_id: str, batch_id: str) -> Iterator[pa.Table]:
-    """Yields the rows of `events` by row group; at least one, so that the file has its columns."""
-    import pyarrow as pa
+    """Yields the rows of `events` by row group; at least one, so that the file has its columns.
+
+    Each group is a query of its own, with the numbers of its events: sorting all rows at once would take memory that grows
+    with them. A model that only selects is asked so often; what another one computes is kept as a table.
+    """
+    import numpy as np
 
     catalog = load_catalog()
+    kind = "VIEW" if only_selects(catalog.models[model]) else "TABLE"
     try:
-        found = con.execute(_query(con, catalog, model, trace_id, batch_id))
+        query = _query(con, catalog, model, trace_id, batch_id)
+        con.execute(f"CREATE OR REPLACE {kind} {_MODEL} AS {catalog.models[model].sql}")
+        ((n,),) = con.execute(f"SELECT count(*) FROM {_MODEL}").fetchall()
+        for first in range(0, max(n, 1), _ROWS):
+            within = f"CAST(event_id AS BIGINT) >= {first} AND CAST(event_id AS BIGINT) < {first + _ROWS}"
+            con.execute(f"CREATE OR REPLACE VIEW {_PART} AS FROM {_MODEL} WHERE {within}")
+            table = con.execute(query).to_arrow_table()
+            expected = np.arange(first, min(first + _ROWS, n))
+            if not np.array_equal(table.column("event_id").to_numpy(), expected):
+                raise _rejected(path, f"{model}.sql does not number its events from 0 on; correct its event_id")
+            yield table
+            del table
+            _give_back()
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException) as error:  # no fault of the data
         raise CatalogError(f"{catalog.models[model].path}: DuckDB rejects it: {first_line(error)}") from None
-    reader, first = found.to_arrow_reader(_ROWS), 0
-    yield reader.schema.empty_table()
-    for batch in reader:
-        expected = pa.array(range(first, first + batch.num_rows), batch.schema.field("event_id").type)
-        if not batch.column("event_id").equals(expected):
-            raise _rejected(path, f"{model}.sql does not number its events from 0 on; correct its event_id")
-        first += batch.num_rows
-        yield pa.Table.from_batches([batch])
+    con.execute(f"DROP TABLE events; DROP VIEW {_PART}; DROP {kind} {_MODEL}")
+
+
+def _give_back() -> None:
+    """Return what was freed to the system, where the C library keeps it: some 10 MB more after each row group."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):  # not in musl's
+        trim(0)
 
 
 def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_id: str, batch_id: str) -> str:
-    """Returns the SELECT of all columns of `events`, in their types; columns that the model's SQL lacks are NULL.
+    """Returns the SELECT of all columns of `events`, in their types, from its rows in _PART, by number; others are NULL.
 
     Times that the lake cannot hold become NULL and are counted, as in Kineto's traces (`time_flaw`).
     """
@@ -206,10 +232,7 @@ def _query(con: duckdb.DuckDBPyConnection, catalog: Catalog, model: str, trace_i
         f"CASE WHEN TRY_CAST({name} AS HUGEINT) BETWEEN -{most} AND {most} THEN TRY_CAST({name} AS BIGINT) END AS {own_name}"
         for name, most, own_name in (("ts_ns", LATEST_NS, "_ts"), ("dur_ns", LONGEST_NS, "_dur"))
     )
-    return (
-        f"SELECT {', '.join(columns)} FROM (SELECT *, {', '.join(within)} FROM (\n{catalog.models[model].sql}\n)) "
-        "ORDER BY event_id"
-    )
+    return f"SELECT {', '.join(columns)} FROM (SELECT *, {', '.join(within)} FROM {_PART}) ORDER BY event_id"
 
 
 def _is_number(name: str) -> str:

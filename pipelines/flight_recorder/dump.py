@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.flight_recorder.fields import ints, number, text, whole
+from pipelines.flight_recorder.fields import ints, needed, number, record, several, text, whole
 from pipelines.flight_recorder.frames import user_frame
 from pipelines.flight_recorder.opcodes import Bomb
 from pipelines.flight_recorder.plain_pickle import NotPlain, load_plain
@@ -32,6 +32,7 @@ _TOP_KEYS = {
     b"entries",
 }
 _HEAD, _PICKLE_HEAD, _FIRST = 4096, 1 << 20, 64
+_SHOWN = 60  # characters of what is wrong
 _MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000  # of a dump: a ring holds thousands; few bytes may stand for many
 MAX_DUMP_BYTES = 1 << 30
 
@@ -167,23 +168,24 @@ def read_dump(path: str | Path) -> Dump:
             f"{shown}: not a Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
         )
     try:
-        groups = {
-            text(str(name)): _group(text(str(name)), given) for name, given in (top.get("pg_config") or {}).items()
-        }
-        given = top.get("entries") or ()
-        if len(given) > _MOST_CALLS or sum(map(_n_sizes, given)) > _MOST_SIZES:
-            raise ValueError(f"over {_MOST_CALLS:,} calls, or {_MOST_SIZES:,} sizes")
-        entries = tuple(map(_entry, given))
-        statuses = {whole("pg_status", pg_id): _status(of) for pg_id, of in (top.get("pg_status") or {}).items()}
+        configs = record("pg_config", top.get("pg_config") or {}).items()
+        groups = {text(str(name)): _group(text(str(name)), given) for name, given in configs}
+        entries = _entries(several("entries", top.get("entries")))
+        told = record("pg_status", top.get("pg_status") or {}).items()
+        statuses = {whole("the group of pg_status", pg_id): _status(record("pg_status", of)) for pg_id, of in told}
         library = top.get("comm_lib_version") or top.get("nccl_version")
         library = None if library is None else text(str(library))
-        said = tuple(
-            json.dumps(top[key], default=str, allow_nan=False) if top.get(key) else None
-            for key in ("pg_status", "nccl_comm_state")
+        said = tuple(_said(top, key) for key in ("pg_status", "nccl_comm_state"))
+    except RecursionError:  # any field may contain anything, even itself
+        told = "lists or objects are nested too deeply"
+        raise DumpError(f"{shown}: it does not match version {version}: {told}; dump it again") from None
+    except Exception as error:
+        why = (
+            text(str(error))[:300]
+            if isinstance(error, ValueError)
+            else f"{type(error).__name__}: {text(str(error))[:300]}"
         )
-    except Exception as error:  # any field may contain anything, even itself
-        why = f"{type(error).__name__}: {text(str(error))[:300]}"
-        raise DumpError(f"{shown}: an entry does not match version {version}: {why}; dump it again") from None
+        raise DumpError(f"{shown}: it does not match version {version}: {why}; dump it again") from None
     written_ns = path.stat().st_mtime_ns
     return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries, statuses, written_ns, *said)
 
@@ -206,12 +208,17 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
     return top
 
 
-def _group(name: str, given: Mapping[str, Any]) -> Group:
+def _group(name: str, told: Any) -> Group:
+    where = f"pg_config of group {name[:_SHOWN]!r}"
+    given = record(where, told)
     ranks = given.get("ranks") or "[]"
-    ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
-    if len(ranks) > _MOST_CALLS:
-        raise ValueError(f"a group of {len(ranks):,} ranks")
-    return Group(name, text(str(given.get("desc") or "")), tuple(sorted(ints("ranks", ranks))))
+    try:
+        ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
+    except ValueError:
+        raise ValueError(f"{where}: ranks is {ranks[:_SHOWN]!r}, not a list of numbers") from None
+    if isinstance(ranks, list | tuple) and len(ranks) > _MOST_CALLS:
+        raise ValueError(f"{where}: {len(ranks):,} ranks")
+    return Group(name, text(str(given.get("desc") or "")), tuple(sorted(ints(f"{where}: ranks", ranks))))
 
 
 def _status(given: Mapping[str, Any]) -> Status:
@@ -220,9 +227,39 @@ def _status(given: Mapping[str, Any]) -> Status:
     return Status(*(None if number < 0 else number for number in numbers))
 
 
+def _said(top: Mapping[str, Any], key: str) -> str | None:
+    """Returns what the dump says there, as JSON; None for nothing."""
+    try:
+        return json.dumps(top[key], default=str, allow_nan=False) if top.get(key) else None
+    except (ValueError, TypeError):
+        raise ValueError(f"{key} has a number that is not finite, a key that is no text, or itself in it") from None
+
+
+def _entries(given: Sequence[Any]) -> tuple[Entry, ...]:
+    """Returns the calls; an error says which of them is wrong."""
+    many = f"over {_MOST_CALLS:,} calls, or {_MOST_SIZES:,} sizes"
+    if len(given) > _MOST_CALLS:
+        raise ValueError(many)
+    found, n_sizes = [], 0
+    try:
+        for one in given:
+            n_sizes += _n_sizes(record("it", one))
+            if n_sizes > _MOST_SIZES:
+                break
+            found.append(_entry(one))
+    except ValueError as error:
+        raise ValueError(f"entry {len(found)} (from 0): {error}") from None
+    if n_sizes > _MOST_SIZES:
+        raise ValueError(many)
+    return tuple(found)
+
+
 def _entry(given: Mapping[str, Any]) -> Entry:
-    backend, _, op = text(str(given["profiling_name"])).rpartition(":")
-    name, desc = given["process_group"]
+    backend, _, op = text(str(needed(given, "profiling_name"))).rpartition(":")
+    group = several("process_group", needed(given, "process_group"))
+    if len(group) != 2:
+        raise ValueError(f"process_group has {len(group)} values, not a name and a description")
+    name, desc = group
     pg_id = given.get("pg_id")
     retired = given.get("retired")
     if retired not in (None, True, False):
@@ -233,16 +270,16 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         return None if value is None else whole(key, value)
 
     return Entry(
-        record_id=whole("record_id", given["record_id"]),
+        record_id=whole("record_id", needed(given, "record_id")),
         pg_id=None if pg_id is None else whole("pg_id", pg_id),
         pg_name=text(str(name)),
         pg_desc=text(str(desc)),
-        seq=whole("collective_seq_id", given["collective_seq_id"]),
+        seq=whole("collective_seq_id", needed(given, "collective_seq_id")),
         p2p_seq=optional("p2p_seq_id"),
         op=op,
         backend=backend or None,
         is_p2p=bool(given.get("is_p2p")),
-        state=text(str(given["state"])),
+        state=text(str(needed(given, "state"))),
         created_ns=optional("time_created_ns") or None,
         # JSON writes 0 where the pickle has None.
         started_ns=optional("time_discovered_started_ns") or None,
@@ -259,23 +296,24 @@ def _entry(given: Mapping[str, Any]) -> Entry:
 
 
 def _sizes(key: str, given: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
-    return tuple(ints(key, sizes) for sizes in given.get(key) or ())
+    return tuple(ints(key, sizes) for sizes in several(key, given.get(key)))
 
 
 def _frame(given: Mapping[str, Any]) -> str | None:
-    found = user_frame(given.get("frames") or ())
+    found = user_frame([record("a frame", frame) for frame in several("frames", given.get("frames"))])
     return None if found is None else text(found)
 
 
 def _dtypes(key: str, given: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(text(str(dtype)) for dtype in given.get(key) or ())
+    return tuple(text(str(dtype)) for dtype in several(key, given.get(key)))
 
 
 def _n_sizes(given: Mapping[str, Any]) -> int:
     """Numbers and names in the lists of a call, and its frames."""
-    n = len(given.get("frames") or ())
+    n = len(several("frames", given.get("frames")))
     for key in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
-        lists = given.get(key) or ()
+        lists = several(key, given.get(key))
         n += len(lists)
-        n += sum(len(sizes) for sizes in lists) if len(lists) <= _MOST_SIZES and key.endswith("sizes") else 0
+        if len(lists) <= _MOST_SIZES and key.endswith("sizes"):
+            n += sum(len(several(key, sizes)) for sizes in lists)
     return n

@@ -1,14 +1,16 @@
-"""Checks the types of a dump's fields; an error names the field."""
+"""Checks the types of a dump's fields; an error names the field, what it is and what it should be."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.sqltext import as_text
 
 LARGEST = 2**63 - 1  # a BIGINT
+_MOST_BITS = 192
+_KINDS = {list: "a list", tuple: "a list", dict: "an object", bytes: "bytes"}
 _LONGEST_MS = 2**53 / 1e6  # 104 days
 
 
@@ -38,11 +40,34 @@ def number(key: str, value: Any) -> float | None:
     raise ValueError(f"{key} is {_short(value)}, not a number of milliseconds")
 
 
-def ints(key: str, values: Iterable[Any]) -> tuple[int, ...]:
+def ints(key: str, values: Any) -> tuple[int, ...]:
     """Returns integers. Raises ValueError."""
-    if isinstance(values, str | bytes | dict):
+    if not isinstance(values, list | tuple):
         raise ValueError(f"{key} is {_short(values)}, not a list of numbers")
     return tuple(whole(key, value) for value in values)
+
+
+def several(key: str, value: Any) -> Sequence[Any]:
+    """Returns a list, which may be absent or null where it is empty. Raises ValueError."""
+    if isinstance(value, list | tuple):
+        return value
+    if not value and not isinstance(value, int | float):
+        return ()
+    raise ValueError(f"{key} is {_short(value)}, not a list")
+
+
+def record(key: str, value: Any) -> Mapping[Any, Any]:
+    """Returns an object. Raises ValueError."""
+    if isinstance(value, Mapping):
+        return value
+    raise ValueError(f"{key} is {_short(value)}, not an object")
+
+
+def needed(given: Mapping[str, Any], key: str) -> Any:
+    """Returns the value of a field that every call has. Raises ValueError."""
+    if key not in given:
+        raise ValueError(f"{key} is not told")
+    return given[key]
 
 
 def text(value: str) -> str:
@@ -51,4 +76,10 @@ def text(value: str) -> str:
 
 
 def _short(value: Any) -> str:
-    return repr(value)[:60] if isinstance(value, str | int | float) else f"a {type(value).__name__}"
+    if value is None:
+        return "null"
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:  # too long for repr
+        return f"a number of {value.bit_length():,} bits"
+    if isinstance(value, str | int | float):
+        return repr(value)[:60]
+    return _KINDS.get(type(value), f"a {type(value).__name__}")

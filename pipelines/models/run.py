@@ -96,7 +96,7 @@ class _Plan:
         # what is made for such a part alone. Whoever reads a view reads its sources.
         parts = [name for name in order if catalog.models[name].part_of]
         self.views = {part for name in parts if (part := catalog.models[name].part_of)}
-        self.views |= {name for name in parts if name not in without_rows and _only_selects(catalog.models[name])}
+        self.views |= {name for name in parts if name not in without_rows and only_selects(catalog.models[name])}
         self.views |= {name for name in order if _only_for(catalog, name, order, self.views, without_rows)}
         self.views &= among - wanted
         for name in order:  # each after what it reads
@@ -197,7 +197,7 @@ def _needed(catalog: Catalog, wanted: set[str], present: set[str]) -> list[str]:
     return [name for name in catalog.models if name in needed]
 
 
-def _only_selects(model: Model) -> bool:
+def only_selects(model: Model) -> bool:
     """Whether each row comes from one place of its sources: nothing is sorted or summed that a table would keep."""
     return not _SORTS_OR_SUMS.search(model.sql)
 
@@ -206,7 +206,7 @@ def _only_for(catalog: Catalog, name: str, order: list[str], views: set[str], wi
     """Whether a model that only selects is read by one of these views, and of other models by those without rows."""
     model = catalog.models[name]
     readers = {r for r in order if name in catalog.models[r].dependencies} - without_rows
-    return model.kind == "sql" and len(readers) == 1 and readers <= views and _only_selects(model)
+    return model.kind == "sql" and len(readers) == 1 and readers <= views and only_selects(model)
 
 
 def _columns_only(model: Model) -> Model:

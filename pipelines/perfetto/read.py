@@ -51,7 +51,7 @@ def stage(con: duckdb.DuckDBPyConnection, path: Path, limits: Limits) -> Content
     packets = Packets(path, limits)
     damage: list[Damaged] = []
     try:
-        n = stage_rows(con, rows.of(_until_damage(packets, damage)))
+        n = stage_rows(con, rows.of(_until_damage(packets, damage), packets.inside))
     except TooLarge as error:
         raise TraceRejected(path_text(path), packets.offset, str(error)) from None
     if not n:

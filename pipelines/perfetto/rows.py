@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.foreign_text import visible
 from pipelines.perfetto.clocks import Clocks
+from pipelines.perfetto.packets import Damaged
 from pipelines.perfetto.values import arguments, as_json, extra_data, text
 
 Row = tuple[Any, ...]
@@ -52,24 +53,45 @@ class Rows:
         self.tracks: dict[int, Track] = {}
         self.counts: Counter[str] = Counter()
         self.others: Counter[str] = Counter()
-        self.n_packets = 0
         self._type, self._error = packet_type, decode_error
         self._clocks = Clocks()
         self._sequences: dict[int, _Sequence] = {}
         self._runs = 0
 
-    def of(self, packets: Iterable[bytes]) -> Iterator[Row]:
-        """Yields the rows. A packet that cannot be read is left out and counted."""
+    def of(self, packets: Iterable[bytes], inside: Callable[[bytes], Iterable[bytes]]) -> Iterator[Row]:
+        """Yields the rows; `inside` inflates packets of packets. A packet that cannot be read is left out and counted."""
         for data in packets:
-            self.n_packets += 1
-            try:
-                packet = self._type.FromString(data)
-                row = self._row(packet)
-            except (self._error, UnicodeDecodeError):
-                self.counts["broken"] += 1
-                continue
-            if row is not None:
+            packet = self._parsed(data)
+            if packet is not None and packet.compressed_packets:
+                yield from self._inner(inside(packet.compressed_packets))
+            elif packet is not None and (row := self._row_or_none(packet)) is not None:
                 yield row
+
+    def _inner(self, packets: Iterable[bytes]) -> Iterator[Row]:
+        """Yields the rows of compressed packets, which hold no further ones: those would inflate without end."""
+        try:
+            for data in packets:
+                packet = self._parsed(data)
+                if packet is not None and packet.compressed_packets:
+                    self.counts["broken"] += 1
+                elif packet is not None and (row := self._row_or_none(packet)) is not None:
+                    yield row
+        except Damaged:
+            self.counts["broken"] += 1
+
+    def _parsed(self, data: bytes) -> Any | None:
+        try:
+            return self._type.FromString(data)
+        except (self._error, UnicodeDecodeError):
+            self.counts["broken"] += 1
+            return None
+
+    def _row_or_none(self, packet: Any) -> Row | None:
+        try:
+            return self._row(packet)
+        except (self._error, UnicodeDecodeError):
+            self.counts["broken"] += 1
+            return None
 
     def _row(self, packet: Any) -> Row | None:
         number = packet.trusted_packet_sequence_id
@@ -151,7 +173,7 @@ class Rows:
         """Returns the run of a begin or end event, and its place among the begins or ends there."""
         if ph not in "BE":
             return None, None
-        if ph == "B" and (sequence.ends or sequence.run < 0):
+        if sequence.run < 0 or (ph == "B" and sequence.ends):
             self._runs += 1
             sequence.run, sequence.begins, sequence.ends = self._runs, 0, 0
         if ph == "B":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pipelines.models.python_tables import create_table, given_table, types_of
@@ -13,9 +12,13 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-_AT_ONCE = 20_000
+# Rows are held in Python, at some kB each, until so many, or so many characters, are written.
+_ROWS_AT_ONCE = 10_000
+_CHARACTERS_AT_ONCE = 8 << 20
+_TIME, _NO_TIME = 4, -(1 << 63)  # where a row has its time
 _ROWS = (
     ("n", "BIGINT", "Place in the file."),
+    ("at_ns", "BIGINT", "Time, ns; the least there is where it is not known."),
     ("ph", "VARCHAR", "B begin, E end, X with its duration, i instant."),
     ("run", "BIGINT", "Begin events of a writer in a row and the end events after them: their number."),
     ("place", "BIGINT", "Place among the begins, or the ends, of the run."),
@@ -46,9 +49,8 @@ def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
     """Fill the table; returns the number of rows."""
     create_table(con, "_perfetto_rows")
     n = 0
-    remaining = iter(rows)
-    while part := list(islice(remaining, _AT_ONCE)):
-        _insert(con, "_perfetto_rows", [(n + i, *row) for i, row in enumerate(part)])
+    for part in _parts((i, _NO_TIME if row[_TIME] is None else row[_TIME], *row) for i, row in enumerate(rows)):
+        _insert(con, "_perfetto_rows", part)
         n += len(part)
     return n
 
@@ -57,9 +59,20 @@ def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
 def stage_tracks(con: duckdb.DuckDBPyConnection, tracks: dict[int, Track]) -> None:
     """Fill the table from the descriptors."""
     create_table(con, "_perfetto_tracks")
-    remaining = _resolved(tracks)
-    while part := list(islice(remaining, _AT_ONCE)):
+    for part in _parts(_resolved(tracks)):
         _insert(con, "_perfetto_tracks", part)
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    part, size = [], 0
+    for row in rows:
+        part.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str))
+        if len(part) >= _ROWS_AT_ONCE or size >= _CHARACTERS_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _resolved(tracks: dict[int, Track]) -> Iterator[Row]:

@@ -11,7 +11,10 @@ from typing import Any
 Interned = Callable[[str, int], str | None]
 # What PyTorch calls otherwise here, because the viewer wants the bare names to be numbers (monitor_trace.py).
 _KINETO_NAMES = {"device id": "device", "stream id": "stream", "context id": "context"}
+_SIMPLE = {"int_value", "uint_value", "bool_value", "pointer_value"}
 _INTEGER = re.compile(r"-?[0-9]{1,18}\Z")
+# An encoder of its own: json.dumps makes a new one at each call.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _FRACTION = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}\Z")
 
 
@@ -34,7 +37,7 @@ def as_json(args: dict[str, Any]) -> str | None:
     """Returns arguments as text; None if there are none."""
     if not args:
         return None
-    return json.dumps(args, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace").decode()
+    return _encode(args).encode("utf-8", "replace").decode()
 
 
 def _name(one: Any, interned: Interned) -> str:
@@ -43,13 +46,11 @@ def _name(one: Any, interned: Interned) -> str:
 
 
 def _value(one: Any, interned: Interned) -> Any:
-    if one.dict_entries:
-        return arguments(one.dict_entries, interned)
-    if one.array_values:
-        return [_value(each, interned) for each in one.array_values]
     kind = one.WhichOneof("value")
+    if kind in _SIMPLE:
+        return getattr(one, kind)
     if kind is None:
-        return None
+        return _several(one, interned)
     value = getattr(one, kind)
     if kind == "string_value_iid":
         return interned("text", value)
@@ -60,6 +61,13 @@ def _value(one: Any, interned: Interned) -> Any:
     if isinstance(value, bytes):
         return text(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _several(one: Any, interned: Interned) -> Any:
+    """Returns a value that consists of others; None for none."""
+    if one.array_values:
+        return [_value(each, interned) for each in one.array_values]
+    return arguments(one.dict_entries, interned) if one.dict_entries else None
 
 
 def _read(text: str) -> Any:

@@ -24,6 +24,7 @@ from pipelines.traces import TraceRejected
 from pipelines.traces.record import Finding
 
 AGENTS = "agent_info.csv"
+_PIECE = 1 << 20
 _LONGEST_LINE_MIB = 8  # twice as much is held in memory
 _INTEGER = "TRY_CAST({} AS BIGINT)"
 _AGENT = "TRY_CAST(regexp_extract({}, '([0-9]+)$', 1) AS BIGINT)"  # 2, Agent 2 or GPU 0
@@ -133,8 +134,8 @@ def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) ->
         f"count(*) FILTER ({_named(str(columns[ours]))} <> '' AND ({value}) IS NULL)" for ours, value in chosen.items()
     )
     with _readable(path):
-        con.execute(f"INSERT INTO {kind.staged} BY NAME SELECT {constant}{listed} FROM {source}")
-        findings = [*_broken_lines(con, path), *_missing(path, kind, columns)]
+        inserted = con.execute(f"INSERT INTO {kind.staged} BY NAME SELECT {constant}{listed} FROM {source}").fetchall()
+        findings = [*_broken_lines(con, path, source, names, inserted[0][0]), *_missing(path, kind, columns)]
         (n,) = con.execute(f"SELECT {wrong} FROM {source}").fetchall()[0]
     if n:
         told = f"{path_text(path.name)}: values that are not of their column's type became NULL"
@@ -152,12 +153,13 @@ def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) 
     if number is None or "agent_type" not in names:
         told = f"{path_text(path.name)} has no node_id or no agent_type: devices have the numbers of agents, among which CPUs count"
         return [Finding("rocm_missing_column", "warning", 1, told)]
+    source = _read(con, path, names, max_line_mib)
     with _readable(path):
-        con.execute(
+        inserted = con.execute(
             f"INSERT INTO _rocm_agents BY NAME SELECT {_INTEGER.format(_named(number))} AS id, agent_type AS kind "
-            f"FROM {_read(con, path, names, max_line_mib)}"
-        )
-        return list(_broken_lines(con, path))
+            f"FROM {source}"
+        ).fetchall()
+        return list(_broken_lines(con, path, source, names, inserted[0][0]))
 
 
 def process_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> int | None:
@@ -230,13 +232,35 @@ def _check_name(path: Path) -> None:
         raise TraceRejected(path_text(path), None, "its path has one of the characters * ? [: rename it")
 
 
-def _broken_lines(con: duckdb.DuckDBPyConnection, path: Path) -> Iterator[Finding]:
+def _broken_lines(
+    con: duckdb.DuckDBPyConnection, path: Path, source: str, names: list[str], n_rows: int
+) -> Iterator[Finding]:
+    """Counts the lines of which none of the file's `n_rows` rows was made.
+
+    A stray quote makes one line of all up to the next quote, and DuckDB keeps only the first kilobytes of it: so those that
+    were read are taken from all.
+    """
     n, first = con.execute("SELECT count(DISTINCT line), min(line) FROM _csv_errors").fetchall()[0]
     if n:
+        ends = " + ".join(
+            f"coalesce(length({name}) - length(replace({name}, chr(10), '')), 0)" for name in map(_named, names)
+        )
+        (within,) = con.execute(f"SELECT coalesce(sum({ends}), 0) FROM {source}").fetchall()[0]
+        left_out = max(n, _lines(path) - 1 - n_rows - within)
         told = (
             f"{path_text(path.name)}: lines that are not as the first line says are left out, the first is line {first}"
         )
-        yield Finding("rocm_broken_line", "error", n, told)
+        yield Finding("rocm_broken_line", "error", left_out, told)
+
+
+def _lines(path: Path) -> int:
+    """Returns the number of lines with anything in them."""
+    n, begins = 0, True
+    with path.open("rb") as file:
+        while piece := file.readline(_PIECE):
+            n += begins and not piece.isspace()
+            begins = piece.endswith(b"\n")
+    return n
 
 
 def _missing(path: Path, kind: Kind, columns: Mapping[str, str | None]) -> Iterator[Finding]:

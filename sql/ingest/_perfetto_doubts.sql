@@ -8,6 +8,20 @@ WITH found AS (
     WHERE r.stage IS NULL AND t.pid IS NULL AND r.ph <> 'E'
     UNION ALL
     SELECT
+        'perfetto_no_direction', 'info', count(*),
+        'copies whose direction is not told: they are in no sum of copies to or from the host'
+    FROM _perfetto_rows AS r
+    LEFT JOIN _perfetto_copies AS k
+        ON k.told = CASE
+                WHEN r.name IN ('Memcpy', 'Memset')
+                    THEN CAST(json_array(
+                        r.name, r.args ->> '$."copy kind"', r.args ->> '$."src kind"', r.args ->> '$."dst kind"',
+                        r.args ->> '$."memory kind"'
+                    ) AS VARCHAR)
+            END
+    WHERE r.name = 'Memcpy' AND r.ph IN ('B', 'X') AND k.told IS NULL
+    UNION ALL
+    SELECT
         'perfetto_boot_time', 'info', count(*),
         'times count from the start of the machine: ranks on several machines have no common clock'
     FROM (SELECT max(ts_ns) AS last_ns FROM _perfetto_rows) AS ends

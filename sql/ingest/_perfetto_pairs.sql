@@ -1,45 +1,14 @@
--- One row: a begin event of a Perfetto trace and its end event.
--- How: PyTorch writes all begins of a kind in a row and then their ends in the same order, which goes back in time;
--- there the k-th end belongs to the k-th begin. Elsewhere an end closes the last open begin of its track, by time.
-WITH marks AS (
-    SELECT n, ph, run, place, track, ts_ns
-    FROM _perfetto_rows
-    WHERE ph IN ('B', 'E') AND ts_ns IS NOT NULL
-),
-sides AS (
-    SELECT
-        b.run, b.n AS begin_n, e.n AS end_n, e.ts_ns - b.ts_ns AS dur_ns,
-        b.track = e.track AND e.ts_ns >= b.ts_ns AS fits
-    FROM marks AS b
-    JOIN marks AS e ON e.run = b.run AND e.place = b.place AND e.ph = 'E'
-    WHERE b.ph = 'B'
-),
-sizes AS (
-    SELECT
-        run, count(*) FILTER (WHERE ph = 'B') AS n_begins, count(*) FILTER (WHERE ph = 'E') AS n_ends,
-        max(ts_ns) FILTER (WHERE ph = 'B') AS last_begin_ns, min(ts_ns) FILTER (WHERE ph = 'E') AS first_end_ns
-    FROM marks
-    GROUP BY run
-),
-runs AS (
-    SELECT z.run
-    FROM sizes AS z
-    JOIN sides AS s ON s.run = z.run
-    WHERE z.n_begins = 1 OR (z.n_ends <= z.n_begins AND z.last_begin_ns > z.first_end_ns)
-    GROUP BY z.run
-    HAVING bool_and(s.fits)
-),
-in_order AS (
-    SELECT s.begin_n, s.end_n, s.dur_ns
-    FROM sides AS s
-    JOIN runs AS r ON r.run = s.run
-),
-others AS (
-    SELECT m.*, CASE WHEN m.ph = 'B' THEN 1 ELSE -1 END AS change
-    FROM marks AS m
-    WHERE
-        m.n NOT IN (SELECT i.begin_n FROM in_order AS i)
-        AND m.n NOT IN (SELECT i.end_n FROM in_order AS i)
+-- One row: a begin event of a Perfetto trace and its end event, or one that lacks the other.
+-- How: those that belong together by their place (_perfetto_sides); of the others, an end closes the last open begin of
+-- its track, by time.
+WITH others AS (
+    SELECT begin_n AS n, 'B' AS ph, begin_track AS track, begin_ns AS ts_ns, 1 AS change
+    FROM _perfetto_sides
+    WHERE begin_n IS NOT NULL AND NOT is_pair
+    UNION ALL
+    SELECT end_n, 'E', end_track, end_ns, -1
+    FROM _perfetto_sides
+    WHERE end_n IS NOT NULL AND NOT is_pair
 ),
 stacked AS (
     SELECT
@@ -50,17 +19,27 @@ stacked AS (
 ),
 nested AS (
     SELECT
-        n AS begin_n, ph, lead(n) OVER level AS end_n, lead(ph) OVER level AS next_ph,
-        lead(ts_ns) OVER level - ts_ns AS dur_ns
+        n, ph, ts_ns, lag(ph) OVER level AS last_ph, lead(n) OVER level AS next_n, lead(ph) OVER level AS next_ph,
+        lead(ts_ns) OVER level AS next_ns
     FROM stacked
     WINDOW level AS (PARTITION BY track, depth ORDER BY ts_ns, n)
 )
 SELECT
     begin_n,  -- The begin event.
     end_n,  -- Its end event.
-    dur_ns  -- Time between them, ns.
-FROM in_order
+    begin_ns AS at_ns,  -- Start, ns, of an end alone its time; the least there is where that is not known.
+    end_ns - begin_ns AS dur_ns  -- Time between them, ns.
+FROM _perfetto_sides
+WHERE is_pair
 UNION ALL
-SELECT begin_n, end_n, dur_ns
+SELECT n, CASE WHEN next_ph = 'E' THEN next_n END, ts_ns, CASE WHEN next_ph = 'E' THEN next_ns - ts_ns END
 FROM nested
-WHERE ph = 'B' AND next_ph = 'E'
+WHERE ph = 'B'
+UNION ALL
+SELECT NULL, n, ts_ns, NULL
+FROM nested
+WHERE ph = 'E' AND last_ph IS DISTINCT FROM 'B'
+UNION ALL
+SELECT CASE WHEN ph = 'B' THEN n END, CASE WHEN ph = 'E' THEN n END, at_ns, NULL
+FROM _perfetto_rows
+WHERE ph IN ('B', 'E') AND ts_ns IS NULL

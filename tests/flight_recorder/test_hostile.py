@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import pickletools
+import re
 import resource
 import struct
 import time
@@ -91,6 +92,29 @@ def test_a_field_of_any_type_rejects_its_dump_alone(tmp_path: Path) -> None:
     assert {row.status for row in rows} == {"ok", "rejected"}
 
 
+@pytest.mark.parametrize(
+    ("told", "given"),
+    [
+        ("entry 1 (from 0): process_group is 3, not a list", {"process_group": 3}),
+        ("entry 1 (from 0): process_group has 1 values, not a name and a description", {"process_group": ["0"]}),
+        ("entry 1 (from 0): process_group has 0 values", {"process_group": None}),
+        ("entry 1 (from 0): state is not told", {"state": ...}),
+        ("entry 1 (from 0): a frame is 1, not an object", {"frames": [1, 2]}),
+        ("entry 1 (from 0): input_sizes is 8, not a list", {"input_sizes": [8]}),
+        ("entry 1 (from 0): input_sizes is null, not a whole number", {"input_sizes": [[None]]}),
+        ("entry 1 (from 0): output_dtypes is 'Float', not a list", {"output_dtypes": "Float"}),
+        ("entry 1 (from 0): collective_seq_id is a list, not a whole number", {"collective_seq_id": [1]}),
+        ("entry 1 (from 0): duration_ms is an object, not a number of milliseconds", {"duration_ms": {"a": 1}}),
+    ],
+)
+def test_a_rejection_names_the_field_and_what_it_is(tmp_path: Path, told: str, given: dict[str, Any]) -> None:
+    entry = {key: value for key, value in ({"record_id": 1} | call(1, **given)).items() if value is not ...}
+    (tmp_path / "dump_0").write_text(json.dumps(top([{"record_id": 0} | call(0), entry])))
+    with pytest.raises(DumpError) as error:
+        read_dump(tmp_path / "dump_0")
+    assert f"dump_0: it does not match version 2.10: {told}" in str(error.value)
+
+
 def top(entries: list) -> dict:
     return {"version": "2.10", "pg_config": NCCL, "entries": entries}
 
@@ -127,6 +151,19 @@ values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
     max_leaves=30,
 )
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.sampled_from(["record_id", "frames", *call(1)]), values, st.booleans())
+def test_rejections_are_no_errors_of_python(
+    tmp_path_factory: pytest.TempPathFactory, field: str, value: Any, is_inside: bool
+) -> None:
+    path = tmp_path_factory.mktemp("dump") / "dump_0"
+    path.write_bytes(pickle.dumps(top([{"record_id": 0, **call(0), field: [value, value] if is_inside else value}])))
+    try:
+        read_dump(path)
+    except DumpError as error:
+        assert not re.search(r"[a-z]Error\b|NoneType|has no attribute|object is not|unpack", str(error)), error
 
 
 @settings(max_examples=examples(60), deadline=None)

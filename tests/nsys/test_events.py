@@ -145,6 +145,14 @@ def test_ranges_that_are_open_cross_threads_or_are_marks(tmp_path: Path) -> None
     assert findings == {"unmatched_begin": ("warning", 1)}
 
 
+def test_of_ranges_that_begin_together_the_longest_comes_first(tmp_path: Path) -> None:
+    export = small()
+    for name, end in (("a", 510), ("b", 530), ("c", 520)):
+        range_of(export, name, 505, end)
+    con, _ = loaded(export, tmp_path)
+    assert events(con, "name", f"ts_ns = {START} + 505") == [("b",), ("c",), ("a",)]
+
+
 def test_names_of_calls_copies_and_graphs(tmp_path: Path) -> None:
     export = small()
     for i, name in enumerate(

@@ -65,6 +65,15 @@ def test_slices_that_touch_are_paired_by_their_order(tmp_path: Path) -> None:
     assert spans(con) == [("X", "a", 10, 10), ("X", "b", 20, 10), ("X", "c", 20, 5), ("X", "d", 30, 0)]
 
 
+def test_one_that_would_end_before_it_begins_makes_all_of_its_run_nest_by_time(tmp_path: Path) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts, kind, name in ((10, BEGIN, "a"), (20, BEGIN, "b"), (25, END, ""), (18, END, "")):
+        event(written, ts, kind, track, name)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("X", "a", 10, 8), ("X", "b", 20, 5)]
+
+
 def test_what_has_no_other_half_is_counted(tmp_path: Path) -> None:
     written = Written()
     track = written.track(7, 8, "main")
@@ -74,6 +83,30 @@ def test_what_has_no_other_half_is_counted(tmp_path: Path) -> None:
     event(written, 30, END, track)
     con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
     assert spans(con) == [("E", None, 5, None), ("B", "a", 10, None), ("X", "b", 20, 10)]
+
+
+def test_ends_before_all_begins(tmp_path: Path) -> None:
+    """Of two writers, as when a trace begins within slices."""
+    written = Written()
+    track = written.track(7, 8, "main")
+    for writer in (1, 2):
+        for ts, kind in ((5, END), (10, BEGIN), (20, END)):
+            event(written, ts + writer, kind, track, "a" if kind == BEGIN else "", trusted_packet_sequence_id=writer)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("E", None, 6, None), ("E", None, 7, None), ("X", "a", 11, 10), ("X", "a", 12, 10)]
+
+
+def test_arrows_of_ends(tmp_path: Path) -> None:
+    """An end that closes a slice is no event of its own, and no place of an arrow; one without a begin is."""
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts, kind, name in ((5, END, ""), (10, BEGIN, "a"), (20, END, ""), (30, INSTANT, "b")):
+        event(written, ts, kind, track, name).track_event.flow_ids.append(3)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    found = con.execute("SELECT ph, ts_ns, name FROM events WHERE ph <> 'M' ORDER BY event_id").fetchall()
+    assert found == [
+        ("E", 5, None), ("s", 5, "ac2g"), ("X", 10, "a"), ("f", 10, "ac2g"), ("i", 30, "b"), ("f", 30, "ac2g")
+    ]  # fmt: skip
 
 
 def test_names_hold_until_the_state_is_cleared(tmp_path: Path) -> None:

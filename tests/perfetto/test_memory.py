@@ -8,31 +8,29 @@ import pytest
 
 pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 'perfetto'")
 
-from tests.perfetto.writer import Written
+from pipelines.inputs.find import events_input
+from pipelines.traces import ReadTrace
+from tests.perfetto.large import write_large
 from tests.sqlite_exports.test_memory import BOUND_MB, peak_mb
 
-SLICES = 2_000
 
-
-def repeated(path: Path, times: int) -> Path:
-    """One group of slices as PyTorch writes it, so many times one after another in the file."""
-    written = Written()
-    args = {"External id": 1, "Sequence number": 2, "Input Dims": [[1, 2, 3]] * 4}
-    events = [{"name": f"aten::op{i % 50}", "pid": 7, "tid": 8, "ts": i, "dur": 1, "args": args} for i in range(SLICES)]
-    written.group(events, 0)
-    whole = written.bytes()
-    group = written.trace.SerializeToString()
-    path.write_bytes(whole + group * (times - 1))
-    return path
+def test_large_traces_have_as_many_events(tmp_path: Path) -> None:
+    """What the slow test measures is a trace with all its rows."""
+    n = write_large(tmp_path / "a.pftrace", 2)
+    trace = events_input(tmp_path / "a.pftrace").read(tmp_path / "a.pftrace", tmp_path)
+    assert isinstance(trace, ReadTrace)
+    assert (trace.n_events, [one.check for one in trace.findings]) == (n + 2, [])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_stays_below_the_bound(tmp_path: Path) -> None:
-    """10,000 and 120,000 slices."""
+    """100,000 and 300,000 slices."""
     peaks = []
-    for times in (5, 60):
-        n_events, peak = peak_mb(repeated(tmp_path / f"{times}.pftrace", times), tmp_path)
-        assert n_events == times * SLICES + 2
+    for groups in (40, 120):
+        path = tmp_path / f"{groups}.pftrace"
+        n = write_large(path, groups)
+        n_events, peak = peak_mb(path, tmp_path)
+        assert n_events == n + 2
         peaks.append(peak)
     assert max(peaks) < BOUND_MB, peaks

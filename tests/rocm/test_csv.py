@@ -164,6 +164,34 @@ def test_lines_that_are_cut_off_are_left_out_and_told(tmp_path: Path) -> None:
     ]
 
 
+def test_of_ranges_that_begin_together_the_longest_comes_first(tmp_path: Path) -> None:
+    rows = rows_of_small()
+    for name, end in (("a", 1_510), ("b", 1_530), ("c", 1_520)):
+        rows["marker_api_trace"].append(["MARKER_CORE_API", name, PID, PID, 900, 1_505, end])
+    told, _ = events(write(tmp_path, rows))
+    assert [row[2] for row in told if row[5] == 1_505] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("n", [3, 20_000])
+def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path, n: int) -> None:
+    """DuckDB makes one line of them, and keeps its first 10 kB: there would be 1, or some 300."""
+    path = write(tmp_path, rows_of_small())
+    other = tmp_path / "4000_marker_api_trace.csv"
+    first = other.read_text().split("\n")[0]
+    rows = [f'"MARKER","before {i}",4000,4000,{i},{i},{i + 1}' for i in range(5)]
+    rows += [
+        '"MARKER","swallows,4000,4000,9,9,10',
+        *(f"MARKER,swallowed,4000,4000,{i},{i},{i + 1}" for i in range(n - 2)),
+    ]
+    rows += ['"MARKER","the next quote",4000,4000,9,9,10', '"MARKER","after\nan end",4000,4000,9,9,10', ""]
+    assert len(first.split(",")) == 7
+    other.write_text("\n".join([first, *rows]))
+    told, trace = events(path)
+    found = [(one.n, one.detail.split(": ")[0]) for one in trace.findings if one.check == "rocm_broken_line"]
+    assert found == [(n, other.name)]
+    assert {row[2] for row in told} >= {"before 0", "after\nan end"} and "swallowed" not in {row[2] for row in told}
+
+
 def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
     rows = rows_of_small()
     rows["kernel_trace"][0][9] = "soon"

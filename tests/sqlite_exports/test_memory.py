@@ -5,13 +5,16 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from pipelines.traces import ReadTrace
+from pipelines import events_by_sql
+from pipelines.inputs.find import events_input
+from pipelines.traces import ReadTrace, TraceRejected
 from tests.nsys.small import small as nsys_small
 from tests.rocm.small import small as rocm_small
 
@@ -70,8 +73,6 @@ def _repeat(con: sqlite3.Connection, table: str, moved: set[str], times: int, ot
 @pytest.mark.parametrize("make", [nsys, rocpd])
 def test_repeated_runs_have_as_many_events(tmp_path: Path, make: Callable[[Path, int], Path]) -> None:
     """What the slow test measures is a trace with all its rows."""
-    from pipelines.inputs.find import events_input
-
     counts = []
     for times in (1, 4):
         path = make(tmp_path, times)
@@ -82,11 +83,26 @@ def test_repeated_runs_have_as_many_events(tmp_path: Path, make: Callable[[Path,
     assert counts[1] - fixed == 4 * (counts[0] - fixed)
 
 
+def test_what_does_not_fit_is_a_rejection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sorted_rows(*_: object) -> Iterator[object]:
+        raise duckdb.OutOfMemoryException("could not allocate block")
+        yield
+
+    monkeypatch.setattr(events_by_sql, "_tables", sorted_rows)
+    path = nsys_small().write(tmp_path / "a.sqlite")
+    with pytest.raises(TraceRejected, match=r"a\.sqlite.*more memory than the 286 MiB.*profile for a shorter time"):
+        events_input(path).read(path, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-def test_memory_stays_below_the_bound(tmp_path: Path) -> None:
-    """600,000 events, of which DuckDB's tables alone would take more than it may use: it writes to disk."""
-    path = nsys(tmp_path, 60_000)
-    n_events, peak = peak_mb(path, tmp_path)
-    assert n_events == 600_000
+@pytest.mark.parametrize(("make", "times", "expected"), [(nsys, 200_000, 2_000_000), (rocpd, 60_000, 480_002)])
+def test_memory_stays_below_the_bound(
+    tmp_path: Path, make: Callable[[Path, int], Path], times: int, expected: int
+) -> None:
+    """DuckDB's tables alone would take more than it may use: it writes to disk. Two million events are 17 row groups:
+    what stays in memory of each would be seen.
+    """
+    n_events, peak = peak_mb(make(tmp_path, times), tmp_path)
+    assert n_events == expected
     assert peak < BOUND_MB

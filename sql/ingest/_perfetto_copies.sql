@@ -1,0 +1,28 @@
+-- One row: a kind of copy or memset of a Perfetto trace, told in arguments, and the name that Kineto gives it.
+WITH told AS (
+    SELECT DISTINCT
+        name AS kind, args ->> '$."copy kind"' AS direction, args ->> '$."src kind"' AS source,
+        args ->> '$."dst kind"' AS target, args ->> '$."memory kind"' AS memory
+    FROM _perfetto_rows
+    WHERE name IN ('Memcpy', 'Memset') AND args IS NOT NULL
+),
+named AS (
+    SELECT
+        t.*,
+        CASE t.kind
+            WHEN 'Memcpy'
+                THEN 'Memcpy ' || d.meaning || coalesce(' (' || a.meaning || ' -> ' || b.meaning || ')', '')
+            ELSE 'Memset (' || m.meaning || ')'
+        END AS name
+    FROM told AS t
+    LEFT JOIN perfetto_kinds AS d ON d.argument = 'copy kind' AND d.value = t.direction
+    LEFT JOIN perfetto_kinds AS a ON a.argument = 'src kind' AND a.value = t.source
+    LEFT JOIN perfetto_kinds AS b ON b.argument = 'dst kind' AND b.value = t.target
+    LEFT JOIN perfetto_kinds AS m ON m.argument = 'memory kind' AND m.value = t.memory
+)
+SELECT
+    -- The name and what copy kind, src kind, dst kind and memory kind say, as a list in JSON.
+    CAST(json_array(kind, direction, source, target, memory) AS VARCHAR) AS told,
+    name  -- Kineto's name: Memcpy HtoD (Pageable -> Device).
+FROM named
+WHERE name IS NOT NULL
