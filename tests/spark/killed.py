@@ -32,7 +32,15 @@ def answer(tables: Tables, locked: LockedLake) -> list[tuple[Any, ...]]:
 
 def executors() -> list[int]:
     children = psutil.Process().children(recursive=True)
-    return sorted(p.pid for p in children if "CoarseGrainedExecutorBackend" in " ".join(p.cmdline()))
+    return sorted(p.pid for p in children if "CoarseGrainedExecutorBackend" in _command(p))
+
+
+def _command(process: psutil.Process) -> str:
+    """Its command line; empty where it has ended since the list was made, or waits for its parent to notice."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def kill_at_work(session: Any, killed: list[int], answered: threading.Event) -> None:
