@@ -20,6 +20,7 @@ from pipelines.datafiles import rule_rows
 from pipelines.lake.told import Row, WrongTable, content_of, read_told
 from pipelines.models.catalog import Added, Catalog, load_catalog
 from pipelines.models.errors import CatalogError
+from pipelines.sqltext import quoted
 
 OP_FORMULAS = "op_formulas.csv"
 MOST = 10_000  # rows: every command reads them, and a million took it 50 s
@@ -116,7 +117,7 @@ def _check_pattern(path: Path, line: int, pattern: str) -> None:
     """Raises CatalogError for a pattern that DuckDB cannot use. Its expressions (RE2) take time in proportion to the name."""
     try:
         with database.cursor() as con:
-            fits_all = con.execute("SELECT regexp_matches('', ?)", [pattern]).fetchall() == [(True,)]
+            fits_all = con.execute(f"SELECT regexp_matches('', {quoted(pattern)})").fetchall() == [(True,)]
     except duckdb.Error as error:
         why = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
         raise CatalogError(

@@ -70,11 +70,12 @@ def _formulas_of(con: duckdb.DuckDBPyConnection) -> Formulas:
     """
     kinds = con.execute("SELECT op, family, formula FROM op_kinds").fetchall()
     found = {op: (family, formula) for op, family, formula in kinds}
-    patterns = con.execute("SELECT name_pattern, family, formula FROM op_patterns ORDER BY rowid").fetchall()
-    fitting = "SELECT DISTINCT op FROM _op_calls WHERE regexp_matches(op, ?)"
-    for pattern, family, formula in patterns:
-        for (op,) in con.execute(fitting, [pattern]).fetchall():
-            found.setdefault(op, (family, formula))
+    fitting = con.execute(
+        "SELECT o.op, p.family, p.formula FROM (SELECT DISTINCT op FROM _op_calls) AS o "
+        "JOIN op_patterns AS p ON regexp_matches(o.op, p.name_pattern) ORDER BY p.rowid"
+    ).fetchall()
+    for op, family, formula in fitting:
+        found.setdefault(op, (family, formula))
     return Formulas(found, ())
 
 
