@@ -232,7 +232,9 @@ def _said(top: Mapping[str, Any], key: str) -> str | None:
     try:
         return json.dumps(top[key], default=str, allow_nan=False) if top.get(key) else None
     except (ValueError, TypeError):
-        raise ValueError(f"{key} has a number that is not finite, a key that is no text, or itself in it") from None
+        raise ValueError(
+            f"{key} cannot be kept as JSON: a number is not finite, a key is not text, or it contains itself"
+        ) from None
 
 
 def _entries(given: Sequence[Any]) -> tuple[Entry, ...]:

@@ -6,14 +6,14 @@ import hashlib
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines import database
 from pipelines.inputs import Read, Reading, Rejected, SetInput
+from pipelines.inputs.growing import known_bytes
 from pipelines.inputs.row_files import RowFiles
-from pipelines.lake.store import Lake, committed_rows
 from pipelines.nccl_inspector.records import Records
 from pipelines.origin import job_from_path
 from pipelines.paths import path_text
@@ -113,24 +113,11 @@ def _lines(source: Source) -> Iterator[tuple[bytes, bool]]:
         yield rest, False
 
 
-def _known(lake: Lake) -> dict[str, int]:
-    """Bytes of each log in the lake, of its newest batch."""
-    files = lake.committed_files(TABLE)
-    if not files:
-        return {}
-    with database.connect() as con:
-        rows = database.rows_of(con, committed_rows(TABLE, files))
-    found: dict[str, int] = {}
-    for row in rows:
-        found[row["log_id"]] = max(row["unpacked_bytes"], found.get(row["log_id"], 0))
-    return found
-
-
 INPUT = SetInput(
     scope="inspector",
     suffixes=(".log", ".json", ".jsonl", ".gz"),
     recognise=logs,
     read=read_log,
-    known=_known,
+    known=partial(known_bytes, TABLE),
     settled=lambda known: set(),  # any of them may have grown
 )

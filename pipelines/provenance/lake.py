@@ -11,15 +11,15 @@ import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from pipelines import database
 from pipelines.inputs import Read, Reading, Rejected, SetInput
+from pipelines.inputs.growing import known_bytes
 from pipelines.inputs.row_files import RowFiles
-from pipelines.lake.store import Lake, committed_rows
 from pipelines.origin import job_from_path, rank_from_name
 from pipelines.paths import path_text
 from pipelines.provenance.graphs import Frame, Graph, Kernel, WrongForm, operator_of
@@ -236,24 +236,11 @@ def _listed(texts: Iterable[str]) -> str | None:
     return ", ".join(sorted(set(texts))) or None
 
 
-def _known(lake: Lake) -> dict[str, int]:
-    """Bytes of each set in the lake, of its newest batch."""
-    files = lake.committed_files(TABLE)
-    if not files:
-        return {}
-    with database.connect() as con:
-        rows = database.rows_of(con, committed_rows(TABLE, files))
-    found: dict[str, int] = {}
-    for row in rows:
-        found[row["provenance_id"]] = max(row["unpacked_bytes"], found.get(row["provenance_id"], 0))
-    return found
-
-
 INPUT = SetInput(
     scope="compile_provenance",
     suffixes=(".json", ".json.gz", ".log", ".log.gz"),
     recognise=provenance,
     read=read_provenance,
-    known=_known,
+    known=partial(known_bytes, TABLE),
     settled=lambda known: set(),  # a log may have grown
 )

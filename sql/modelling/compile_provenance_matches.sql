@@ -43,7 +43,7 @@ chosen AS (
 SELECT
     p.provenance_id,  -- The log or debug folder, in compile_provenance.
     c.trace_id,  -- A trace of the process; NULL where there is none.
-    -- pid (the trace has events of the process), rank, or folder (the file says neither); NULL where there is no trace.
+    -- What tied it to the trace: pid, rank or, where the file says neither, folder; NULL where there is no trace.
     CASE c.way WHEN 1 THEN 'pid' WHEN 2 THEN 'rank' WHEN 3 THEN 'folder' END AS matched_by
 FROM compile_provenance AS p
 LEFT JOIN chosen AS c ON c.provenance_id = p.provenance_id

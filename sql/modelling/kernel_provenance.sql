@@ -1,5 +1,5 @@
--- One row: a kernel that torch.compile made and a trace ran, by name, with the operators, graph nodes and source lines
--- that it was made of.
+-- One row: the name of a torch.compile kernel that ran in a trace, with the operators, graph nodes and source lines
+-- that the kernel was made from.
 -- How: by its name in the provenance of the trace's process. Kernels are numbered in each compiled graph anew, so
 -- several graphs may have one name, and the trace does not say which of them ran: then operators and source lines are
 -- there where all of them agree, and nodes, which are numbered anew, too, are NULL. Only graphs that the provenance has

@@ -1,0 +1,21 @@
+"""Inputs whose files grow: how much of each the lake has, so that only a longer one replaces what was read of it."""
+
+from __future__ import annotations
+
+from pipelines import database
+from pipelines.lake.layout import KEYS
+from pipelines.lake.store import Lake, committed_rows
+
+
+def known_bytes(table: str, lake: Lake) -> dict[str, int]:
+    """Returns the most unpacked bytes that were read of each set, by its key in the commit mark `table`."""
+    files = lake.committed_files(table)
+    if not files:
+        return {}
+    with database.connect() as con:
+        rows = database.rows_of(con, committed_rows(table, files))
+    found: dict[str, int] = {}
+    for row in rows:
+        key = row[KEYS[table]]
+        found[key] = max(row["unpacked_bytes"], found.get(key, 0))
+    return found
