@@ -8,14 +8,10 @@ from pipelines.lake.store import Lake, committed_rows
 
 
 def known_bytes(table: str, lake: Lake) -> dict[str, int]:
-    """Returns the most unpacked bytes that were read of each set, by its key in the commit mark `table`."""
+    """Returns how many unpacked bytes were last read of each set, by its key in the commit mark `table`."""
     files = lake.committed_files(table)
     if not files:
         return {}
     with database.connect() as con:
         rows = database.rows_of(con, committed_rows(table, files))
-    found: dict[str, int] = {}
-    for row in rows:
-        key = row[KEYS[table]]
-        found[key] = max(row["unpacked_bytes"], found.get(key, 0))
-    return found
+    return {row[KEYS[table]]: row["unpacked_bytes"] for row in rows}
