@@ -41,11 +41,11 @@ $(SQL_LINTED): $(shell find sql -name '*.sql') pyproject.toml
 
 # docs/tables.md, from sql/; a test compares.
 reference: $(INSTALLED_DEV)
-	$(BIN)/python -m pipelines.reference docs/tables.md
+	$(BIN)/python -m pipelines.faces.reference docs/tables.md
 
-# The console's grid again, from npm's registry; `python -m tests.serve.vendor --newest`: its newest release.
+# The console's grid again, from npm's registry; `python -m tests.faces.serve.vendor --newest`: its newest release.
 vendor: $(INSTALLED_DEV)
-	$(BIN)/python -m tests.serve.vendor
+	$(BIN)/python -m tests.faces.serve.vendor
 
 # The site, from docs/ into site/.
 docs: $(BIN)/python

@@ -14,16 +14,16 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
 
-from assets.common import Span, markdown_table
 from assets.groups import group_of
-from pipelines import database
-from pipelines.foreign_text import visible
+from assets.metadata import Span, markdown_table
+from pipelines.base import database
+from pipelines.base.foreign_text import visible
 from pipelines.lake import Lake
-from pipelines.lake.index import entries
+from pipelines.lake.commit.manifest_index import entries
 from pipelines.lake.layout import CAPTURE_MARK, KEYS, batch_of, mark_of, table_file
-from pipelines.lake.publish import analyst
+from pipelines.lake.publish.analyst_file import analyst
 from pipelines.models.catalog import load_catalog
-from pipelines.sqltext import file_list
+from pipelines.models.sqltext import file_list
 
 UNIQUE = "unique_keys"
 _UNIQUE = re.compile(r"^unique\((.+)\)$")

@@ -5,9 +5,9 @@ from datetime import timedelta
 import dagster as dg
 from pydantic import Field
 
-from assets.common import markdown_table
+from assets.metadata import markdown_table
 from pipelines.lake import Lake
-from pipelines.lake.compact import SMALLER_THAN, compact
+from pipelines.lake.retain.compaction import SMALLER_THAN, compact
 
 
 class CompactionConfig(dg.Config):

@@ -9,12 +9,12 @@ from typing import Literal
 import dagster as dg
 import duckdb
 
-from assets.common import AGAIN, DAYS, OWNERS, WHOLE_RANGE, Span, markdown_table, table_spec
-from pipelines.critical_path.overlay import PREFIX, few_at_a_time, traces_with_path, write_overlay
-from pipelines.foreign_text import visible
-from pipelines.ingest import LAKE_ERRNOS
+from assets.metadata import AGAIN, DAYS, OWNERS, WHOLE_RANGE, Span, markdown_table, table_spec
+from pipelines.base.foreign_text import visible
+from pipelines.critical_path.pictures.overlay import PREFIX, few_at_a_time, traces_with_path, write_overlay
 from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS, Batch, table_file
+from pipelines.readers.ingest import LAKE_ERRNOS
 
 _NEWEST = """
     SELECT unnest(traces) FROM (

@@ -2,14 +2,14 @@
 
 import dagster as dg
 
-from assets.common import markdown_table
+from assets.metadata import markdown_table
 from assets.traces import inbox_files
+from pipelines.base.foreign_text import visible
+from pipelines.base.paths import text_path
 from pipelines.engines.engine import Done, open_engine
 from pipelines.engines.run import Followed, ingest_on, materialize_on
-from pipelines.foreign_text import visible
 from pipelines.lake import Lake
-from pipelines.lake.publish import publish
-from pipelines.paths import text_path
+from pipelines.lake.publish.analyst_file import publish
 
 
 class EngineConfig(dg.Config):

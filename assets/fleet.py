@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.common import AGAIN, DAYS, WHOLE_RANGE, Span, table_spec
+from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, table_spec
 from assets.results import results
 from pipelines.lake import Batch, Lake
-from pipelines.materialize.per_capture import materialize_captures
 from pipelines.models.catalog import load_catalog
+from pipelines.runs.materialize.per_capture import materialize_captures
 
 
 def capture_specs() -> list[dg.AssetSpec]:

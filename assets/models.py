@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.common import AGAIN, DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
 from assets.critical_path import python_spec
+from assets.metadata import AGAIN, DAYS, WHOLE_RANGE, Span, markdown_table, table_spec, upstreams
 from assets.results import results
-from pipelines.datafiles import rule_rows
+from pipelines.base.datafiles import rule_rows
 from pipelines.lake import Batch, Lake
-from pipelines.materialize.per_trace import materialize
 from pipelines.models.catalog import load_catalog
+from pipelines.runs.materialize.per_trace import materialize
 
 
 def rule_assets() -> list[dg.AssetSpec]:

@@ -6,13 +6,13 @@ from pathlib import Path
 import dagster as dg
 import duckdb
 
+from pipelines.base.foreign_text import in_markdown
+from pipelines.faces.report.sections.ranks import rank_map_svg
+from pipelines.faces.report.sections.spans import picture
 from pipelines.fleet.stragglers import stragglers_of
-from pipelines.foreign_text import in_markdown
 from pipelines.lake import Lake
-from pipelines.lake.publish import analyst
-from pipelines.report.ranks import rank_map_svg
-from pipelines.report.spans import picture
-from pipelines.sqltext import quoted
+from pipelines.lake.publish.analyst_file import analyst
+from pipelines.models.sqltext import quoted
 
 _TRACE = """
     SELECT t.trace_id, t.path FROM traces AS t SEMI JOIN span_utilization AS u ON u.trace_id = t.trace_id

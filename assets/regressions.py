@@ -2,12 +2,12 @@
 
 import dagster as dg
 
-from assets.common import markdown_table
-from pipelines.fleet.history import JobVerdict, regressions, without_job
-from pipelines.fleet.regression import LEAST_BASE, LEAST_NEW
+from assets.metadata import markdown_table
+from pipelines.fleet.trends.history import JobVerdict, regressions, without_job
+from pipelines.fleet.trends.regression import LEAST_BASE, LEAST_NEW
 from pipelines.lake import Lake
-from pipelines.lake.publish import analyst
-from pipelines.origin import INBOX, JOB_PATTERN
+from pipelines.lake.publish.analyst_file import analyst
+from pipelines.readers.origin import INBOX, JOB_PATTERN
 
 _COLUMNS = ["status", "job", "hardware", "ranks", "metric", "base", "new", "effect %", "floor %", "p", "why"]
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
-from assets.common import Span, shown
 from assets.lineage import column_lineage
+from assets.metadata import Span, shown
 from assets.pictures import pictures
 from pipelines.lake import Lake
-from pipelines.materialize.publishing import Materialized
+from pipelines.runs.materialize.publishing import Materialized
 
 
 def results(

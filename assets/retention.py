@@ -5,9 +5,9 @@ from datetime import timedelta
 import dagster as dg
 from pydantic import Field
 
-from assets.common import markdown_table
+from assets.metadata import markdown_table
 from pipelines.lake import Lake
-from pipelines.lake.retention import retire
+from pipelines.lake.retain.retention import retire
 
 
 class RetentionConfig(dg.Config):

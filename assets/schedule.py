@@ -10,16 +10,16 @@ import dagster as dg
 import duckdb
 from pydantic import Field
 
-from assets.common import markdown_table, shown_files, table_spec
+from assets.metadata import markdown_table, shown_files, table_spec
 from assets.pictures import image
-from pipelines.ingest import ingest
+from pipelines.faces.schedule_picture import picture_of_run
 from pipelines.lake import Lake
-from pipelines.lake.publish import analyst
+from pipelines.lake.publish.analyst_file import analyst
 from pipelines.models.catalog import load_catalog
-from pipelines.runs import RUN_TABLES
+from pipelines.readers.ingest import ingest
+from pipelines.readers.schedule_runs import RUN_TABLES
 from pipelines.schedule.errors import PlanError
-from pipelines.schedule.planfile import load_plan
-from pipelines.schedule_picture import picture_of_run
+from pipelines.schedule.plan.plan_file import load_plan
 
 POOL = "schedule_device"
 LEGAL_PLAN = "legal_plan"

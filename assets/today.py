@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from assets.common import EVERY_DAY, OWNERS, markdown_table, with_tables_behind
-from pipelines.fleet.findings import findings
-from pipelines.fleet.today import fleet_today as read_fleet
+from assets.metadata import EVERY_DAY, OWNERS, markdown_table, with_tables_behind
+from pipelines.faces.report.fleet import fleet_page
+from pipelines.fleet.trends.findings import findings
+from pipelines.fleet.trends.fleet_today import fleet_today as read_fleet
 from pipelines.lake import Lake
-from pipelines.lake.publish import analyst
-from pipelines.report.fleet import fleet_page
+from pipelines.lake.publish.analyst_file import analyst
 
 PAGES = "pages"
 _SHOWN = 30

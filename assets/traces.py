@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.common import (
+from assets.metadata import (
     DAYS,
     EVERY_DAY,
     PROCESS_TAG,
@@ -23,18 +23,18 @@ from assets.common import (
     table_spec,
     today,
 )
-from pipelines.foreign_text import visible
-from pipelines.inbox import look, waiting
-from pipelines.ingest import IngestReport, ingest
-from pipelines.inputs.kinds import TraceRow
-from pipelines.isolated import ingest_isolated
+from pipelines.base.foreign_text import visible
+from pipelines.base.paths import path_text, text_path
+from pipelines.base.processes import this_process
 from pipelines.lake import Lake
+from pipelines.lake.commit.sensor_lists import ListGone, files_of
+from pipelines.lake.inbox import look, waiting
 from pipelines.lake.layout import MARK, RUN_MARK, mark_of
-from pipelines.lake.requests import ListGone, files_of
 from pipelines.models.catalog import load_catalog
-from pipelines.origin import INBOX
-from pipelines.paths import path_text, text_path
-from pipelines.processes import this_process
+from pipelines.readers.child_processes import ingest_isolated
+from pipelines.readers.ingest import IngestReport, ingest
+from pipelines.readers.inputs.kinds import TraceRow
+from pipelines.readers.origin import INBOX
 
 REJECTED_TAG = "tracelake/rejected"
 """Tag of a run: how many of its files were rejected."""

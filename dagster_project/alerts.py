@@ -9,10 +9,10 @@ from typing import NamedTuple
 import dagster as dg
 
 from dagster_project.resources import lake_folder
-from pipelines.fleet.findings import FORMATS, Finding, NotTold, findings, tell
-from pipelines.fleet.today import fleet_today
+from pipelines.fleet.trends.findings import FORMATS, Finding, NotTold, findings, tell
+from pipelines.fleet.trends.fleet_today import fleet_today
 from pipelines.lake import Lake
-from pipelines.lake.publish import analyst
+from pipelines.lake.publish.analyst_file import analyst
 
 WEBHOOK, FORMAT = "TRACELAKE_WEBHOOK", "TRACELAKE_WEBHOOK_FORMAT"
 _SECONDS = 300

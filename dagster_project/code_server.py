@@ -15,12 +15,12 @@ from typing import Any
 from dagster._cli.api import grpc_command
 from dagster._grpc import server
 
-_LOADED = "dagster_project.loaded"
+_LOADED = "dagster_project.preload"
 _START_BY = "_mp_ctx"  # where Dagster's server keeps how it starts the process of a run
 
 
 def forks() -> BaseContext:
-    """Returns how to start processes as copies of one that has imported `dagster_project.loaded`."""
+    """Returns how to start processes as copies of one that has imported `dagster_project.preload`."""
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload([_LOADED])
     return found

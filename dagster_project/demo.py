@@ -25,7 +25,7 @@ def materialize_all(
     # Importing Dagster takes two seconds, so only when needed.
     import dagster as dg
 
-    from assets.common import today
+    from assets.metadata import today
     from dagster_project.definitions import definitions
 
     def heard(entry: dg.EventLogEntry) -> None:

@@ -14,7 +14,7 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
 from dagster_project.resources import lake_folder
 from pipelines.lake import Lake
-from pipelines.lake.settled import forget_missing
+from pipelines.lake.commit.ingested_files import forget_missing
 
 KEEP_DAYS, KEEP_RUNS = "TRACELAKE_KEEP_RUN_DAYS", "TRACELAKE_KEEP_RUNS"
 _DAYS, _RUNS = 14.0, 100

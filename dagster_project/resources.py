@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from assets.common import lake_folder
+from assets.metadata import lake_folder
 from pipelines.lake import Lake
 
 

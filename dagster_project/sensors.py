@@ -15,17 +15,17 @@ import dagster as dg
 import duckdb
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from assets.common import DAYS, TRACE_FILES, today
+from assets.metadata import DAYS, TRACE_FILES, today
 from assets.traces import INBOX, batch_hash, inbox_files, no_inbox, told_of, watched_folder
 from dagster_project.jobs import ingest_and_analyse
 from dagster_project.resources import lake_folder
-from dagster_project.under_way import PARTITION_TAG, failed_last, under_way
-from pipelines.inbox import Accounts, look, told, waiting
+from dagster_project.runs_in_progress import PARTITION_TAG, failed_last, under_way
+from pipelines.base.paths import path_text
 from pipelines.lake import Lake
+from pipelines.lake.commit.sensor_lists import asked_of, clean, put_asked, put_files
+from pipelines.lake.inbox import Accounts, look, told, waiting
 from pipelines.lake.layout import MARK, REJECTS
-from pipelines.lake.publish import published_whole_and_now
-from pipelines.lake.requests import asked_of, clean, put_asked, put_files
-from pipelines.paths import path_text
+from pipelines.lake.publish.analyst_file import published_whole_and_now
 
 QUIET_SECONDS = 5.0
 MAX_FILES = 1000

@@ -81,7 +81,16 @@ def commands(port: int, folder: Path, host: str = LOCAL) -> list[list[str]]:
     """
     code = ["dagster_project.code_server", "--socket", str(folder / _SOCKET), "-m", _DEFINITIONS]
     there = ["--workspace", str(folder / _WORKSPACE)]
-    server = ["dagster_project.guard", "--host", host, "--port", str(port), "--live-data-poll-rate", "2000", *there]
+    server = [
+        "dagster_project.server_access",
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--live-data-poll-rate",
+        "2000",
+        *there,
+    ]
     return [[sys.executable, "-m", *rest] for rest in (code, server, ["dagster._daemon", "run", *there])]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from pipelines.datafiles import rule_rows
+from pipelines.base.datafiles import rule_rows
 
 
 def table_now(name: str) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 import duckdb
 
-from pipelines.critical_path.answer import PathAnswer, _answer
-from pipelines.critical_path.windows import WindowRequest, request_windows
-from pipelines.ingest import load_trace
+from pipelines.critical_path.answer.answer import PathAnswer, _answer
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from pipelines.readers.ingest import load_trace
 
 ANSWERED = (
     *(

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli import shared
-from pipelines.cli.app import app
+from pipelines.faces.cli import console
+from pipelines.faces.cli.app import app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WIDTH = 140
@@ -67,7 +67,7 @@ def blocks_of(page: Path, folder: Path) -> Blocks:
     """The blocks of a page with what they printed in an empty folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(shared.out, "_width", WIDTH)
+        patch.setattr(console.out, "_width", WIDTH)
         return list(ran(page))
 
 
@@ -89,7 +89,7 @@ def assert_links(page: Path) -> None:
 def rewrite(page: Path, pictures: dict[str, Path] | None = None) -> None:
     """Put what the blocks print in their places; `pictures`: files that they write, and where these are kept."""
     text, parts, end = page.read_text(encoding="utf-8"), [], 0
-    shared.out.width = WIDTH
+    console.out.width = WIDTH
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for block, printed in ran(page):
             shown = f"\n```text\n{printed}```\n" if printed else ""

@@ -125,9 +125,9 @@ def test_imports_that_hide_are_found(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     graph = imports([tmp_path / "pipelines"])
-    around = ["pipelines.ingest", "pipelines.lake", "pipelines.lake.store", "pipelines.models.run"]
+    around = ["pipelines.readers.ingest", "pipelines.lake", "pipelines.lake.lake", "pipelines.models.run"]
     assert circles(graph) == [around]
     assert upward(graph) == [
-        ("pipelines.lake.store", "pipelines.ingest"),
+        ("pipelines.lake.lake", "pipelines.readers.ingest"),
         *(("pipelines.models.run", m) for m in around[1:3]),
     ]

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pipelines import __version__
 
 if TYPE_CHECKING:
-    from pipelines.ibis_tables import open_tables
-    from pipelines.ingest import ingest
+    from pipelines.faces.ibis_tables import open_tables
+    from pipelines.faces.notebook import CriticalPath, Trace, TraceAnalysis
     from pipelines.lake import Lake
-    from pipelines.lake.publish import publish
-    from pipelines.materialize.per_trace import materialize
-    from pipelines.notebook import CriticalPath, Trace, TraceAnalysis
+    from pipelines.lake.publish.analyst_file import publish
+    from pipelines.readers.ingest import ingest
+    from pipelines.runs.materialize.per_trace import materialize
 
 __all__ = [
     "CriticalPath",
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "CriticalPath": "pipelines.notebook",
+    "CriticalPath": "pipelines.faces.notebook",
     "Lake": "pipelines.lake",
-    "Trace": "pipelines.notebook",
-    "TraceAnalysis": "pipelines.notebook",
-    "ingest": "pipelines.ingest",
-    "materialize": "pipelines.materialize.per_trace",
-    "open_tables": "pipelines.ibis_tables",
-    "publish": "pipelines.lake.publish",
+    "Trace": "pipelines.faces.notebook",
+    "TraceAnalysis": "pipelines.faces.notebook",
+    "ingest": "pipelines.readers.ingest",
+    "materialize": "pipelines.runs.materialize.per_trace",
+    "open_tables": "pipelines.faces.ibis_tables",
+    "publish": "pipelines.lake.publish.analyst_file",
 }
 
 

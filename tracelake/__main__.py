@@ -1,5 +1,5 @@
 """`python -m tracelake`: the command line."""
 
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 
 app()

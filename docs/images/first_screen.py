@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pipelines import svg
+from pipelines.base import svg
 from pipelines.synthetic import CaptureSpec, write_capture
 
 HERE = Path(__file__).parent

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-from pipelines.extras import need
+from pipelines.base.extras import need
 
 ATTEMPTS = 3
 UnitT = TypeVar("UnitT")

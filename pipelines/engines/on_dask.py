@@ -13,7 +13,7 @@ from distributed import (  # pyright: ignore[reportMissingImports]
 )
 
 from pipelines.engines.engine import ATTEMPTS, Done, UnitT, first_line
-from pipelines.engines.share import cores
+from pipelines.engines.worker_share import cores
 
 
 class OnDask:

@@ -10,21 +10,21 @@ from typing import Any
 
 import duckdb
 
-from pipelines.engines.captures import CAPTURES, Capturing, changed_captures
+from pipelines.base.paths import path_text
+from pipelines.engines.capture_units import CAPTURES, Capturing, changed_captures
 from pipelines.engines.engine import Done, Engine, first_line
-from pipelines.engines.private import Setting
-from pipelines.engines.stale import Modelling, ModellingCaptures, stale_captures, stale_groups
-from pipelines.engines.units import UNIT_BYTES, UNIT_FILES, Group, Unit, cut, groups_of
-from pipelines.engines.work import Ingesting, reject_unread
-from pipelines.fleet.captures import Capture
-from pipelines.inputs import TraceRow
-from pipelines.materialize.per_capture import asked_captures, trace_tables
-from pipelines.materialize.per_trace import asked_tables
+from pipelines.engines.private_lake import Setting
+from pipelines.engines.stale_batches import Modelling, ModellingCaptures, stale_captures, stale_groups
+from pipelines.engines.unit_work import Ingesting, reject_unread
+from pipelines.engines.work_units import UNIT_BYTES, UNIT_FILES, Group, Unit, cut, groups_of
+from pipelines.fleet.captures.grouping import Capture
 from pipelines.models.catalog import load_catalog
-from pipelines.paths import path_text
+from pipelines.readers.inputs import TraceRow
+from pipelines.readers.kineto.limits import Limits
 from pipelines.renamed import tables_now
-from pipelines.store import Store, StoreError, is_folder_address, open_store
-from pipelines.traces.limits import Limits
+from pipelines.runs.materialize.per_capture import asked_captures, trace_tables
+from pipelines.runs.materialize.per_trace import asked_tables
+from pipelines.runs.store import Store, StoreError, is_folder_address, open_store
 
 
 @dataclass(frozen=True)

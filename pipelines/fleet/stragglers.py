@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from pipelines.database import rows_of
-from pipelines.sqltext import quoted
+from pipelines.base.database import rows_of
+from pipelines.models.sqltext import quoted
 
 TABLES = ("captures", "capture_quality", "clock_offsets", "straggler_ranks", "straggler_groups", "rank_steps")
 DRAWN = 64

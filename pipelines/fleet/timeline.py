@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.critical_path.chrome import open_trace, trace_event, write_lines
+from pipelines.critical_path.pictures.chrome_trace import open_trace, trace_event, write_lines
 from pipelines.fleet.path.drift import drifting_ranks
 from pipelines.fleet.stragglers import told_of, worst_and_median
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.lake.layout import Batch
 
 if TYPE_CHECKING:
-    from pipelines.lake.store import Lake
+    from pipelines.lake.lake import Lake
 
 __all__ = ["Batch", "Lake"]
 
@@ -14,6 +14,6 @@ def __getattr__(name: str) -> Any:
     """`Lake`, imported when it is asked for: a command that reads one file needs none."""
     if name != "Lake":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pipelines.lake.store import Lake
+    from pipelines.lake.lake import Lake
 
     return Lake

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import duckdb
 
-from pipelines import database
-from pipelines.datafiles import rule_rows
+from pipelines.base import database
+from pipelines.base.datafiles import rule_rows
 from pipelines.models.cache import digest_of, remembered
 from pipelines.models.catalog import Column, Model
 

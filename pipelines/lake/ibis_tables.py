@@ -1,8 +1,8 @@
-"""An old name, kept for programs outside the project: what was here is in pipelines/ibis_tables.py.
+"""An old name, kept for programs outside the project: what was here is in pipelines/faces/ibis_tables.py.
 
 It imports upward, out of its room; no file of the project imports it (tests/test_rooms.py, OLD_NAMES).
 """
 
-from pipelines.ibis_tables import open_tables
+from pipelines.faces.ibis_tables import open_tables
 
 __all__ = ["open_tables"]

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from pipelines.datafiles import SQL_DIR
+from pipelines.base.datafiles import SQL_DIR
 from pipelines.models import header
 from pipelines.models.header import stored_tables
 from pipelines.renamed import names_of, table_now

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from pipelines.datafiles import rule_rows
+from pipelines.base.datafiles import rule_rows
 from pipelines.modelling.arguments import Arguments, BadArguments, Tensor
 from pipelines.modelling.custom_formulas import CUSTOM_FORMULAS
 from pipelines.modelling.work import NotModelled, Work

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import duckdb
 
 from pipelines.models.python_tables import create_table, given_table, insert_columns
-from pipelines.sqltext import row
+from pipelines.models.sqltext import row
 
 
 @given_table(

@@ -10,7 +10,7 @@ import duckdb
 from pipelines.modelling.formulas import Formulas, work_of
 from pipelines.modelling.work import NotModelled
 from pipelines.models.python_tables import create_table, given_table, python_model
-from pipelines.sqltext import row
+from pipelines.models.sqltext import row
 
 WORK_COLUMNS = (
     ("family", "VARCHAR", "Family of the formula; NULL without one."),

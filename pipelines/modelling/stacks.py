@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pipelines.models.groups import in_groups
 from pipelines.models.python_tables import create_table, python_model
-from pipelines.sqltext import quoted, row
+from pipelines.models.sqltext import quoted, row
 
 Ints = npt.NDArray[np.int64]
 _BLOCK = 65_536  # events converted to Python numbers at a time

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from pipelines.datafiles import SQL_DIR
+from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.cache import digest_of
 from pipelines.models.errors import CatalogError
 from pipelines.models.header import CAPTURE, LAKE, SCOPES, TRACE, USUAL, stored_tables
@@ -120,7 +120,7 @@ class Catalog:
     @cached_property
     def of_captures(self) -> list[str]:
         """Returns the tables of captures: computed once a capture's traces are in the lake, by
-        pipelines/materialize/per_capture.py.
+        pipelines/runs/materialize/per_capture.py.
         """
         return self._computed(CAPTURE)
 

@@ -8,7 +8,7 @@ The scope decides where a table is written, when it is computed and what commits
   recording; written when it is ingested.
 - file: to a file that was given; no other table commits its rows.
 - lake: a view over the whole lake, evaluated on every query.
-- any other name: to what an input of its own brings (pipelines/inputs); a table of the scope says that it is the mark.
+- any other name: to what an input of its own brings (pipelines/readers/inputs); a table of the scope says that it is the mark.
 
 One table of a scope is its commit mark: its header has the line `-- key: COLUMN`. The key is in every table of the
 scope, and rows count where their key and batch are in the mark.

@@ -1,6 +1,6 @@
 """What a model may not contain, so that it runs on other engines, too (spec/design.md §5).
 
-It refuses what neither sqlglot nor pipelines/spark/rules.py carries over; docs/other-engines.md says how.
+It refuses what neither sqlglot nor pipelines/engines/spark/rules.py carries over; docs/other-engines.md says how.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from pipelines.sqltext import quoted
+from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
     import numpy as np

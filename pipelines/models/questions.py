@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pipelines.datafiles import SQL_DIR
+from pipelines.base.datafiles import SQL_DIR
 from pipelines.models.catalog import QUESTIONS
 from pipelines.models.errors import CatalogError
-from pipelines.sqltext import quoted
+from pipelines.models.sqltext import quoted
 
 TOPICS = (
     *("The lake", "GPU time", "Steps", "Critical path", "Host and streams", "Operators and modules"),

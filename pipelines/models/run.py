@@ -12,10 +12,10 @@ from importlib import import_module
 
 import duckdb
 
-from pipelines import database
+from pipelines.base import database
 from pipelines.models.catalog import Added, Catalog, Model
 from pipelines.models.errors import CatalogError
-from pipelines.sqltext import quoted, row
+from pipelines.models.sqltext import quoted, row
 
 _SORTS_OR_SUMS = re.compile(r"\b(OVER|GROUP BY|DISTINCT|UNION(?! ALL)|INTERSECT|EXCEPT|ORDER BY)\b")
 

@@ -47,7 +47,7 @@ class DeclaredTable:
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """What a module's `INPUT = EventInput(…)`, or SetInput, says in literals; see pipelines/inputs."""
+    """What a module's `INPUT = EventInput(…)`, or SetInput, says in literals; see pipelines/readers/inputs."""
 
     module: str
     kind: str

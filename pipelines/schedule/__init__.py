@@ -15,20 +15,20 @@ from pipelines.schedule.errors import PipelineError, PipelineTimeout, PlanError,
 
 # Functions that share their module's name are imported now: importing the module later would replace the function with
 # the module. None of them needs torch.
-from pipelines.schedule.gantt import gantt, write_gantt
-from pipelines.schedule.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
-from pipelines.schedule.predict import predict
-from pipelines.schedule.search import search
-from pipelines.schedule.simulated import SimulatedDevice, simulate
-from pipelines.schedule.validate import CheckedPlan, validate_plan
+from pipelines.schedule.pictures.gantt import gantt, write_gantt
+from pipelines.schedule.plan.plan import DeclaredIO, IterContext, PipelinePlan, PipelineTask, TaskRef, TaskSchedule
+from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.search.predict import predict
+from pipelines.schedule.search.search import search
+from pipelines.schedule.simulation.simulated import SimulatedDevice, simulate
 
 if TYPE_CHECKING:
-    from pipelines.schedule.dataflow_pipeline import DataFlowPipeline
     from pipelines.schedule.devices.resolve import resolve_device
-    from pipelines.schedule.durations import Jitter, Spikes
-    from pipelines.schedule.profiler import ProfileResult, TaskProfiler
-    from pipelines.schedule.sw_pipeline import SWPipeline
-    from pipelines.schedule.timeline import Timeline
+    from pipelines.schedule.engine.dataflow_pipeline import DataFlowPipeline
+    from pipelines.schedule.engine.sw_pipeline import SWPipeline
+    from pipelines.schedule.measurement.profiler import ProfileResult, TaskProfiler
+    from pipelines.schedule.pictures.timeline import Timeline
+    from pipelines.schedule.simulation.durations import Jitter, Spikes
 
 __all__ = [
     "CheckedPlan",

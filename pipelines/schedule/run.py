@@ -20,9 +20,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pipelines.schedule.errors import PipelineError, PlanError
-from pipelines.schedule.measure import ENGINES, TRACE_FILE, Settings, measure
-from pipelines.schedule.planfile import load_plan, plan_names
-from pipelines.schedule.run_folder import close_folder, discard_folder, open_folder, tables_of
+from pipelines.schedule.measurement.measure import ENGINES, TRACE_FILE, Settings, measure
+from pipelines.schedule.measurement.run_folder import close_folder, discard_folder, open_folder, tables_of
+from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.workloads import SIZES
 
 

@@ -1,6 +1,6 @@
 -- One row: a rank in a lane. A lane is a process group, or a stream where the trace names no group; its kernels are
 -- matched among themselves.
--- How: matched by sequence number, else by order with a search for the shift (pipelines/fleet/matching.py).
+-- How: matched by sequence number, else by order with a search for the shift (pipelines/fleet/collectives/matching.py).
 -- scope: capture
 -- check: unique(capture_id, lane, rank)
 SELECT

@@ -25,11 +25,11 @@ import duckdb
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.ingest import TraceRow, ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
-from pipelines.lake.publish import publish
-from pipelines.materialize.run_order import materialize_all
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import TraceRow, ingest
+from pipelines.runs.materialize.run_order import materialize_all
 from tests.attack.account import silent_loss
 from tests.attack.mutate import made
 from tests.attack.tally import Tally

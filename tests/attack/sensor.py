@@ -19,9 +19,9 @@ import duckdb
 from assets.traces import INBOX
 from dagster_project import sensors
 from dagster_project.sensors import trace_file_sensor
+from pipelines.base.paths import path_text
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
-from pipelines.paths import path_text
 from tests.attack.tally import Tally
 from tests.lake.world import write_trace
 

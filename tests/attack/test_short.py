@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
 from tests.attack import files
 from tests.attack.account import entries_of, silent_loss
 from tests.attack.files import attack, attacked

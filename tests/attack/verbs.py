@@ -25,7 +25,7 @@ Rows = dict[str, list[tuple]]
 
 def command(*words: str) -> None:
     """`tracelake WORDS`; a status of 1 is what `ingest` has for a file that it rejected."""
-    from pipelines.cli.app import app
+    from pipelines.faces.cli.app import app
 
     sys.argv = ["tracelake", *words]
     app(list(words))
@@ -50,7 +50,7 @@ def retire(lake: Path, source: Path) -> None:
     """Hide all batches and remove them, as if some days had gone by."""
     from unittest.mock import patch
 
-    from pipelines.lake import retention
+    from pipelines.lake.retain import retention
 
     for days in (2, 4):
         later = partial(retention.retire, now=datetime.now(UTC) + timedelta(days=days))

@@ -19,8 +19,8 @@ from typing import Any
 import dagster as dg
 
 from pipelines.lake import Lake
-from pipelines.lake.settled import Outcome, settle, state_of
-from pipelines.materialize.run_order import materialize_all
+from pipelines.lake.commit.ingested_files import Outcome, settle, state_of
+from pipelines.runs.materialize.run_order import materialize_all
 from tests.benchmarks.growth import cloned, cpu, seed_lake
 
 SIZES = (30, 300)

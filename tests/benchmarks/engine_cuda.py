@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 
-from pipelines.schedule import DataFlowPipeline, IterContext, PipelinePlan, SWPipeline, predict, validate_plan
-from pipelines.schedule.order import enqueue_order
+from pipelines.schedule import DataFlowPipeline, IterContext, PipelinePlan, SWPipeline, validate_plan
+from pipelines.schedule.engine.order import enqueue_order
+from pipelines.schedule.search import predict
 from tests.benchmarks import engine_torchrec
 from tests.benchmarks.engine_loops import Fn, fused_plan
 from tests.benchmarks.engine_work import Recommender, by_hand, spinning

@@ -12,9 +12,9 @@ from threading import Event, Thread
 from typing import Any
 
 from pipelines.schedule import IterContext, PipelinePlan, PipelineTask, TaskSchedule
-from pipelines.schedule.order import enqueue_order
-from pipelines.schedule.plan import name_of
-from pipelines.schedule.validate import CheckedPlan, validate_plan
+from pipelines.schedule.engine.order import enqueue_order
+from pipelines.schedule.plan.plan import name_of
+from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
 from tests.schedule.plans import fused_sparse_dist
 
 Fn = Callable[[IterContext], None]

@@ -23,12 +23,11 @@ from typing import Any
 
 import duckdb
 
-from pipelines.cli.at_once import opened_at_once
-from pipelines.cli.ready import tables_in
-from pipelines.fleet.stage import lake_captures
-from pipelines.ingest import ingest
-from pipelines.lake import Batch, Lake, manifest
-from pipelines.lake.contents import column_types
+from pipelines.faces.cli.at_once import opened_at_once
+from pipelines.faces.cli.up_to_date import tables_in
+from pipelines.fleet.captures.given_tables import lake_captures
+from pipelines.lake import Batch, Lake
+from pipelines.lake.commit import manifest
 from pipelines.lake.layout import (
     ANALYST,
     CAPTURE_MARK,
@@ -40,13 +39,15 @@ from pipelines.lake.layout import (
     table_file,
     table_of,
 )
-from pipelines.lake.locked import Limits, connect_parser
-from pipelines.lake.publish import analyst, is_published, publish
-from pipelines.materialize.per_capture import materialize_captures
-from pipelines.materialize.per_trace import materialize
-from pipelines.materialize.run_order import materialize_all
+from pipelines.lake.publish.analyst_file import analyst, is_published, publish
+from pipelines.lake.publish.contents import column_types
+from pipelines.lake.read.sandbox import Limits, connect_parser
 from pipelines.models.catalog import load_catalog
-from pipelines.sqltext import file_list, quoted
+from pipelines.models.sqltext import file_list, quoted
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
+from pipelines.runs.materialize.per_trace import materialize
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 
 SIZES = (1, 10, 100, 1000)

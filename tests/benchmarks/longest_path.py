@@ -16,7 +16,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from pipelines.critical_path.graph import ArrayGraph
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 
 
 def capture_like(events: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

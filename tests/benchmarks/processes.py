@@ -105,4 +105,4 @@ def in_turn(
 
 def tracelake(*arguments: str | Path) -> list[str | Path]:
     """The command line `tracelake …` with the interpreter that runs the benchmark."""
-    return [sys.executable, "-m", "pipelines.cli.app", *arguments]
+    return [sys.executable, "-m", "pipelines.faces.cli.app", *arguments]

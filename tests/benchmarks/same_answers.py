@@ -81,7 +81,7 @@ def _told(what: str, seconds: float) -> None:
 def _run(checkout: Path, out: Path | None, *words: str) -> float:
     """Run a command of the checkout, its stdout into a file; CPU seconds. A path that is refused is an answer, too."""
     before = _cpu()
-    command = [sys.executable, "-m", "pipelines.cli.app", *words]
+    command = [sys.executable, "-m", "pipelines.faces.cli.app", *words]
     done = subprocess.run(command, cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)}, capture_output=True)
     if out:
         out.write_bytes(done.stdout + done.stderr)

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_MISSING = ("ModuleNotFoundError", "pipelines.extras.MissingExtra")
+_MISSING = ("ModuleNotFoundError", "pipelines.base.extras.MissingExtra")
 BEFORE = """
 | CPU s, by captures in the lake | 1 | 10 | 100 | 1,000 |
 |---|---|---|---|---|

@@ -1,6 +1,6 @@
 """Every SQL model on other engines, compared with DuckDB: `python -m tests.benchmarks.scale_engines [spark] [datafusion]`.
 
-The text is tried unchanged, carried over by sqlglot alone, and with pipelines/spark/rules.py before; a model is equal where EXCEPT
+The text is tried unchanged, carried over by sqlglot alone, and with pipelines/engines/spark/rules.py before; a model is equal where EXCEPT
 ALL is empty both ways, floats to 9 digits. Ends with 1 where a model of Spark's last line is not equal. Needs the extra
 `spark` and Java; an engine that is missing is left out, and that is said.
 """
@@ -17,12 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pipelines.engines.spark.rules import carried_over
+from pipelines.engines.spark.session import NoSpark, connect
 from pipelines.models.catalog import Model, load_catalog
-from pipelines.spark.rules import carried_over
-from pipelines.spark.session import NoSpark, connect
-from tests.spark.conftest import QUICK
-from tests.spark.everything import lake_of_everything
-from tests.spark.models import Outcome, Run, compare, compared_models, on_datafusion, on_spark, reference
+from tests.engines.spark.conftest import QUICK
+from tests.engines.spark.everything import lake_of_everything
+from tests.engines.spark.models import Outcome, Run, compare, compared_models, on_datafusion, on_spark, reference
 
 ENGINES = ("spark", "datafusion")
 TRACES = Path(__file__).parents[2] / "../shared/traces"

@@ -27,14 +27,14 @@ import duckdb
 import psutil
 import pytest
 
+from pipelines.base.extras import need
 from pipelines.engines.engine import Done, Engine, open_engine
 from pipelines.engines.run import Followed, ingest_on, materialize_on
-from pipelines.extras import need
-from pipelines.ingest import expand, ingest
 from pipelines.lake import Lake
-from pipelines.materialize.run_order import materialize_all
-from pipelines.store import open_store
-from pipelines.store.folder import FolderStore
+from pipelines.readers.ingest import expand, ingest
+from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store import open_store
+from pipelines.runs.store.folder import FolderStore
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.engines.same import differences
 
@@ -112,8 +112,8 @@ def store_at(kind: str, folder: Path) -> Iterator[str]:
     if kind == "folder":
         yield str(folder / "lake")
         return
-    from tests.store.conftest import need_extensions
-    from tests.store.servers import BUCKET, S3_KEYS, new_database, postgres, s3
+    from tests.runs.store.conftest import need_extensions
+    from tests.runs.store.servers import BUCKET, S3_KEYS, new_database, postgres, s3
 
     with ExitStack() as stack:
         try:

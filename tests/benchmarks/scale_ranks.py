@@ -37,30 +37,30 @@ def _write(folder: Path, ranks: int) -> None:
 
 
 def _ingest(folder: Path, _: int) -> None:
-    from pipelines.ingest import ingest
     from pipelines.lake import Lake
+    from pipelines.readers.ingest import ingest
 
     ingest([folder / "in"], Lake(folder / "lake"))
 
 
 def _materialize(folder: Path, _: int) -> None:
     from pipelines.lake import Lake
-    from pipelines.materialize.per_trace import materialize
+    from pipelines.runs.materialize.per_trace import materialize
 
     materialize(Lake(folder / "lake"))
 
 
 def _captures(folder: Path, _: int) -> None:
     from pipelines.lake import Lake
-    from pipelines.materialize.per_capture import materialize_captures
     from pipelines.models.catalog import load_catalog
+    from pipelines.runs.materialize.per_capture import materialize_captures
 
     materialize_captures(Lake(folder / "lake"), load_catalog().of_captures)
 
 
 def _asked(*words: str) -> Callable[[Path, int], None]:
     def ask(folder: Path, _: int) -> None:
-        from pipelines.cli.app import app
+        from pipelines.faces.cli.app import app
 
         capture_id = _capture_id(folder)
         here = [word.replace("FOLDER", str(folder)) for word in words]

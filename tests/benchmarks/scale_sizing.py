@@ -12,9 +12,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.materialize.per_trace import materialize
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from pipelines.synthetic import CaptureSpec, steps_for, write_capture
 from tests.benchmarks.scale_ranks import cost_of
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.critical_path.windows import request_windows, usual_windows
+from pipelines.critical_path.graph.windows import request_windows, usual_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import connect_all, only

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.alternatives import alternatives
+from pipelines.critical_path.longest.alternatives import alternatives
 from tests.critical_path.test_slack import Edge, attributed, graphs
 from tests.effort import examples
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.backend import BackendInterface
-from pipelines.critical_path.graph import ArrayGraph
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
+from pipelines.critical_path.longest.backend import BackendInterface
 from tests.effort import examples
 
 NODES: list[Hashable] = [0, 7, -3, 2**40, 1, 2, 3, 4, 5]

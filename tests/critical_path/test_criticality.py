@@ -8,10 +8,10 @@ from typing import Any
 
 import duckdb
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
-from pipelines.materialize.per_trace import materialize
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.harness import kernel, x
 
 

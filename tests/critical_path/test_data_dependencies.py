@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.answer import PathAnswer, critical_path
-from pipelines.critical_path.dependencies import NothingJoined
-from pipelines.critical_path.windows import PROFILES, WindowRequest, request_windows
-from pipelines.execution import load_execution
+from pipelines.critical_path.answer.answer import PathAnswer, critical_path
+from pipelines.critical_path.graph.operator_order import NothingJoined
+from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from pipelines.readers.execution import load_execution
 from tests.effort import LISTS, at_once, slow_if
-from tests.execution.make import Op, write
 from tests.harness import ANSWERED, answer_in, connect, connect_all, x
+from tests.readers.execution.make import Op, write
 
 ITEM = "aten::item(Tensor self) -> Scalar"
 Edges = list[tuple[int, int, int]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, op, sync

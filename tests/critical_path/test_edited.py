@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.edited import give_back
-from pipelines.critical_path.saved import SavedPath, restore_path
-from pipelines.critical_path.saving import write_saved
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.edited_graph import give_back
+from pipelines.critical_path.answer.save_path import write_saved
+from pipelines.critical_path.answer.saved_path import SavedPath, restore_path
+from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import of_saved
-from pipelines.critical_path.windows import WindowRequest
+from pipelines.faces.notebook import CPEdge, CPEdgeType, CriticalPath
 from pipelines.models.catalog import load_catalog
-from pipelines.notebook import CPEdge, CPEdgeType, CriticalPath
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_inferred import blocked
 from tests.critical_path.whatif.test_of_saved import HELD_UP, OVERLAPPING, older

@@ -12,11 +12,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.critical_path.answer import PathAnswer, critical_path
-from pipelines.critical_path.windows import WindowRequest, request_windows
-from pipelines.ingest import load_trace
+from pipelines.critical_path.answer.answer import PathAnswer, critical_path
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
+from pipelines.readers.ingest import load_trace
 from tests.conftest import SHARED
 from tests.effort import slow_if
 from tests.harness import ANSWERED, answer_in, connect_all

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import named

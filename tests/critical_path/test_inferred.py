@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture

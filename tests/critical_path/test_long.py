@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli import path as path_command
-from pipelines.cli.app import app
-from pipelines.critical_path import window_edges
-from pipelines.critical_path.graph import ArrayGraph
+from pipelines.critical_path.graph import window_edges
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.trace import path as path_command
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.benchmarks.enlarge import enlarge
 
@@ -25,7 +25,7 @@ BOUND_MIB = 763
 CHILD = """
 import sys
 from pathlib import Path
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 try:
     app(["critical-path", *sys.argv[1:]])
 finally:

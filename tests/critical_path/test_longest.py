@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.graph import ArrayGraph
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph
 from tests.effort import examples
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.names import largest_names
-from pipelines.critical_path.windows import WindowRequest
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.path_names import largest_names
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture

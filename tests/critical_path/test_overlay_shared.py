@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from pipelines import database
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.counters import TABLES
-from pipelines.critical_path.overlay import write_overlay
-from pipelines.critical_path.windows import WindowNotFound, WindowRequest
-from pipelines.ingest import load_trace
+from pipelines.base import database
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.graph.windows import WindowNotFound, WindowRequest
+from pipelines.critical_path.pictures.counter_tracks import TABLES
+from pipelines.critical_path.pictures.overlay import write_overlay
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.traces import TraceRejected
+from pipelines.readers.ingest import load_trace
+from pipelines.readers.kineto import TraceRejected
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 FILES = sorted(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.critical_path import path_json
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.windows import WindowRequest
+from pipelines.critical_path.answer import path_json
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from tests.effort import slow_if
 from tests.harness import call, connect, kernel, op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.critical_path.windows import PROFILES, WindowRequest, request_windows
+from pipelines.critical_path.graph.windows import PROFILES, WindowRequest, request_windows
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, op

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.saved import NotASavedPath, restore_path
-from pipelines.critical_path.windows import WindowRequest
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import examples
@@ -96,7 +96,7 @@ def test_another_process_needs_neither_trace_nor_lake(trace: Path, tmp_path: Pat
     assert done.exit_code == 0, done.stderr
     Path(copy).unlink()
     (tmp_path / "a.zip").rename(tmp_path / "b.zip")
-    again = [sys.executable, "-m", "pipelines.cli.app", "critical-path", str(tmp_path / "b.zip"), "--json"]
+    again = [sys.executable, "-m", "pipelines.faces.cli.app", "critical-path", str(tmp_path / "b.zip"), "--json"]
     again += ["--lake", str(tmp_path / "none")]
     other = subprocess.run(again, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert json.loads(other.stdout) == json.loads(done.stdout)

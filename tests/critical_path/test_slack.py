@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle
-from pipelines.critical_path.slack import AttributedGraph, event_slack
-from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, GraphHasCycle
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.critical_path.longest.slack import AttributedGraph, event_slack
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.effort import SLOW, examples

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.cli.ready import open_analyst
-from pipelines.critical_path.sliced import NoSlice
-from pipelines.critical_path.sliced_rows import write_rows
-from pipelines.ingest import ingest
+from pipelines.critical_path.pictures.row_slice import write_rows
+from pipelines.critical_path.pictures.trace_slice import NoSlice
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.critical_path.test_overlay_shared import part_arrows, without_slice
 from tests.harness import call, kernel

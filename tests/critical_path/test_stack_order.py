@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path import stack_order as module
-from pipelines.critical_path.stack_order import stack_order
+from pipelines.critical_path.graph import stack_order as module
+from pipelines.critical_path.graph.stack_order import stack_order
 from tests.effort import examples
 
 

@@ -13,8 +13,8 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.critical_path.windows import WindowRequest, parse_instance, request_windows, usual_windows
+from pipelines.critical_path.graph.windows import WindowRequest, parse_instance, request_windows, usual_windows
+from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import call, connect, kernel, op, x

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.common import today
+from assets.metadata import today
 from assets.traces import LAKE_TABLES
 from dagster_project.definitions import definitions
 from tests.harness import call, kernel, x

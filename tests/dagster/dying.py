@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 
-import pipelines.load
-from pipelines.inputs import EventInput
+import pipelines.readers.kineto.events_file
+from pipelines.readers.inputs import EventInput
 
-_read = pipelines.load.load_events
+_read = pipelines.readers.kineto.events_file.load_events
 
 
 def _read_or_die(path, *args, **named):
@@ -18,7 +18,7 @@ def _read_or_die(path, *args, **named):
     return _read(path, *args, **named)
 
 
-pipelines.load.INPUT = EventInput((), _read_or_die)
+pipelines.readers.kineto.events_file.INPUT = EventInput((), _read_or_die)
 
 
 def run(lake: str, request: str) -> int:
@@ -27,10 +27,10 @@ def run(lake: str, request: str) -> int:
 
     import dagster as dg
 
-    import pipelines.isolated
+    import pipelines.readers.child_processes
     from tests.dagster.conftest import only_ingest
 
-    pipelines.isolated._CHILD = ("-m", "tests.dagster.dying")
+    pipelines.readers.child_processes._CHILD = ("-m", "tests.dagster.dying")
     asked = json.loads(request)
     with dg.DagsterInstance.ephemeral() as instance:
         job = only_ingest(lake).resolve_job_def("ingest_and_analyse")
@@ -41,6 +41,6 @@ def run(lake: str, request: str) -> int:
 if __name__ == "__main__":
     if sys.argv[1] == "run":
         raise SystemExit(run(*sys.argv[2:]))
-    from pipelines.isolated import main
+    from pipelines.readers.child_processes import main
 
     raise SystemExit(main())

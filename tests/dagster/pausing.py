@@ -10,8 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-import pipelines.materialize.per_trace as per_trace
-from assets.common import today
+import pipelines.runs.materialize.per_trace as per_trace
+from assets.metadata import today
 from assets.traces import LAKE_TABLES
 from dagster_project.definitions import definitions
 

@@ -13,9 +13,9 @@ import dagster as dg
 import pytest
 
 from dagster_project.alerts import FORMAT, WEBHOOK, alert_sensors, tell_new
-from pipelines.fleet.findings import Finding, NotTold, tell
-from pipelines.ingest import ingest
+from pipelines.fleet.trends.findings import Finding, NotTold, tell
 from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
 from pipelines.synthetic import CaptureSpec, write_capture
 
 

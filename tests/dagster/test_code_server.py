@@ -16,8 +16,8 @@ import dagster as dg
 import pytest
 from dagster._core.utils import FuturesAwareThreadPoolExecutor
 
-from assets.common import PROCESS_TAG
-from dagster_project import code_server, loaded
+from assets.metadata import PROCESS_TAG
+from dagster_project import code_server, preload
 from dagster_project.code_server import ForkingServer, forks
 from dagster_project.sensors import SIGNS_OF_LIFE
 from pipelines.lake import Lake
@@ -39,8 +39,8 @@ def test_dagsters_server_starts_runs_by_forking(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_a_run_imports_later_is_there() -> None:
     """A name that is gone would only make runs slower, silently."""
-    loaded.load()
-    assert set(loaded.LATER) <= sys.modules.keys()
+    preload.load()
+    assert set(preload.LATER) <= sys.modules.keys()
 
 
 def _look(say: Callable[[object], None]) -> None:

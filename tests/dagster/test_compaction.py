@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from dagster_project.definitions import definitions
-from pipelines.ingest import ingest
 from pipelines.lake import Batch, Lake
+from pipelines.readers.ingest import ingest
 from tests.dagster.conftest import write_trace
 
 

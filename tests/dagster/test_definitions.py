@@ -9,8 +9,8 @@ from pathlib import Path
 import dagster as dg
 
 from assets.checks import unique_keys
-from assets.common import upstreams
 from assets.groups import group_of
+from assets.metadata import upstreams
 from dagster_project.definitions import defs
 from dagster_project.demo import asset_names
 from dagster_project.sensors import daily

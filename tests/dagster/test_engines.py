@@ -7,10 +7,10 @@ import dagster as dg
 import pytest
 
 from dagster_project.definitions import definitions
-from pipelines.engines import work
+from pipelines.engines import unit_work
 from pipelines.engines.run import materialize_on
 from pipelines.lake import Lake
-from pipelines.materialize.per_trace import materialize
+from pipelines.runs.materialize.per_trace import materialize
 from tests.dagster.conftest import write_trace
 
 
@@ -21,7 +21,7 @@ def run(lake: Lake, files: list[Path]) -> dg.ExecuteInProcessResult:
 
 
 def test_files_become_tables_and_a_failed_unit_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
     monkeypatch.setattr("assets.engines.materialize_on", partial(materialize_on, tables=["capture_ranks"]))
     lake, file = Lake(tmp_path / "lake"), write_trace(tmp_path / "rank0.json")
     assert run(lake, [file]).success
@@ -29,7 +29,7 @@ def test_files_become_tables_and_a_failed_unit_fails_the_run(tmp_path: Path, mon
         assert con.execute("SELECT name FROM kernels").fetchall() == [("gemm",)]
         assert con.execute("SELECT rank FROM capture_ranks").fetchall() == [(0,)]
 
-    monkeypatch.setattr(work, "ingest_unit", lambda how, unit: 1 / 0)
+    monkeypatch.setattr(unit_work, "ingest_unit", lambda how, unit: 1 / 0)
     failed = run(lake, [file])
     assert not failed.success
     (step,) = [e for e in failed.all_node_events if e.event_type == dg.DagsterEventType.STEP_FAILURE]

@@ -13,14 +13,14 @@ from assets.checks import BESIDE
 from assets.traces import REJECTED_TAG
 from dagster_project.sensors import trace_file_sensor
 from tests.dagster.conftest import age, write_trace
-from tests.execution.make import Op, write
+from tests.readers.execution.make import Op, write
 
 
 def checked(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
     return {one.check_name: one for one in result.get_asset_check_evaluations()}
 
 
-@pytest.mark.slow  # two runs of everything; tests/execution/test_lake.py has the same without Dagster
+@pytest.mark.slow  # two runs of everything; tests/readers/execution/test_lake.py has the same without Dagster
 def test_beside_a_trace_alone_and_broken(
     run: Callable[..., dg.ExecuteInProcessResult], inbox: Path, tmp_path: Path
 ) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.materialize.per_capture import materialize_captures
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
 from tests.dagster.conftest import write_trace
 from tests.effort import SLOW
 

@@ -1,7 +1,7 @@
 """What a run's log says of its files: each of few, some of many, and every one that is not whole."""
 
 from assets.traces import _told
-from pipelines.inputs.kinds import TraceRow
+from pipelines.readers.inputs.kinds import TraceRow
 
 
 def test_of_many_files_some_are_logged_and_all_that_are_not_whole() -> None:

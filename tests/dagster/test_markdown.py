@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from assets.common import markdown_table
-from pipelines.foreign_text import in_markdown, visible
+from assets.metadata import markdown_table
+from pipelines.base.foreign_text import in_markdown, visible
 from tests.nasty import NASTY
 
 _CELL = re.compile(r"(?<!\\)(?:\\\\)*\|")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.common import first_day, today
+from assets.metadata import first_day, today
 from pipelines.lake import Lake
 
 

@@ -14,19 +14,19 @@ import dagster as dg
 import duckdb
 import pytest
 
-import pipelines.inbox
-from assets.common import PROCESS_TAG
+import pipelines.lake.inbox
+from assets.metadata import PROCESS_TAG
 from dagster_project import sensors
+from dagster_project.runs_in_progress import START_SECONDS
 from dagster_project.sensors import trace_file_sensor, wait_seconds
-from dagster_project.under_way import START_SECONDS
-from pipelines.ingest import ingest, reject_files
-from pipelines.inputs import EventInput
+from pipelines.base.paths import path_text
+from pipelines.base.processes import is_alive, this_process
 from pipelines.lake import Lake
+from pipelines.lake.commit.ingested_files import SETTLED, forget_missing, settled
+from pipelines.lake.commit.sensor_lists import files_of
 from pipelines.lake.layout import table_files
-from pipelines.lake.requests import files_of
-from pipelines.lake.settled import SETTLED, forget_missing, settled
-from pipelines.paths import path_text
-from pipelines.processes import is_alive, this_process
+from pipelines.readers.ingest import ingest, reject_files
+from pipelines.readers.inputs import EventInput
 from tests.dagster.conftest import age, write_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,7 +226,7 @@ def test_what_cannot_be_looked_at_is_named_and_the_rest_goes_in(world: World, mo
             raise PermissionError(13, "Permission denied")
         return really(path)
 
-    monkeypatch.setattr(pipelines.inbox.os, "scandir", scandir)
+    monkeypatch.setattr(pipelines.lake.inbox.os, "scandir", scandir)
     (request,) = world.tick()
     listed = [path_text(path) for path in world.files(request)]
     assert listed == [str(good), f"{world.inbox}/rank1\\xff.json"]
@@ -260,13 +260,13 @@ def test_a_tick_reads_what_is_new_and_no_more(world: World, monkeypatch: pytest.
     for n in range(3):
         ingest([age(write_trace(world.inbox / f"rank{n}.json", n))], world.lake)
     read: Counter[str] = Counter()
-    really = pipelines.inbox._trace_ids
+    really = pipelines.lake.inbox._trace_ids
 
     def counted(marks):
         read.update(str(path) for path in marks.values())
         return really(marks)
 
-    monkeypatch.setattr(pipelines.inbox, "_trace_ids", counted)
+    monkeypatch.setattr(pipelines.lake.inbox, "_trace_ids", counted)
     for _ in range(3):
         assert world.tick() == []
     assert sorted(read.values()) == [1, 1, 1]
@@ -280,16 +280,16 @@ def test_a_tick_reads_what_is_new_and_no_more(world: World, monkeypatch: pytest.
 
 def test_what_changed_while_it_was_read_is_not_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     file = age(write_trace(world.inbox / "rank0.json"))
-    import pipelines.load
+    import pipelines.readers.kineto.events_file
 
-    really = pipelines.load.load_events
+    really = pipelines.readers.kineto.events_file.load_events
 
     def read(path, *args, **how):
         found = really(path, *args, **how)
         age(write_trace(file, 77), 30)
         return found
 
-    monkeypatch.setattr(pipelines.load, "INPUT", EventInput((), read))
+    monkeypatch.setattr(pipelines.readers.kineto.events_file, "INPUT", EventInput((), read))
     ingest([file], world.lake)
     monkeypatch.undo()
     assert settled(world.lake) == {}

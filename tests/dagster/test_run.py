@@ -9,16 +9,16 @@ import dagster as dg
 import duckdb
 import pytest
 
-import pipelines.lake.publish as publishing
+import pipelines.lake.publish.analyst_file as publishing
 from assets.checks import Keys, checks
-from assets.common import Span, today
 from assets.critical_path import _newest, _remove_others
+from assets.metadata import Span, today
 from assets.traces import LAKE_TABLES, REJECTED_TAG
 from dagster_project.definitions import definitions
 from dagster_project.demo import asset_names, materialize_all
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import OVERLAYS
+from pipelines.readers.ingest import ingest
 from tests.dagster.conftest import SHARED, write_trace
 
 

@@ -11,7 +11,7 @@ from assets.schedule import POOL
 from dagster_project.definitions import definitions
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, RUN_MARK
-from pipelines.schedule.planfile import FOLDER
+from pipelines.schedule.plan.plan_file import FOLDER
 
 
 def test_schedules_run_and_their_timings_come_back_as_tables(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from dagster_project import sensors
 from dagster_project.definitions import defs
 from dagster_project.sensors import daily, daily_schedule, new_trace_files, trace_file_sensor
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.publish import publish
-from pipelines.lake.requests import FOLDER, KEPT_RUNS, ListGone, clean, files_of, put_files
-from pipelines.lake.settled import Outcome, settle, state_of
+from pipelines.lake.commit.ingested_files import Outcome, settle, state_of
+from pipelines.lake.commit.sensor_lists import FOLDER, KEPT_RUNS, ListGone, clean, files_of, put_files
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
 from tests.dagster.conftest import age, write_trace
 
 

@@ -9,11 +9,11 @@ import duckdb
 import pytest
 
 from assets.checks import Keys
-from assets.common import Span, shown
-from pipelines.ingest import ingest
+from assets.metadata import Span, shown
 from pipelines.lake import Lake
 from pipelines.lake.layout import MANIFEST
-from pipelines.materialize.per_trace import materialize
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.dagster.conftest import write_trace
 
 ALL = Span(frozenset(), "")

@@ -11,10 +11,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-import pipelines.materialize.per_trace as per_trace
-from dagster_project.under_way import PARTITION_TAG, failed_last
+import pipelines.runs.materialize.per_trace as per_trace
+from dagster_project.runs_in_progress import PARTITION_TAG, failed_last
 from pipelines.lake import Lake
-from pipelines.lake.claims import FOLDER
+from pipelines.lake.commit.claims import FOLDER
 from tests.dagster.conftest import write_trace
 from tests.dagster.pausing import run
 

@@ -7,9 +7,9 @@ import pytest
 
 from assets.pictures import pictures
 from assets.today import today_page
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.materialize.run_order import materialize_all
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 
 

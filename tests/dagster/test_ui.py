@@ -24,9 +24,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dagster_project import serve
-from dagster_project.guard import LOCAL, Guard, refusal
 from dagster_project.serve import SETTINGS, commands, prepare, why_not, write_workspace
-from pipelines.cli.app import app
+from dagster_project.server_access import LOCAL, Guard, refusal
+from pipelines.faces.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTATION = "mutation{setNuxSeen}"
@@ -124,9 +124,9 @@ def test_settings_of_people_stay_and_those_of_earlier_versions_do_not(
 def test_runs_of_an_earlier_ui_do_not_hold_the_queue(tmp_path: Path) -> None:
     import dagster as dg
 
-    from assets.common import PROCESS_TAG
-    from dagster_project.under_way import fail_lost
-    from pipelines.processes import this_process
+    from assets.metadata import PROCESS_TAG
+    from dagster_project.runs_in_progress import fail_lost
+    from pipelines.base.processes import this_process
     from tests.dagster.test_old_runs import chatty
 
     started = {"status": dg.DagsterRunStatus.STARTED}
@@ -163,7 +163,16 @@ class Ui:
 
     def __init__(self, folder: Path) -> None:
         self.port, self.marker = free_port(), f"TRACELAKE_TEST={folder}"
-        command = [sys.executable, "-m", "pipelines.cli.app", "ui", "--lake", str(folder), "--port", str(self.port)]
+        command = [
+            sys.executable,
+            "-m",
+            "pipelines.faces.cli.app",
+            "ui",
+            "--lake",
+            str(folder),
+            "--port",
+            str(self.port),
+        ]
         env = {**os.environ, "TRACELAKE_TEST": str(folder), "TRACELAKE_INBOX": str(folder / "in")}
         self.log = (folder / "log").open("w+")
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=self.log, stderr=self.log)
@@ -296,8 +305,8 @@ def test_who_listens_to_all_is_told_what_that_means(
         started.append(command)
         return SimpleNamespace(wait=lambda: 0, send_signal=None)
 
-    monkeypatch.setattr("pipelines.cli.demo.subprocess.Popen", popen)
-    monkeypatch.setattr("pipelines.cli.demo.signal.signal", lambda *_: None)
+    monkeypatch.setattr("pipelines.faces.cli.lake.demo.subprocess.Popen", popen)
+    monkeypatch.setattr("pipelines.faces.cli.lake.demo.signal.signal", lambda *_: None)
     told = CliRunner().invoke(app, ["ui", "--lake", str(tmp_path), *words]).stderr
     assert started[0][-1] == (words[1] if words else "127.0.0.1")
     assert all(part in told for part in said) and ("caveat" in told) == bool(said)

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines import database
-from pipelines.engines.share import take_share
+from pipelines.base import database
+from pipelines.engines.worker_share import take_share
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.engines import work
+from pipelines.engines import unit_work as work
 from pipelines.engines.engine import Done
 from pipelines.engines.in_process import InProcess
-from pipelines.ingest import ingest
+from pipelines.faces.cli.app import app
 from pipelines.lake import Lake
-from pipelines.lake.locked import connect
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.read.sandbox import connect
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import write_trace
 
 
 @pytest.fixture(autouse=True)
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
 
 
 def call(*words: object) -> Any:
@@ -75,13 +75,13 @@ def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     files = [write_trace(tmp_path / "in" / f"rank{n}.json", n) for n in range(2)]
     done = call("ingest", *files, "--lake", tmp_path / "lake", "--engine", "in-process")
     assert done.exit_code == 0 and "units" not in done.stderr
-    monkeypatch.setattr("pipelines.cli.engine.LOG_EVERY_S", 0)
+    monkeypatch.setattr("pipelines.faces.cli.lake.engine.LOG_EVERY_S", 0)
     done = call("ingest", *files, "--lake", tmp_path / "lake", "--engine", "in-process")
     assert done.exit_code == 0 and "1 of 1 units" in done.stderr
 
 
 def test_captures_that_fail_are_told_and_end_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.engines.captures._compute", lambda how, unit: 1 / 0)
+    monkeypatch.setattr("pipelines.engines.capture_units._compute", lambda how, unit: 1 / 0)
     lake = Lake(tmp_path / "lake")
     ingest([write_trace(tmp_path / "in" / "rank0.json", 1)], lake)
     done = call("materialize", "capture_ranks", "--lake", lake.root, "--engine", "in-process")

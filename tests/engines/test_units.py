@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.engines.units import Group, cut, groups_of, weigh
+from pipelines.engines.work_units import Group, cut, groups_of, weigh
 from tests.lake.world import write_trace
 
 MIB = 1 << 20

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from pipelines import database
-from pipelines.engines import work
+from pipelines.base import database
+from pipelines.base.extras import MissingExtra
+from pipelines.engines import unit_work as work
 from pipelines.engines.engine import ATTEMPTS, Done, open_engine
 from pipelines.engines.in_process import InProcess
-from pipelines.engines.private import SCRATCH, Setting, private_lake, sweep
+from pipelines.engines.private_lake import SCRATCH, Setting, private_lake, sweep
 from pipelines.engines.run import Followed, ingest_on, materialize_on
-from pipelines.engines.share import cores, memory, take_share
-from pipelines.extras import MissingExtra
-from pipelines.ingest import expand, ingest
+from pipelines.engines.worker_share import cores, memory, take_share
 from pipelines.lake import Lake
-from pipelines.materialize.per_trace import materialize
-from pipelines.materialize.run_order import materialize_all
-from pipelines.store import StoreError
+from pipelines.readers.ingest import expand, ingest
+from pipelines.runs.materialize.per_trace import materialize
+from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.runs.store import StoreError
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.engines.same import differences, stored_tables
 from tests.lake.world import write_trace
@@ -81,7 +81,7 @@ def reference(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.fixture
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units compute one table: what the test is about is elsewhere."""
-    monkeypatch.setattr("pipelines.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", partial(materialize, tables=["kernels"]))
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_what_is_there_already_is_not_modelled_again(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the models of a known trace ran")
 
-    monkeypatch.setattr("pipelines.materialize.per_trace.materialize", never)
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.materialize", never)
     run = ingest_on(InProcess(), lake, files)
     assert statuses(run) == [("rank0.json", "known")] and run.failed == []
 
@@ -155,14 +155,14 @@ def test_trouble_with_the_store_fails_the_unit_and_is_tried_again(
     tried = []
 
     def sometimes(address: str) -> Any:
-        from pipelines.store.folder import FolderStore
+        from pipelines.runs.store.folder import FolderStore
 
         tried.append(address)
         if len(tried) < ATTEMPTS:
             raise OSError("the network is away")
         return FolderStore(address)
 
-    monkeypatch.setattr("pipelines.store.open_store", sometimes)
+    monkeypatch.setattr("pipelines.runs.store.open_store", sometimes)
     run = ingest_on(InProcess(), str(tmp_path / "lake"), [file])
     assert statuses(run) == [("rank0.json", "ok")] and len(tried) == ATTEMPTS
 
@@ -262,7 +262,7 @@ def test_no_worker_writes_into_a_folder_of_the_same_name_elsewhere(tmp_path: Pat
 def test_an_engine_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="there is no engine 'spork'; there are: in-process, ray, dask"):
         open_engine("spork")
-    monkeypatch.setattr("pipelines.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("pipelines.base.extras.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"--engine ray needs ray, .*: pip install 'tracelake\[ray\]'"):
         open_engine("ray")
     assert open_engine("in-process").slots == 1

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.fleet.clocks import ClockFit, fit_clocks
-from pipelines.fleet.entries import Instances
-from pipelines.fleet.lanes import KINDS
-from pipelines.fleet.matching import LaneMatch, RankLane, match_lane
+from pipelines.fleet.clocks.clock_offsets import ClockFit, fit_clocks
+from pipelines.fleet.collectives.entries import Instances
+from pipelines.fleet.collectives.lanes import KINDS
+from pipelines.fleet.collectives.matching import LaneMatch, RankLane, match_lane
 
 US = 1_000
 

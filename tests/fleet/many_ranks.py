@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from pipelines.lake import Lake
-from pipelines.materialize.per_capture import materialize_captures
 from pipelines.models.catalog import load_catalog
+from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 
 SHAPES = {8: (2, 2), 32: (4, 2), 64: (8, 2), 256: (8, 4), 1000: (8, 5)}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.fleet import bounds
-from pipelines.fleet.bounds import bounds_of
-from pipelines.fleet.entries import Entries, Groups, Instances
+from pipelines.fleet.clocks import clock_bounds
+from pipelines.fleet.clocks.clock_bounds import bounds_of
+from pipelines.fleet.collectives.entries import Entries, Groups, Instances
 from tests.effort import examples
 
 
@@ -72,6 +72,6 @@ def test_medians_are_those_of_numpy() -> None:
 def test_pairs_of_ranks_are_only_looked_at_where_bounds_contradict(monkeypatch: pytest.MonkeyPatch) -> None:
     there, times = np.ones((3, 1), bool), np.array([[5], [7], [6]])
     entries = Entries.of(Instances(times, times + 3, there, np.ones(1, bool)))
-    monkeypatch.setattr(bounds, "_all_pairs", lambda *_: pytest.fail("the cube of the ranks"))
+    monkeypatch.setattr(clock_bounds, "_all_pairs", lambda *_: pytest.fail("the cube of the ranks"))
     low, high, _ = bounds_of(entries, entries.start_ns.astype(float), entries.end_ns.astype(float), np.ones(1, bool))
     assert low.tolist() == [0.0, -1.0, -2.0] and high.tolist() == [0.0, 5.0, 4.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from pipelines.fleet.captures import Capture, RankTrace, Role, find_captures
+from pipelines.fleet.captures.grouping import Capture, RankTrace, Role, find_captures
 
 
 def trace(name: str, rank: int | None, start: int = 0, **other: object) -> RankTrace:

@@ -12,8 +12,8 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.fleet.side_by_side import CompareError, Difference, compare
+from pipelines.faces.cli.app import app
+from pipelines.fleet.trends.comparison import CompareError, Difference, compare
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from tests.harness import connect, x
@@ -173,8 +173,8 @@ def test_real_traces_counted_from_their_json(shared: Path, folder: str, a: str, 
 
 
 def test_command_line(tmp_path: Path) -> None:
-    from pipelines.ingest import ingest
     from pipelines.lake import Lake
+    from pipelines.readers.ingest import ingest
 
     lake, ids = Lake(tmp_path / "lake"), []
     for name, events in (("before", BEFORE), ("after", AFTER)):

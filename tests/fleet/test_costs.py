@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.ready import open_analyst, tables_in
-from pipelines.ingest import ingest
+from pipelines.faces.cli.up_to_date import open_analyst, tables_in
 from pipelines.lake import Lake
-from pipelines.lake.prices import read_prices
+from pipelines.lake.publish.prices import read_prices
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
+from pipelines.readers.ingest import ingest
 from tests.effort import SLOW
 from tests.fleet.fleet_world import write_capture
 from tests.harness import call, connect, kernel, op

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.materialize.run_order import materialize_all
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.conftest import SHARED
 from tests.effort import SLOW

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.fleet import captures as grouping
-from pipelines.fleet import grouped, stage
-from pipelines.fleet.roles import ROLES
-from pipelines.lake.compact import compact
-from pipelines.materialize import per_capture
+from pipelines.fleet.captures import given_tables, grouping, known_groups
+from pipelines.fleet.captures.roles import ROLES
+from pipelines.lake.retain.compaction import compact
 from pipelines.models.catalog import load_catalog
+from pipelines.runs.materialize import per_capture
 from tests.effort import SLOW
 from tests.lake.test_incremental import CAPTURES, World
 
@@ -71,13 +70,13 @@ def test_only_what_is_new_is_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyP
         seen.append(len(found))
         return grouping.find_captures(found, roles)
 
-    monkeypatch.setattr(stage, "find_captures", counted)
+    monkeypatch.setattr(given_tables, "find_captures", counted)
     world.add("a", rank=1)
     world.captures()
     assert seen == [2]
     world.captures()  # nothing to do is told before
     assert seen == [2]
-    (world.lake.root / grouped.GROUPED).write_bytes(b"no database")
+    (world.lake.root / known_groups.GROUPED).write_bytes(b"no database")
     world.add("a", rank=2)
     world.captures()
     world.add("d")
@@ -94,9 +93,9 @@ def test_another_run_wrote_it_meanwhile(tmp_path: Path) -> None:
     state = per_capture._state(world.lake, load_catalog(), CAPTURES, only_touched=True)
     assert state.seen.folders and state.given
     world.captures()
-    grouped.note(world.lake.root, state.now, state.given, state.seen, state.captures)
-    assert grouped.touched(world.lake.root, state.now, state.given) == grouped.ALL
-    with sqlite3.connect(world.lake.root / grouped.GROUPED) as con:
+    known_groups.note(world.lake.root, state.now, state.given, state.seen, state.captures)
+    assert known_groups.touched(world.lake.root, state.now, state.given) == known_groups.ALL
+    with sqlite3.connect(world.lake.root / known_groups.GROUPED) as con:
         assert con.execute("SELECT count(*) FROM batches").fetchall() == [(0,)]
     assert_same(world, may_be_all=True)
 
@@ -109,4 +108,4 @@ def test_a_batch_of_captures_that_is_gone_is_noticed(tmp_path: Path) -> None:
     (batch,) = world.lake.batches("captures")
     world.lake.take_away(batch, CAPTURES)
     state = per_capture._state(world.lake, load_catalog(), CAPTURES, only_touched=True)
-    assert state.seen == grouped.ALL and len(state.changed) == 1
+    assert state.seen == known_groups.ALL and len(state.changed) == 1

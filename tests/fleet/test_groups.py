@@ -11,13 +11,13 @@ import duckdb
 import numpy as np
 import pytest
 
-from pipelines.fleet.alignment import fit_capture
-from pipelines.fleet.lanes import Kernels
-from pipelines.ingest import ingest
+from pipelines.fleet.clocks.alignment import fit_capture
+from pipelines.fleet.collectives.lanes import Kernels
 from pipelines.lake import Lake
-from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import create_rules
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
 from tests.fleet.lanes_help import simulated
 
 OFFSETS = (0, 50_000, -20_000, 9_000)

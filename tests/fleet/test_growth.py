@@ -9,12 +9,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_MARK, CAPTURE_TABLES, batch_of, table_files
-from pipelines.materialize.per_capture import materialize_captures, stale_captures
-from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures, stale_captures
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.effort import SLOW
 from tests.lake.world import STRIDE, kept, run_killed, shown

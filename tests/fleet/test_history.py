@@ -12,11 +12,11 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.cli.ready import open_analyst
-from pipelines.fleet.history import TABLES, regressions
-from pipelines.ingest import ingest
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.fleet.trends.history import TABLES, regressions
 from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
 from tests.fleet.fleet_world import write_capture
 
 

@@ -14,11 +14,11 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 from pipelines.fleet.stragglers import stragglers_of
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.materialize.per_capture import materialize_captures
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture
 from tests.fleet.many_ranks import many_ranks
 
@@ -126,7 +126,7 @@ def test_what_is_drawn_of_many_ranks(few: World) -> None:
 
 
 def test_long_tables_say_what_they_leave_out(few: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("pipelines.cli.capture_path"), "_RANKS", 4)
+    monkeypatch.setattr(import_module("pipelines.faces.cli.fleet.capture_path"), "_RANKS", 4)
     said = CliRunner().invoke(app, ["capture-path", capture_id(few), "--lake", str(few.lake)], env={"COLUMNS": "120"})
     n_on_path = few.con.execute(
         "SELECT count(DISTINCT rank) FROM capture_critical_path WHERE target = 'last_gpu_end'"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.fleet.alignment import fit_capture
-from pipelines.fleet.lanes import Kernels
+from pipelines.fleet.clocks.alignment import fit_capture
+from pipelines.fleet.collectives.lanes import Kernels
 
 NODE = 8
 NOISE_NS = 500

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import table_files
-from pipelines.materialize.per_capture import part_of, stale_captures
-from pipelines.materialize.run_order import materialize_all
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import part_of, stale_captures
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 
 FIRST = ["captures", "capture_ranks", "temporal_breakdown"]
@@ -39,7 +39,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 @pytest.fixture
 def lake(inputs: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Both captures, each in a batch of its own. The analysts' file is left out: it takes longer than the tables."""
-    monkeypatch.setattr("pipelines.materialize.publishing.publish", lambda *_: None)
+    monkeypatch.setattr("pipelines.runs.materialize.publishing.publish", lambda *_: None)
     made = Lake(tmp_path / "lake")
     for job, paths in inputs.items():
         ingest(paths, made, job=job)

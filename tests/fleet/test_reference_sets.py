@@ -9,10 +9,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import CAPTURE_TABLES
-from pipelines.materialize.per_capture import materialize_captures
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
 from tests.effort import SLOW
 
 SETS = ("dlrm_8", "torchrec_unequal", *(("torchrec_4",) if SLOW else ()))

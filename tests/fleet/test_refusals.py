@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.fleet.lanes import KINDS
-from pipelines.fleet.matching import RankLane, match_lane
+from pipelines.fleet.collectives.lanes import KINDS
+from pipelines.fleet.collectives.matching import RankLane, match_lane
 from tests.fleet.lanes_help import US, fitted, moved, real_lanes, refusal, without
 
 SECOND = 1_000_000_000

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.fleet.regression import discoveries, exact_p, judge, noise_floor
+from pipelines.fleet.trends.regression import discoveries, exact_p, judge, noise_floor
 from tests.effort import examples
 
 MAD_OF_NORMAL = 0.67449

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.fleet.roots import Arrival, roots
+from pipelines.fleet.collectives.root_causes import Arrival, roots
 
 MEETS = 10  # a collective's transfer, ns
 

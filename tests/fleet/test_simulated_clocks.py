@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.fleet.clocks import fit_clocks, joined_ranks
-from pipelines.fleet.entries import Instances
-from pipelines.fleet.matching import RankLane, match_lane
+from pipelines.fleet.clocks.clock_offsets import fit_clocks, joined_ranks
+from pipelines.fleet.collectives.entries import Instances
+from pipelines.fleet.collectives.matching import RankLane, match_lane
 from tests.effort import examples
 from tests.fleet.lanes_help import US, cut, fitted, instances, moved, refusal, simulated
 

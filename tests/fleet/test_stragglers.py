@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.fleet.heat import rank_step_heat_map
-from pipelines.fleet.roles import RolesError, read_roles
-from pipelines.ingest import ingest
+from pipelines.faces.cli.app import app
+from pipelines.fleet.captures.roles import RolesError, read_roles
+from pipelines.fleet.heat_map import rank_step_heat_map
 from pipelines.lake import Lake
-from pipelines.materialize.per_capture import materialize_captures
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.effort import slow_if
 

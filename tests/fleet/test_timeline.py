@@ -12,12 +12,12 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 from pipelines.fleet.timeline import NOT_ALIGNED, TABLES, NoTimeline, write_timeline
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.publish import analyst
-from pipelines.materialize.run_order import materialize_all
+from pipelines.lake.publish.analyst_file import analyst
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
 
 OFFSETS = (0, 5_000_000, -3_000_000)

@@ -17,8 +17,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.fleet.openmetrics import Family, openmetrics
+from pipelines.faces.cli.app import app
+from pipelines.fleet.trends.openmetrics import Family, openmetrics
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.pages import DOCS
 

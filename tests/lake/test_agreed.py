@@ -15,20 +15,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.cli.schedule import run_simulated
-from pipelines.datafiles import rule_rows
-from pipelines.ingest import ingest
-from pipelines.lake import Lake, manifest
+from pipelines.base.datafiles import rule_rows
+from pipelines.faces.cli.trace.gantt import run_simulated
+from pipelines.lake import Lake
 from pipelines.lake.agreed import agreed_columns, shown_columns, shown_rows, with_older
-from pipelines.lake.contents import column_types, types_shown
+from pipelines.lake.commit import manifest
 from pipelines.lake.layout import table_files
-from pipelines.lake.publish import publish
-from pipelines.materialize.run_order import materialize_all
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.publish.contents import column_types, types_shown
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
+from tests.engines.spark.everything import lake_of_everything
 from tests.lake.world import write_trace
 from tests.models.test_column_names import EXCEPTIONS, RULES, faults, reserved
-from tests.spark.everything import lake_of_everything
 
 ROWS = rule_rows("agreed_names")
 TABLES = sorted({row["table_name"] for row in ROWS})
@@ -138,7 +139,7 @@ def test_all_tables_say_what_is_stored_under_both_names(
     n = assert_both_names_say_what_is_stored(everything, TABLES)
     assert n >= 60  # of 83: no spans were recorded, and no Flight Recorder's times
     # An update adds a capture and a run of a schedule.
-    monkeypatch.setattr("pipelines.lake.publish.build", None)
+    monkeypatch.setattr("pipelines.lake.publish.analyst_file.build", None)
     write_capture(CaptureSpec(ranks=3, steps=2, straggler=1, seed=9), tmp_path / "job" / "9")
     ingest([tmp_path / "job" / "9"], everything, job="synthetic")
     run_simulated(everything, "fused_sparse_dist")
@@ -237,7 +238,7 @@ def test_a_file_that_is_updated_has_both_names_of_what_is_added(
     cut = write_trace(tmp_path / "cut.json", 2)
     cut.write_text(cut.read_text()[:-2])  # which is a row of findings
     ingest([cut], grown)
-    monkeypatch.setattr("pipelines.lake.publish.build", None)  # it is updated, not built anew
+    monkeypatch.setattr("pipelines.lake.publish.analyst_file.build", None)  # it is updated, not built anew
     assert assert_both_names_say_what_is_stored(grown, ["findings", "traces", "kernels", "events"]) == 7
     with duckdb.connect(str(grown.root / "analyst.duckdb"), read_only=True) as con:
         found = con.execute("SELECT check_name FROM findings JOIN traces USING (trace_id) WHERE file = 'cut.json'")

@@ -11,13 +11,13 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.fleet.stage import lake_captures
-from pipelines.ingest import ingest
+from pipelines.faces.cli.app import app
+from pipelines.fleet.captures.given_tables import lake_captures
 from pipelines.lake import Lake
 from pipelines.lake.layout import MANIFEST, batch_of, table_files
-from pipelines.materialize.run_order import materialize_all
-from pipelines.sqltext import quoted
+from pipelines.models.sqltext import quoted
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
 from tests.effort import SLOW
 from tests.harness import kernel
 
@@ -39,7 +39,7 @@ def write_rank(folder: Path, rank: int, start: int, name: str = "gemm", world_si
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """The analysts' file is left out: it takes longer than the tables."""
-    monkeypatch.setattr("pipelines.materialize.publishing.publish", lambda *_: None)
+    monkeypatch.setattr("pipelines.runs.materialize.publishing.publish", lambda *_: None)
     return Lake(tmp_path / "lake")
 
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.check import check
-from pipelines.forget import forget
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.broken import all_there
-from pipelines.lake.compact import compact
 from pipelines.lake.layout import ANALYST, MARK, MERGED, RETIRED, batch_files
-from pipelines.lake.publish import publish
-from pipelines.lake.retention import retire, retired_traces
-from pipelines.materialize.per_capture import known_captures, materialize_captures
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.read.damage import all_there
+from pipelines.lake.retain.compaction import compact
+from pipelines.lake.retain.retention import retire, retired_traces
+from pipelines.readers.ingest import ingest
+from pipelines.runs.check import check
+from pipelines.runs.forget import forget
+from pipelines.runs.materialize.per_capture import known_captures, materialize_captures
+from pipelines.runs.materialize.per_trace import materialize
 from tests.effort import SLOW
 from tests.lake.test_incremental import CAPTURES, assert_as_anew
 from tests.lake.test_retention import Ages

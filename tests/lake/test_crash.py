@@ -9,12 +9,12 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.cli.ready import open_analyst
-from pipelines.ingest import ingest
+from pipelines.faces.cli.up_to_date import open_analyst
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, PUBLISHED, table_files
-from pipelines.lake.publish import publish
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import (
     PROCESSES,
     STRIDE,

@@ -8,11 +8,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.ingest import ingest
-from pipelines.lake import Lake, empty
-from pipelines.lake.empty import begin
+from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
-from pipelines.lake.publish import publish
+from pipelines.lake.publish import empty_file
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.publish.empty_file import begin
+from pipelines.readers.ingest import ingest
 from tests.lake.world import capture
 
 QUERIES = (
@@ -48,7 +49,7 @@ def test_what_is_kept_is_used_and_a_broken_one_is_not(
     assert not list(cache.glob(".empty-*"))
     (kept,) = cache.glob("empty-*.duckdb")
     with monkeypatch.context() as patch:
-        patch.setattr(empty, "_into_cache", lambda *_: pytest.fail("it was made anew"))
+        patch.setattr(empty_file, "_into_cache", lambda *_: pytest.fail("it was made anew"))
         assert published(lake) == first
     broken = bytearray(kept.read_bytes())
     broken[len(broken) // 2] ^= 1
@@ -71,7 +72,7 @@ def test_another_comment_column_or_rule_is_another_file(
 ) -> None:
     from dataclasses import replace
 
-    from pipelines.lake.contents import column_types
+    from pipelines.lake.publish.contents import column_types
     from pipelines.models.catalog import load_catalog
 
     catalog = load_catalog()

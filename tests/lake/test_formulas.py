@@ -10,20 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipelines import database
-from pipelines.cli import trace
-from pipelines.cli.app import app
-from pipelines.ingest import ingest
+from pipelines.base import database
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.trace import opened_trace as trace
+from pipelines.faces.notebook import TraceAnalysis
 from pipelines.lake import Lake
-from pipelines.lake.formulas import COLUMNS, OP_FORMULAS, catalog_of, catalog_with, read_formulas, write_formulas
-from pipelines.lake.publish import analyst, publish
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.publish.analyst_file import analyst, publish
+from pipelines.lake.publish.user_formulas import (
+    COLUMNS,
+    OP_FORMULAS,
+    catalog_of,
+    catalog_with,
+    read_formulas,
+    write_formulas,
+)
 from pipelines.modelling.formulas import _FORMULAS
 from pipelines.modelling.op_formulas import _formulas_of
 from pipelines.models.catalog import load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import create_rules
-from pipelines.notebook import TraceAnalysis
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.harness import call, kernel, x
 
 TABLES = ["kernels", "op_work"]

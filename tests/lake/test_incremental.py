@@ -15,19 +15,21 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.forget import forget
-from pipelines.ingest import ingest
-from pipelines.lake import Lake, index, layout, looked, manifest, now
-from pipelines.lake.broken import all_there
-from pipelines.lake.chunks import chunks
+from pipelines.lake import Lake, layout
+from pipelines.lake.commit import manifest, manifest_index
 from pipelines.lake.layout import ANALYST, MANIFEST, MARK, VERSION_KEY, Batch, table_file, table_files
-from pipelines.lake.now import look
-from pipelines.lake.publish import analyst, is_published, publish
-from pipelines.lake.retention import retire
-from pipelines.lake.update import Anew
-from pipelines.materialize.per_capture import materialize_captures
-from pipelines.materialize.per_trace import materialize, stale_batches
+from pipelines.lake.publish.analyst_file import analyst, is_published, publish
+from pipelines.lake.publish.file_lists import chunks
+from pipelines.lake.publish.increment import Anew
+from pipelines.lake.read import folder_times, snapshot
+from pipelines.lake.read.damage import all_there
+from pipelines.lake.read.snapshot import look
+from pipelines.lake.retain.retention import retire
 from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.forget import forget
+from pipelines.runs.materialize.per_capture import materialize_captures
+from pipelines.runs.materialize.per_trace import materialize, stale_batches
 from tests.lake.world import TABLES, do_publish, run_killed, write_trace
 
 CAPTURES = ["captures", "capture_ranks", "capture_quality"]
@@ -56,18 +58,18 @@ def held(lake: Lake) -> dict[tuple[str, str], object]:
     return found
 
 
-def look_anew(lake: Lake) -> now.Now:
+def look_anew(lake: Lake) -> snapshot.Now:
     """What a process finds that looks for the first time."""
-    index._memory.clear()
-    now._memory.clear()
-    now._looked.clear()
+    manifest_index._memory.clear()
+    snapshot._memory.clear()
+    snapshot._looked.clear()
     layout._memory.clear()
     return look(lake.root)
 
 
 def assert_as_anew(lake: Lake) -> None:
     assert look(lake.root) == look_anew(lake)
-    assert looked.shown_at(lake.root, looked.folders_of(lake.root)) in (None, look(lake.root).digest)
+    assert folder_times.shown_at(lake.root, folder_times.folders_of(lake.root)) in (None, look(lake.root).digest)
     updated = held(lake)
     publish(lake, anew=True)
     anew = held(lake)
@@ -315,22 +317,22 @@ def test_a_missing_file_is_noticed_although_nothing_was_committed(lake: Lake) ->
 def test_a_damaged_index_is_made_again(lake: Lake) -> None:
     for number in range(8):  # few logs are read without one
         ingest([write_trace(lake.root.parent / f"more{number}.json", 20 + number)], lake)
-    index._memory.clear()
-    said = {name: entry.sizes for name, entry in index.entries(lake.root).items()}
-    path = lake.root / index.INDEX
+    manifest_index._memory.clear()
+    said = {name: entry.sizes for name, entry in manifest_index.entries(lake.root).items()}
+    path = lake.root / manifest_index.INDEX
     assert len(said) == 10 and path.exists()
     with sqlite3.connect(path) as con:
         con.execute("UPDATE logs SET brief = replace(brief, '1', '7')")  # no checksum fits
-    index._memory.clear()
-    assert {name: entry.sizes for name, entry in index.entries(lake.root).items()} == said
+    manifest_index._memory.clear()
+    assert {name: entry.sizes for name, entry in manifest_index.entries(lake.root).items()} == said
     for damage in (b"no database at all" * 300, b""):
         path.write_bytes(damage)
-        index._memory.clear()
-        assert {name: entry.sizes for name, entry in index.entries(lake.root).items()} == said
+        manifest_index._memory.clear()
+        assert {name: entry.sizes for name, entry in manifest_index.entries(lake.root).items()} == said
 
 
 def test_versions_that_a_log_of_an_older_version_lacks_are_read_from_the_files(lake: Lake) -> None:
-    wanted = {name: dict(entry.kind.versions) for name, entry in index.entries(lake.root).items()}
+    wanted = {name: dict(entry.kind.versions) for name, entry in manifest_index.entries(lake.root).items()}
     assert {"kernels", "temporal_breakdown"} <= set(min(wanted.values(), key=len))
     for log in (lake.root / MANIFEST).iterdir():
         lines = []
@@ -340,8 +342,8 @@ def test_versions_that_a_log_of_an_older_version_lacks_are_read_from_the_files(l
             text = json.dumps(entry).encode()
             lines.append(b"%08x " % __import__("zlib").crc32(text) + text + b"\n")
         log.write_bytes(b"".join(lines))
-    index._memory.clear()
-    assert {name: dict(entry.kind.versions) for name, entry in index.entries(lake.root).items()} == wanted
+    manifest_index._memory.clear()
+    assert {name: dict(entry.kind.versions) for name, entry in manifest_index.entries(lake.root).items()} == wanted
     assert VERSION_KEY not in str(wanted)
 
 
@@ -421,10 +423,10 @@ def test_a_step_looks_at_the_logs_as_often_in_a_larger_lake(
         monkeypatch.setattr(module, name, counted)
 
     monkeypatch.setattr(
-        looked, "settles_at", lambda _: 1 << 63
+        folder_times, "settles_at", lambda _: 1 << 63
     )  # as right after a change, however slow this machine is
-    count(index, "_stamps")
-    count(index, "_rows")
+    count(manifest_index, "_stamps")
+    count(manifest_index, "_rows")
     count(manifest, "read")
     found = []
     for size in (1, 10):

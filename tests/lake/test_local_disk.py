@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ingest import ingest
-from pipelines.lake import Lake, local_disk
+from pipelines.base.paths import UnusablePath
+from pipelines.lake import Lake
+from pipelines.lake.commit import local_disk
+from pipelines.lake.commit.local_disk import TRUSTED, refuse_network
 from pipelines.lake.layout import table_files
-from pipelines.lake.local_disk import TRUSTED, refuse_network
-from pipelines.paths import UnusablePath
+from pipelines.readers.ingest import ingest
 from tests.lake.world import write_trace
 
 MOUNTS = """22 1 8:1 / / rw - ext4 /dev/vda rw

@@ -12,13 +12,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.ibis_tables import open_tables
-from pipelines.ingest import ingest
+from pipelines.faces.ibis_tables import open_tables
 from pipelines.lake import Lake
-from pipelines.lake.locked import LimitReached, Limits, LockedLake, QueryRefused, QueryStopped
-from pipelines.lake.publish import publish
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.read.sandbox import LimitReached, Limits, LockedLake, QueryRefused, QueryStopped
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import capture
 
 # {lake}: the lake's folder; {out}: a folder outside of it, with canary.csv; {file}: a committed file of kernels.

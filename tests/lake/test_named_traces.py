@@ -12,19 +12,22 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli import query as cli_query
-from pipelines.cli.app import app
-from pipelines.cli.at_once import opened_at_once
-from pipelines.cli.ready import tables_in
-from pipelines.ingest import ingest
-from pipelines.lake import Lake, broken, index, looked, now
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.at_once import opened_at_once
+from pipelines.faces.cli.lake import query as cli_query
+from pipelines.faces.cli.up_to_date import tables_in
+from pipelines.lake import Lake
+from pipelines.lake.commit import manifest_index
 from pipelines.lake.layout import ANALYST, VERSION_KEY, settles_at, table_files
-from pipelines.lake.locked import Limits, connect_parser
-from pipelines.lake.named_traces import NamedTraces, condition_in
-from pipelines.lake.now import look
-from pipelines.lake.publish import publish, published_state
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.publish.analyst_file import publish, published_state
+from pipelines.lake.read import damage as broken
+from pipelines.lake.read import folder_times, snapshot
+from pipelines.lake.read.named_traces import NamedTraces, condition_in
+from pipelines.lake.read.sandbox import Limits, connect_parser
+from pipelines.lake.read.snapshot import look
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.test_incremental import look_anew
 from tests.lake.world import PROCESSES, kept, write_trace
 
@@ -125,12 +128,12 @@ def test_only_the_files_of_a_named_trace_are_looked_at(lake: Lake, monkeypatch: 
     """Neither all logs nor all files, also by a process that has seen nothing of the lake."""
     published_state(lake, load_catalog())  # notes what it found
     look_anew(lake)
-    now._looked.clear()
+    snapshot._looked.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(index, "_stamps", lambda root: pytest.fail("the logs were looked at"))
+        patched.setattr(manifest_index, "_stamps", lambda root: pytest.fail("the logs were looked at"))
         patched.setattr(broken, "_listing", lambda *_: pytest.fail("all files were looked at"))
         assert asked_at_once(lake, NAMED[0]) == asked_of_all(lake, NAMED[0])
-    looked_at = lake.root / looked.LOOKED
+    looked_at = lake.root / folder_times.LOOKED
     for damage in ("", "{}", looked_at.read_text().replace('"shown": "', '"shown": "0')):
         looked_at.write_text(damage)
         assert asked_at_once(lake, NAMED[0]) == asked_of_all(lake, NAMED[0])
@@ -209,14 +212,14 @@ def test_a_look_right_after_a_change_is_not_kept(lake: Lake) -> None:
     """Another change at what counts as the same time would not show."""
     folder = table_files(lake.root, "kernels")[0].parent
     os.utime(folder, (time.time() + 60, time.time() + 60))
-    folders = looked.folders_of(lake.root)
+    folders = folder_times.folders_of(lake.root)
     assert not folders.is_settled
-    looked.note(lake.root, folders, "what was found")
-    assert looked.shown_at(lake.root, folders) is None
+    folder_times.note(lake.root, folders, "what was found")
+    assert folder_times.shown_at(lake.root, folders) is None
     os.utime(folder, (0, 0))
-    folders = looked.Folders(looked.folders_of(lake.root).states, time.time_ns() + 60 * 10**9)
-    looked.note(lake.root, folders, "what was found")
-    assert looked.shown_at(lake.root, looked.folders_of(lake.root)) == "what was found"
+    folders = folder_times.Folders(folder_times.folders_of(lake.root).states, time.time_ns() + 60 * 10**9)
+    folder_times.note(lake.root, folders, "what was found")
+    assert folder_times.shown_at(lake.root, folder_times.folders_of(lake.root)) == "what was found"
 
 
 def test_how_long_a_change_may_be_confused_with_another_depends_on_how_finely_times_are_counted() -> None:

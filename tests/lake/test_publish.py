@@ -13,16 +13,16 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.cli.ready import open_analyst
-from pipelines.ibis_tables import open_tables
-from pipelines.ingest import ingest
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.faces.ibis_tables import open_tables
 from pipelines.lake import Lake
-from pipelines.lake.contents import NotPublished, column_types
 from pipelines.lake.layout import ANALYST, PUBLISHED
-from pipelines.lake.publish import analyst, is_published, publish
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.publish.analyst_file import analyst, is_published, publish
+from pipelines.lake.publish.contents import NotPublished, column_types
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import PROCESSES, TABLES, assert_whole, capture, do_publish, write_trace
 
 

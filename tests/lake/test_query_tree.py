@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.lake.locked import QueryRefused, connect_parser, refuse_but_reading
-from pipelines.lake.query_tree import named_in
+from pipelines.lake.read.query_tree import named_in
+from pipelines.lake.read.sandbox import QueryRefused, connect_parser, refuse_but_reading
 
 # Every place where a table can stand, {} being the table.
 PLACES = [

@@ -11,18 +11,19 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.check import check
-from pipelines.cli.app import app
-from pipelines.ibis_tables import open_tables
-from pipelines.ingest import ingest
-from pipelines.lake import Lake, manifest
+from pipelines.faces.cli.app import app
+from pipelines.faces.ibis_tables import open_tables
+from pipelines.lake import Lake
+from pipelines.lake.commit import manifest
 from pipelines.lake.layout import table_files
-from pipelines.lake.publish import publish
-from pipelines.materialize.run_order import materialize_all
+from pipelines.lake.publish.analyst_file import publish
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
 from pipelines.renamed import old_columns, old_tables
+from pipelines.runs.check import check
+from pipelines.runs.materialize.run_order import materialize_all
 from pipelines.synthetic import CaptureSpec, write_capture
-from tests.fleet.straggler.make import UNIT, Shape, write_job
+from tests.fleet.op_job.make import UNIT, Shape, write_job
 
 NEW = sorted({*old_tables().values()})
 COLUMNS = {new: columns for new in load_catalog().public if (columns := old_columns(new))}

@@ -12,13 +12,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.ingest import ingest
-from pipelines.lake import Batch, Lake, retention
-from pipelines.lake.kept_out import KEPT_OUT
+from pipelines.lake import Batch, Lake
 from pipelines.lake.layout import ANALYST, OVERLAYS, RETIRED
-from pipelines.lake.publish import publish
-from pipelines.lake.retention import REMOVED, forget_for_good, retire, retired_traces
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.retain import retention
+from pipelines.lake.retain.retention import REMOVED, forget_for_good, retire, retired_traces
+from pipelines.lake.retain.retired_traces import KEPT_OUT
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import STRIDE, TABLES, assert_whole, kept, run_killed, shown, write_trace
 
 NOW = datetime.now(UTC)
@@ -218,7 +219,7 @@ def test_command_line(lake: Lake, tmp_path: Path) -> None:
     """`--json` lists a dry run's batches; a lake that is not there is an error."""
     from typer.testing import CliRunner
 
-    from pipelines.cli.app import app
+    from pipelines.faces.cli.app import app
 
     (oldest, *_) = lake.batches()
     arguments = ["retention", "--keep-days", "30", "--lake", str(lake.root), "--dry-run", "--json"]

@@ -7,14 +7,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Batch, Lake
-from pipelines.lake.contents import types_shown
 from pipelines.lake.layout import ANALYST, table_file, table_files
-from pipelines.lake.publish import publish
-from pipelines.materialize.per_trace import materialize
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.publish.contents import types_shown
 from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
 from pipelines.renamed import old_tables
+from pipelines.runs.materialize.per_trace import materialize
 from tests.lake.world import capture, write_trace
 
 

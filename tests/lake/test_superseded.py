@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Batch, Lake, layout
-from pipelines.materialize.run_order import materialize_all
-from pipelines.traces import reader
+from pipelines.readers.ingest import ingest
+from pipelines.readers.kineto import reader
+from pipelines.runs.materialize.run_order import materialize_all
 from tests.lake.world import shown, write_trace
 
 

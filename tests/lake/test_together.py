@@ -8,11 +8,11 @@ from typing import Any
 
 import duckdb
 
-from pipelines.ingest import ingest
-from pipelines.inputs.events import EventBatch
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, table_files
-from pipelines.lake.publish import publish
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
+from pipelines.readers.inputs.events import EventBatch
 from tests.effort import SLOW
 from tests.lake.world import PROCESSES, assert_whole, capture, shown, write_trace
 

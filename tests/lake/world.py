@@ -21,7 +21,9 @@ from tests.harness import call, kernel
 
 # Children start from a process that has the modules loaded and nothing running, so a test can afford many of them.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pipelines.ingest", "pipelines.materialize.per_trace", "tests.lake.world", "pyarrow"])
+PROCESSES.set_forkserver_preload(
+    ["pipelines.readers.ingest", "pipelines.runs.materialize.per_trace", "tests.lake.world", "pyarrow"]
+)
 TABLES = ["kernels", "temporal_breakdown"]
 STRIDE = 1 if SLOW else 5
 """Tests that kill at every step take each fifth, but for SLOW=1."""
@@ -118,20 +120,20 @@ def _dying(step: int, verb: Callable[..., object], args: tuple[Any, ...], calls:
 
 def do_ingest(root: Path, paths: list[Path]) -> None:
     """Ingest, in a process of its own."""
-    from pipelines.ingest import ingest
+    from pipelines.readers.ingest import ingest
 
     ingest(paths, Lake(root))
 
 
 def do_materialize(root: Path) -> None:
     """Compute TABLES, in a process of its own."""
-    from pipelines.materialize.per_trace import materialize
+    from pipelines.runs.materialize.per_trace import materialize
 
     materialize(Lake(root), TABLES)
 
 
 def do_publish(root: Path) -> None:
     """Publish the analysts' file, in a process of its own."""
-    from pipelines.lake.publish import publish
+    from pipelines.lake.publish.analyst_file import publish
 
     publish(Lake(root))

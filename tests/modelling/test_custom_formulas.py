@@ -248,7 +248,7 @@ def test_what_inductor_s_kernels_of_a_real_trace_do(shared: Path) -> None:
 
 
 def test_every_formula_is_used_and_broken_arguments_are_refused() -> None:
-    from pipelines.datafiles import rule_rows
+    from pipelines.base.datafiles import rule_rows
 
     rows = [*rule_rows("op_kinds"), *rule_rows("op_patterns")]
     assert set(CUSTOM_FORMULAS) <= {row["formula"] for row in rows}

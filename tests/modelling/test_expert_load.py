@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.locked import LockedLake
-from pipelines.materialize.run_order import materialize_all
+from pipelines.lake.read.sandbox import LockedLake
 from pipelines.modelling.split_sizes import peers
 from pipelines.models.catalog import load_catalog
 from pipelines.models.questions import load_questions
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
 from tests.effort import examples
 from tests.fleet.fleet_world import BASE_NS
 from tests.harness import call, each, kernel, rows_of, x

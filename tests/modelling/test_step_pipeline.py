@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
-from pipelines.sqltext import literal
+from pipelines.models.sqltext import literal
 from tests.harness import call, connect, kernel, rows_of, x
 
 _TIMES = (

@@ -7,7 +7,8 @@ import random
 import duckdb
 import pytest
 
-from pipelines.critical_path import slack, window_edges, window_paths
+from pipelines.critical_path.graph import window_edges
+from pipelines.critical_path.longest import slack, window_paths
 from pipelines.modelling import stacks
 from pipelines.models.catalog import load_catalog
 from pipelines.models.groups import in_groups

@@ -9,12 +9,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST, STAGING, table_files
-from pipelines.materialize.per_trace import materialize, stale
 from pipelines.models.catalog import Catalog, CatalogError, load_catalog
 from pipelines.models.run import ModelRun, run_models
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize, stale
 from tests.effort import SLOW
 from tests.lake.world import TABLES, capture, shown, write_trace
 
@@ -62,7 +62,7 @@ def test_groups_of_traces_give_the_same_as_all_at_once(lake: Lake, monkeypatch: 
         tables = [name for name in load_catalog().materialized if name != "critical_path_windows"]
     materialize(lake, tables)
     whole, steps = shown(lake, ["traces", *tables]), []
-    monkeypatch.setattr("pipelines.materialize.per_trace.GROUP_EVENTS", 9)  # a trace has 8
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.GROUP_EVENTS", 9)  # a trace has 8
     materialize(lake, tables, force=True, on_step=steps.append)
     assert shown(lake, ["traces", *tables]) == whole
     assert "kernels (group 3 of 3)" in steps
@@ -81,10 +81,10 @@ def test_many_events_are_read_from_their_files_and_give_the_same(lake: Lake, mon
         )
         return run_models(con, *more, **named)
 
-    monkeypatch.setattr("pipelines.materialize.per_trace.run_models", noted)
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.run_models", noted)
     materialize(lake, tables)
     few = shown(lake, tables)
-    monkeypatch.setattr("pipelines.materialize.per_trace.FEW_EVENTS", 0)
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.FEW_EVENTS", 0)
     materialize(lake, tables, force=True)
     assert shown(lake, tables) == few
     assert kinds == [("BASE TABLE",), ("VIEW",)]
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_spilled_into_the_lakes_staging_and_nothing_stays(
         )
         return run_models(con, *more, **named)
 
-    monkeypatch.setattr("pipelines.materialize.per_trace.run_models", noted)
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.run_models", noted)
     materialize(lake, ["kernels"])
     ((spilled, database),) = places
     assert lake.root / STAGING in Path(spilled).parents
@@ -118,7 +118,7 @@ def test_a_trace_that_needs_too_much_memory_is_left_out_with_a_sentence(
         on_model("kernels")
         raise duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block")
 
-    monkeypatch.setattr("pipelines.materialize.per_trace.run_models", full)
+    monkeypatch.setattr("pipelines.runs.materialize.per_trace.run_models", full)
     materialize(lake, ["kernels"])
     with lake.connect(["traces"]) as con:
         n_traces = con.execute("SELECT count(*) FROM traces").fetchall()[0][0]

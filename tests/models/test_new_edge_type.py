@@ -59,7 +59,7 @@ import json, sys
 from pathlib import Path
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 
 def ask(*words):
     result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
@@ -82,8 +82,8 @@ print(json.dumps({
     "parquet": pq.read_table("edges.parquet")["edge_type"].to_pylist(),
 }))
 
-from pipelines.critical_path.saved import restore_path
-from pipelines.notebook.critical_path import CriticalPath
+from pipelines.critical_path.answer.saved_path import restore_path
+from pipelines.faces.notebook.critical_path import CriticalPath
 
 path = CriticalPath.of(restore_path(Path("saved.zip")))
 kinds = {data["type"]: data["object"].type.name for *_, data in path.edges(data=True)}

@@ -16,11 +16,11 @@ import pytest
 
 from pipelines.models.header import FILE, SCOPES
 from tests.effort import SLOW
-from tests.fleet.straggler.make import Shape, write_job
-from tests.flight_recorder.make import call, made
+from tests.fleet.op_job.make import Shape, write_job
 from tests.harness import kernel
+from tests.readers.flight_recorder.make import call, made
+from tests.readers.test_schedule_runs import write_run
 from tests.record.test_lake import recording
-from tests.test_runs import write_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,7 +89,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tracelake(copy: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "pipelines.cli.app", *words]
+    command = [sys.executable, "-m", "pipelines.faces.cli.app", *words]
     env = {**os.environ, "PYTHONPATH": str(copy), "XDG_CACHE_HOME": str(copy / "cache"), "COLUMNS": "200"}
     done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

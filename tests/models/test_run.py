@@ -15,7 +15,7 @@ from pipelines.models.catalog import Catalog, Model, load_catalog
 from pipelines.models.errors import CatalogError
 from pipelines.models.run import run_models
 
-SEVERAL = "pipelines.fleet.fits:create_fits"  # makes three tables
+SEVERAL = "pipelines.fleet.clocks.capture_fits:create_fits"  # makes three tables
 A = "-- One row: a.\nSELECT\n    '' AS trace_id,  -- T.\n    n  -- N.\nFROM {}\n"
 
 

@@ -6,11 +6,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from pipelines.lake.rows import create_staged, staged_tables
+from pipelines.lake.commit.staged_rows import create_staged, staged_tables
 from pipelines.models.catalog import load_catalog
 from pipelines.models.header import RECORDING, RUN
 from pipelines.record.folder import SCHEMAS
-from pipelines.schedule.run_tables import TABLES, schema
+from pipelines.schedule.measurement.run_tables import TABLES, schema
 
 WRITTEN = {RUN: {table: schema(table) for table in TABLES}, RECORDING: SCHEMAS}
 # Of the recorder's process, to tell whether it still runs when the recording comes in.

@@ -16,7 +16,7 @@ from dagster_postgres.utils import pg_config, pg_url_from_config
 from dagster_webserver.cli import dagster_webserver
 from packaging.specifiers import SpecifierSet
 
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 from tests.packaging.installed import PACKAGES, ROOT, SOURCES
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -47,7 +47,7 @@ def test_the_image_runs_as_nobody_in_particular_on_a_python_that_is_supported() 
         assert version and version[1] in SpecifierSet(PROJECT["requires-python"])
     extras = re.findall(r'"\$1\[([\w,]+)\]"', DOCKERFILE)
     assert extras and set(extras[0].split(",")) <= PROJECT["optional-dependencies"].keys()
-    assert 'tracelake = "pipelines.cli.app:app"' in (ROOT / "pyproject.toml").read_text()
+    assert 'tracelake = "pipelines.faces.cli.app:app"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_variables_are_those_that_are_read() -> None:
@@ -95,7 +95,7 @@ def test_the_commands_of_the_services_parse() -> None:
     code, web, daemon = (COMPOSE["services"][name] for name in OURS)
     assert [one["entrypoint"] for one in (code, web, daemon)] == [
         ["python", "-m", "dagster_project.code_server"],
-        ["python", "-m", "dagster_project.guard"],
+        ["python", "-m", "dagster_project.server_access"],
         ["python", "-m", "dagster._daemon"],
     ]
     (place,) = lines("COPY dagster_project/workspace.yaml")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import pipelines.schedule
 import tracelake
 from pipelines import __version__
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 
 
 @pytest.mark.parametrize("name", sorted(set(tracelake.__all__) - {"__version__"}))

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from pipelines.faces.reference import reference
 from pipelines.lake.agreed import shown_columns
 from pipelines.models.catalog import load_catalog
-from pipelines.reference import reference
 from tests.packaging.installed import ROOT
 
 

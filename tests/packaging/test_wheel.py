@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines import __version__
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.packaging.installed import PACKAGES, ROOT, Environment, build_wheel
 

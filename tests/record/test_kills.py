@@ -16,10 +16,10 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import tables_of
-from pipelines.lake.publish import publish
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
 from pipelines.record import folder as folders
 from pipelines.record.folder import Recording, is_alive
 from pipelines.record.host import read_proc
@@ -124,7 +124,7 @@ def test_a_recorder_of_another_host_is_dead_when_it_is_silent(tmp_path: Path, mo
     lake = Lake(tmp_path / "lake")
     assert "still running" in str(ingest([tmp_path / "in"], lake).rows[0].reason)
     now = time.time_ns()
-    monkeypatch.setattr("pipelines.recordings.time.time_ns", lambda: now + 10**12)
+    monkeypatch.setattr("pipelines.readers.recordings.time.time_ns", lambda: now + 10**12)
     assert "was killed" in str(ingest([tmp_path / "in"], lake).rows[0].reason)
     monkeypatch.undo()
     open_one.close()

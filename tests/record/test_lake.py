@@ -10,10 +10,10 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
 from pipelines.lake.layout import batch_of, table_files
-from pipelines.lake.publish import publish
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
 from pipelines.record.folder import SCHEMAS, Recording
 
 S = 10**9

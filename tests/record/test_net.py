@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.publish import publish
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
 from pipelines.record.folder import Recording
 from pipelines.record.net import SYS, Networks
 from pipelines.record.sampler import CounterSampler

@@ -16,9 +16,9 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.lake.publish import publish
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
 
 torch = pytest.importorskip("torch")
 

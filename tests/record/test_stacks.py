@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.ingest import ingest
+from pipelines.faces.cli.app import app
+from pipelines.faces.report.pictures.flame_graph import Seen, flame, folded
 from pipelines.lake import Lake
-from pipelines.lake.publish import publish
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
 from pipelines.record.stacks import StackSampler, main
-from pipelines.report.flame import Seen, flame, folded
 from tests.effort import examples
 
 PROGRAM = """

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from pipelines.schedule import CheckedPlan, PipelinePlan, TaskSchedule
-from pipelines.schedule.simulated import Timeline
+from pipelines.schedule.simulation.simulated import Timeline
 
 US = 1_000
 

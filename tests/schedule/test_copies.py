@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="shortcuts need torch")
 
 from pipelines.schedule import IterContext, PipelinePlan, PipelineTask, SWPipeline, TaskSchedule  # noqa: E402
-from pipelines.schedule.copies import _cache_val, _restore_val, with_tensors  # noqa: E402
 from pipelines.schedule.devices.tensors import cuda_tensors, walk_tensors  # noqa: E402
+from pipelines.schedule.engine.copies import _cache_val, _restore_val, with_tensors  # noqa: E402
 
 
 @dataclass

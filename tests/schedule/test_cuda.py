@@ -26,7 +26,7 @@ from pipelines.schedule import (
 )
 from pipelines.schedule.devices import Work, resolve_device
 from pipelines.schedule.devices.tensors import memory_of, walk_tensors
-from pipelines.schedule.order import stall_costs
+from pipelines.schedule.engine.order import stall_costs
 from tests.schedule.plans import FUSED_INTER, FUSED_INTRA, FUSED_STAGES, Diary, fused_sparse_dist, plan_of
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")

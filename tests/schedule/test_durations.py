@@ -6,8 +6,8 @@ from itertools import islice
 
 import pytest
 
-from pipelines.schedule.durations import Jitter, drawn, draws
-from pipelines.schedule.plan import PipelineTask
+from pipelines.schedule.plan.plan import PipelineTask
+from pipelines.schedule.simulation.durations import Jitter, drawn, draws
 
 JITTER = Jitter(1_000_000, 100_000)
 

@@ -494,7 +494,7 @@ def test_swp_6_stream_objects_and_names_work_alike() -> None:
 
 
 def test_swp_36_the_documents_modules_have_the_documented_names() -> None:
-    from pipelines.schedule import dataflow_pipeline, sw_pipeline
+    from pipelines.schedule.engine import dataflow_pipeline, sw_pipeline
 
     for cls in (
         IterContext,
@@ -511,7 +511,7 @@ def test_swp_36_the_documents_modules_have_the_documented_names() -> None:
 
 
 def test_swp_35_both_engines_share_one_abstract_base() -> None:
-    from pipelines.schedule.base import _PipelineBase
+    from pipelines.schedule.engine.pipeline import _PipelineBase
 
     assert SWPipeline.__base__ is DataFlowPipeline.__base__ is _PipelineBase
     with pytest.raises(TypeError, match="abstract"):

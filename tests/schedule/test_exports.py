@@ -9,14 +9,18 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "first", ["import pipelines.schedule.predict, pipelines.schedule.search, pipelines.schedule.gantt", "pass"]
+    "first",
+    [
+        "import pipelines.schedule.search.predict, pipelines.schedule.search.search, pipelines.schedule.pictures.gantt",
+        "pass",
+    ],
 )
 def test_functions_that_are_called_like_their_module(first: str) -> None:
     code = (
         f"{first}\n"
         "import sys\n"
         "from pipelines.schedule import gantt, predict, search, simulate, SimulatedDevice, write_gantt\n"
-        "import pipelines.schedule.search, pipelines.schedule.predict, pipelines.schedule.gantt\n"
+        "import pipelines.schedule.search.search, pipelines.schedule.search.predict, pipelines.schedule.pictures.gantt\n"
         "import pipelines.schedule as room\n"
         "assert (room.gantt, room.predict, room.search) == (gantt, predict, search)\n"
         "print(all(map(callable, (gantt, predict, search, simulate, SimulatedDevice, write_gantt))))\n"
@@ -49,4 +53,6 @@ def test_the_room_stands_alone_on_torch_and_the_standard_library() -> None:
         "print(sorted(n for n in sys.modules if n.startswith('pipelines.') and n.split('.')[1] != 'schedule'))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["['pipelines']", "['pipelines.foreign_text', 'pipelines.svg']"], done.stderr
+    assert done.stdout.splitlines() == ["['pipelines']", "['pipelines.base.foreign_text', 'pipelines.base.svg']"], (
+        done.stderr
+    )

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="the engines need torch")
 
 from pipelines.schedule import DataFlowPipeline, PipelineError, PipelineTimeout, SWPipeline
 from pipelines.schedule.devices.cpu import CpuDevice
-from pipelines.schedule.sequencer import _SubmissionSequencer
+from pipelines.schedule.engine.sequencer import _SubmissionSequencer
 from tests.schedule.plans import (
     FUSED_INTER,
     FUSED_INTRA,

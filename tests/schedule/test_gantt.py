@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.schedule.gantt import gantt, tick_step, write_gantt
-from pipelines.schedule.simulated import Span, Stall, Timeline, simulate
+from pipelines.schedule.pictures.gantt import gantt, tick_step, write_gantt
+from pipelines.schedule.simulation.simulated import Span, Stall, Timeline, simulate
 from tests.effort import examples
 from tests.schedule.simulation_help import FUSED_NS, chain, fused_sparse_dist
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.schedule import PipelinePlan, PlanWarning, simulate, validate_plan
-from pipelines.schedule.lanes import lane_order
+from pipelines.schedule.engine.lanes import lane_order
 from tests.effort import examples
 from tests.schedule.plans import Diary, plan_of
 from tests.schedule.random_plans import draw_plan

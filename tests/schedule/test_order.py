@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.schedule import CheckedPlan, TaskSchedule, validate_plan
-from pipelines.schedule.order import (
+from pipelines.schedule.engine.order import (
     enqueue_order,
     period_edges,
     ready_first,

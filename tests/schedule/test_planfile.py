@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.schedule import PlanError, PlanWarning, simulate
-from pipelines.schedule.planfile import FOLDER, load_plan, plan_names
+from pipelines.schedule.plan.plan_file import FOLDER, load_plan, plan_names
 from pipelines.schedule.workloads import WORKLOADS
 
 MLP = (FOLDER / "mlp.toml").read_text(encoding="utf-8")

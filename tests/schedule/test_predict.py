@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.schedule import PipelinePlan, TaskSchedule
-from pipelines.schedule.memory import peak_in_flight
-from pipelines.schedule.predict import predict, prediction_of, steady
-from pipelines.schedule.simulated import Jitter, Span, Spikes, Timeline, simulate
+from pipelines.schedule.search.memory_in_flight import peak_in_flight
+from pipelines.schedule.search.predict import predict, prediction_of, steady
+from pipelines.schedule.simulation.simulated import Jitter, Span, Spikes, Timeline, simulate
 from tests.effort import examples
 from tests.schedule.simulation_help import FUSED_NS, chain, fused_sparse_dist, legal_plans
 

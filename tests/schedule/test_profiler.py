@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the engines need torch")
 
-import pipelines.schedule.profiler as profiler_module
+import pipelines.schedule.measurement.profiler as profiler_module
 from pipelines.schedule import (
     IterContext,
     PipelinePlan,
@@ -21,7 +21,7 @@ from pipelines.schedule import (
     TaskSchedule,
 )
 from pipelines.schedule.devices.cpu import CpuDevice
-from pipelines.schedule.shortcut import Shortcuts
+from pipelines.schedule.engine.shortcut import Shortcuts
 
 MS = 1e-3
 

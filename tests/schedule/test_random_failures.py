@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipelines.schedule import DataFlowPipeline, PipelineError, SWPipeline
 from pipelines.schedule.devices.cpu import CpuDevice
-from pipelines.schedule.simulated import SimulatedDevice
+from pipelines.schedule.simulation.simulated import SimulatedDevice
 from tests.effort import examples
 from tests.schedule.plans import eventually, own_threads
 from tests.schedule.random_plans import Drawn, draw_plan

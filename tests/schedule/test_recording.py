@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pipelines.schedule import simulate
-from pipelines.schedule.delays import Late, delays
-from pipelines.schedule.planfile import load_plan, plan_names
-from pipelines.schedule.recording import Launch, _read_marks, recorded_timeline
-from pipelines.schedule.timeline import EVENT, HOST, RETIRE, SUBMIT
+from pipelines.schedule.measurement.delays import Late, delays
+from pipelines.schedule.measurement.recording import Launch, _read_marks, recorded_timeline
+from pipelines.schedule.pictures.timeline import EVENT, HOST, RETIRE, SUBMIT
+from pipelines.schedule.plan.plan_file import load_plan, plan_names
 from pipelines.schedule.workloads import WORKLOADS
 
 PLAN = load_plan("mlp").checked

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.schedule.delays import delays
-from pipelines.schedule.measure import TRACE_KEY
-from pipelines.schedule.planfile import FOLDER, load_plan, plan_names
+from pipelines.schedule.measurement.delays import delays
+from pipelines.schedule.measurement.measure import TRACE_KEY
+from pipelines.schedule.measurement.run_tables import TABLES, arrow_table, schema
+from pipelines.schedule.plan.plan_file import FOLDER, load_plan, plan_names
 from pipelines.schedule.run import main
-from pipelines.schedule.run_tables import TABLES, arrow_table, schema
 from pipelines.schedule.workloads import WORKLOADS
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.schedule import PipelinePlan, PlanError, TaskSchedule, validate_plan
-from pipelines.schedule.assignments import Assignment, Space, neighbours
-from pipelines.schedule.memory import peak_in_flight
-from pipelines.schedule.order import serial_order
-from pipelines.schedule.predict import predict
-from pipelines.schedule.search import search
-from pipelines.schedule.simulated import simulate
-from pipelines.schedule.starts import starts
+from pipelines.schedule.engine.order import serial_order
+from pipelines.schedule.search.assignments import Assignment, Space, neighbours
+from pipelines.schedule.search.memory_in_flight import peak_in_flight
+from pipelines.schedule.search.predict import predict
+from pipelines.schedule.search.search import search
+from pipelines.schedule.search.starts import starts
+from pipelines.schedule.simulation.simulated import simulate
 from tests.effort import examples
 
-search_module = importlib.import_module("pipelines.schedule.search")
+search_module = importlib.import_module("pipelines.schedule.search.search")
 
 STEP = {"fwd": 3000, "bwd": 6000, "opt": 900}
 DEPS = [("bwd", "fwd"), ("opt", "bwd")]

@@ -23,7 +23,7 @@ from pipelines.schedule import (
     SWPipeline,
     TaskSchedule,
 )
-from pipelines.schedule.shortcut import _CACHE_TAG, _cache_val, _GraftGrad, _restore_val
+from pipelines.schedule.engine.shortcut import _CACHE_TAG, _cache_val, _GraftGrad, _restore_val
 
 Pair = namedtuple("Pair", "left right")
 

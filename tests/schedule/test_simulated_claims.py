@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.schedule import PipelinePlan, PlanError, TaskSchedule
-from pipelines.schedule.predict import predict
-from pipelines.schedule.simulated import Jitter, Spikes, simulate
+from pipelines.schedule.search.predict import predict
+from pipelines.schedule.simulation.simulated import Jitter, Spikes, simulate
 from tests.effort import examples
 from tests.schedule.simulation_help import FUSED_NS, US, chain, fused_sparse_dist
 
@@ -140,7 +140,7 @@ def test_depth_one_is_serial_iterations() -> None:
 
 def test_memory_in_flight_is_the_depth() -> None:
     """SWP-60, SWP-61: clocked, `depth` iterations are in flight, whatever the jitter; data flow takes what it may."""
-    from pipelines.schedule.memory import peak_in_flight
+    from pipelines.schedule.search.memory_in_flight import peak_in_flight
 
     declared = {**FUSED_NS, "H2D": Spikes(1000 * US, 30_000 * US, 0.2)}
     assert peak_in_flight(simulate(fused_sparse_dist(), declared)) == 3

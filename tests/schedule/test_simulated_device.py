@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.schedule import IterContext, PipelineError, PipelinePlan, PipelineTask, TaskSchedule, validate_plan
-from pipelines.schedule.simulated import Jitter, SimulatedDevice, Timeline, simulate
+from pipelines.schedule.simulation.simulated import Jitter, SimulatedDevice, Timeline, simulate
 from tests.schedule.simulation_help import FUSED_NS, chain, check_timeline, fused_sparse_dist, legal_plans
 
 pytest.importorskip("torch")  # the engines need it, the simulator does not
 
-from pipelines.schedule.dataflow_pipeline import DataFlowPipeline
-from pipelines.schedule.sw_pipeline import SWPipeline, TaskProfiler
+from pipelines.schedule.engine.dataflow_pipeline import DataFlowPipeline
+from pipelines.schedule.engine.sw_pipeline import SWPipeline, TaskProfiler
 from tests.effort import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::pipelines.schedule.PlanWarning")

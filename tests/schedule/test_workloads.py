@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the workloads need torch")
 
 from pipelines.schedule import DataFlowPipeline, IterContext, SWPipeline  # noqa: E402
-from pipelines.schedule.plan import name_of  # noqa: E402
-from pipelines.schedule.planfile import load_plan, plan_names  # noqa: E402
+from pipelines.schedule.plan.plan import name_of  # noqa: E402
+from pipelines.schedule.plan.plan_file import load_plan, plan_names  # noqa: E402
 from pipelines.schedule.workloads import SIZES, WORKLOADS, build  # noqa: E402
 
 ENGINES = ("sw", "stage_descending", *(f"dataflow {depth}" for depth in range(1, 7)))

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from pipelines.lake import Lake
 from pipelines.lake.layout import ANALYST
-from pipelines.lake.publish import publish
+from pipelines.lake.publish.analyst_file import publish
 from tests.soak.drops import Drops, drop, make_drops
 
 _RETRIES = 3

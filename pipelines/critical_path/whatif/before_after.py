@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph import Ints
+from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.targets import factors
 from pipelines.critical_path.whatif.window import Window

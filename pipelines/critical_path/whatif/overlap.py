@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.graph import Ints
+from pipelines.critical_path.graph.dependency_graph import Ints
 from pipelines.critical_path.whatif.window import Window
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from pipelines.critical_path.graph import Ints
-from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
-from pipelines.sqltext import quoted
+from pipelines.models.sqltext import quoted
 
 KINDS = ("op", "module", "layer")
 """Prefixes of targets that need this."""

@@ -8,13 +8,13 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.found_path import show_path
-from pipelines.critical_path.graph import Ints
-from pipelines.critical_path.overlay import write_overlay
+from pipelines.base.paths import path_text
+from pipelines.critical_path.answer.found_path import show_path
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.pictures.overlay import write_overlay
 from pipelines.critical_path.whatif.before_after import Path
 from pipelines.critical_path.whatif.times import Clock, new_times
-from pipelines.paths import path_text
-from pipelines.sqltext import quoted
+from pipelines.models.sqltext import quoted
 
 PREFIX = "what_if_"
 """What the source's name is preceded by; the overlay's own prefix comes before it."""

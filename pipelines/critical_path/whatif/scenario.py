@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.critical_path.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 
 SHORT = {
     **{kind.target: f"edge:{name}" for name, kind in EDGE_TYPES.items() if kind.target},

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.critical_path.labels import CPU
+from pipelines.base.datafiles import rule_rows
+from pipelines.critical_path.graph.bounds import CPU
 from pipelines.critical_path.whatif.before_after import Path, Weights
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import Window
-from pipelines.datafiles import rule_rows
 
 CUTS = (10, 50, 100)
 """The percentages by which each family is made faster."""

@@ -22,8 +22,8 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.edge_types import HTA_TYPES
-from pipelines.critical_path.graph import Ints
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.edge_types import HTA_TYPES
 from pipelines.critical_path.whatif.overlap import hidden_communication
 from pipelines.critical_path.whatif.owners import KINDS
 from pipelines.critical_path.whatif.scenario import SHORT, Scenario, ScenarioError

@@ -16,16 +16,16 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.edge_types import EDGE_TYPES
-from pipelines.critical_path.graph import ArrayGraph, Ints
-from pipelines.critical_path.labels import CPU, EVENTS, RULES, flags, int_column, labels, owners, text_codes
-from pipelines.critical_path.saved import SavedPath
-from pipelines.critical_path.whatif.forest import Forest
+from pipelines.critical_path.answer.saved_path import SavedPath
+from pipelines.critical_path.graph.bounds import CPU, EVENTS, RULES, flags, int_column, labels, owners, text_codes
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.graph.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.windows import WindowRequest, explain_missing, request_windows
 from pipelines.critical_path.whatif.owners import Owners
-from pipelines.critical_path.windows import WindowRequest, explain_missing, request_windows
+from pipelines.critical_path.whatif.sorted_graph import Forest
 from pipelines.models.catalog import Catalog
 from pipelines.models.run import run_models
-from pipelines.sqltext import quoted
+from pipelines.models.sqltext import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,8 @@ from typing import Any
 
 import duckdb
 
-from pipelines.database import rows_of
-from pipelines.sqltext import quoted
+from pipelines.base.database import rows_of
+from pipelines.models.sqltext import quoted
 
 TABLES = ("captures", "capture_ranks", "clock_offsets", "capture_critical_path", "capture_paths")
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import duckdb
 
-from pipelines import database
+from pipelines.base import database
 from pipelines.fleet.path.drift import drifting_ranks, on_common_clock
 from pipelines.fleet.path.joined import Instance, JoinedGraph, RanksDisagree, heaviest_path_ns, join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.walk import TARGETS, NoTarget, Segment, walk_back
 from pipelines.models.python_tables import create_table, insert_columns, python_model
-from pipelines.sqltext import quoted
+from pipelines.models.sqltext import quoted
 
 _COLUMNS = (
     ("capture_id", "VARCHAR", "The capture."),

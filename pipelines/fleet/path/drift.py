@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 
 from pipelines.fleet.path.rank_graph import RankGraph
-from pipelines.sqltext import quoted
+from pipelines.models.sqltext import quoted
 
 Points = tuple[tuple[int, int], tuple[int, int]]
 """Two moments of a rank as (its own clock, common clock), ns."""

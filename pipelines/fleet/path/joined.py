@@ -14,8 +14,8 @@ from typing import cast
 import networkx as nx
 import numpy as np
 
-import pipelines.critical_path.backend  # noqa: F401  networkx dispatches to it: it counts in the version of the table
-from pipelines.critical_path.graph import ArrayGraph, GraphHasCycle
+import pipelines.critical_path.longest.backend  # noqa: F401  networkx dispatches to it: it counts in the version of the table
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, GraphHasCycle
 from pipelines.fleet.path.rank_graph import RankGraph
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.fleet.path.rank_graph import RankEvents, RankGraph, rank_graph
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.critical_path.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 
 WAITS = frozenset(kind.edge_code for kind in EDGE_TYPES.values() if kind.is_wait)
 """The types of edges that say what GPU work or a call waited for."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.critical_path.edge_types import EDGE_TYPES
+from pipelines.critical_path.graph.edge_types import EDGE_TYPES
 from pipelines.fleet.path.guesses import THRESHOLD_NS, stream_source, sync_source, thread_source
 from pipelines.fleet.path.joined import JoinedGraph
 from pipelines.fleet.path.rank_graph import WAITS, RankGraph

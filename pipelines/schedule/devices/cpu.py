@@ -16,7 +16,7 @@ from typing import Any
 
 from pipelines.schedule.devices.base import Device, Work
 from pipelines.schedule.devices.ranges import profiled
-from pipelines.schedule.plan import DEFAULT_STREAM
+from pipelines.schedule.plan.plan import DEFAULT_STREAM
 
 
 class _Lane:

@@ -12,7 +12,7 @@ import torch
 from pipelines.schedule.devices.base import Device, Work
 from pipelines.schedule.devices.ranges import profiled
 from pipelines.schedule.devices.tensors import cuda_tensors
-from pipelines.schedule.plan import DEFAULT_STREAM
+from pipelines.schedule.plan.plan import DEFAULT_STREAM
 
 
 class CudaDevice(Device):

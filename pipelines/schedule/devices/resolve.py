@@ -23,7 +23,7 @@ def resolve_device(device: Any) -> Device:
 
         return CpuDevice()
     if text == "simulated":
-        from pipelines.schedule.simulated import SimulatedDevice
+        from pipelines.schedule.simulation.simulated import SimulatedDevice
 
         return SimulatedDevice()
     if text == "cuda" or (text.startswith("cuda:") and text[5:].isdigit()):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.schedule.agree import AT_END, FAILED, HAS_BATCH
+from pipelines.schedule.engine.rank_agreement import AT_END, FAILED, HAS_BATCH
 from pipelines.schedule.engine.stopping import _short, _Stopping
 from pipelines.schedule.errors import PipelineError
-from pipelines.schedule.plan import IterContext
+from pipelines.schedule.plan.plan import IterContext
 
 _END = object()  # returned by _fetch when there is no batch
 

@@ -10,16 +10,16 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from pipelines.schedule.agree import Agreement
 from pipelines.schedule.devices import resolve_device
 from pipelines.schedule.engine.modes import Modes, profiler_misses_threads
+from pipelines.schedule.engine.order import serial_order
+from pipelines.schedule.engine.rank_agreement import Agreement
+from pipelines.schedule.engine.sequencer import _SubmissionSequencer
+from pipelines.schedule.engine.shortcut import Shortcuts
+from pipelines.schedule.engine.slots import Slots
 from pipelines.schedule.errors import PipelineError, PlanWarning
-from pipelines.schedule.order import serial_order
-from pipelines.schedule.plan import IterContext, PipelinePlan, PipelineTask
-from pipelines.schedule.sequencer import _SubmissionSequencer
-from pipelines.schedule.shortcut import Shortcuts
-from pipelines.schedule.slots import Slots
-from pipelines.schedule.validate import CheckedPlan
+from pipelines.schedule.plan.plan import IterContext, PipelinePlan, PipelineTask
+from pipelines.schedule.plan.validate import CheckedPlan
 
 ABANDONED = object()
 """What a thread finds in its queue when its engine was garbage-collected."""

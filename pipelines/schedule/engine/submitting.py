@@ -13,10 +13,10 @@ from weakref import ReferenceType
 
 from pipelines.schedule.devices import Work
 from pipelines.schedule.engine.batches import _Batches
+from pipelines.schedule.engine.slots import Slot
 from pipelines.schedule.engine.state import ABANDONED, _Run
 from pipelines.schedule.errors import PipelineTimeout
-from pipelines.schedule.plan import IterContext, PipelineTask
-from pipelines.schedule.slots import Slot
+from pipelines.schedule.plan.plan import IterContext, PipelineTask
 
 
 class _Submitting(_Batches, ABC):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pipelines.schedule.plan import DeclaredIO, PipelineTask
+from pipelines.schedule.plan.plan import DeclaredIO, PipelineTask
 
 
 class Workload(ABC):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pipelines.schedule.plan import IterContext, PipelineTask
+from pipelines.schedule.plan.plan import IterContext, PipelineTask
 from pipelines.schedule.workloads.base import gradients
 from pipelines.schedule.workloads.recommender import Recommender, RecommenderSize
 

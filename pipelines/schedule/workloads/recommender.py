@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from pipelines.schedule.plan import IterContext, PipelineTask
+from pipelines.schedule.plan.plan import IterContext, PipelineTask
 from pipelines.schedule.workloads.base import Workload
 
 

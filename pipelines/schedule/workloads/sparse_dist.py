@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipelines.schedule.plan import IterContext, PipelineTask
+from pipelines.schedule.plan.plan import IterContext, PipelineTask
 from pipelines.schedule.workloads.base import gradients
 from pipelines.schedule.workloads.recommender import Recommender, RecommenderSize
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 from tests.synthetic.textbook import textbook
 
 EVENT = {"event_id", "name", "time_us"}

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipelines.critical_path.answer import PathAnswer, critical_path
+from pipelines.critical_path.answer.answer import PathAnswer, critical_path
+from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import Comparison, what_if
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.sensitivity import rank_families
 from pipelines.critical_path.whatif.targets import NothingMatches
 from pipelines.critical_path.whatif.window import NoGraph, Window
-from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from tests.effort import SLOW, examples
 from tests.harness import connect, kernel, op

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.saved import OlderSavedPath, digest, restore_path
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.saved_path import OlderSavedPath, digest, restore_path
+from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.scenario import of_options
 from pipelines.critical_path.whatif.window import NoGraph, load, of_saved
-from pipelines.critical_path.windows import WindowRequest
+from pipelines.faces.cli.app import app
+from pipelines.faces.notebook import CriticalPath
 from pipelines.models.catalog import load_catalog
-from pipelines.notebook import CriticalPath
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.harness import call, connect, kernel, op, sync, x
 

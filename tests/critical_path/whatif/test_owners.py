@@ -13,13 +13,13 @@ import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.owners import owners_of
 from pipelines.critical_path.whatif.scenario import Scenario, ScenarioError
 from pipelines.critical_path.whatif.targets import NothingMatches, owner_kinds
 from pipelines.critical_path.whatif.window import Window, load
-from pipelines.critical_path.windows import WindowRequest, request_windows
+from pipelines.faces.cli.app import app
 from pipelines.models.catalog import load_catalog
 from pipelines.models.run import run_models
 from pipelines.synthetic import CaptureSpec, write_capture
@@ -175,7 +175,7 @@ def test_the_caveat_says_how_much_no_target_can_select(decode: dict[str, Path]) 
 
 def test_a_notebook_asks_the_same(tmp_path: Path) -> None:
     """Its path is saved without operators: they are read from the trace again."""
-    from pipelines.notebook import TraceAnalysis
+    from pipelines.faces.notebook import TraceAnalysis
 
     file = tmp_path / "rank0.json"
     file.write_text(json.dumps({"traceEvents": TRACE, "distributedInfo": {"rank": 0}}))

@@ -12,15 +12,15 @@ import duckdb
 import numpy as np
 import pytest
 
-from pipelines.critical_path.answer import critical_path
-from pipelines.critical_path.overlay import write_overlay
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.critical_path.pictures.overlay import write_overlay
 from pipelines.critical_path.whatif.before_after import Path as LongestPath
 from pipelines.critical_path.whatif.before_after import what_if
 from pipelines.critical_path.whatif.redraw import moved_events, write_redrawn
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.times import Clock
 from pipelines.critical_path.whatif.window import Window, load
-from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from pipelines.synthetic import CaptureSpec, write_capture
 from tests.harness import connect

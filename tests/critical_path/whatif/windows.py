@@ -8,9 +8,9 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.critical_path.graph.windows import WindowRequest
 from pipelines.critical_path.whatif.scenario import Scenario
 from pipelines.critical_path.whatif.window import Window, load
-from pipelines.critical_path.windows import WindowRequest
 from pipelines.models.catalog import load_catalog
 from tests.harness import connect
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipelines.critical_path.edge_types import edge_codes
+from pipelines.critical_path.graph.edge_types import edge_codes
 from pipelines.fleet.path.joined import Instance, JoinedGraph, join_ranks
 from pipelines.fleet.path.rank_graph import RankEvents, RankGraph, rank_graph
 

@@ -10,14 +10,14 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
+from pipelines.faces.cli.app import app
 from pipelines.fleet.path.capture_walks import instances_of, ranks_of
 from pipelines.fleet.path.joined import join_ranks
 from pipelines.fleet.path.load_ranks import load_ranks
 from pipelines.fleet.path.walk import TARGETS
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.materialize.per_capture import materialize_captures
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
 from tests.harness import connect
 
 TABLES = ("capture_critical_path", "capture_paths", "capture_ranks", "collectives", "collective_ranks", "clock_offsets")

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from pipelines.fleet.path.rank_graph import RankGraph
-from pipelines.ingest import ingest
 from pipelines.lake import Lake
-from pipelines.materialize.per_capture import materialize_captures
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_capture import materialize_captures
 from pipelines.synthetic import Capture, CaptureSpec, write_capture
 from tests.fleet.path.make import joined, random_case
 

@@ -1,0 +1,97 @@
+"""Protects Dagster's web server: only pages that it served itself and programs on this machine may use it.
+
+Dagster's own server executes mutations by plain GET and answers to any host name, so any page open in a browser on this
+machine could start and delete runs (by a link, a form, or a name that it points at 127.0.0.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pipelines.faces.serve.access import LOCAL, foreign, headers_of, is_json
+
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+class Guard:
+    """ASGI middleware that refuses foreign host names and origins, and requests other than POST with JSON."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = LOCAL) -> None:
+        """`hosts`: the names (without port) that the server answers to."""
+        self.app, self.hosts = app, frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it with a sentence."""
+        why = refusal(scope, self.hosts) if scope["type"] in ("http", "websocket") else None
+        if why is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": why[1][:100]})
+        else:
+            await PlainTextResponse(f"{why[1]}\n", why[0])(scope, receive, send)
+
+
+def refusal(scope: Scope, hosts: frozenset[str]) -> tuple[int, str] | None:
+    """Returns the status and the sentence with which a request is refused; None: it may pass."""
+    headers = headers_of(scope)
+    if (why := foreign(headers, hosts)) is not None:
+        return why
+    if scope["type"] == "websocket":
+        return None
+    return _wrong_method(scope, headers)
+
+
+def _wrong_method(scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
+    is_graphql = scope["path"].rstrip("/").endswith("/graphql")
+    if scope["method"] in _READING:
+        if is_graphql and scope["query_string"]:
+            return 405, "use POST: a link must not be able to change anything"
+        return None
+    if is_graphql and not is_json(headers):
+        return 415, "send Content-Type: application/json"
+    return None
+
+
+def guarded_app(hosts: Iterable[str]) -> Any:
+    """Returns the factory of Dagster's web application with the guard in front of everything else."""
+    from dagster_webserver.webserver import DagsterWebserver
+
+    class Guarded(DagsterWebserver):
+        def build_middleware(self) -> list[Middleware]:
+            return [Middleware(Guard, hosts=tuple(hosts)), *super().build_middleware()]
+
+    def create(context: Any, path_prefix: str = "", live_data_poll_rate: int | None = None, **more: Any) -> Any:
+        return Guarded(context, path_prefix, live_data_poll_rate).create_asgi_app(**more)
+
+    return create
+
+
+def main() -> None:
+    """`python -m dagster_project.server_access`: dagster-webserver with its options, guarded. TRACELAKE_UI_HOSTS adds names."""
+    import os
+    import time
+
+    import dagster as dg
+    from dagster_webserver import cli
+
+    from dagster_project.runs_in_progress import fail_lost
+
+    started = time.time()
+    more = [name for name in os.environ.get("TRACELAKE_UI_HOSTS", "").split(",") if name]
+    name = "create_app_from_workspace_process_context"
+    if not hasattr(cli, name):  # never serve without the guard
+        raise SystemExit(f"error: this version of dagster-webserver has no {name}: it cannot be guarded")
+    setattr(cli, name, guarded_app([*LOCAL, *more]))
+    with dg.DagsterInstance.get() as instance:
+        fail_lost(instance, started)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Turns an edited graph back into a saved path with the longest path of the new graph (HTA-37, HTA-71).
+
+The graph is a `networkx.DiGraph` over the nodes of a saved path: 2·event_id for an event's start, 2·event_id + 1 for
+its end. Its weights may be changed, edges and nodes added or removed. The new path's meta.json and title say how much
+was changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+
+from pipelines.critical_path.answer.edited_path import with_longest_path
+from pipelines.critical_path.answer.saved_path import SavedPath
+from pipelines.critical_path.graph.bounds import int_column
+from pipelines.critical_path.graph.edge_types import EDGE_TYPES, HTA_TYPES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UNIT = "weight_unit"
+"""Graph attribute that gives the unit of its weights."""
+NS_PER = {"ns": 1, "us": 1000}
+
+_NEW_EDGES = 7 << 60  # above all that the models number
+_NEW_NODES = 2_000_000  # how far node numbers may go: arrays are as long as the highest node
+_OWN_TYPES = {**{text: kind for kind, text in HTA_TYPES.items()}, **{kind: kind for kind in HTA_TYPES}}
+_LARGEST_NS = 2**62
+_ENDS = ("src_node_id", "dst_node_id")
+_EDITED = ("edge_type", "path_weight_ns", "attributed_event_id")
+_KEPT = ("edge_id", "weight_ns")
+_FLAGS = ("waits_for_earlier_work", "is_inferred")  # an older tracelake did not save it
+
+
+def give_back(saved: SavedPath, graph: nx.DiGraph, unit: str | None = None) -> SavedPath:
+    """Returns the path of an edited graph; `saved` is the path it was made from.
+
+    `unit` is the unit of the weights, ns or us (None: `graph.graph["weight_unit"]`). An added edge has a `weight`, and
+    may have a `type` (HTA's text or its name; by default a dependency, which needs no weight) and `event_id`, the event
+    whose time it is (by default as HTA attributes it: for an operator's edge, the event that starts or ends there). An
+    added node is a number that no event of the trace uses, and may have `name` and `ts_ns`. A graph with a cycle has no
+    path: `cycle` in the meta of the result says where.
+
+    Raises ValueError naming an invalid edge or node, and for the graph of a window that its profile refuses;
+    OlderSavedPath if `saved` has no events.
+    """
+    if saved.meta.get("refused"):
+        raise ValueError(f"profile {saved.meta['profile']} rejects this graph: {saved.meta['refused']}")
+    unit = unit or graph.graph.get(UNIT)
+    if unit not in NS_PER:
+        raise ValueError(
+            f"graph.graph[{UNIT!r}] is {unit!r}: set it to ns or us, the unit of the weights. Copies of a path's graph have it"
+        )
+    nodes, events, in_nodes = _nodes(saved, graph)
+    edges, in_edges = _edges(saved, graph, NS_PER[unit], known=set(int_column(events, "event_id").tolist()))
+    before = saved.meta.get("edited", {})
+    changes = {what: n + before.get(what, 0) for what, n in {**in_edges, **in_nodes}.items()}
+    meta = {**saved.meta, "edited": changes}
+    return with_longest_path(replace(saved, meta=meta, nodes=nodes, edges=edges, events=events))
+
+
+def _nodes(saved: SavedPath, graph: nx.DiGraph) -> tuple[pa.Table, pa.Table, dict[str, int]]:
+    """Returns the tables `nodes` and `events` of the graph, and how many nodes were added and removed."""
+    import pyarrow as pa
+
+    old = int_column(saved.nodes, "node_id")
+    known = set(old.tolist())
+    n_events = saved.meta["trace"].get("n_events") or int(old.max(initial=-1)) // 2 + 1
+    added = [node for node in graph if node not in known]
+    for node in added:
+        whole = isinstance(node, int | np.integer) and not isinstance(node, bool)
+        if not whole or not 2 * n_events <= node < 2 * n_events + _NEW_NODES:
+            raise ValueError(
+                f"node {node!r} is not in the graph; number new ones from {2 * n_events} on "
+                f"(an event's start is even, its end the odd number behind it), at most {_NEW_NODES:,} of them"
+            )
+    kept = np.fromiter((node in graph for node in old.tolist()), dtype=bool, count=len(old))
+    rows = [_new_node(int(node), graph.nodes[node]) for node in sorted(added)]
+    names = {row["event_id"]: row["name"] for row in reversed(rows) if row["name"]}
+    for row in rows:  # both ends belong to one event
+        row["name"] = names.get(row["event_id"])
+    nodes = pa.concat_tables(
+        [saved.nodes.filter(pa.array(kept)), pa.Table.from_pylist(rows, schema=saved.nodes.schema)]
+    )
+    left = np.unique(old[kept] // 2)
+    events = saved.graph_events
+    # Events without nodes stay, such as an annotation that an edge's time is attributed to.
+    stays = np.isin(int_column(events, "event_id"), left) | events["class"].is_null().to_numpy()
+    new = [{**row, "dur_ns": 0, "is_blocking": False, "class": "CPU"} for row in rows]
+    once = {row["event_id"]: {name: row.get(name) for name in events.schema.names} for row in reversed(new)}
+    added_events = pa.Table.from_pylist([once[event] for event in sorted(once)], schema=events.schema)
+    counts = {"nodes added": len(added), "nodes removed": int((~kept).sum())}
+    return nodes, pa.concat_tables([events.filter(pa.array(stays)), added_events]), counts
+
+
+def _new_node(node: int, data: dict[str, Any]) -> dict[str, Any]:
+    ts_ns, name = data.get("ts_ns"), data.get("name")
+    if ts_ns is not None and not isinstance(ts_ns, int | np.integer):
+        raise ValueError(f"node {node}: ts_ns is {ts_ns!r}, not whole nanoseconds")
+    return {
+        "node_id": node,
+        "event_id": node // 2,
+        "is_start": node % 2 == 0,
+        "ts_ns": ts_ns,
+        "name": None if name is None else str(name),
+        "cat": "added",
+    }
+
+
+def _edges(saved: SavedPath, graph: nx.DiGraph, ns_per_unit: int, known: set[int]) -> tuple[pa.Table, dict[str, int]]:
+    """Returns table `edges` of the graph, `seq` not yet known, and how many edges were added, removed and changed.
+
+    Existing edges keep their number, and so their order, which decides between paths of equal length.
+    """
+    import pyarrow as pa
+
+    table = saved.edges
+    flags = [name for name in _FLAGS if name in table.column_names]
+    old = {name: table[name].to_pylist() for name in (*_ENDS, *_EDITED, *_KEPT, *flags)}
+    places = {pair: i for i, pair in enumerate(zip(*(old[name] for name in _ENDS), strict=True))}
+    same, changed, added, total = [], [], [], 0
+    for src, dst, data in _listed(graph):
+        place = places.get((src, dst))
+        was = None if place is None else tuple(old[name][place] for name in _EDITED)
+        now = _edge(src, dst, data, was, ns_per_unit, known)
+        total += abs(now[1])
+        if place is None:
+            added.append(_row(src, dst, now))
+        elif now == was:
+            same.append(place)
+        else:
+            changed.append(_row(src, dst, now) | {"edge_id": old["edge_id"][place]})
+            if was and now[0] == was[0]:  # the attributed event is kept if the type is
+                changed[-1] |= {name: old[name][place] for name in flags}
+            if was and now[1] == was[1]:  # the measured weight is kept if the path's weight is
+                changed[-1]["weight_ns"] = old["weight_ns"][place]
+    if total >= _LARGEST_NS:
+        raise ValueError("the weights are so large that times overflow 64 bits")
+    next_id = max([_NEW_EDGES, *(row + 1 for row in int_column(table, "edge_id")[-1:].tolist())])
+    for number, row in enumerate(added):
+        row["edge_id"] = next_id + number
+    new = pa.Table.from_pylist([*changed, *added], schema=table.schema)
+    counts = {
+        "edges added": len(added),
+        "edges removed": len(places) - len(same) - len(changed),
+        "edges changed": len(changed),
+    }
+    kept = table.take(pa.array(same, pa.int64()))
+    return pa.concat_tables([kept, new]).sort_by("edge_id"), counts
+
+
+def _row(src: int, dst: int, now: tuple[str, int, int | None]) -> dict[str, Any]:
+    """Returns a row of table `edges` without its number."""
+    kind, ns, event = now
+    return {
+        "src_node_id": int(src),
+        "dst_node_id": int(dst),
+        "src_event_id": int(src) // 2,
+        "src_is_start": src % 2 == 0,
+        "dst_event_id": int(dst) // 2,
+        "dst_is_start": dst % 2 == 0,
+        "edge_type": kind,
+        "weight_ns": ns,
+        "path_weight_ns": ns,
+        "attributed_event_id": event,
+    }
+
+
+def _listed(graph: nx.DiGraph) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """Yields the edges by target, as networkx lists predecessors: their order decides between paths of equal length."""
+    for dst, before in graph.pred.items():
+        for src, data in before.items():
+            yield src, dst, data
+
+
+def _edge(
+    src: int, dst: int, data: dict[str, Any], was: tuple | None, ns_per_unit: int, known: set[int]
+) -> tuple[str, int, int | None]:
+    """Returns type, weight in ns and attributed event of an edge; `was` is what they were."""
+    held = data.get("object")  # HTA's CPEdge
+    kind = _kind(src, dst, data.get("type"), getattr(held, "type", None), was[0] if was else None)
+    ns = _weight(src, dst, data.get("weight", getattr(held, "weight", None)), kind, ns_per_unit)
+    if ns < 0 and (was is None or ns != was[1]):
+        raise ValueError(f"edge ({src}, {dst}): weight {data.get('weight')!r} is negative; give 0 or more")
+    event = data["event_id"] if "event_id" in data else was[2] if was else _attributed(src, dst, kind)
+    if event is not None and event not in known and (was is None or event != was[2]):
+        raise ValueError(f"edge ({src}, {dst}): event_id {event!r} is not an event of the graph")
+    if event is None and EDGE_TYPES[kind].is_own_time:
+        raise ValueError(f"edge ({src}, {dst}): {HTA_TYPES[kind]} represents the time of an event: give its event_id")
+    return kind, ns, event
+
+
+def _kind(src: int, dst: int, given: Any, held: Any, was: str | None) -> str:
+    """Returns the type that was set, as text or with HTA's object; for an existing edge, the one that differs."""
+    found = []
+    for value in (given, held):
+        if value is not None:
+            found.append(_OWN_TYPES.get(str(getattr(value, "value", value)), ""))
+            if not found[-1]:
+                raise ValueError(
+                    f"edge ({src}, {dst}): unknown type {value!r}; known are: {', '.join(HTA_TYPES.values())}"
+                )
+    if was is None:
+        return found[0] if found else "DEPENDENCY"
+    return next((kind for kind in found if kind != was), was)
+
+
+def _weight(src: int, dst: int, value: Any, kind: str, ns_per_unit: int) -> int:
+    """Returns a weight in integer ns."""
+    if value is None and not EDGE_TYPES[kind].takes_time:
+        return 0
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | np.integer | np.floating)
+        or not math.isfinite(value)
+    ):
+        raise ValueError(f"edge ({src}, {dst}): weight is {value!r}, not a number")
+    return round(float(value) * ns_per_unit) if isinstance(value, float | np.floating) else int(value) * ns_per_unit
+
+
+def _attributed(src: int, dst: int, kind: str) -> int | None:
+    """Returns the event whose time an edge is, as HTA attributes it (2.8.6): for an operator's, the one that starts or
+    ends there.
+    """
+    if EDGE_TYPES[kind].time_of == "nobody":
+        return None
+    ends_there = EDGE_TYPES[kind].is_own_time and src % 2 == 1 and dst % 2 == 1
+    return int(dst if ends_there else src) // 2

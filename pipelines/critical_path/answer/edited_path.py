@@ -1,0 +1,118 @@
+"""The longest path of a graph held as tables: the rows of its path, what bounds them, and the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+
+from pipelines.base import database
+from pipelines.critical_path.answer.found_path import show_path
+from pipelines.critical_path.answer.saved_path import SavedPath
+from pipelines.critical_path.graph.bounds import flags, int_column
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.longest.window_paths import WindowGraph, path_edges
+from pipelines.critical_path.whatif.window import Window, of_saved
+from pipelines.models.sqltext import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OF_PATHS = ("no_critical_path", "inferred_waits", "coverage", "earlier_work", "only_communication", "idle_gaps")
+"""The caveats of table `critical_path_caveats` that are counted over the path."""
+
+
+def with_longest_path(saved: SavedPath) -> SavedPath:
+    """Returns `saved` with the path of its edges: `seq` of the edges, table `path`, summary and answer.
+
+    Without edges, or with a cycle (`cycle` in its meta says where), there is no path.
+    """
+    on, cycle = np.arange(0), None
+    window = of_saved(saved) if saved.edges.num_rows else None
+    if window is not None:
+        try:
+            chosen = path_edges(WindowGraph(saved.graph(), window.edge_id))
+            order = np.argsort(window.edge_id)
+            on = order[np.searchsorted(window.edge_id, chosen, sorter=order)]
+        except nx.NetworkXUnfeasible as error:
+            cycle = str(error)
+    path, summary = _shown(saved, window, on)
+    answer = {
+        **saved.meta["answer"],
+        "success": len(on) > 0,
+        "nodes": saved.nodes.num_rows,
+        "edges": saved.edges.num_rows,
+        "edges_by_type": _by_type(saved),
+        "length_us": int(int_column(path, "path_weight_ns", 0).sum()) / 1000,
+        "summary": {row["bound_by"]: row["percent"] for row in summary},
+        "inferred": np.flatnonzero(flags(path, "is_inferred")).tolist(),
+        "caveats": _caveats(saved, path),
+        "reason": _reason(saved, cycle) if not len(on) else None,
+    }
+    meta = {**saved.meta, "answer": answer, "summary": summary, "cycle": cycle}
+    return replace(saved, meta=meta, edges=_with_seq(saved.edges, on), path=path)
+
+
+def _with_seq(edges: pa.Table, on: Ints) -> pa.Table:
+    import pyarrow as pa
+
+    seq = np.zeros(edges.num_rows, dtype=np.int64)
+    seq[on] = np.arange(1, len(on) + 1)
+    at = edges.schema.get_field_index("seq")
+    return edges.set_column(at, edges.schema.field("seq"), pa.array(seq, pa.int64(), mask=seq == 0))
+
+
+def _shown(saved: SavedPath, window: Window | None, on: Ints) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Returns the rows of `critical_path` for these edges, in order, and those of `critical_path_summary`, most time
+    first.
+    """
+    import pyarrow as pa
+
+    if window is None or not len(on):
+        return saved.path.slice(0, 0), []
+    edges, span_ns = saved.edges.take(pa.array(on)), (saved.meta["window"]["start_ns"], saved.meta["window"]["end_ns"])
+    weights = (int_column(edges, "weight_ns"), int_column(edges, "path_weight_ns"), window.duration[on])
+    with database.connect() as con:
+        con.register("of_graph", _events_of(saved, edges))
+        con.execute(f"CREATE TABLE events AS SELECT {quoted(window.trace_id)} AS trace_id, * FROM of_graph")
+        tables = ("critical_path", "critical_path_summary")
+        show_path(con, window, on, weights, tables, profile=saved.meta["profile"], span_ns=span_ns)
+        path = con.execute(
+            f"SELECT {', '.join(saved.path.schema.names)} FROM critical_path ORDER BY seq"
+        ).to_arrow_table()
+        summary = "SELECT * EXCLUDE (trace_id, window_id, profile) FROM critical_path_summary"
+        return path.cast(saved.path.schema), database.rows_of(con, f"{summary} ORDER BY duration_ns DESC, bound_by")
+
+
+def _events_of(saved: SavedPath, edges: pa.Table) -> pa.Table:
+    """Returns what `critical_path` shows about the events of these edges."""
+    import pyarrow as pa
+
+    ids = [*edges["attributed_event_id"].to_pylist(), *edges["dst_event_id"].to_pylist()]
+    there = np.isin(int_column(saved.graph_events, "event_id"), [event for event in ids if event is not None])
+    return saved.graph_events.select(["event_id", "name", "cat", "pid", "tid", "stream"]).filter(pa.array(there))
+
+
+def _caveats(saved: SavedPath, path: pa.Table) -> list[dict[str, Any]]:
+    """Returns the caveats that still apply: for another path, only those about the trace and its window, as the rest
+    count over the path.
+    """
+    found = saved.meta["answer"].get("caveats", [])
+    return found if path.equals(saved.path) else [row for row in found if row["caveat"] not in OF_PATHS]
+
+
+def _reason(saved: SavedPath, cycle: str | None) -> str:
+    if cycle:
+        return f"the edited graph has a cycle: {cycle}"
+    return saved.meta["answer"].get("reason") or "the edited graph has no edge"
+
+
+def _by_type(saved: SavedPath) -> dict[str, dict[str, float]]:
+    found: dict[str, list[int]] = {}
+    for kind, ns in zip(saved.edges["edge_type"].to_pylist(), saved.edges["weight_ns"].to_pylist(), strict=True):
+        of_kind = found.setdefault(kind, [0, 0])
+        of_kind[0] += 1
+        of_kind[1] += ns
+    return {kind: {"count": n, "weight_us": ns / 1000} for kind, (n, ns) in sorted(found.items())}

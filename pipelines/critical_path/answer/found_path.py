@@ -1,0 +1,73 @@
+"""A path found outside the models (by a what-if scenario or after edits), as the tables that the models make of a path.
+
+`critical_path.sql` and `critical_path_summary.sql` read a path's edges from `_path_bounds` and its window from
+`critical_path_windows`. This module fills these two, so that only SQL says how a path is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import duckdb
+import numpy as np
+
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.graph.edge_types import edge_codes
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.models.sqltext import quoted
+
+if TYPE_CHECKING:
+    from pipelines.critical_path.whatif.window import Window
+
+_WINDOW = """
+    CREATE OR REPLACE TABLE critical_path_windows AS
+    SELECT 1 AS window_no, {trace_id} AS trace_id, {window_id} AS window_id, {profile} AS profile,
+        CAST({start_ns} AS BIGINT) AS start_ns, CAST({end_ns} AS BIGINT) AS end_ns
+"""
+_EDGES = """
+    CREATE OR REPLACE TABLE _path_bounds AS
+    SELECT 1 AS window_no,
+        * EXCLUDE (bound) REPLACE (nullif(attributed_event_id, -1) AS attributed_event_id), {bounds}[bound + 1] AS bound_by
+    FROM rows
+"""
+
+
+def show_path(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    on: Ints,
+    weights: tuple[Ints, Ints, Ints],
+    tables: Iterable[str] = ("critical_path",),
+    *,
+    profile: str = "default",
+    span_ns: tuple[int, int] = (0, 0),
+) -> None:
+    """Create `tables` in the current schema of `con`, which has `events`, for a path of `window`.
+
+    `on`: the path's edges in order, as indices into the graph's edge arrays. `weights`: their weights in ns as measured,
+    as used on the path, and as used in the summary. `profile` and `span_ns`, from the window's start to its end, are those of the
+    summary. Raises ValueError for a type of edge that edge_types.csv does not have.
+    """
+    present, place = np.unique(window.edge_type[on], return_inverse=True)
+    codes = edge_codes(window.kinds[i] for i in present)
+    # Arrays, because DuckDB imports pandas to read an Arrow table.
+    rows = {
+        "seq": np.arange(1, len(on) + 1),
+        "edge_id": window.edge_id[on],
+        "src_node_id": window.graph.node_ids[window.graph.src[on]],
+        "dst_node_id": window.graph.node_ids[window.graph.dst[on]],
+        "edge_code": np.array(codes, dtype=np.int64)[place],
+        **dict(zip(("weight_ns", "path_weight_ns", "duration_ns"), weights, strict=True)),
+        "attributed_event_id": window.attributed[on],
+        "waits_for_earlier_work": window.earlier[on],
+        "is_inferred": window.inferred[on],
+        "bound": window.bound[on],
+    }
+    of = {"trace_id": window.trace_id, "window_id": window.window_id, "profile": profile}
+    start_ns, end_ns = span_ns
+    con.execute(_WINDOW.format(**{k: quoted(v) for k, v in of.items()}, start_ns=start_ns, end_ns=end_ns))
+    con.execute(_EDGES.format(bounds=f"[{', '.join(map(quoted, window.bounds))}]"))
+    del rows
+    run_models(con, load_catalog(), tables, have=frozenset({"critical_path_windows", "_path_bounds"}))

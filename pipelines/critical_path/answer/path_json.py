@@ -1,0 +1,125 @@
+"""The path answer as JSON, streamed row by row from DuckDB: a path of a million rows is never held as objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.critical_path.answer.path_answer import PathAnswer
+from pipelines.models.catalog import Catalog
+
+_BATCH, _ROWS = 1 << 17, 1 << 15  # rows that are read and written at a time
+_EXACT_NS = 10**15  # the microseconds of fewer ns have at most 15 digits: each number is its own shortest text
+_FRACTIONS = [f".{n:03d}".rstrip("0") if n else ".0" for n in range(1000)]
+
+
+def json_parts(con: duckdb.DuckDBPyConnection, catalog: Catalog, answer: PathAnswer) -> Iterator[str]:
+    """The text of `answer.as_json()`, with `path` read from `con`, in which the answer was computed without it."""
+    return as_parts(answer.as_json() | {"path": _rows(con, catalog)})
+
+
+def as_parts(members: dict[str, Any]) -> Iterator[str]:
+    """An object as `json.dumps` writes it, member by member; a member that is an iterator gives its own parts."""
+    for at, (name, value) in enumerate(members.items()):
+        yield f"{', ' if at else '{'}{json.dumps(name)}: "
+        if isinstance(value, Iterator):
+            yield from value
+        else:
+            yield json.dumps(value, default=str)
+    yield "}"
+
+
+def _rows(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[str]:
+    n = con.execute("SELECT count(*) FROM _path_bounds").fetchall()[0][0]
+    name, kind, bound = texts = (_Coded(), _Coded(), _Coded())
+    event, duration = np.empty((2, n), dtype=np.int64)
+    codes = np.empty((3, n), dtype=np.int32)
+    found = 0
+    for batch in _batches(con, catalog):
+        place = np.subtract(np.from_dlpack(batch.column(0)), 1)
+        event[place], duration[place] = (np.from_dlpack(batch.column(at)) for at in (1, 2))
+        for at, coded in enumerate(texts):
+            codes[at, place] = coded.codes(batch.column(3 + at))
+        found += len(place)
+    assert found == n, f"{found} rows of a path of {n} edges"  # else places would hold anything
+    names = _strings(f', "name": {text}' for text in name.texts)
+    kinds = _strings(f', "edge_type": {text}, "duration_us": ' for text in kind.texts)
+    after = _strings(f', "bound_by": {text}}}, ' for text in bound.texts)
+    yield "["
+    for first in range(0, n, _ROWS):
+        part = slice(first, first + _ROWS)
+        text = _joined(
+            _strings(['{"event_id": '])[0],
+            _array(event[part]).cast(pa.string()),
+            names.take(_array(codes[0][part])),
+            kinds.take(_array(codes[1][part])),
+            *_microseconds(duration[part]),
+            after.take(_array(codes[2][part])),
+        )
+        yield text if part.stop < n else text.removesuffix(", ")
+    yield "]"
+
+
+def _batches(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> Iterator[pa.RecordBatch]:
+    """The rows of the path, each with its place from 1."""
+    # The model's SQL is part of the query: creating its table would take as long again, for columns not needed here.
+    # Sorting in DuckDB would move the names, too: here each column is numbers, which are put in place by `seq`.
+    return con.execute(
+        f"SELECT seq, event_id, duration_ns, name, edge_type, bound_by FROM (\n{catalog.models['critical_path'].sql}\n)"
+    ).to_arrow_reader(_BATCH)
+
+
+class _Coded:
+    """Texts as JSON, each with a number: names repeat."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._code: dict[str | None, int] = {}
+
+    def codes(self, column: pa.Array) -> np.ndarray:
+        """Returns the number of the text of each row."""
+        encoded = column.dictionary_encode(null_encoding="encode")
+        for value in encoded.dictionary.to_pylist():
+            if self._code.setdefault(value, len(self.texts)) == len(self.texts):
+                self.texts.append(json.dumps(value))
+        numbers = np.array([self._code[value] for value in encoded.dictionary.to_pylist()], dtype=np.int32)
+        return numbers[np.from_dlpack(encoded.indices).astype(np.int64)]
+
+
+# Arrow arrays from their buffers: pa.array and to_numpy would import pandas, which takes longer than the rows.
+
+
+def _array(numbers: np.ndarray) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers.astype(np.int64))])
+
+
+def _strings(texts: Iterable[str]) -> pa.Array:
+    parts = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, parts)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(parts), pa.py_buffer(ends), pa.py_buffer(b"".join(parts)))
+
+
+def _microseconds(ns: np.ndarray) -> list[pa.Array]:
+    """Returns texts that, one after another, are `repr(ns / 1000)` of each number."""
+    if np.abs(ns).max(initial=0) > _EXACT_NS:
+        return [_strings(repr(one / 1000) for one in ns.tolist())]
+    signs, size = _strings(["", "-"]), np.abs(ns)
+    return [
+        signs.take(_array(ns < 0)),
+        _array(size // 1000).cast(pa.string()),
+        _strings(_FRACTIONS).take(_array(size % 1000)),
+    ]
+
+
+def _joined(*columns: pa.Scalar | pa.Array) -> str:
+    """The texts of all columns, row after row."""
+    rows = pc.call_function("binary_join_element_wise", [*columns, _strings([""])[0]])
+    _, offsets, data = rows.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)
+    return data[int(ends[rows.offset]) : int(ends[rows.offset + len(rows)])].to_pybytes().decode()

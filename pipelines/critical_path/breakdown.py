@@ -1,0 +1,54 @@
+"""The temporal breakdown of a trace as rows: by our rules, or with the rows and classes that HTA counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+
+ROWS = (
+    "SELECT t.rank, t.path, b.* FROM temporal_breakdown AS b JOIN traces AS t USING (trace_id) "
+    "ORDER BY t.path, t.trace_id, b.device"
+)
+"""Table `temporal_breakdown` with the rank and the file of each trace."""
+
+_TIMES = {"compute_time_us": "compute_ns", "non_compute_time_us": "non_compute_ns", "idle_time_us": "idle_ns"}
+_PERCENTS = ("compute_percent", "non_compute_percent", "idle_percent")
+
+
+def trace_breakdown(
+    con: duckdb.DuckDBPyConnection,
+    trace_id: str,
+    profile: str = "default",
+    overrides: dict[tuple[str, str], str] | None = None,
+) -> list[dict[str, Any]]:
+    """The rows of one trace from `events`, `traces` and `findings` in `con`, which must be private: one per device.
+
+    Profile `hta` counts what HTA 0.6.1 counts (waits and all that has a stream, except the last profiler step, in one row
+    for all devices) by HTA's classes, in exact ns; `overrides` are switches of the profile, as `request_windows` takes them.
+    """
+    request_windows(con, [WindowRequest(trace_id, profile=profile)], overrides)
+    catalog, have = load_catalog(), frozenset()
+    if profile == "hta":
+        run_models(con, catalog, ["_hta_kernels"])
+        con.execute("CREATE OR REPLACE TABLE kernels AS FROM _hta_kernels")
+        have = frozenset({"kernels"})
+    run_models(con, catalog, ["temporal_breakdown"], have=have)
+    return rows_of(con)
+
+
+def rows_of(con: duckdb.DuckDBPyConnection, query: str = ROWS) -> list[dict[str, Any]]:
+    """Returns the rows of a query as objects."""
+    return database.rows_of(con, query)
+
+
+def as_document(row: dict[str, Any]) -> dict[str, float]:
+    """Returns a row with the field names of the temporal-breakdown document (TB-13, TB-14): three times in us, three
+    percentages.
+    """
+    return {**{key: row[ns] / 1000 for key, ns in _TIMES.items()}, **{name: row[name] for name in _PERCENTS}}

@@ -1,0 +1,1 @@
+"""Windows, and the dependency graph of each."""

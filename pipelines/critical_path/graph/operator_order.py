@@ -1,0 +1,54 @@
+"""What orders the operators of a thread: each other (serial), or their data, as an execution trace records it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.models.sqltext import quoted
+
+SWITCH = "dependencies"
+MODES = ("serial", "data")
+
+
+class NothingJoined(LookupError):
+    """Data dependencies were requested, but no operator of the trace has a node of an execution trace."""
+
+
+def serial() -> dict[str, Any]:
+    """What an answer says for serial dependencies: nothing was joined, so there is no share."""
+    return {"mode": "serial", "method": None, "joined": None, "operators": None, "share": None, "execution_trace": None}
+
+
+def describe_dependencies(
+    con: duckdb.DuckDBPyConnection, request: WindowRequest, overrides: dict[tuple[str, str], str]
+) -> dict[str, Any]:
+    """Returns how operators depend on each other under these switches, and how much of the trace is joined.
+
+    `share` is of the trace's operators (cpu_op), 0 to 1. Raises NothingJoined.
+    """
+    if overrides.get((request.profile, SWITCH), "serial") == "serial":
+        return serial()
+    row = con.execute(
+        f"SELECT method, n_joined, n_operators, path FROM execution_summary WHERE trace_id = {quoted(request.trace_id)}"
+    ).fetchone()
+    if row is None:
+        raise NothingJoined(
+            "data dependencies need an execution trace, and none was read: tracelake critical-path TRACE --dependencies data"
+        )
+    method, joined, operators, path = row
+    if not joined:
+        raise NothingJoined(
+            f"none of {operators:,} operators is in {path}: are both files from the same run and rank? Choose another with --execution-trace"
+        )
+    return {
+        "mode": "data",
+        "method": method,
+        "joined": joined,
+        "operators": operators,
+        "share": joined / operators,
+        "execution_trace": Path(path).name,
+    }

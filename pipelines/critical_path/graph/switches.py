@@ -1,0 +1,33 @@
+"""Overrides a profile's switches for one question, checked against `sql/rules/switches.csv`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pipelines.base.datafiles import rule_rows
+
+
+def switch_overrides(profile: str, settings: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Returns (switch, value) as `request_windows` takes them: (profile, switch) → value.
+
+    Raises ValueError that lists the switches, or the values that the switch accepts.
+    """
+    takes = {row["switch"]: row["takes"] for row in rule_rows("switches")}
+    found = {}
+    for name, value in settings:
+        if name not in takes or not value:
+            raise ValueError(f"switch {name}={value}: give NAME=VALUE, where NAME is one of {', '.join(sorted(takes))}")
+        found[profile, name] = _checked(name, takes[name], value)
+    return found
+
+
+def _checked(name: str, takes: str, value: str) -> str:
+    """Returns the value in the form that the models read."""
+    if takes == "ns":
+        if re.fullmatch(r"-?[0-9]{1,19}", value) and -(2**63) <= int(value) < 2**63:
+            return value
+        raise ValueError(f"switch {name}={value}: it takes a whole number of nanoseconds (64 bits)")
+    if value.lower() not in takes.split("|"):
+        raise ValueError(f"switch {name}={value}: it takes {takes.replace('|', ' or ')}")
+    return value.lower()

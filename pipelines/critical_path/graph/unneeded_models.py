@@ -1,0 +1,50 @@
+"""The models of which a path needs no row, by its switches and by what the trace lacks: they are not computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+
+from pipelines.base.datafiles import rule_rows
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.models.sqltext import quoted
+
+# Read in profiles with this switch only.
+_SWITCHED = {
+    "launch_delay_needs_queue": ("_queue",),
+    "drop_last_step": ("_last_steps", "_dropped_work"),
+}
+_BY_DATA = ("_data_operators", "_data_order", "_data_flows", "_data_edges", "_fallen_edges")
+# A wait is either recorded by the trace or inferred.
+_RECORDED = ("_launches", "_event_waits", "_sync_edges", "_wait_edges")
+_INFERRED = ("_inferred_waits", "_inferred_edges", "_inferred_wait_edges")
+
+
+def unneeded(
+    con: duckdb.DuckDBPyConnection, request: WindowRequest, overrides: Mapping[tuple[str, str], str]
+) -> frozenset[str]:
+    """Returns models that can stay without rows (`run_models`) and the path of this request is the same."""
+    of_profile = {row["switch"]: row["value"] for row in rule_rows("switches") if row["profile"] == request.profile}
+    value = of_profile | {
+        switch: chosen for (profile, switch), chosen in overrides.items() if profile == request.profile
+    }
+    found = [name for switch, names in _SWITCHED.items() if value[switch] == "false" for name in names]
+    if value["dependencies"] == "serial":
+        found += _BY_DATA
+    records = _records_waits(con, request.trace_id)
+    if not records:
+        found += _RECORDED
+    # The profile may drop the records with the last step, or because they have no stream.
+    sees_all = value["drop_last_step"] == "false" and value["side_by_stream_argument"] == "false"
+    if value["infer_waits"] == "never" or (records and sees_all):
+        found += _INFERRED
+    return frozenset(found)
+
+
+def _records_waits(con: duckdb.DuckDBPyConnection, trace_id: str) -> bool:
+    """Whether the trace has an event of the kind that `_loaded_events` takes for a recorded wait."""
+    of = f"trace_id = {quoted(trace_id)} AND dur_ns IS NOT NULL AND ts_ns IS NOT NULL"
+    known = "pid IS NOT NULL AND tid IS NOT NULL AND name IS NOT NULL"
+    found = con.execute(f"SELECT 1 FROM events WHERE cat = 'cuda_sync' AND {of} AND {known} LIMIT 1").fetchall()
+    return bool(found)

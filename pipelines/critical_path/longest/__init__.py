@@ -1,0 +1,1 @@
+"""The longest path, and what follows from it: slack, drag, the next longest."""

@@ -1,0 +1,58 @@
+"""The alternatives to a window's critical path as rows: how much shorter each is, and through which kernels and
+operators.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.longest.alternatives import Alternative, alternatives
+from pipelines.critical_path.longest.longest_path import longest_path_edges
+from pipelines.critical_path.longest.slack import AttributedGraph, load_attributed
+from pipelines.models.sqltext import quoted
+
+
+def alternative_rows(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str, k: int) -> list[dict[str, Any]]:
+    """Returns the k longest alternatives, longest first; times are microseconds.
+
+    `entered` are the events (event_id, name, duration_us) that are only on the alternative, `left` those that are only
+    on the critical path, each with its time on that path, largest first. Reads `_edges`, `critical_path_windows` and
+    `events`. Raises GraphHasCycle.
+    """
+    attributed = load_attributed(con, trace_id, window_id)
+    found = alternatives(attributed, k)
+    critical = longest_path_edges(attributed.graph)[0]
+    length = int(attributed.graph.weight[critical].sum())
+    names = _names(con, trace_id, found)
+    return [
+        {
+            "length_us": one.length_ns / 1000,
+            "shorter_by_us": (length - one.length_ns) / 1000,
+            "entered": _events(attributed, one.edges, one.entered, names),
+            "left": _events(attributed, critical, one.left, names),
+        }
+        for one in found
+    ]
+
+
+def _names(con: duckdb.DuckDBPyConnection, trace_id: str, found: list[Alternative]) -> dict[int, str | None]:
+    # DuckDB reads the array by the name of this variable.
+    asked = {"event_id": np.unique(np.concatenate([np.arange(0), *(e for a in found for e in (a.entered, a.left))]))}
+    query = f"SELECT e.event_id, e.name FROM events AS e SEMI JOIN asked USING (event_id) WHERE trace_id = {quoted(trace_id)}"
+    names = dict(con.execute(query).fetchall())
+    del asked
+    return names
+
+
+def _events(
+    attributed: AttributedGraph, edges: Ints, wanted: Ints, names: dict[int, str | None]
+) -> list[dict[str, Any]]:
+    event, weight = attributed.event[edges], attributed.graph.weight[edges]
+    time = np.zeros(int(attributed.event.max(initial=0)) + 1, dtype=np.int64)
+    np.add.at(time, event[event >= 0], weight[event >= 0])
+    ordered = wanted[np.argsort(-time[wanted], kind="stable")].tolist()
+    return [{"event_id": e, "name": names.get(e), "duration_us": int(time[e]) / 1000} for e in ordered]

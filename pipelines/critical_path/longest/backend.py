@@ -1,0 +1,77 @@
+"""tracelake's networkx backend: `networkx.dag_longest_path` on a graph held as arrays.
+
+networkx finds it by the entry points in pyproject.toml: `networkx.backends` here, `networkx.backend_info` in
+`backend_info.py`. It accepts what our tables hold: integers as nodes and weights. It declines everything else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.longest.longest_path import longest_path_edges
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+_PARAMETERS = ("G", "weight", "default_weight", "topo_order")
+
+
+class BackendInterface:
+    """The functions that networkx dispatches here; arguments and results are those of networkx's own."""
+
+    @staticmethod
+    def convert_from_nx(graph: nx.DiGraph, **_: Any) -> ArrayGraph:
+        """Converts the graph to arrays with its attribute `weight`. Raises NotImplementedError as `from_networkx` does."""
+        from pipelines.critical_path.graph.from_networkx import from_networkx
+
+        return from_networkx(graph)
+
+    @staticmethod
+    def convert_to_nx(result: Any, **_: Any) -> Any:
+        """Converts graphs back to `networkx.DiGraph`, leaves everything else as it is."""
+        return result.to_networkx() if isinstance(result, ArrayGraph) else result
+
+    @staticmethod
+    def can_run(name: str, args: tuple, kwargs: dict) -> bool | str:
+        """Decline parallel edges, weights other than `weight` and a topological order given by the caller.
+
+        Nodes and weights that are not integers are found and declined in the conversion.
+        """
+        asked: dict[str, Any] = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+        if asked["G"].is_multigraph():
+            return "graphs with parallel edges are not supported"
+        if asked.get("weight", "weight") != "weight":
+            return "only the edge attribute `weight` is supported"
+        return "networkx itself follows a given topo_order" if asked.get("topo_order") is not None else True
+
+    @staticmethod
+    def should_run(name: str, args: tuple, kwargs: dict) -> bool:
+        """Always True: whatever can run here runs faster."""
+        return True
+
+    @staticmethod
+    def dag_longest_path(
+        G: ArrayGraph, weight: str = "weight", default_weight: Any = 1, topo_order: Any = None
+    ) -> list:
+        """Returns the nodes along the longest path; networkx's answer, including ties. Raises NetworkXUnfeasible on a
+        cycle.
+        """
+        edges, last = solve(G)
+        return [] if last is None else G.node_ids[np.append(G.src[edges], last)].tolist()
+
+    @staticmethod
+    def dag_longest_path_length(G: ArrayGraph, weight: str = "weight", default_weight: Any = 1) -> int:
+        """Returns the summed weight along the longest path. Raises NetworkXUnfeasible on a cycle."""
+        return int(G.weight[solve(G)[0]].sum())
+
+
+def solve(graph: ArrayGraph) -> tuple[Ints, int | None]:
+    """Returns what `longest_path_edges` does. Raises NotImplementedError where the weights add up to more than 63 bits."""
+    weight = graph.weight
+    largest = max(abs(int(weight.max())), abs(int(weight.min()))) if len(weight) else 0
+    if largest * len(weight) >= 2**63 and sum(map(abs, weight.tolist())) >= 2**63:
+        raise NotImplementedError("the weights add up to more than 63 bits: leave the graph to networkx")
+    return longest_path_edges(graph)

@@ -1,0 +1,143 @@
+"""Drag: how much shorter the longest path gets if an event takes no time. Exact, and nearly all of it in numpy.
+
+Let W be the time that the event has on the path. Without it the path itself is W shorter, so the drag is less than W
+only if another path takes over, and only a path that was less than W shorter can. For each chain of the path on which
+the event has time, `bypass` says how much shorter the longest path without that chain is. If none is below W, the drag
+is W. If one is below W, that path is the only rival: it avoids this chain's share of W and loses the bypass. Every
+other event (few in a real trace) is measured by sweeping the relevant chains again, from its first edge to its last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.critical_path.graph.dependency_graph import Ints
+from pipelines.critical_path.longest.reach import FAR, Reach, bypass
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The time of events on chains, one row per event and chain: event number, chain, ns; sorted by event."""
+
+    event: Ints
+    chain: Ints
+    weight: Ints
+
+
+def drags(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Ints:
+    """Returns the drag of each event, ns: the path's length minus the length with all edges of the event at weight 0.
+
+    Edge `edge[i]` with `weight[i]` belongs to event `event[i]` < n_events. Negative only if the event has edges of
+    negative weight.
+    """
+    shares = _shares(found, edge, event, weight, n_events)
+    on_path = np.full(len(found.slack), -1)
+    on_path[found.path] = np.arange(len(found.path))
+    at = on_path[shares.chain]
+    negative = np.bincount(event[weight < 0], minlength=n_events) > 0
+    own = np.zeros(n_events, dtype=np.int64)  # W
+    np.add.at(own, shares.event[at >= 0], shares.weight[at >= 0])
+    # Removing an event's negative edges lengthens a path, so paths that were shorter by that much more are rivals too.
+    limit = own.copy()
+    np.subtract.at(limit, event[weight < 0], weight[weight < 0])
+    matters = (found.slack[shares.chain] < limit[shares.event]) & (shares.weight != 0)
+    loses = bypass(found)[at]
+    rivals = matters & (at >= 0) & (loses < limit[shares.event])
+    n_rivals = np.bincount(shares.event[rivals], minlength=n_events)
+    elsewhere = np.bincount(shares.event[matters & (at < 0)], minlength=n_events) > 0
+    drag = own.copy()
+    one = np.flatnonzero(rivals & (n_rivals == 1)[shares.event])
+    drag[shares.event[one]] = np.minimum(
+        own[shares.event[one]], own[shares.event[one]] - shares.weight[one] + loses[one]
+    )
+    hard = np.flatnonzero((limit > 0) & (elsewhere | negative | (n_rivals > 1)))
+    if len(hard):
+        drag[hard] = _swept(found, shares, hard, limit, matters)
+    return drag
+
+
+def _shares(found: Reach, edge: Ints, event: Ints, weight: Ints, n_events: int) -> Shares:
+    chain = found.chain_of[edge]
+    order = np.lexsort((chain, event))
+    event, chain, weight = event[order], chain[order], weight[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (event[1:] != event[:-1]) | (chain[1:] != chain[:-1])
+    first = np.flatnonzero(new)
+    summed = np.add.reduceat(weight, first) if len(first) else weight
+    return Shares(event[first], chain[first], summed)
+
+
+def _swept(found: Reach, shares: Shares, events: Ints, limit: Ints, matters: np.ndarray) -> list[int]:
+    """Returns the drags of some events, each by a sweep over the chains that lie between its own and are near the path."""
+    crossing = _Crossing(found, int(limit[events].max()))
+    past = np.searchsorted(shares.event, events, side="right").tolist()
+    result = []
+    for event, first, end in zip(events.tolist(), np.searchsorted(shares.event, events).tolist(), past, strict=True):
+        rows = first + np.flatnonzero(matters[first:end])
+        own = dict(zip(shares.chain[rows].tolist(), shares.weight[rows].tolist(), strict=True))
+        result.append(found.length - _length_without(found, crossing, own, int(limit[event])) if own else 0)
+    return result
+
+
+def _length_without(found: Reach, crossing: _Crossing, own: dict[int, int], limit: int) -> int:
+    """Returns the length of the longest path when each chain of `own` is shortened by its value.
+
+    Up to the first of them all distances to nodes stay valid; after the last, all distances from nodes. Paths that are
+    shorter by `limit` or more are not rivals, so their chains are left out.
+    """
+    chains, place = found.chains, found.place
+    mine = np.fromiter(own, dtype=np.int64)
+    begin, end = int(place[chains.src[mine]].min()), int(place[chains.dst[mine]].max())
+    these = crossing.between(begin, end, limit)
+    src, dst = chains.src[these], chains.dst[these]
+    is_before, is_behind = (place[src] <= begin).tolist(), (place[dst] >= end).tolist()
+    reached: dict[int, int] = {}
+    best = 0
+    for chain, u, v, ahead, behind, weight, before, out in zip(
+        these.tolist(),
+        src.tolist(),
+        dst.tolist(),
+        found.ahead[src].tolist(),
+        found.behind[dst].tolist(),
+        chains.weight[these].tolist(),
+        is_before,
+        is_behind,
+        strict=True,
+    ):
+        length = (ahead if before else reached[u]) + weight - own.get(chain, 0)
+        if out:
+            best = max(best, length + behind)
+        elif length > reached.get(v, -FAR):
+            reached[v] = length
+    return best
+
+
+class _Crossing:
+    """Finds which chains of slack below a limit span a range of generations.
+
+    They are sorted by size class (1, below 4, below 8, … generations), then by start, so those that start before a
+    range and reach into it are a slice of each class.
+    """
+
+    def __init__(self, found: Reach, limit: int) -> None:
+        begin, end = found.place[found.chains.src], found.place[found.chains.dst]
+        near = np.flatnonzero(found.slack < limit)
+        size = np.frexp((end - begin)[near].astype(float))[1]
+        order = np.lexsort((begin[near], size))
+        self._chain, self._size = near[order], size[order]
+        self._begin, self._end, self._slack = begin[self._chain], end[self._chain], found.slack[self._chain]
+        classes, first = np.unique(self._size, return_index=True)
+        past = np.append(first[1:], len(near))
+        self._classes = list(zip(classes.tolist(), first.tolist(), past.tolist(), strict=True))
+
+    def between(self, begin: int, end: int, limit: int) -> Ints:
+        """Returns the chains with slack below `limit` that start before `end` and end after `begin`, in order of start."""
+        parts = []
+        for size, first, past in self._classes:
+            low, high = np.searchsorted(self._begin[first:past], (begin - (1 << size) + 1, end)).tolist()
+            parts.append(np.arange(first + low, first + high))
+        at = np.concatenate(parts)
+        at = at[(self._end[at] > begin) & (self._slack[at] < limit)]
+        return self._chain[at[np.argsort(self._begin[at], kind="stable")]]

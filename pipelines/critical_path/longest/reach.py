@@ -1,0 +1,123 @@
+"""The length of the longest path through every edge of a graph: the basis of slack, drag and alternatives.
+
+The graph gets one node before all its sources and one after all its sinks, so a path leads from one to the other, and
+every path crosses the boundary between two generations on exactly one edge. A path may start or end inside the graph
+only where an edge has a negative weight; anywhere else extending it makes it no shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints
+from pipelines.critical_path.longest.longest_path import Chains, _contract, forest_distances, generations, incoming
+
+FAR = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The chains of a graph with both distances, in nanoseconds; indices from m on in `chains.first` are edges to or
+    from the two added nodes.
+
+    `ahead`, `behind` (k,): the longest way to a node and from it; `place` (k,): its generation, which grows along every
+    chain; `length`: of the longest path; `slack` (c,): how much shorter the longest path through a chain is; `chain_of`
+    (m,): the chain of an edge; `path`: the chains of one longest path, in order.
+    """
+
+    chains: Chains
+    ahead: Ints
+    behind: Ints
+    place: Ints
+    length: int
+    slack: Ints
+    chain_of: Ints
+    path: Ints
+
+
+def reach(graph: ArrayGraph) -> Reach:
+    """Measure a graph with weights in integer nanoseconds and at least one edge.
+
+    Raises GraphHasCycle. Cost: twice that of the longest path.
+    """
+    closed, n = _closed(graph), len(graph)
+    chains = _contract(closed)
+    ahead = forest_distances(closed, chains)
+    # The same chains, walked in reverse.
+    back = Chains(chains.node, chains.dst, chains.src, chains.weight, chains.first, chains.last)
+    behind = forest_distances(closed, back)
+    length = int(ahead.max())
+    through = ahead[chains.src] + chains.weight + behind[chains.dst]
+    size = chains.last - chains.first + 1
+    return Reach(
+        chains,
+        ahead,
+        behind,
+        generations(closed, chains),
+        length,
+        length - through,
+        np.repeat(np.arange(len(size)), size)[: len(graph.src)],
+        _path(chains, incoming(chains, ahead), int(np.searchsorted(chains.node, n + 1))),
+    )
+
+
+def _closed(graph: ArrayGraph) -> ArrayGraph:
+    """Returns the graph with node n before all its sources and n + 1 after all its sinks, joined by edges of weight 0."""
+    n, backwards = len(graph), graph.weight < 0
+    begins = np.bincount(graph.dst, minlength=n) == 0
+    ends = np.bincount(graph.src, minlength=n) == 0
+    begins[graph.dst[backwards]] = True
+    ends[graph.src[backwards]] = True
+    first, last = np.flatnonzero(begins), np.flatnonzero(ends)
+    return ArrayGraph(
+        np.append(graph.node_ids, [-1, -2]),
+        np.concatenate((graph.src, np.full(len(first), n), last)),
+        np.concatenate((graph.dst, first, np.full(len(last), n + 1))),
+        np.concatenate((graph.weight, np.zeros(len(first) + len(last), dtype=np.int64))),
+    )
+
+
+def _path(chains: Chains, via: Ints, node: int) -> Ints:
+    source, incoming, taken = chains.src.tolist(), via.tolist(), []
+    while incoming[node] >= 0:
+        taken.append(incoming[node])
+        node = source[incoming[node]]
+    return np.array(taken[::-1], dtype=np.int64)
+
+
+def bypass(found: Reach) -> Ints:
+    """Returns for each chain of the path how much shorter the longest path without that chain is, ns (FAR: there is
+    none).
+
+    A path without it crosses the generation after the chain's start on another edge, and no path crosses it twice. So
+    the answer is the smallest slack among the edges over that generation: a minimum over intervals.
+    """
+    chains, place, on_path = found.chains, found.place, np.zeros(len(found.slack), dtype=bool)
+    on_path[found.path] = True
+    cuts = place[chains.src[found.path]]
+    others = np.flatnonzero(~on_path)
+    first = np.searchsorted(cuts, place[chains.src[others]])
+    past = np.searchsorted(cuts, place[chains.dst[others]])
+    crosses = past > first
+    return _least_over(first[crosses], past[crosses], found.slack[others[crosses]], len(cuts))
+
+
+def _least_over(first: Ints, past: Ints, value: Ints, n: int) -> Ints:
+    """Returns for each of n positions the smallest value of the intervals [first, past) over it.
+
+    An interval is two blocks of the largest power of two that fits; a block passes its smallest value to its two
+    halves.
+    """
+    level = np.frexp((past - first).astype(float))[1] - 1
+    least = np.full(n, FAR)
+    for k in range(int(level.max(initial=-1)), -1, -1):
+        half = 1 << k
+        halves = least.copy()  # blocks of twice the size, by where they begin, become their first halves
+        halves[half:] = np.minimum(halves[half:], least[:-half])
+        least = halves
+        these = np.flatnonzero(level == k)
+        np.minimum.at(least, first[these], value[these])
+        np.minimum.at(least, past[these] - half, value[these])
+    return least

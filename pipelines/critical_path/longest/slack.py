@@ -1,0 +1,151 @@
+"""Slack and drag of every event of a window, and the table `event_slack`.
+
+The edges of an event are those attributed to it: its own time, and for GPU work also the gap until the next piece of work
+on its stream (as in HTA 2.8.6) or, where that began before it ended, the time until then. Their weights are those used on
+the path, and the length is the path's.
+
+- Slack: the event may get longer by this without changing the path's length, however the time is spread over its edges.
+  It is the minimum, over its edges, of how much shorter the longest path through the edge is than the longest of all.
+  One nanosecond more on the edge with that minimum makes the path one longer. On the path it is 0.
+- Drag: with all edges of the event at weight 0 the path is shorter by this. It is never more than the event's time on
+  the path, less if another path takes over, and 0 off the path. Setting an edge of negative weight to 0 (profile hta; a
+  trace's clock that goes back by less than a microsecond) lengthens a path, so there a drag may be negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+
+from pipelines.critical_path.graph.dependency_graph import ArrayGraph, Ints, unfeasible
+from pipelines.critical_path.graph.window_edges import window_groups
+from pipelines.critical_path.longest.drag import drags
+from pipelines.critical_path.longest.reach import reach
+from pipelines.models.python_tables import create_table, python_model
+from pipelines.models.sqltext import quoted
+
+_EVENT = "coalesce(attributed_event_id, -1) AS event"
+
+
+@dataclass(frozen=True)
+class AttributedGraph:
+    """A window's graph and, for each of its edges, the event whose time it is (-1: none)."""
+
+    graph: ArrayGraph
+    event: Ints
+
+
+@dataclass(frozen=True)
+class EventSlack:
+    """The events that have edges, ascending, with slack, drag and the summed weight of their edges, ns."""
+
+    event_id: Ints
+    slack_ns: Ints
+    drag_ns: Ints
+    own_ns: Ints
+
+
+def load_attributed(con: duckdb.DuckDBPyConnection, trace_id: str, window_id: str) -> AttributedGraph:
+    """Read a window from `_edges`; weights are `path_weight_ns`."""
+    edges = con.execute(
+        f"SELECT edge_id, src_node_id, dst_node_id, path_weight_ns, {_EVENT} FROM _edges "
+        "WHERE window_no = (SELECT window_no FROM critical_path_windows "
+        f"WHERE trace_id = {quoted(trace_id)} AND window_id = {quoted(window_id)})"
+    ).fetchnumpy()
+    order = np.argsort(edges.pop("edge_id"))
+    src, dst, weight, event = (np.asarray(edges.pop(name))[order] for name in list(edges))
+    return AttributedGraph(ArrayGraph.from_edges(src, dst, weight), event)
+
+
+def event_slack(attributed: AttributedGraph) -> EventSlack:
+    """Returns slack and drag of each event of a graph with weights in integer nanoseconds.
+
+    Raises GraphHasCycle and TypeError as `reach` does. Cost: three times that of the longest path, plus a sweep over
+    part of the graph for each event with several rival paths (see drag.py).
+    """
+    graph, event = attributed.graph, attributed.event
+    own = np.flatnonzero(event >= 0)
+    if not len(own):
+        nothing = np.arange(0)
+        return EventSlack(nothing, nothing, nothing, nothing)
+    found = reach(graph)
+    event_id, number = np.unique(event[own], return_inverse=True)
+    weight = graph.weight[own]
+    slack = np.full(len(event_id), np.iinfo(np.int64).max)
+    np.minimum.at(slack, number, found.slack[found.chain_of[own]])
+    total = np.zeros(len(event_id), dtype=np.int64)
+    np.add.at(total, number, weight)
+    return EventSlack(event_id, slack, drags(found, own, number, weight, len(event_id)), total)
+
+
+@python_model(
+    "event_slack",
+    layer="critical_path",
+    doc="One row: an event of a window's graph, with how much longer it may get and how much it holds the path up. "
+    "How: the longest path through every edge, forward and backward; an event's edges are those attributed to it.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("window_id", "VARCHAR", "The window."),
+        ("event_id", "BIGINT", "The event."),
+        (
+            "slack_ns",
+            "BIGINT",
+            "How much longer the event may get before the path's length changes, ns; 0 on the path; "
+            "NULL where the event has no edge of its own.",
+        ),
+        (
+            "drag_ns",
+            "BIGINT",
+            "How much shorter the path is when all edges of the event weigh 0, ns; 0 off the path; "
+            "NULL where the event has no edge of its own.",
+        ),
+        (
+            "own_ns",
+            "BIGINT",
+            "Summed path weight of the event's edges, ns: its own time and, for GPU work, the gap behind it "
+            "(or, once more, the time until the next began on its stream before it ended); NULL where it has none.",
+        ),
+    ),
+    reads=("_edges", "_refused_windows", "critical_path_windows"),
+    checks=("unique(trace_id, window_id, event_id)",),
+)
+def event_slacks(con: duckdb.DuckDBPyConnection) -> None:
+    """Create table `event_slack`: one row per event of the graph of every window; NULL for those without an edge.
+
+    A window whose graph has a cycle or is refused (`_refused_windows`) has no rows; `quality` says so.
+    """
+    create_table(con, "event_slack")
+    for windows in window_groups(con, ("src_node_id", "dst_node_id", "path_weight_ns", _EVENT)):
+        found = []
+        for number, (_, src, dst, weight, event) in windows:
+            attributed = AttributedGraph(ArrayGraph.from_edges(src, dst, weight), event)
+            try:
+                found.append(_rows(number, attributed.graph, event_slack(attributed)))
+            except unfeasible():
+                continue
+        if found:
+            # DuckDB reads the arrays by the names of these variables.
+            nodes, measured = (
+                {name: np.concatenate([one[name] for one in part]) for name in part[0]}
+                for part in zip(*found, strict=True)
+            )
+            con.execute(
+                "INSERT INTO event_slack SELECT w.trace_id, w.window_id, n.event_id, m.slack_ns, m.drag_ns, m.own_ns "
+                "FROM nodes AS n JOIN critical_path_windows AS w ON w.window_no = n.window_no "
+                "LEFT JOIN measured AS m ON m.window_no = n.window_no AND m.event_id = n.event_id"
+            )
+            del nodes, measured
+
+
+def _rows(number: int, graph: ArrayGraph, found: EventSlack) -> tuple[dict[str, Ints], dict[str, Ints]]:
+    """Returns the events of a window, and what was measured of those that have edges, each with the window's number."""
+    # HTA attributes some edges to an event without nodes: the annotation around an operator.
+    present = np.concatenate((graph.node_ids // 2, found.event_id))
+    event = np.flatnonzero(np.bincount(present) > 0)  # np.unique and np.union1d take ten times as long
+    measured = {name: getattr(found, name) for name in ("event_id", "slack_ns", "drag_ns", "own_ns")}
+    return (
+        {"window_no": np.full(len(event), number), "event_id": event},
+        {"window_no": np.full(len(found.event_id), number), **measured},
+    )

@@ -1,0 +1,1 @@
+"""Traces for Perfetto: overlays, slices, counter tracks."""

@@ -1,0 +1,76 @@
+"""Counter tracks of a trace: launches that wait, memory in use, bandwidth of collectives and copies, over time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import duckdb
+
+from pipelines.critical_path.pictures.chrome_trace import trace_event
+
+COUNTERS = "counters"
+"""Name of the process that shows them."""
+TABLES = ("queue_length", "memory_timeline", "collective_bandwidth", "kernels")
+"""What they are made of. Those that are missing have no counters."""
+_BATCH = 20_000
+
+_RATES = """
+    SELECT '{what}, device ' || coalesce(CAST(device AS VARCHAR), '?') AS track, 'GB/s' AS unit, ts_ns,
+        greatest(round(sum(sum(change)) OVER (PARTITION BY device ORDER BY ts_ns), 6), 0) AS value
+    FROM (
+        SELECT device, ts_ns, rate AS change FROM ({rates}) UNION ALL SELECT device, ts_ns + dur_ns, -rate FROM ({rates})
+    )
+    GROUP BY device, ts_ns
+"""
+_COLLECTIVES = """
+    SELECT device, ts_ns, dur_ns, algbw_gbps AS rate FROM collective_bandwidth
+    WHERE trace_id = $trace_id AND algbw_gbps IS NOT NULL AND dur_ns > 0
+"""
+_COPIES = """
+    SELECT device, ts_ns, dur_ns, CAST(bytes AS DOUBLE) / dur_ns AS rate FROM kernels
+    WHERE trace_id = $trace_id AND class = 'MEMORY' AND bytes IS NOT NULL AND dur_ns > 0
+"""
+_QUERIES = {
+    "queue_length": """
+        SELECT 'queue length, device ' || coalesce(CAST(device AS VARCHAR), '?') || ' stream '
+            || coalesce(CAST(stream AS VARCHAR), '?') AS track,
+            'launches' AS unit, ts_ns, sum(sum(change)) OVER (PARTITION BY device, stream ORDER BY ts_ns) AS value
+        FROM queue_length WHERE trace_id = $trace_id GROUP BY device, stream, ts_ns
+    """,
+    "memory_timeline": """
+        SELECT CASE WHEN device_type = 0 THEN 'memory, CPU' ELSE 'memory, device ' || coalesce(CAST(device AS VARCHAR), '?') END
+            || CASE WHEN allocated_bytes IS NULL THEN ' (above start)' ELSE '' END AS track,
+            'bytes' AS unit, ts_ns, arg_max(coalesce(allocated_bytes, net_bytes), seq) AS value
+        FROM memory_timeline WHERE trace_id = $trace_id GROUP BY ALL
+    """,
+    "collective_bandwidth": _RATES.format(what="bandwidth of collectives", rates=_COLLECTIVES),
+    "kernels": _RATES.format(what="bandwidth of copies", rates=_COPIES),
+}
+
+
+def counter_events(con: duckdb.DuckDBPyConnection, trace_id: str, pid: str, base_ns: int) -> Iterator[str]:
+    """Yields the counters of a trace as events of a process `pid` of their own; nothing if there are none.
+
+    Several values of a track at one time are the last one, or their sum where several things run at once.
+    """
+    there = {
+        name
+        for (name,) in con.execute(
+            "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views()"
+        ).fetchall()
+    }
+    named = False
+    for table, query in _QUERIES.items():
+        if table not in there:
+            continue
+        cursor = con.execute(
+            f"SELECT track, unit, ts_ns, value FROM ({query}) ORDER BY track, ts_ns", {"trace_id": trace_id}
+        )
+        while rows := cursor.fetchmany(_BATCH):
+            if not named:
+                yield trace_event("M", None, "process_name", pid, "0", 0, None, args=json.dumps({"name": COUNTERS}))
+                named = True
+            for track, unit, ts_ns, value in rows:
+                number = float(value) if unit == "GB/s" else int(value)
+                yield trace_event("C", None, track, pid, "0", ts_ns - base_ns, None, args=json.dumps({unit: number}))

@@ -1,0 +1,156 @@
+"""Writes the rows of a query as a trace for Perfetto or chrome://tracing, on tracks of their own.
+
+Rows become slices (a start and a duration), counters (a time and numbers) or marks (a time alone).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from itertools import chain
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from pipelines.critical_path.pictures.chrome_trace import trace_event, write_lines
+from pipelines.critical_path.pictures.trace_slice import NoSlice, Sliced, as_json, trace_file
+
+STARTS, ENDS, LENGTHS = ("ts_ns", "start_ns", "at_ns"), ("end_ns",), ("dur_ns", "duration_ns")
+_TRACKS = ("track", "trace_id", "rank", "device", "stream", "pid", "tid", "thread_id")
+_NUMBERS = (int, float, Decimal)
+
+Row = Mapping[str, Any]
+
+
+def write_rows(rows: Sequence[Row], columns: Sequence[str], target: Path) -> Sliced:
+    """Write rows that have a time as slices, counters or marks. Raises NoSlice if they have none.
+
+    A start (`start_ns`, `at_ns` or `ts_ns`) and an end or a duration (`end_ns`, `dur_ns`, `duration_ns`) make a slice; a start and
+    numbers without either make counters, one per column; a start alone makes a mark. `name` names them, else the first text. Rows
+    are on the same track if they agree in `track`, `trace_id`, `rank`, `device`, `stream`, `pid` and `tid`; where slices of
+    a track overlap, further tracks follow. A time that is NULL or no finite number is none.
+    """
+    start = _first(STARTS, columns)
+    if start is None:
+        raise NoSlice(
+            "nothing to draw: select trace_id and event_id, or a start (start_ns, at_ns) with duration_ns or "
+            f"end_ns for slices, or with numbers for counters; the columns are {', '.join(columns)}"
+        )
+    length, end = _first(LENGTHS, columns), _first(ENDS, columns)
+    for name in filter(None, (start, length, end)):
+        wrong = next((row[name] for row in rows if row[name] is not None and not isinstance(row[name], _NUMBERS)), None)
+        if wrong is not None:
+            raise NoSlice(f"nothing to draw: {name} must be a number of nanoseconds, not {wrong!r}")
+    timed = sorted((row for row in rows if _is_known(row[start])), key=lambda row: int(row[start]))
+    if not timed:
+        raise NoSlice("nothing to draw: the query has no rows with a time")
+    base_ns = int(timed[0][start]) // 1_000_000_000 * 1_000_000_000
+    drawing = _Drawing(timed, columns, (start, length, end), base_ns)
+    lines = list(drawing.lines(timed))
+    with trace_file(target, base_ns) as out:
+        write_lines(out.write, chain(drawing.named(), lines))
+    n = drawing.n
+    return Sliced(target, 0, n["X"], n["C"], n["i"], len(rows) - len(timed))
+
+
+class _Drawing:
+    """Rows as events: what names them, which track they are on, and which columns go into their arguments."""
+
+    def __init__(
+        self, timed: Sequence[Row], columns: Sequence[str], times: tuple[str, str | None, str | None], base_ns: int
+    ) -> None:
+        self.start, self.length, self.end = times
+        self.base_ns = base_ns
+        self.tracks = [name for name in _TRACKS if name in columns]
+        texts = (name for name in columns if name not in self.tracks and isinstance(timed[0][name], str))
+        self.named_by = "name" if "name" in columns else next(texts, None)
+        twice = (used for used in (self.start, self.length) if used)
+        shown = {*times, self.named_by, *self.tracks, *(name for used in twice for name in _same(used, columns, timed))}
+        self.others = [name for name in columns if name not in shown]
+        self.numbers = [name for name in self.others if any(isinstance(row[name], _NUMBERS) for row in timed)]
+        self.lanes = _Lanes()
+        self.n = {"X": 0, "C": 0, "i": 0}
+
+    def lines(self, timed: Sequence[Row]) -> Iterator[str]:
+        """Yields the rows as events."""
+        for row in timed:
+            at = int(row[self.start])
+            track = ", ".join(f"{name} {row[name]}" for name in self.tracks if row[name] is not None)
+            said = None if self.named_by is None else row[self.named_by]
+            if self.length or self.end:
+                yield self._event("X", said, row, track, at, self._until(row, at))
+            elif self.numbers:
+                yield from self._counters(said, row, track, at)
+            else:
+                yield self._event("i", said, row, track, at, at + 1)
+
+    def named(self) -> Iterator[str]:
+        """Yields the names of the process and its threads."""
+        yield trace_event("M", None, "process_name", "1", "0", 0, None, args=json.dumps({"name": "query"}))
+        yield from self.lanes.named()
+
+    def _until(self, row: Row, at: int) -> int:
+        if self.length and _is_known(row[self.length]):
+            return max(at, at + int(row[self.length]))
+        return max(at, int(row[self.end])) if self.end and _is_known(row[self.end]) else at
+
+    def _event(self, ph: str, said: Any, row: Row, track: str, at: int, until: int) -> str:
+        self.n[ph] += 1
+        return trace_event(
+            ph,
+            "query",
+            "row" if said is None else str(said),
+            "1",
+            self.lanes.place(track, at, until),
+            at - self.base_ns,
+            until - at if ph == "X" else None,
+            scope="t" if ph == "i" else None,
+            args=as_json({name: row[name] for name in self.others}),
+        )
+
+    def _counters(self, said: Any, row: Row, track: str, at: int) -> Iterator[str]:
+        for name in self.numbers:
+            if _is_known(row[name]):
+                self.n["C"] += 1
+                shown = " ".join(filter(None, ("" if said is None else str(said), name, track)))
+                args = json.dumps({name: float(row[name])})
+                yield trace_event("C", None, shown, "1", "0", at - self.base_ns, None, args=args)
+
+
+class _Lanes:
+    """Threads for tracks: a slice goes to the first one of its track that is free, as viewers drop slices that overlap."""
+
+    def __init__(self) -> None:
+        self.free_at: dict[str, list[tuple[int, str]]] = {}
+        self.n = 0
+
+    def place(self, track: str, start: int, end: int) -> str:
+        lanes = self.free_at.setdefault(track, [])
+        for number, (free_at, tid) in enumerate(lanes):
+            if free_at <= start:
+                lanes[number] = (end, tid)
+                return tid
+        self.n += 1
+        lanes.append((end, str(self.n)))
+        return str(self.n)
+
+    def named(self) -> Iterator[str]:
+        for track, lanes in self.free_at.items():
+            for _, tid in lanes:
+                args = json.dumps({"name": track or "rows"})
+                yield trace_event("M", None, "thread_name", "1", tid, 0, None, args=args)
+
+
+def _first(wanted: Sequence[str], columns: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in columns), None)
+
+
+def _same(used: str, columns: Sequence[str], timed: Sequence[Row]) -> list[str]:
+    """Returns the columns that are `used` under its other name, of a table that has both names: no value to draw."""
+    names = next(names for names in (STARTS, LENGTHS) if used in names)
+    return [one for one in names if one in columns and one != used and all(row[one] == row[used] for row in timed)]
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and isfinite(value)

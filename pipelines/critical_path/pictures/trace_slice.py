@@ -1,0 +1,204 @@
+"""Writes events of one or more traces as a trace for Perfetto or chrome://tracing.
+
+The rows of a query name them (trace_id and event_id). They are written as the trace has them, with the arrows between
+them; sliced_rows.py writes rows that name no events.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from math import isfinite
+from pathlib import Path
+from typing import IO, Any
+
+import duckdb
+
+from pipelines.critical_path.pictures.arrows import anchor_arrows
+from pipelines.critical_path.pictures.chrome_trace import open_trace, trace_event, write_lines
+from pipelines.models.sqltext import quoted
+
+_PIDS, _FLOWS = 10_000, 1 << 40
+_BATCH = 20_000
+# Entries that only belong to others: names, ends, and arrows, which are drawn where both their slices are.
+_OF_OTHERS = "('M', 'E', 's', 't', 'f')"
+
+
+class NoSlice(ValueError):
+    """The rows cannot be drawn; the message says what they lack."""
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """What was written: events of traces, slices, counter values and marks; `left_out` rows have no time, or no event."""
+
+    path: Path
+    n_events: int = 0
+    n_slices: int = 0
+    n_counters: int = 0
+    n_marks: int = 0
+    left_out: int = 0
+
+
+def step_query(step: int, rank: int | None, trace: str) -> str:
+    """Returns SQL for the events of a profiler step: what runs during it on the host, and the GPU work that it launched.
+
+    `trace`: the beginning of a trace's id; of all traces if it is empty.
+    """
+    of = f"s.step = {step} AND starts_with(s.trace_id, {quoted(trace)})" + (
+        f" AND t.rank = {rank}" if rank is not None else ""
+    )
+    return f"""
+        WITH steps AS (SELECT s.* FROM profiler_steps AS s JOIN traces AS t USING (trace_id) WHERE {of})
+        SELECT e.trace_id, e.event_id FROM events AS e JOIN steps AS s USING (trace_id)
+        WHERE e.ph <> 'M' AND e.ts_ns < s.end_ns AND e.ts_ns + coalesce(e.dur_ns, 0) >= s.start_ns
+            AND e.event_id NOT IN (SELECT k.event_id FROM kernels AS k WHERE k.trace_id = e.trace_id)
+        UNION
+        SELECT k.trace_id, k.event_id
+        FROM kernels AS k
+        JOIN steps AS s USING (trace_id)
+        LEFT JOIN events AS l ON l.trace_id = k.trace_id AND l.event_id = k.launch_event_id
+        WHERE coalesce(l.ts_ns, k.ts_ns) >= s.start_ns AND coalesce(l.ts_ns, k.ts_ns) < s.end_ns
+    """
+
+
+def write_events(con: duckdb.DuckDBPyConnection, asked: str, target: Path) -> Sliced:
+    """Write the events that a table of `con` names (trace_id, event_id); every other column goes into their arguments.
+
+    Events of several traces keep their own clocks and get processes of their own, named after their rank. Raises NoSlice
+    if there is nothing to write.
+    """
+    own = [name for name, *_ in con.execute(f"DESCRIBE {asked}").fetchall() if name not in ("trace_id", "event_id")]
+    extra = (
+        f"CAST(to_json({{{', '.join(f'{_key(name)}: {_name(name)}' for name in own)}}}) AS VARCHAR)" if own else "NULL"
+    )
+    con.execute(
+        f"CREATE OR REPLACE TEMP TABLE _sliced AS SELECT trace_id, event_id, any_value({extra}) AS extra FROM {asked} "
+        "WHERE trace_id IS NOT NULL AND event_id IS NOT NULL GROUP BY ALL"
+    )
+    ((n_rows, n_named),) = con.execute(
+        f"SELECT (SELECT count(*) FROM {asked}), (SELECT count(*) FROM _sliced JOIN events USING (trace_id, event_id))"
+    ).fetchall()
+    traces = con.execute(
+        "SELECT s.trace_id, any_value(t.rank), min(e.ts_ns) FROM _sliced AS s JOIN traces AS t USING (trace_id) "
+        f"JOIN events AS e USING (trace_id, event_id) WHERE e.ph NOT IN {_OF_OTHERS} "
+        "GROUP BY s.trace_id ORDER BY 2 NULLS LAST, 1"
+    ).fetchall()
+    if not traces:
+        raise NoSlice("nothing to draw: no row names an event of the traces")
+    base_ns = min((first for *_, first in traces if first is not None), default=0) // 1_000_000_000 * 1_000_000_000
+    counted = [0]
+    with trace_file(target, base_ns) as out:
+        many = len(traces) > 1
+        parts = (
+            _of_trace(con, trace, base_ns, place if many else None, rank, counted)
+            for place, (trace, rank, _) in enumerate(traces)
+        )
+        write_lines(out.write, chain.from_iterable(parts))
+    return Sliced(target, n_events=counted[0], left_out=max(0, n_rows - n_named))
+
+
+def _of_trace(
+    con: duckdb.DuckDBPyConnection, trace_id: str, base_ns: int, place: int | None, rank: int | None, counted: list[int]
+) -> Iterator[str]:
+    of = {"trace_id": trace_id}
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE _kept_slices AS SELECT event_id FROM _sliced WHERE trace_id = $trace_id", of
+    )
+    anchor_arrows(con, trace_id, only_kept=True)
+    pids = [
+        pid
+        for (pid,) in con.execute(
+            "SELECT DISTINCT pid FROM events WHERE trace_id = $trace_id ORDER BY pid", of
+        ).fetchall()
+    ]
+    moved = {pid: pid if place is None else str((place + 1) * _PIDS + n) for n, pid in enumerate(pids)}
+    whose = "" if place is None else f"rank {rank}: " if rank is not None else f"{trace_id}: "
+    found = con.execute(
+        """
+        SELECT e.ph, e.cat, e.name, e.pid, e.tid, e.ts_ns, e.dur_ns, e.flow_id, e.bp, e.scope, e.args, e.extra, s.extra
+        FROM events AS e
+        LEFT JOIN _sliced AS s ON s.trace_id = e.trace_id AND s.event_id = e.event_id
+        WHERE e.trace_id = $trace_id AND e.ph <> 'E' AND (
+            e.ph = 'M'
+            OR (e.ph NOT IN ('s', 't', 'f') AND s.event_id IS NOT NULL)
+            OR e.event_id IN (SELECT a.event_id FROM _anchored_flows AS a)
+        )
+        ORDER BY e.event_id
+        """,
+        of,
+    )
+    while batch := found.fetchmany(_BATCH):
+        for ph, cat, name, pid, tid, ts_ns, dur_ns, flow_id, bp, scope, args, extra, asked in batch:
+            whole = ph == "B" and dur_ns is not None  # its E event need not have been asked for
+            if ph == "M" and name == "process_name" and whose:
+                args = json.dumps({"name": whose + str(json.loads(args or "{}").get("name", pid))})
+            counted[0] += ph not in ("M", "s", "t", "f")
+            yield trace_event(
+                "X" if whole else ph,
+                cat,
+                name,
+                moved[pid],
+                tid,
+                None if ts_ns is None else 0 if ph == "M" else ts_ns - base_ns,
+                dur_ns if whole or ph != "B" else None,
+                flow_id=_flow(flow_id, place),
+                bp=bp,
+                scope=scope,
+                args=args if asked is None else _with(args, asked),
+                extra=extra,
+            )
+
+
+def _flow(flow_id: str | None, place: int | None) -> str | None:
+    """The id of an arrow, which no other trace of the file has; a number, as Perfetto reads text as hexadecimal."""
+    if flow_id is None or place is None:
+        return flow_id
+    own = int(flow_id) if flow_id.isdecimal() else zlib.crc32(flow_id.encode()) + (1 << 32)
+    return str((place + 1) * _FLOWS + own % _FLOWS)
+
+
+def _with(args: str | None, asked: str) -> str:
+    given = json.loads(args or "{}")
+    return as_json({**(given if isinstance(given, dict) else {"args": given}), "query": json.loads(asked)})
+
+
+def as_json(value: Any) -> str:
+    """Returns a value as JSON; numbers that JSON does not have (NaN, Infinity) and other types as text."""
+    return json.dumps(_finite(value), default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+@contextmanager
+def trace_file(target: Path, base_ns: int) -> Iterator[IO[bytes]]:
+    """The file, written whole or not at all; packed where its name ends in .gz."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with open_trace(unfinished, packed=target.name.endswith(".gz")) as out:
+            out.write(f'{{"baseTimeNanoseconds": {base_ns}, "traceEvents": ['.encode())
+            yield out
+            out.write(b"\n]}\n")
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _key(name: str) -> str:
+    return quoted(name)
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

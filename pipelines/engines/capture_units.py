@@ -1,0 +1,157 @@
+"""Captures as units: their ranks may have come in different units, so their tables are computed when all are in the store.
+
+A worker takes the tables of their traces from the store into a private lake, computes there, and commits the result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import duckdb
+
+from pipelines.engines.private_lake import Setting, private_lake
+from pipelines.engines.work_units import Group, Unit
+from pipelines.fleet.captures.grouping import Capture, RankTrace, find_captures
+from pipelines.lake import Batch, Lake
+from pipelines.lake.lake import Staged
+from pipelines.lake.layout import CAPTURE_MARK, MARK
+from pipelines.lake.publish.contents import no_row
+from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
+from pipelines.models.catalog import Catalog
+from pipelines.models.sqltext import quoted, row
+from pipelines.runs.materialize.per_capture import asked_captures, compute_given, trace_tables
+from pipelines.runs.store import Store, open_store
+from pipelines.runs.store.ducklake import versions
+from pipelines.runs.store.ducklake.user_tables import catalog_of
+from pipelines.runs.store.ducklake.versions import stale_tables
+from pipelines.runs.store.folder import FolderStore
+
+CAPTURES = 40
+"""The most captures in a unit."""
+BYTES_PER_EVENT = 250
+"""Of JSON, roughly: units of captures and of batches are as large as those of files."""
+
+
+@dataclass(frozen=True)
+class Capturing:
+    """How to compute tables of captures: a function that can be sent to a worker. Its units hold captures, and ids of
+    captures that no longer exist.
+    """
+
+    setting: Setting
+    tables: tuple[str, ...]
+    force: bool = False  # also those that another worker did meanwhile
+
+    def __call__(self, unit: Unit) -> Computed:
+        """Returns what was done. Raises what the models and the store raise."""
+        return _compute(self, unit)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a unit of captures took on its worker, in s; `n_captures`: those that another had not done meanwhile."""
+
+    n_captures: int
+    seconds: float
+    cpu_seconds: float
+
+
+def changed_captures(store: Store, force: bool = False) -> list[Group]:
+    """Returns the captures that are new or have other traces or roles than when they were computed, and the ids of those
+    that no longer exist; of a DuckLake also those that other versions of the models computed. With `force` all. Raises StoreError, and
+    RolesError for a roles.csv that cannot be read.
+    """
+    columns = ", ".join(field.name for field in fields(RankTrace))
+    with look(store, [MARK, CAPTURE_MARK]) as con:
+        traces = [RankTrace(*values) for values in _rows(con, MARK, columns)]
+    captures = {capture.capture_id: capture for capture in find_captures(traces, store.roles())}
+    known = _known(store)
+    new = [Group((one,), _size(one)) for name, one in captures.items() if force or known.get(name) != one.content]
+    return [*new, *(Group((name,), 0) for name in sorted(known.keys() - captures.keys()))]
+
+
+def look(store: Store, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
+    """Returns a connection to the store's tables as of now. Of a folder nothing is published for that."""
+    return store.lake.connect(tables) if isinstance(store, FolderStore) else store.connect(locked=False)
+
+
+def _known(store: Store) -> dict[str, str | None]:
+    """Returns what each capture was computed of; None if that has to be done again, because a model has changed.
+
+    In a DuckLake all tables of a capture are computed at once. A folder's tables are computed one by one (stale.py).
+    """
+    with look(store, [CAPTURE_MARK]) as con:
+        rows = _rows(con, CAPTURE_MARK, "capture_id, content, batch_id")
+        if isinstance(store, FolderStore):
+            return {name: content for name, content, _ in rows}
+        catalog, known = catalog_of(con), versions.read(con)
+        stale = {b for *_, b in rows if stale_tables(catalog, catalog.of_captures, known.get(b, {}))}
+        return {name: None if batch in stale else content for name, content, batch in rows}
+
+
+def _rows(con: duckdb.DuckDBPyConnection, table: str, columns: str) -> list[tuple]:
+    return con.execute(f"SELECT {columns} FROM {table}").fetchall() if _has(con, table) else []
+
+
+def _has(con: duckdb.DuckDBPyConnection, table: str) -> bool:
+    try:
+        con.execute(f"SELECT 1 FROM {table} LIMIT 0")
+    except duckdb.CatalogException:  # nothing of it was ever committed
+        return False
+    return True
+
+
+def _size(capture: Capture) -> int:
+    return sum(member.trace.n_events for member in capture.members) * BYTES_PER_EVENT
+
+
+def _compute(how: Capturing, unit: Unit) -> Computed:
+    began, cpu = time.perf_counter(), time.process_time()
+    with private_lake(how.setting) as lake:
+        store = open_store(how.setting.store)
+        known = _known(store)
+        gone = [name for name in unit.items if isinstance(name, str) and name in known]
+        asked = [one for one in unit.items if isinstance(one, Capture)]
+        captures = [one for one in asked if how.force or known.get(one.capture_id) != one.content]
+        if captures or gone:
+            write_formulas(lake.root / OP_FORMULAS, store.formulas())
+            catalog = lake.catalog()
+            batch, here = _fetched(store, lake, catalog, how.tables, captures)
+            compute_given(lake, how.tables, here, gone)
+            lake.take_away(batch, [MARK, "events", "findings", *trace_tables(catalog, how.tables)])
+            store.commit(lake)
+    return Computed(len(captures) + len(gone), time.perf_counter() - began, time.process_time() - cpu)
+
+
+def _fetched(
+    store: Store, lake: Lake, catalog: Catalog, tables: Iterable[str], captures: Sequence[Capture]
+) -> tuple[Batch, list[Capture]]:
+    """Copies what the models of captures read into one batch of the private lake; returns it, and the captures with it."""
+    batch = lake.new_batch()
+    ids = sorted({member.trace.trace_id for capture in captures for member in capture.members})
+    sources = ["events", "findings", *trace_tables(catalog, asked_captures(catalog, tables)), MARK]
+    with look(store, sources) as con:
+        files = {table: _copied(con, catalog, table, ids, batch, lake.staging(batch)) for table in sources}
+    keys: Mapping[str, str | None] = {m.trace.trace_id: m.trace.path for c in captures for m in c.members}
+    lake.put_all(batch, files, keys)
+    return batch, [_moved(capture, batch) for capture in captures]
+
+
+def _copied(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, table: str, ids: Sequence[str], batch: Batch, folder: Path
+) -> Staged:
+    target = folder / f"{table}.parquet"
+    rows = f"SELECT * REPLACE ({quoted(batch.batch_id)} AS batch_id) FROM {table} WHERE trace_id IN {row(['', *ids])}"
+    if not _has(con, table):
+        rows = f"{no_row(catalog, table)} WHERE false"
+    con.execute(f"COPY ({rows}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)")
+    return Staged(target)
+
+
+def _moved(capture: Capture, batch: Batch) -> Capture:
+    """Returns the capture with its traces in another batch."""
+    members = (replace(m, trace=replace(m.trace, batch_id=batch.batch_id)) for m in capture.members)
+    return replace(capture, members=tuple(members))

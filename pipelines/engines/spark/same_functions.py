@@ -1,0 +1,83 @@
+"""Which functions DuckDB and Spark compute alike. A query that calls another one is refused: it could be wrong silently.
+
+`log(x)` is to base 10 in one and natural in the other, a percentile exact in one and approximate in the other.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import duckdb
+
+from pipelines.models.sqltext import quoted
+
+# Each is called by tests/engines/spark/test_functions.py on both engines.
+ALIKE = frozenset(
+    [
+        *("+", "-", "*", "/", "//", "%", "||", "~~", "!~~", "~~*", "!~~*"),
+        *("count", "count_star", "sum", "avg", "min", "max", "median", "any_value", "bool_and", "bool_or"),
+        *("stddev", "stddev_samp", "stddev_pop", "variance", "var_samp"),
+        *("row_number", "rank", "dense_rank", "lag", "lead", "first_value", "last_value", "ntile", "percent_rank"),
+        *("abs", "round", "floor", "ceil", "ceiling", "greatest", "least", "nullif", "coalesce", "ifnull"),
+        *("sqrt", "ln", "exp", "pow", "power", "**", "^", "sign"),
+        *("lower", "upper", "length", "trim", "ltrim", "rtrim", "replace", "substr", "substring"),
+        *("contains", "starts_with", "ends_with", "split_part", "concat", "reverse", "string_agg"),
+        *("regexp_extract", "regexp_matches", "regexp_replace", "->>", "json_extract_string"),
+        *("date_part", "date_trunc", "epoch"),
+    ]
+)
+ONLY_SELECT = "only a SELECT runs on Spark, no SHOW, DESCRIBE or SUMMARIZE, and no PIVOT"
+
+
+def unlike(con: duckdb.DuckDBPyConnection, query: str) -> str | None:
+    """Returns why a SELECT may have another answer on Spark; None if nothing is known to differ.
+
+    `con`: any connection; the query is text there. It must be one that DuckDB can parse.
+    """
+    tree = json.loads(con.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchall()[0][0])
+    if tree["error"]:
+        return ONLY_SELECT
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            called = node.get("function_name")
+            if called and (told := _unlike_call(called, node.get("children", []))):
+                return told
+            if node.get("type") == "SHOW_REF":
+                return ONLY_SELECT
+            if node.get("distinct_on_targets"):
+                return "DISTINCT ON loses its order on Spark: write QUALIFY row_number() OVER (…) = 1"
+            if node.get("sample"):
+                return "a sample of rows is another one on Spark"
+            todo += node.values()
+        elif isinstance(node, list):
+            todo += node
+    return None
+
+
+def _unlike_call(name: str, arguments: list[dict[str, Any]]) -> str | None:
+    if name not in ALIKE:
+        return f"{name}() is not among the functions that were compared between DuckDB and Spark"
+    if name == "regexp_replace" and len(arguments) == 3 and not _is_anchored(_constant(arguments[1])):
+        return "regexp_replace() without 'g' replaces the first match in DuckDB and all of them on Spark: write 'g'"
+    if name in ("substr", "substring") and not _is_positive(_constant(arguments[1])):
+        return (
+            f"{name}() begins at different letters in DuckDB and on Spark, unless the beginning is a number from 1 on"
+        )
+    return None
+
+
+def _is_anchored(pattern: Any) -> bool:
+    """Whether a pattern matches once: at the beginning or at the end."""
+    return isinstance(pattern, str) and "|" not in pattern and (pattern.startswith("^") or pattern.endswith("$"))
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, int) and number > 0
+
+
+def _constant(node: dict[str, Any]) -> Any:
+    """Returns the value of a literal; None for anything else."""
+    return node["value"].get("value") if node["class"] == "CONSTANT" else None

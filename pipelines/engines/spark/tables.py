@@ -1,0 +1,197 @@
+"""The lake's tables as views in a Spark session: large ones over their Parquet files, small ones handed over as rows.
+
+A view shows what the same name shows in DuckDB: committed batches, the newest state of a capture or recording, no trace
+that was superseded. DuckDB works that out once, in the marks (`traces`, `captures`, …), which Spark gets as rows; of all
+other files Spark keeps the rows that belong to a mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.engines.spark.rules import carried_over
+from pipelines.fleet.captures.given_tables import lake_captures, stage_captures
+from pipelines.lake.agreed import agreed_columns
+from pipelines.lake.lake import TOLD_BY, Lake
+from pipelines.lake.layout import KEYS, MARK, mark_of
+from pipelines.lake.publish.contents import types_shown
+from pipelines.lake.read.damage import BrokenFiles
+from pipelines.lake.read.views import under_old_name
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.renamed import old_columns, table_now
+
+if TYPE_CHECKING:
+    from ibis.backends.pyspark import Backend
+
+_TYPES = {
+    "VARCHAR": "STRING",
+    "INTEGER": "INT",
+    "TIMESTAMP": "TIMESTAMP_NTZ",
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP_LTZ",
+}
+
+STAGED = frozenset(f"_staged_{name}" for name in ("captures", "capture_ranks", "capture_roles", "capture_quality"))
+
+
+class NotOnSpark(ValueError):
+    """Spark cannot run the query, or would not compute the same; the message says why."""
+
+
+def spark_schema(columns: Iterable[tuple[str, str]]) -> str:
+    """Returns columns and their DuckDB types as Spark's readers take them."""
+    return ", ".join(f"`{name}` {_TYPES.get(kind, kind)}" for name, kind in columns)
+
+
+def read_by(catalog: Catalog, names: Iterable[str], computed: Collection[str] = ()) -> list[str]:
+    """Returns these tables and those that views and `computed` ones among them read, each after what it reads.
+
+    Given tables are among them. Raises NotOnSpark for a computed table that Python makes.
+    """
+    found: set[str] = set()
+    todo = [table_now(name) for name in names]
+    while todo:
+        name = todo.pop()
+        if name in found or name not in (catalog.given if name in catalog.given else catalog.models):
+            continue
+        found.add(name)
+        if _is_computed(catalog, name, computed):
+            todo += catalog.models[name].dependencies
+    return [*sorted(found & catalog.given.keys()), *(name for name in catalog.models if name in found)]
+
+
+def _is_computed(catalog: Catalog, name: str, computed: Collection[str]) -> bool:
+    """Whether Spark runs the table's SELECT; otherwise its rows are read or handed over."""
+    if name in catalog.given:
+        if name not in STAGED:
+            raise NotOnSpark(f"{name} is a table that Python makes for one trace or comparison: it stays with DuckDB")
+        return False
+    model = catalog.models[name]
+    if model.kind == "view":
+        return True
+    asked = model.private or name in computed
+    if asked and model.kind != "sql":
+        raise NotOnSpark(f"{name} is made by Python or by ingestion: Spark can read it from the lake, not compute it")
+    return asked
+
+
+class Tables:
+    """Makes views in a Spark session of what a lake's analysts' file, open as `con`, shows.
+
+    `computed`: tables that Spark computes from what they read, instead of reading their files.
+    """
+
+    def __init__(
+        self, backend: Backend, con: duckdb.DuckDBPyConnection, lake: Lake, computed: Collection[str] = ()
+    ) -> None:
+        self.backend, self.con, self.lake = backend, con, lake
+        self.computed = frozenset(table_now(name) for name in computed)
+        self.catalog = load_catalog()
+        self.made: set[str] = set()
+        self._session: Any = backend._session
+        self._batches = lake.all_batches()
+        self._marks: dict[str, Any] = {}
+        self._older: dict[str, Any] = {}  # frames with the names that models read, of tables that have agreed ones, too
+
+    def make(self, names: Iterable[str]) -> None:
+        """Make the views of these tables, and of what they read. Other names are left to the query to fail on.
+
+        Raises BrokenFiles for a table with damaged files, unless the lake is `without_broken`: then Spark leaves out
+        the same files as DuckDB. Raises NotOnSpark for a computed table that Python makes.
+        """
+        listed = list(names)
+        order = [name for name in read_by(self.catalog, listed, self.computed) if name not in self.made]
+        read = {name for name in order if name in self.catalog.models}
+        broken = self.lake.broken({*read, *map(mark_of, read), *(TOLD_BY if MARK in read else ())})
+        if broken and not self.lake.without_broken:
+            raise BrokenFiles(broken)
+        if not STAGED.isdisjoint(order):
+            self._stage_captures()
+        bad = {one.path for one in broken}
+        for name, frame in self._older.items():  # beside the agreed names, names that models read could be ambiguous
+            frame.createOrReplaceTempView(name)
+        for name in order:
+            if name not in self.made:
+                self._make(name, bad)
+        for name, frame in self._older.items():
+            self._shown(name, frame).createOrReplaceTempView(name)
+        for name in listed:
+            if name != (now := table_now(name)) and now in self.made:
+                self._give(name, self.query(under_old_name(name)))
+
+    def query(self, text: str) -> Any:
+        """Returns the Spark data frame of a query in DuckDB's dialect."""
+        return self.backend.raw_sql(self.backend.compile(self._expression(text)))
+
+    def rows(self, text: str, first: int = 0) -> Any:
+        """Returns the answer to a query in DuckDB's dialect as an Arrow table; the `first` rows if that is not 0."""
+        expression = self._expression(text)
+        # Not `to_pyarrow` of Ibis: that goes through pandas, where a BIGINT with a NULL is a DOUBLE.
+        return self.backend.raw_sql(self.backend.compile(expression.limit(first) if first else expression)).toArrow()
+
+    def _expression(self, text: str) -> Any:
+        return self.backend.sql(carried_over(text, self._doubles()), dialect="duckdb")
+
+    def _doubles(self) -> set[str]:
+        """Returns the names of the DOUBLE columns of the tables made so far."""
+        types = types_shown(self.catalog)
+        return {column for name in self.made & types.keys() for column, kind in types[name] if kind == "DOUBLE"}
+
+    def _give(self, name: str, frame: Any) -> None:
+        if agreed := agreed_columns(name):
+            frame = self._older[name] = frame.drop(*(one.name for one in agreed))
+        frame.createOrReplaceTempView(name)
+        self.made.add(name)
+
+    def _shown(self, name: str, frame: Any) -> Any:
+        """Returns a table's frame as analysts see it, as in DuckDB (lake/agreed.py)."""
+        values = {one.name: f"{one.expression or f'`{one.older}`'} AS {one.name}" for one in agreed_columns(name)}
+        there = {*frame.columns, *values}  # what was computed here has no batch_id
+        shown = (column for column in self.con.table(name).columns if column in there)
+        return frame.selectExpr(*(values.get(column, f"`{column}`") for column in shown))
+
+    def _make(self, name: str, bad: Collection[Path]) -> None:
+        if _is_computed(self.catalog, name, self.computed):
+            self._give(name, self.query(self.catalog.models[name].sql))
+        elif self._is_copied(name):
+            self._give(name, self._session.createDataFrame(self.con.table(name).to_arrow_table()))
+        else:
+            self._give(
+                name, self._files(name, [p for p in self.lake.committed_files(name, self._batches) if p not in bad])
+            )
+
+    def _stage_captures(self) -> None:
+        with database.connect() as con:
+            stage_captures(con, lake_captures(self.lake).values())
+            for name in STAGED:
+                self._give(name, self._session.createDataFrame(con.table(name).to_arrow_table()))
+
+    def _is_copied(self, name: str) -> bool:
+        found = self.con.execute(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = '{name}'").fetchall()
+        return bool(found[0][0])
+
+    def _files(self, name: str, files: list[Path]) -> Any:
+        """Returns the valid rows in files of a table, with the columns that DuckDB shows, in its order."""
+        shown, agreed = self.con.table(name), {one.name for one in agreed_columns(name)}
+        kinds = {one: str(kind) for one, kind in zip(shown.columns, shown.types, strict=True) if one not in agreed}
+        old = old_columns(name)
+        stored = {**kinds, **{before: kinds[now] for before, now in old.items()}}
+        # Given, so that no file is opened to learn it; what a file lacks is NULL, and another type is an error.
+        rows = self._session.read.schema(spark_schema(stored.items())).parquet(*(str(path) for path in files))
+        either = {now: f"coalesce({now}, {before}) AS {now}" for before, now in old.items()}
+        rows = rows.selectExpr(*(either.get(column, f"`{column}`") for column in kinds))
+        mark = mark_of(name)
+        return (
+            rows if name == mark else rows.join(self._mark(mark), [KEYS[mark], "batch_id"], "left_semi").select(*kinds)
+        )
+
+    def _mark(self, name: str) -> Any:
+        """Returns the keys and batches that count of a mark."""
+        if name not in self._marks:
+            keys = self.con.execute(f"SELECT {KEYS[name]}, batch_id FROM {name}").to_arrow_table()
+            self._marks[name] = self._session.createDataFrame(keys)
+        return self._marks[name]

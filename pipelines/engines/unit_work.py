@@ -1,0 +1,69 @@
+"""What a worker does with a unit of files: ingest and model them in a private lake, then commit it in one transaction.
+
+A unit may be done any number of times, here and elsewhere at once: the store takes each trace once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pipelines.engines.private_lake import Setting, private_lake
+from pipelines.engines.work_units import Unit
+from pipelines.readers.inputs import TraceRow
+from pipelines.readers.kineto.limits import Limits
+
+
+@dataclass(frozen=True)
+class Ingesting:
+    """How to ingest a unit: a function that can be sent to a worker."""
+
+    setting: Setting
+    job: str | None = None
+    limits: Limits | None = None
+
+    def __call__(self, unit: Unit) -> Ingested:
+        """Returns what became of each file. Raises what ingestion, models and the store raise."""
+        return ingest_unit(self, unit)
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What became of a unit's files, and what that took on the worker, in s."""
+
+    rows: tuple[TraceRow, ...]
+    seconds: float
+    cpu_seconds: float
+
+
+def ingest_unit(how: Ingesting, unit: Unit) -> Ingested:
+    """Ingest the unit's files, compute their tables, commit. Models are not run if the store has all of the traces."""
+    from pipelines.lake.publish.user_formulas import OP_FORMULAS, write_formulas
+    from pipelines.readers.ingest import ingest
+    from pipelines.runs.materialize.per_trace import materialize
+    from pipelines.runs.store import open_store
+
+    began, cpu = time.perf_counter(), time.process_time()
+    with private_lake(how.setting) as lake:
+        store = open_store(how.setting.store)
+        rows = ingest(unit.items, lake, how.job, limits=how.limits).rows
+        mine = {row.trace_id for row in rows if row.trace_id}
+        there = set(store.known(mine)) if mine else set()
+        if mine - there:
+            write_formulas(lake.root / OP_FORMULAS, store.formulas())
+            materialize(lake, and_publish=False)
+        there |= {key for keys in store.commit(lake).known_keys.values() for key in keys}
+        rows = tuple(replace(row, status="known") if row.trace_id in there else row for row in rows)
+    return Ingested(rows, time.perf_counter() - began, time.process_time() - cpu)
+
+
+def reject_unread(setting: Setting, reasons: Mapping[str, str]) -> None:
+    """Commit files as rows of `rejects`, unread: those whose unit failed. Raises what the store raises."""
+    from pipelines.base.paths import text_path
+    from pipelines.readers.ingest import reject_files
+    from pipelines.runs.store import open_store
+
+    with private_lake(replace(setting, cpus=None)) as lake:
+        reject_files({text_path(path): why for path, why in reasons.items()}, lake)
+        open_store(setting.store).commit(lake)

@@ -1,0 +1,100 @@
+"""Files, or captures → units of work: one large trace, or some 40 small ones, so that the units of a run take about as long as each other.
+
+Files that only make sense together (a schedule run's folder, a job's dumps) stay in one unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.readers.inputs.find import sort_out
+
+UNIT_FILES = 40
+UNIT_BYTES = 512 << 20
+_LEAST_BYTES = 32 << 20  # below it, what every unit costs anyway (49 tables, a commit) is most of its time
+_PER_SLOT = 3  # units for each task that an engine runs at once, so that the last ones end together
+_UNPACKED = 12  # how many bytes of JSON a byte of .gz is, roughly: traces are 10 to 15
+
+
+@dataclass(frozen=True)
+class Group:
+    """Items (files, a capture) that are worked on together; `size`: bytes of JSON, estimated."""
+
+    items: tuple[Any, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one task works on. `size`: bytes of JSON, estimated."""
+
+    name: str
+    groups: tuple[Group, ...]
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """The files or captures."""
+        return tuple(item for group in self.groups for item in group.items)
+
+    @property
+    def size(self) -> int:
+        """Bytes of JSON, estimated."""
+        return sum(group.size for group in self.groups)
+
+    @property
+    def halves(self) -> list[Unit]:
+        """Returns two units with half of the groups each, to find the one that ends its worker; none of a single group."""
+        middle = len(self.groups) // 2
+        parts = ((".1", self.groups[:middle]), (".2", self.groups[middle:]))
+        return [Unit(self.name + mark, groups) for mark, groups in parts] if middle else []
+
+
+def cut(
+    groups: Iterable[Group], slots: int = 1, max_items: int = UNIT_FILES, max_bytes: int = UNIT_BYTES
+) -> list[Unit]:
+    """Returns units, the largest first, of at most `max_items` items and `max_bytes`, or of a single group.
+
+    `slots`: how many units the engine runs at once; with more of them units are smaller, so that all have work. Groups
+    are taken in their order: ranks of one capture are mostly in one unit.
+    """
+    listed = list(groups)
+    total = sum(group.size for group in listed)
+    limit = min(max_bytes, max(_LEAST_BYTES, total // (_PER_SLOT * max(slots, 1))))
+    bins = sorted(_fill(listed, max_items, limit), key=lambda unit: -sum(group.size for group in unit))
+    return [Unit(f"{number:05d}", tuple(unit)) for number, unit in enumerate(bins, 1)]
+
+
+def _fill(groups: Sequence[Group], max_items: int, limit: int) -> Iterator[list[Group]]:
+    unit: list[Group] = []
+    n_items = size = 0
+    for group in groups:
+        if group.size >= limit or len(group.items) >= max_items:
+            yield [group]
+            continue
+        if unit and (n_items + len(group.items) > max_items or size + group.size > limit):
+            yield unit
+            unit, n_items, size = [], 0, 0
+        unit.append(group)
+        n_items, size = n_items + len(group.items), size + group.size
+    if unit:
+        yield unit
+
+
+def groups_of(files: Iterable[Path]) -> list[Group]:
+    """Returns the files by what must be read together. Files that cannot be accessed are there: reading them says why."""
+    sets, alone, failed = sort_out(files)
+    together = [sorted(paths) for _, found in sets for paths in found.values()]
+    together += [[path] for path in (*alone, *failed)]
+    return [Group(tuple(paths), sum(map(weigh, paths))) for paths in sorted(together)]
+
+
+def weigh(path: Path) -> int:
+    """Returns how many bytes of JSON a file holds, estimated from its size; 0 if it cannot be accessed."""
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError):
+        return 0
+    return size * _UNPACKED if path.suffix == ".gz" else size

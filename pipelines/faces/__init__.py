@@ -1,0 +1,1 @@
+"""What people use: commands, reports, the console, notebooks, saved questions."""

@@ -1,0 +1,230 @@
+"""Queries of others on a lake: on the locked connection, within limits, with the caveats of their answers.
+
+What `tracelake serve` and `tracelake mcp` share. It computes no tables: what an answer lacks is said beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.lake.commit.model_failures import caveats
+from pipelines.lake.lake import Lake
+from pipelines.lake.layout import KEYS
+from pipelines.lake.publish.empty_file import NotPublished
+from pipelines.lake.publish.prices import PRICE_TABLE, PRICES, read_prices
+from pipelines.lake.read.damage import BrokenFiles
+from pipelines.lake.read.sandbox import (
+    Answer,
+    LimitReached,
+    Limits,
+    LockedLake,
+    QueryRefused,
+    QueryStopped,
+    connect_parser,
+    refuse_but_reading,
+)
+from pipelines.lake.read.tables_read import tables_read
+from pipelines.models.catalog import Catalog
+from pipelines.models.errors import CatalogError
+from pipelines.models.sqltext import quoted
+from pipelines.renamed import columns_in
+from pipelines.runs.materialize.per_capture import stale_captures, trace_tables
+from pipelines.runs.materialize.per_trace import stale_batches
+from pipelines.runs.store import StoreError, open_store
+from pipelines.runs.store.ducklake.outdated_tables import outdated
+
+_PART = 500  # rows fetched at a time
+
+
+class NotAnswered(Exception):
+    """A query has no answer; the message says why, `hint` what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The first rows of an answer. `cut`: why there are no more of them, "" if these are all."""
+
+    columns: list[str]
+    types: list[str]
+    rows: list[tuple[Any, ...]]
+    cut: str
+
+
+@dataclass(eq=False)
+class Asking:
+    """One query on a lake: a folder, or the address of a DuckLake. Any thread may call `stop`."""
+
+    lake: Path | str
+    query: str
+    limits: Limits = field(default_factory=Limits)
+    without_broken: bool = False  # answer without missing or damaged files, and name them
+    is_stopped: bool = False
+    _locked: LockedLake | None = None
+
+    def stop(self) -> None:
+        """Stop it: `answer` raises QueryStopped, at once or when it is called."""
+        self.is_stopped = True
+        if self._locked is not None:
+            self._locked.stop()
+
+    @contextmanager
+    def answer(self) -> Iterator[tuple[Answer, list[str]]]:
+        """Yields the answer, to be read inside the block, and what to know before it is used.
+
+        Raises NotAnswered for everything that the asker can do something about, QueryStopped.
+        """
+        with told_as_sentences(), connect_parser() as parser:
+            refuse_but_reading(self.query, parser)
+            tables = tables_read(self.query, parser)
+        with told_as_sentences():
+            self._not_if_stopped()
+            lake = Lake(self.lake, self.without_broken) if isinstance(self.lake, Path) else self.lake
+            lacks, read = _lacks(lake, tables)
+            with LockedLake(_opened(lake), self.limits, tables=tables) as locked:
+                self._locked = locked
+                self._not_if_stopped()
+                known = [*lacks, *caveats(locked.con, read)]
+                if isinstance(self.lake, str):
+                    known += outdated(locked.con, tables)
+                with locked.asked(self.query) as found:
+                    assert found is not None  # a statement that only reads has an answer
+                    yield found, known
+
+    def _not_if_stopped(self) -> None:
+        if self.is_stopped:
+            raise QueryStopped("the query was stopped")
+
+
+def first_rows(answer: Answer, most: int, most_bytes: int) -> Rows:
+    """Returns at most so many rows of an answer, and of about so many bytes of text; the rest is not computed."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for part in answer.parts(min(_PART, most + 1)):
+        for row in part:
+            size += sum(len(value) if isinstance(value, (str, bytes)) else 8 for value in row)
+            if len(rows) == most:
+                return Rows(answer.columns, answer.types, rows, f"{_first(most)}; there are more")
+            if size > most_bytes and rows:
+                told = f"{_first(len(rows))}; there are more, and these are {most_bytes / 1e6:g} MB of text"
+                return Rows(answer.columns, answer.types, rows, told)
+            rows.append(row)
+    return Rows(answer.columns, answer.types, rows, "")
+
+
+def _first(n: int) -> str:
+    return f"the first {n:,} rows" if n > 1 else "the first row"
+
+
+@contextmanager
+def told_as_sentences() -> Iterator[None]:
+    """Raises NotAnswered for what is wrong with a query, a limit or a lake."""
+    try:
+        yield
+    except QueryRefused as error:
+        raise NotAnswered(str(error)) from None
+    except (BrokenFiles, CatalogError, LimitReached, NotPublished, StoreError, ValueError) as error:
+        raise NotAnswered(str(error)) from None
+    except duckdb.Error as error:
+        hints = columns_in(str(error))
+        raise NotAnswered(str(error), f"{'; '.join(hints)}." if hints else "") from None
+    except MemoryError:
+        raise NotAnswered("the query needs more memory than this program may use: raise --memory") from None
+    except OSError as error:
+        told = error.strerror or str(error)
+        raise NotAnswered(f"{error.filename}: {told}" if error.filename else told) from None
+
+
+def default_memory(queries: int) -> str:
+    """Returns a memory limit for each of so many queries at once: together, what one DuckDB takes by default."""
+    return f"{memory_bytes() // queries >> 20}MiB"
+
+
+def memory_bytes(size: str = "") -> int:
+    """Returns a memory limit in DuckDB's notation as bytes, with a few digits; "": DuckDB's default. Raises ValueError."""
+    with database.connect() as con:
+        try:
+            con.execute(f"SET memory_limit = {quoted(size)}" if size else "SELECT 1")
+        except duckdb.Error:
+            raise ValueError(f"{size!r} is not a size; write it like 512MB or 4GB") from None
+        ((told,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = told.split()
+    return int(float(number) * 1024 ** _UNITS.index(unit))
+
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def bound_process(memory: str, queries: int) -> None:
+    """Limit the memory of this process, where the system can: DuckDB does not count long texts in its limit.
+
+    A query that needs more fails, and the process goes on.
+    """
+    own = (1 << 30) + (16 << 20) * queries * (os.cpu_count() or 1)  # Python, Arrow, the stacks of threads
+    most = memory_bytes(memory) * queries + own
+    with suppress(ValueError, OSError):  # an administrator's limit is lower
+        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _opened(lake: Lake | str) -> Any:
+    """What LockedLake connects to."""
+    if isinstance(lake, Lake):
+        return lake
+    store = open_store(lake)
+    return lambda settings: store.connect(settings, locked=True)
+
+
+def _lacks(lake: Lake | str, tables: list[str]) -> tuple[list[str], list[str]]:
+    """Returns what the tables of a lake in a folder lack, as sentences, and all tables that they are made of.
+
+    What a DuckLake's tables lack is told by its own connection.
+    """
+    if isinstance(lake, str):
+        return [], tables
+    catalog = lake.catalog()
+    if not lake.exists:
+        if broken := lake.broken(KEYS):
+            raise BrokenFiles(broken)
+        raise NotAnswered(
+            f"no traces in the lake {lake.root}", f"Ingest some: tracelake ingest FILES --lake {lake.root}"
+        )
+    if PRICE_TABLE in tables:
+        read_prices(lake.root / PRICES)  # rejects those that cannot be read
+    of_traces = [name for name in catalog.materialized if name in tables]
+    of_captures = [name for name in catalog.of_captures if name in tables]
+    read = [*of_traces, *of_captures, *trace_tables(catalog, of_captures)]
+    lacks = _not_computed(lake, catalog, of_traces, of_captures)
+    return [*_left_out(lake), *lacks] if lake.without_broken else lacks, read
+
+
+def _left_out(lake: Lake) -> list[str]:
+    broken = lake.broken()
+    more = [f"left out: {len(broken) - 10:,} more files; `tracelake check` names them"] if len(broken) > 10 else []
+    return [*(f"left out: {one}" for one in broken[:10]), *more]
+
+
+def _not_computed(lake: Lake, catalog: Catalog, of_traces: list[str], of_captures: list[str]) -> list[str]:
+    batches = sorted(lake.batches())
+    told = []
+    if of_traces and stale_batches(lake, catalog, of_traces, batches):
+        for name in of_traces:
+            if n := len(stale_batches(lake, catalog, [name], batches)):
+                lacks = f"{name} is not computed, or of an older model, for {n:,} of {len(batches):,} batches of traces"
+                told.append(f"{lacks}; to compute it: tracelake materialize {name} --lake {lake.root}")
+    if stale_captures(lake, catalog, of_captures):
+        names = " ".join(of_captures)
+        lacks = f"of the newest traces there is nothing in {', '.join(of_captures)} yet"
+        told.append(f"{lacks}; to compute them: tracelake materialize {names} --lake {lake.root}")
+    return told

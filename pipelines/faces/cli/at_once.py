@@ -1,0 +1,65 @@
+"""A query of a few traces, answered without a look at the rest of the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def opened_at_once(folder: Path, query: str, tables: Sequence[str], parser: Any, limits: Any) -> tuple[Any, str] | None:
+    """Returns a LockedLake, and the query to be asked there (named_traces.py); None where the lake has to be brought up to
+    date first, or looked at as a whole.
+
+    That is so unless the analysts' file shows all that is committed, the query reads large tables of traces that it names
+    only, and these are computed and undamaged. `tables`: what it reads, as of `tables_in`; `parser`: see connect_parser.
+    """
+    import duckdb
+
+    from pipelines.lake import Lake
+    from pipelines.lake.layout import ANALYST, MARK
+    from pipelines.lake.publish.analyst_file import published_whole_and_now
+    from pipelines.lake.read.named_traces import condition_in
+    from pipelines.lake.read.sandbox import CLOSED, LockedLake, connect_attached, lock
+
+    lake = Lake(folder)
+    catalog = lake.catalog()
+    said = condition_in(parser, query)
+    if said is None or lake.without_broken or not set(tables) <= set(catalog.materialized):
+        return None
+    of_traces = {MARK, "events", "findings", *catalog.materialized}
+    if not said.tables <= of_traces or not said.others <= {MARK} or not published_whole_and_now(lake):
+        return None
+
+    def connect(settings: Any) -> Any:
+        con = connect_attached(lake.root / ANALYST, settings, CLOSED)
+        lock(con, lake.root)
+        return con
+
+    try:
+        locked = LockedLake(connect, limits)
+    except duckdb.Error:  # the file is not for this version of DuckDB, or was replaced at this moment
+        return None
+    try:
+        named = said.known(locked.con)
+        if named and _is_ready(lake, locked.con, tables, named):
+            return locked, named.query
+    except BaseException:
+        locked.close()
+        raise
+    locked.close()
+    return None
+
+
+def _is_ready(lake: Any, con: Any, tables: Sequence[str], named: Any) -> bool:
+    """Whether the tables of the traces' batches are computed and as they were written."""
+    from pipelines.lake.layout import Batch
+    from pipelines.lake.publish.analyst_file import tables_to_check
+    from pipelines.models.sqltext import row
+    from pipelines.runs.materialize.per_trace import stale_batches
+
+    found = con.execute(f"SELECT DISTINCT batch_id FROM traces WHERE trace_id IN {row(named.ids)}").fetchall()
+    batches = [Batch(name) for (name,) in found]
+    if not batches or stale_batches(lake, lake.catalog(), tables, batches):
+        return False
+    return not lake.broken(tables_to_check([*tables, *named.tables]), batches)

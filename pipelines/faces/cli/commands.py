@@ -1,0 +1,207 @@
+"""How every command ends: errors are sentences, and the reader of the output may stop early."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any, NoReturn
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.cli import overview
+from pipelines.faces.cli.option_values import take_no_help, take_simple_values
+
+# Errors whose message says what to do. Modules that were not imported cannot have raised theirs.
+_SENTENCES = (
+    ("pipelines.models.errors", "CatalogError"),
+    ("pipelines.base.database", "WrongShare"),
+    ("pipelines.base.database", "TooLittleMemory"),
+    ("pipelines.base.extras", "MissingExtra"),
+    ("pipelines.fleet.captures.roles", "RolesError"),
+    ("pipelines.base.paths", "UnusablePath"),
+    ("pipelines.readers.origin", "WrongPattern"),
+    ("pipelines.lake.read.damage", "BrokenFiles"),
+    ("pipelines.runs.store.interface", "StoreError"),
+    ("pipelines.lake.publish.contents", "NotPublished"),
+    ("duckdb", "IOException"),
+    ("duckdb", "InvalidInputException"),  # from error() in the analysts' file: what it cannot answer
+)
+
+# Names from the previous version that still work but are not listed.
+OLD_COMMANDS = {"straggler-what-if": "op-job"}
+OLD_OPTIONS = {
+    "overlay": {"--out-dir": "--out"},
+    "stragglers": {"--svg": "--out"},
+    "op-job": {"--svg": "--out"},
+}
+
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which newer versions of typer bundle
+
+
+class Commands(TyperGroup):
+    """The group of all commands."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _words_told_as_text():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _words_told_as_text():
+            return super().invoke(ctx)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        take_no_help(option)
+        return option
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options before a command; those of shell completion are rarely given."""
+        found = super().get_params(ctx)
+        for option in found:
+            if option.name in ("install_completion", "show_completion"):
+                take_no_help(option)
+        return found
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show all commands; typer's own way takes three times as long."""
+        if not overview.is_usual():
+            super().format_help(ctx, formatter)
+            return
+        usage = " ".join((ctx.command_path, *self.collect_usage_pieces(ctx)))
+        shown = [(name, one.help or "") for name, one in self.commands.items() if not one.hidden]
+        overview.write(overview.overview(usage, self.help or "", self.get_params(ctx), shown))
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse and run a command, and leave."""
+        if sys.stdout is None:
+            raise SystemExit("error: stdout is closed, so there is nowhere to print the answer")
+        with _ended_by_readers():
+            try:
+                with _wrong_input_told():
+                    return super().main(*args, **kwargs)
+            except typer.Exit as end:  # the help could not be written
+                raise SystemExit(end.exit_code) from None
+
+
+class Later(TyperCommand):
+    """A command by its name and the beginning of its help; its module is imported when it is asked for."""
+
+    where = ""  # module:function in pipelines/faces/cli
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the command itself."""
+        module, _, function = self.where.partition(":")
+        own = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+        called = getattr(import_module(f"pipelines.faces.cli.{module}"), function)
+        own.command(self.name, cls=Command)(called)
+        command = typer.main.get_command(own)
+        take_simple_values(command, called)
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+
+class Command(TyperCommand):
+    """One command. Errors in its input are printed, and it exits with status 1."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        take_no_help(option)
+        return option
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse its arguments; options may have their old names."""
+        name = OLD_COMMANDS.get(self.name or "", self.name or "")
+        return super().parse_args(ctx, _with_new_options(args, OLD_OPTIONS.get(name, {})))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it."""
+        _on_broken_pipe(signal.SIG_IGN)  # an exception instead of an exit, so that temporary folders are removed
+        try:
+            with _wrong_input_told():
+                try:
+                    return super().invoke(ctx)
+                finally:
+                    _flush()
+        except BrokenPipeError:
+            _die_of_broken_pipe()
+        finally:
+            _on_broken_pipe(signal.SIG_DFL)
+
+
+def _with_new_options(words: list[str], names: dict[str, str]) -> list[str]:
+    ends = words.index("--") if "--" in words else len(words)  # what follows are files, whatever they are called
+    parts = [word.partition("=") for word in words[:ends]]
+    return [names.get(option, option) + sign + value for option, sign, value in parts] + words[ends:]
+
+
+@contextmanager
+def _words_told_as_text() -> Iterator[None]:
+    """Typer quotes arguments that it does not understand, which may be names of files from a glob."""
+    try:
+        yield
+    except _USAGE_ERROR as error:
+        error.message = visible(error.message)  # pyright: ignore[reportAttributeAccessIssue]
+        raise
+
+
+@contextmanager
+def _ended_by_readers() -> Iterator[None]:
+    """If the reader is gone, end the process quietly, with the status that other Unix tools use."""
+    before = _on_broken_pipe(signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # already reported where it was written
+            _flush()
+        _on_broken_pipe(before)
+
+
+@contextmanager
+def _wrong_input_told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from pipelines.faces.cli.console import fail
+
+        told = error.strerror or str(error)
+        raise fail(f"{error.filename}: {told}" if error.filename else told) from None
+    except Exception as error:
+        kinds = tuple(getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules)
+        if not isinstance(error, kinds):
+            raise
+        from pipelines.faces.cli.console import fail
+
+        raise fail(str(error)) from None
+
+
+def _flush() -> None:
+    """Write what is buffered: at interpreter exit it would be too late to report a failure."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OSError(f"the answer cannot be written: {error.strerror}") from None
+
+
+def _on_broken_pipe(handler: Any) -> Any:
+    """Sets what SIGPIPE does; returns the previous handler. None if it cannot be set: threads, other systems."""
+    if handler is None or not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGPIPE, handler)
+
+
+def _die_of_broken_pipe() -> NoReturn:
+    _on_broken_pipe(signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+    os._exit(128 + signal.SIGPIPE)

@@ -1,0 +1,1 @@
+"""Commands on the ranks of a capture, on jobs and on fleets."""

@@ -1,0 +1,123 @@
+"""`tracelake capture-path`: the critical path through the ranks of a capture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json, styled
+from pipelines.faces.cli.fleet.opened_capture import opened_capture
+
+if TYPE_CHECKING:
+    from pipelines.fleet.path.answer import CapturePath
+
+_SHOWN = 12
+_RANKS = 16
+
+
+def capture_path(
+    capture: Annotated[
+        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
+    ],
+    target: Annotated[
+        str, typer.Option(help="Where the path ends: last_gpu_end, last_collective_end or last_event_end.")
+    ] = "last_gpu_end",
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """What held the whole job up: the path through all ranks, which moves to the last rank at every collective.
+
+    Example: `tracelake capture-path /fleet/job42/ --target last_collective_end`
+    """
+    from pipelines.fleet.path.answer import TABLES, NoCapture, PathRefused, find_capture
+    from pipelines.fleet.path.answer import capture_path as answer_of
+    from pipelines.fleet.path.walk import TARGETS
+
+    if target not in TARGETS:
+        raise fail(f"no target {target!r}", f"There are: {', '.join(TARGETS)}")
+    with opened_capture(capture, lake, TABLES) as (con, beginning):
+        try:
+            capture_id = find_capture(con, beginning)
+            answer = answer_of(con, capture_id, target)
+        except NoCapture as error:
+            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
+        except PathRefused as error:
+            raise fail(
+                f"capture has no path through its ranks: {error}",
+                "See tables capture_quality and collective_groups.",
+            ) from None
+    if json:
+        print_json(answer.as_json())
+    else:
+        _print(answer)
+
+
+def _print(answer: CapturePath) -> None:
+    out.print(_shares(answer))
+    out.print(_stretches(answer))
+    gap, guessed = answer.kind_us.get("gap", 0.0), answer.guessed_us
+    out.print(f"unexplained (gap): {human_us(gap)}, {answer.gap_percent:.1f} % of the path")
+    if answer.n_guessed:
+        out.print(
+            f"guessed: {answer.n_guessed} hops, {human_us(guessed)}, {100 * guessed / answer.span_us:.1f} % "
+            "(without cuda_sync rows a trace does not say what waited for what)",
+        )
+    if answer.left_out:
+        ranks = ", ".join(map(str, answer.left_out))
+        out.print(styled("[yellow]not joined with the others, so not on the path: rank {}[/]", ranks))
+
+
+def _shares(answer: CapturePath) -> Table:
+    """Time by rank and kind; kinds that are guesses in part or whole are marked."""
+    end = answer.target.replace("_", " ").replace("gpu", "GPU")
+    heading = f"critical path through {answer.n_ranks} ranks to the {end}: {human_us(answer.span_us)}"
+    table = Table(title=heading, title_justify="left", min_width=len(heading))
+    table.add_column("rank", justify="right")
+    table.add_column("kind")
+    for name in ("segments", "time", "percent"):
+        table.add_column(name, justify="right")
+    for rank, share in list(answer.share_us.items())[:_RANKS]:
+        own = [segment for segment in answer.segments if segment.rank == rank]
+        percent = f"{answer.share_percent[rank]:.2f}"
+        table.add_row(
+            *(styled("[bold]{}[/]", t) for t in (rank, "all")),
+            f"{len(own):,}",
+            human_us(share),
+            styled("[bold]{}[/]", percent),
+        )
+        parts = sorted({(s.kind, s.guessed) for s in own}, key=lambda part: -_time(own, *part))
+        for kind, guessed in parts:
+            time = _time(own, kind, guessed)
+            n = sum((s.kind, s.guessed) == (kind, guessed) for s in own)
+            label = styled("{}" + (" [yellow](guess)[/]" if guessed else ""), kind.replace("_", " "))
+            table.add_row("", label, f"{n:,}", human_us(time), f"{100 * time / answer.span_us:.2f}")
+        table.add_section()
+    rest = list(answer.share_us.items())[_RANKS:]
+    if rest:
+        time, n = sum(share for _, share in rest), len(rest)
+        percent = f"{100 * time / answer.span_us:.2f}"
+        table.add_row("…", f"{n:,} more ranks", "", human_us(time), percent)
+    return table
+
+
+def _time(own: list[Any], kind: str, guessed: bool) -> float:
+    return sum(s.dur_us for s in own if (s.kind, s.guessed) == (kind, guessed))
+
+
+def _stretches(answer: CapturePath) -> Table:
+    """How the path moves from rank to rank, and what takes longest on each stretch."""
+    table = Table(title="from rank to rank", title_justify="left")
+    for name in ("from", "rank", "time"):
+        table.add_column(name, justify="right")
+    table.add_column("mostly", overflow="fold")
+    for stretch in answer.stretches[:_SHOWN]:
+        end = stretch.start_us + stretch.dur_us
+        own = [s for s in answer.segments if stretch.start_us <= s.start_us < end]
+        longest = max(own, key=lambda s: s.dur_us)
+        most = f"{longest.kind.replace('_', ' ')} {human_us(longest.dur_us)} {(longest.name or '')[:60]}"
+        table.add_row(human_us(stretch.start_us), str(stretch.rank), human_us(stretch.dur_us), most)
+    if len(answer.stretches) > _SHOWN:
+        table.add_row("…", "", "", f"{len(answer.stretches) - _SHOWN} more stretches")
+    return table

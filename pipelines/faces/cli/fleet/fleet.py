@@ -1,0 +1,163 @@
+"""`tracelake fleet` and `tracelake metrics`: what all jobs are doing, for people and for monitoring."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    err,
+    fail,
+    human_us,
+    local,
+    out,
+    print_json,
+    progress,
+    styled,
+)
+from pipelines.faces.cli.up_to_date import open_analyst
+
+JobOption = Annotated[str | None, typer.Option(help="Only this job.")]
+_SHOWN = 10
+
+
+def fleet(
+    lake: LakeOption = DEFAULT_LAKE,
+    job: JobOption = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FOLDER", parser=local,
+            help="Write a page, index.html, with a report of each job's newest capture beside it.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:  # fmt: skip
+    """What the fleet is doing: each job's newest capture, what got worse, stragglers, files that were not read.
+
+    Example: `tracelake fleet --lake /data/lake --out /var/www/fleet`
+    """
+    from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
+    from pipelines.lake.publish.prices import PRICE_TABLE
+
+    with open_analyst(lake, [*TABLES, PRICE_TABLE]) as con:
+        found = fleet_today(con, job)
+    if to is not None:
+        index = _write_pages(found, lake, to)
+    if json:
+        print_json(found.as_json())
+    elif to is not None:
+        out.print(styled("open in a browser: [bold]{}[/]", index), soft_wrap=True)
+    else:
+        _show(found)
+
+
+def metrics(
+    lake: LakeOption = DEFAULT_LAKE,
+    job: JobOption = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", parser=local,
+            help="Write them to this file, for the textfile collector of node_exporter; readers never see half of it.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """Print the fleet as metrics in OpenMetrics text, for Prometheus.
+
+    Example: `tracelake metrics --out /var/lib/node_exporter/tracelake.prom`
+    """
+    from pipelines.fleet.trends.fleet_today import TABLES, fleet_today
+    from pipelines.fleet.trends.openmetrics import families_of, openmetrics
+    from pipelines.lake.publish.prices import PRICE_TABLE
+
+    with open_analyst(lake, [*TABLES, PRICE_TABLE]) as con:
+        text = openmetrics(families_of(fleet_today(con, job)))
+    if to is None:
+        print(text, end="")
+        return
+    _write(to, text)
+
+
+def _write_pages(found: Any, lake: Path, folder: Path) -> Path:
+    """Write a report of each job's newest capture, then the page that links them. Exits if they cannot be written."""
+    from pipelines.faces.report.fleet import fleet_page
+    from pipelines.faces.report.page import page
+    from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, find_subject
+    from pipelines.lake.publish.prices import PRICE_TABLE
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail(str(error)) from None
+    links = {}
+    captures = [one["capture_id"] for one in found.jobs]
+    if captures:
+        with (
+            open_analyst(lake, [*TABLES, *CAPTURE_TABLES, PRICE_TABLE]) as con,
+            progress(len(captures), "writing reports") as advance,
+        ):
+            for capture in captures:
+                _write(folder / f"{capture}.html", page(con, find_subject(con, capture)))
+                links[capture] = f"{capture}.html"
+                advance(1)
+    index = folder / "index.html"
+    _write(index, fleet_page(found, links, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
+    return index
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file whole or not at all: others may read it at any time."""
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, file)
+    except OSError as error:
+        raise fail(str(error)) from None
+
+
+def _show(found: Any) -> None:
+    out.print(styled("{:,} traces, {:,} captures, {:,} jobs", found.n_traces, found.n_captures, len(found.jobs)))
+    out.print(_jobs_table(found.jobs))
+    for worse in found.worse[:_SHOWN]:
+        colour = "red" if worse.verdict.status == "REGRESSION" else "yellow"
+        change = "" if worse.verdict.effect is None else f" {100 * worse.verdict.effect:+.1f} %"
+        out.print(styled(f"[{colour}]{{}}[/]: {{}}: {{}}{{}}", worse.verdict.status, worse.job, worse.metric, change))
+    for row in found.stragglers[:_SHOWN]:
+        said = (row["job"] or "no job", row["rank"], row["n_straggler"], row["n_captures"])
+        out.print(styled("[yellow]straggler[/]: {}: rank {} in {} of {} captures", *said))
+    if found.n_rejects:
+        err.print(styled("[yellow]{:,} files were not read[/]: tracelake ask rejected-files", found.n_rejects))
+    if found.n_failures:
+        err.print(styled("[yellow]{:,} tables lack a trace[/]: SELECT * FROM model_failures", found.n_failures))
+
+
+def _jobs_table(jobs: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for at, name in enumerate(
+        ("job", "newest capture", "began", "ranks", "step", "earlier", "change", "idle", "exposed", "straggler")
+    ):
+        table.add_column(name, justify="left" if at < 3 else "right", overflow="fold")
+    for row in jobs:
+        step, earlier = (("" if row[n] is None else human_us(row[n] / 1000)) for n in ("step_ns", "earlier_step_ns"))
+        change = "" if row["step_change_percent"] is None else f"{row['step_change_percent']:+.1f} %"
+        idle, exposed = (
+            "" if row[n] is None else f"{row[n]:.1f} %" for n in ("idle_percent", "exposed_communication_percent")
+        )
+        straggler = "" if row["straggler_rank"] is None else f"rank {row['straggler_rank']}"
+        began = "" if row["began_at"] is None else f"{row['began_at']:%Y-%m-%d %H:%M}"
+        ranks = f"{row['n_ranks']}" + (
+            f" of {row['world_size']}" if row["world_size"] not in (None, row["n_ranks"]) else ""
+        )
+        table.add_row(
+            row["job"] or "(no job)", row["capture_id"], began, ranks, step, earlier, change, idle, exposed, straggler
+        )
+    return table

@@ -1,0 +1,162 @@
+"""`tracelake flight-recorder`: where the ranks of a hung job diverge."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.cli.console import JsonOption, err, fail, local, out, print_json
+
+if TYPE_CHECKING:
+    from pipelines.readers.flight_recorder.verdicts import GroupVerdict, Verdict
+
+_SAYS = {
+    "missing_rank": "{culprits} did not call it; {waiting} {wait}",
+    "op_mismatch": "{culprits} called another operation: {ops}",
+    "size_mismatch": "{culprits} called it with other sizes",
+    "dtype_mismatch": "{culprits} called it with other dtypes",
+    "state_split": "{culprits} have not finished it, the others have",
+    "not_started": "the streams of {culprits} are blocked by something before it",
+    "all_joined_not_completed": "all ranks joined and none completed: look at the network and at NCCL's log",
+    "missing_peer": "{culprits} did not take part; {waiting} {wait}",
+    "transfer_not_completed": "both sides are there and it does not end: look at the network",
+}
+_UNTOLD = "{culprits} may not have called it (their ring buffers no longer show it); {waiting} {wait}"
+_WITHOUT_DUMPS = "all ranks with a dump joined and none completed; {missing} left no dump: look there first"
+_MATCHED = "no mismatch: every collective that all ring buffers still hold completed on every rank"
+
+
+def flight_recorder(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Dumps of all ranks (JSON or pickle), or their folder.", parser=local, metavar="FILE..."),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Compare the Flight Recorder dumps of a job's ranks: which rank is the job stuck on, and in which collective?
+
+    Example: `tracelake flight-recorder /tmp/nccl_trace_rank_*`
+    """
+    from pipelines.readers.flight_recorder.dump import DumpError, is_dump, read_dump
+    from pipelines.readers.flight_recorder.verdicts import judge
+
+    try:
+        paths: list[Path] = []
+        for path in files:
+            inside = sorted(path.iterdir()) if path.is_dir() else [path]
+            dumps = [inner for inner in inside if is_dump(inner)] if path.is_dir() else inside
+            if not dumps:
+                raise DumpError(f"{path}: no Flight Recorder dumps in this folder; name the files")
+            if others := [inner.name for inner in inside if inner not in dumps]:
+                err.print(f"skipped, not dumps: {', '.join(others)}", soft_wrap=True)
+            paths += dumps
+        verdict = judge([read_dump(path) for path in paths])
+    except (DumpError, OSError) as error:
+        raise fail(str(error)) from None
+    if json:
+        print_json(as_json(verdict))
+    else:
+        out.print(groups_table(verdict))
+        for line in conclusion(verdict).splitlines():
+            out.print(line, soft_wrap=True)
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """Returns the verdict with all groups, for a program."""
+    groups = [_group_json(group) for group in verdict.groups]
+    root = verdict.root and groups[verdict.groups.index(verdict.root)]
+    unplaced = [vars(one) for one in verdict.unplaced]
+    said = {"verdict": verdict.verdict, "root": root, "is_circle": verdict.is_circle, "groups": groups}
+    return {**said, "doubts": verdict.doubts, "unplaced": unplaced}
+
+
+def _group_json(verdict: GroupVerdict) -> dict[str, Any]:
+    group, finding = verdict.group, verdict.finding
+    return {
+        "pg": group.name,
+        "desc": group.desc,
+        "ranks": group.ranks,
+        "dump_missing": verdict.dump_missing,
+        "first_common_seq": verdict.first_seq,
+        "last_seq": verdict.last_seq,
+        "finding": finding and {**vars(finding), "op": finding.op, "may_be_slow": finding.may_be_slow},
+        "n_unfinished": verdict.n_unfinished,
+        "members_inferred": group.is_inferred,
+        "confidence": verdict.confidence,
+    }
+
+
+def groups_table(verdict: Verdict) -> Table:
+    """One line per process group."""
+    table = Table("group", "ranks", "compared from", "to", "finding", "at", "confidence", title_justify="left")
+    for group in verdict.groups:
+        finding = group.finding
+        name = f"{group.group.name} {group.group.desc}".strip()
+        last = max(group.last_seq.values(), default=-1)
+        table.add_row(
+            name,
+            _ranks(group.group.ranks),
+            *("" if n is None or n < 0 else str(n) for n in (group.first_seq, last)),
+            finding.kind if finding else "none",
+            str(finding.seq) if finding else "",
+            group.confidence or "",
+        )
+    return table
+
+
+def conclusion(verdict: Verdict) -> str:
+    """What to do next, in a few lines of plain text."""
+    return "\n".join(visible(line) for line in _lines(verdict))
+
+
+def _lines(verdict: Verdict) -> list[str]:
+    root = verdict.root
+    doubts = [f"  {doubt}" for doubt in verdict.doubts]
+    if root is None or root.finding is None:
+        if verdict.doubts:
+            return ["undecided: no mismatch was found, but the job cannot be shown to be healthy:", *doubts]
+        return [_MATCHED]
+    found = root.finding
+    op = found.op or "a collective"
+    without = found.kind == "all_joined_not_completed" and root.dump_missing
+    is_untold = found.kind == "missing_rank" and found.ambiguous
+    says = (_WITHOUT_DUMPS if without else _UNTOLD if is_untold else _SAYS[found.kind]).format(
+        culprits=_named(found.culprits),
+        waiting=_named(found.waiting),
+        wait="waits" if len(found.waiting) == 1 else "wait",
+        missing=_named(root.dump_missing),
+        ops=", ".join(f"rank {rank} {op}" for rank, op in sorted(found.ops.items())),
+    )
+    when = f" ({datetime.fromtimestamp(found.created_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC)" if found.created_ns else ""
+    lines = [f"the job is stuck on {op} number {found.seq} of group {root.group.name}{when}: {says}"]
+    lines += [f"  rank {rank}: {frame}" for rank, frame in sorted(found.frames.items())]
+    lines += [f"  rank {rank}, last call: {call}" for rank, call in sorted(found.last_calls.items())]
+    if found.may_be_slow and found.waited_ns is not None and found.timeout_ms is not None:
+        lines.append(
+            f"written at most {found.waited_ns / 1e9:.1f} s after the call, whose timeout is {found.timeout_ms / 1e3:g} s: "
+            "a rank that is merely late looks the same; dump again to tell them apart"
+        )
+    if root.dump_missing and not without:
+        lines.append(f"dumps of {_named(root.dump_missing)} are missing: get them, they may change the verdict")
+    others = [group.group.name for group in verdict.groups if group.finding and group is not root]
+    if verdict.is_circle:
+        lines.append(
+            f"the rank that the others wait for is itself waiting in another group ({', '.join(others)}): do all ranks call the groups in the same order?"
+        )
+    elif others:
+        lines.append(f"the findings of groups {', '.join(others)} probably follow from it")
+    return lines + (["also not compared:", *doubts] if doubts else [])
+
+
+def _named(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {_ranks(ranks)}"
+
+
+def _ranks(ranks: tuple[int, ...], shown: int = 8) -> str:
+    more = f", … {len(ranks)} in all" if len(ranks) > shown else ""
+    return ", ".join(map(str, ranks[:shown])) + more

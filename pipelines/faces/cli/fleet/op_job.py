@@ -1,0 +1,118 @@
+"""`tracelake op-job`: how long a job's steps would take without stragglers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import JsonOption, fail, local, out, print_json, styled
+
+if TYPE_CHECKING:
+    from pipelines.fleet.op_job import WhatIf
+
+_SCOPES = {"stage": "stages", "dp_rank": "dp ranks", "optype": "op types"}
+_SHOWN = 12
+
+
+def op_job(
+    file: Annotated[
+        Path, typer.Argument(help="Op-level trace of a job (Parquet).", metavar="FILE.parquet", parser=local)
+    ],
+    meta: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml",
+            parser=local,
+            help="Its sizes (YAML); by default X.yaml or meta-X.yaml next to trace-X.parquet.",
+        ),
+    ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", parser=local, help="Draw the scores (stages by dp ranks) as an SVG."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """How long a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.
+
+    A slowdown is what one part causes while everything else is ideal. Slowdowns do not add up, and the ideal of an op
+    is taken over all stages: a stage that is longer by design counts as straggling, unless its own stage is its ideal.
+
+    Example: `tracelake op-job trace-ST.parquet --out heat.svg`
+    """
+    from pipelines.fleet.op_job import JobRejected, read_job, what_if
+    from pipelines.fleet.op_job.picture import score_heat_map
+
+    if not file.is_file():
+        raise fail(f"{file}: there is no such file", "Give the Parquet file of an op-level job trace.")
+    try:
+        found = what_if(read_job(file, meta))
+    except (JobRejected, OSError) as error:
+        raise fail(str(error)) from None
+    if json:
+        print_json(_answer(found))
+    else:
+        _print(found)
+    if svg:
+        try:
+            svg.write_text(score_heat_map(found), encoding="utf-8")
+        except ValueError as error:
+            raise fail(str(error)) from None
+        if not json:
+            out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
+
+
+def _answer(found: WhatIf) -> dict:
+    from pipelines.fleet.op_job.result_rows import excess_rows, job_row, part_rows, score_rows, step_rows
+
+    return {
+        "job": job_row(found),
+        "ideal_seconds": found.ideals,
+        "parts": part_rows(found),
+        "alone": {scope: excess_rows(found, scope) for scope in _SCOPES},
+        "steps": step_rows(found),
+        "rank_scores": score_rows(found),
+    }
+
+
+def _print(found: WhatIf) -> None:
+    meta, lost = found.job.meta, found.gpu_seconds
+    shape = f"{meta.pp} stages, {meta.dp} dp ranks, {meta.world_size} GPUs, {len(found.job.steps)} steps"
+    out.print(styled("[bold]{}[/]: {}", meta.name, shape))
+    means = [float(steps.mean()) for steps in (found.base, found.now, found.ideal)]
+    out.print("mean step: {:.4f} s recorded, {:.4f} s without launch gaps, {:.4f} s ideal".format(*means))
+    by_stage = found.parts[0].slowdown_stage_ideal or 0
+    slowdown = styled("slowdown [bold]{:.4f}[/] ({:.4f} with one ideal per stage)", found.slowdown, by_stage)
+    out.print(slowdown.append(f", by launch gaps {found.launch_slowdown:.4f}"))
+    out.print(
+        f"lost: {lost['straggler']:.2f} GPU-s to stragglers, {lost['launch']:.2f} to launch gaps, of {lost['total']:.1f}",
+    )
+    if found.scores is None:
+        out.print("Too small to say which part is to blame.")
+        return
+    for scope, name in (("last_stage", "last stage"), ("worst_ranks", "worst ranks")):
+        for key, part in found.of(scope).items():
+            out.print(f"{name} ({key}): making only these ideal removes {part.explained:.1%} of the loss")
+    for scope, title in _SCOPES.items():
+        out.print(_table(found, scope, title))
+    out.print("Parts overlap: shares do not add up to 100 %, and the residual may be negative.", style="dim")
+
+
+def _table(found: WhatIf, scope: str, title: str) -> Table:
+    """Returns the parts of a scope, slowest first, and the residual."""
+    from pipelines.fleet.op_job.result_rows import excess_rows
+
+    shares = {row["key"]: row["share"] for row in excess_rows(found, scope)}
+    parts = sorted(found.of(scope).items(), key=lambda item: -item[1].slowdown)
+    table = Table("", "slowdown", "with one ideal per stage", "alone, share of the job's loss", title=title)
+    table.title_justify = "left"
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for key, part in parts[:_SHOWN]:
+        table.add_row(key, f"{part.slowdown:.4f}", f"{part.slowdown_stage_ideal:.4f}", f"{shares[key]:.1%}")
+    if hidden := parts[_SHOWN:]:
+        table.add_row(f"{len(hidden)} more", "", "", f"{sum(shares[key] for key, _ in hidden):.1%}")
+    table.add_row("residual", "", "", f"{shares['residual']:.1%}", style="dim")
+    return table

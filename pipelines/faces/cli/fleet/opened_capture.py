@@ -1,0 +1,78 @@
+"""Opens one capture: by its id in a lake, or from its files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipelines.faces.cli.console import err, fail, progress, styled
+
+_REJECTS_SHOWN = 3
+
+
+@contextmanager
+def opened_capture(
+    given: list[str], lake: Path, tables: Iterable[str], roles: Path | None = None, only: bool = False
+) -> Iterator[tuple[Any, str]]:
+    """Returns a connection with the capture tables, and a prefix of the capture's id ('' for files).
+
+    `given` is an id in the lake, or files, folders and globs, from which a separate lake is made; `roles`: a table of
+    roles for that; `only`: compute only captures and traces whose ids begin with this. Exits if there is nothing to
+    open. Raises RolesError.
+    """
+    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.fleet.captures.roles import ROLES, read_roles
+
+    if roles and not roles.is_file():
+        raise fail(f"{roles}: there is no such file")
+    if roles:
+        read_roles(roles)  # rejects it with an error that names it
+    if len(given) == 1 and not Path(given[0]).exists() and not set(given[0]) & set("*?[/."):
+        con = open_analyst(lake, list(tables), given[0] if only else "")
+        try:
+            yield con, given[0]
+        finally:
+            con.close()
+        return
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
+        ingest_files(given, Path(folder) / "lake")
+        if roles:
+            shutil.copyfile(roles, Path(folder) / "lake" / ROLES)
+        con = open_analyst(Path(folder) / "lake", list(tables))
+        try:
+            yield con, ""
+        finally:
+            con.close()
+
+
+def ingest_files(given: list[str], folder: Path) -> None:
+    """Put files into a new lake; exits if none of them is a trace."""
+    from pipelines.lake import Lake
+    from pipelines.readers.ingest import expand, ingest
+
+    files = expand(given)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with progress(size, "reading") as advance:
+        report = ingest(files, Lake(folder), on_bytes=advance, on_file=lambda r: advance(0, Path(r.path).name))
+    for row in report.rejected[:_REJECTS_SHOWN]:
+        err.print(styled("[yellow]not read:[/] {}: {}", Path(row.path).name, row.reason), soft_wrap=True)
+    if len(report.rejected) > _REJECTS_SHOWN:
+        err.print(styled("[yellow]not read:[/] {} more", len(report.rejected) - _REJECTS_SHOWN))
+    if not any(row.status in ("ok", "repaired", "partial") for row in report.rows):
+        raise fail(f"no trace found in {', '.join(given)}", "Give the trace files of one capture, or their folder.")
+
+
+def keep_trace(con: Any, target: Path) -> None:
+    """Exit if a file to be written is one of the traces in `con`."""
+    from pipelines.models.sqltext import row
+
+    if not target.exists():
+        return
+    names = row((target.name, target.resolve().name))
+    paths = con.execute(f"SELECT path FROM traces WHERE file IN {names}").fetchall()
+    if any(Path(path).exists() and Path(path).samefile(target) for (path,) in paths):
+        raise fail(f"{target} is one of the traces", "Give another name to --out.")

@@ -1,0 +1,69 @@
+"""`tracelake regressions`: are a job's newest captures worse than the earlier ones?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, out, print_json, styled
+from pipelines.faces.cli.up_to_date import open_analyst
+
+
+def regressions(
+    lake: LakeOption = DEFAULT_LAKE,
+    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+    new: Annotated[int, typer.Option(help="How many of the newest captures to test.", min=2)] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Test the newest captures of each job against the earlier ones, with an exact test that allows for noise.
+
+    REGRESSION: beyond the noise and significant; SUSPECT: one of the two; INSUFFICIENT: too few captures. Exits with 1
+    where there is a regression.
+
+    Example: `tracelake regressions --job nightly --json`
+    """
+    from pipelines.fleet.trends.history import TABLES, without_job
+    from pipelines.fleet.trends.history import regressions as find
+
+    con = open_analyst(lake, list(TABLES))
+    found = find(con, job, new)
+    if json:
+        print_json([{**{k: v for k, v in asdict(f).items() if k != "verdict"}, **asdict(f.verdict)} for f in found])
+    else:
+        out.print(_table(found) if found else "no job has a complete capture")
+        for status, reason in dict.fromkeys((f.verdict.status, f.verdict.reason) for f in found):
+            out.print(f"{status}: {reason}", soft_wrap=True)
+        if job is None and (unnamed := without_job(con)):
+            err.print(styled("[dim]{} captures have no job and are not compared; ingest them with --job[/]", unnamed))
+    if any(f.verdict.status == "REGRESSION" for f in found):
+        raise typer.Exit(1)
+
+
+def _table(found: list) -> Table:
+    table = Table()
+    for name in ("job", "hardware", "ranks", "metric"):
+        table.add_column(name, overflow="fold")
+    for name in ("base", "new", "effect", "floor", "p", "n"):
+        table.add_column(name, justify="right")
+    table.add_column("status")
+    colours = {"REGRESSION": "bold red", "SUSPECT": "yellow", "INSUFFICIENT": "dim", "OK": "green"}
+    for row in found:
+        v = row.verdict
+        sizes = (_number(v.base_median), _number(v.new_median), _percent(v.effect), _percent(v.floor))
+        p = "" if v.p_value is None else f"{v.p_value:.2g}"
+        table.add_row(
+            *(row.job, row.hardware or "", str(row.n_ranks), row.metric),
+            *(*sizes, p, f"{v.n_base}+{v.n_new}", styled(f"[{colours[v.status]}]{{}}[/]", v.status)),
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:+.1f} %"

@@ -1,0 +1,171 @@
+"""`tracelake stragglers`: which rank the others wait for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    fail,
+    human_us,
+    local,
+    out,
+    print_json,
+    styled,
+)
+from pipelines.faces.cli.fleet.opened_capture import opened_capture
+
+if TYPE_CHECKING:
+    from pipelines.fleet.stragglers import Row, Stragglers
+
+_SHOWN = 16
+
+
+def stragglers(
+    capture: Annotated[
+        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
+    ],
+    svg: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", parser=local, help="Draw a rank-by-step heat map as an SVG.")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="What the picture shows: caused_wait, wait, marginal, compute or step.")
+    ] = "caused_wait",
+    roles: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", parser=local, help="For files: groups of ranks; columns rank, role, group (and job)."
+        ),
+    ] = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """Which rank the others wait for, and what it costs: by rank, group of ranks and step.
+
+    The rank with the longest collectives is the victim; the one with the shortest is the culprit.
+
+    Example: `tracelake stragglers /fleet/job42/ --out heat.svg`
+    """
+    from pipelines.fleet.heat_map import METRICS, rank_step_heat_map
+    from pipelines.fleet.path.answer import NoCapture, find_capture
+    from pipelines.fleet.stragglers import TABLES, stragglers_of
+
+    if f"{metric}_ns" not in METRICS:
+        raise fail(f"no metric {metric!r}", f"There are: {', '.join(name.removesuffix('_ns') for name in METRICS)}")
+    with opened_capture(capture, lake, TABLES, roles) as (con, beginning):
+        try:
+            found = stragglers_of(con, find_capture(con, beginning))
+        except NoCapture as error:
+            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
+    if json:
+        print_json({**asdict(found), "stragglers": found.stragglers})
+    else:
+        _print(found)
+    if svg:
+        cells, which = found.drawn()
+        title = f"{found.job or 'capture ' + found.capture_id}: {which or f'{found.n_ranks} ranks'}"
+        try:
+            svg.write_text(
+                rank_step_heat_map(title, cells, f"{metric}_ns", frozenset(found.stragglers)), encoding="utf-8"
+            )
+        except (ValueError, OSError) as error:
+            raise fail(str(error)) from None
+        if not json:
+            if which:
+                out.print(f"drawn: {which}; table rank_steps has all", soft_wrap=True)
+            out.print(styled("open in a browser: [bold]{}[/]", svg), soft_wrap=True)
+
+
+def _print(found: Stragglers) -> None:
+    world = "" if found.world_size is None else f" of {found.world_size}"
+    out.print(styled("[bold]{}[/]: {}{} ranks", found.job or found.capture_id, found.n_ranks, world))
+    if found.ranks:
+        out.print(_ranks(found))
+        if found.groups:
+            out.print(_groups(found.groups))
+        out.print(_verdict(found), soft_wrap=True)
+    else:
+        out.print("no collective could be matched on all ranks, so who waits for whom is unknown", style="yellow")
+    for row in found.quality:
+        colour = "yellow" if row["severity"] == "warning" else "dim"
+        out.print(styled(f"[{colour}]{{}}:[/] {{}}", row["check"], row["detail"]), soft_wrap=True)
+
+
+def _verdict(found: Stragglers) -> Text:
+    if found.agreement is None:
+        return styled("[yellow]clocks are not aligned, so the culprits are uncertain and no straggler is named[/]")
+    agreed = f"durations and clocks name the same culprit in {found.agreement:.0%} of the collectives"
+    if found.culprit_uncertain:
+        return styled("[yellow]culprits uncertain:[/] {}", agreed)
+    names = ", ".join(f"rank {rank}" for rank in found.stragglers)
+    return styled("[bold]straggler: {}[/]; {}", names, agreed) if names else styled("no straggler; {}", agreed)
+
+
+def _ranks(found: Stragglers) -> Table:
+    table = Table(
+        "rank", "waits", "causes waiting", "share", "goes back to it", "gain if fixed", "of the span", "last", "clock"
+    )
+    for column in table.columns:
+        column.justify = "right"
+    for row in found.ranks[:_SHOWN]:
+        style = "bold red" if row["is_straggler"] else ""
+        last = f"{row['n_last']} of {row['n_collectives']}"
+        table.add_row(str(row["rank"]), *_waits(row), last, _clock(row), style=style)
+    if len(found.ranks) > _SHOWN:
+        table.add_row(f"{len(found.ranks) - _SHOWN} more", style="dim")
+    return table
+
+
+def _waits(row: Row) -> list[str]:
+    marginal, share, root = row["marginal_ns"], row["caused_percent"], row["root_percent"]
+    return [
+        human_us(row["wait_ns"] / 1000),
+        human_us(row["caused_wait_ns"] / 1000),
+        "" if share is None else f"{share:.1f} %",
+        "" if root is None else f"{root:.1f} %",
+        "unknown" if marginal is None else human_us(marginal / 1000),
+        "" if row["marginal_percent"] is None else f"{row['marginal_percent']:.1f} %",
+    ]
+
+
+def _clock(row: Row) -> str:
+    """The offset of the rank's clock with its error bar."""
+    if row["offset_ns"] is None:
+        return "not aligned"
+    return f"{row['offset_ns'] / 1000:+,.1f} ± {row['error_ns'] / 1000:.1f} us"
+
+
+def _groups(groups: list[Row]) -> Table:
+    table = Table("role", "group", "ranks", "wait", "cause waiting", "share", "worst rank")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    shown = _worst_of_each_role(groups)
+    for row in shown:
+        caused = "" if row["caused_percent"] is None else f"{row['caused_percent']:.1f} %"
+        waits = [_time(row["wait_ns"]), _time(row["caused_wait_ns"])]
+        table.add_row(row["role"], row["group_name"], str(row["n_ranks"]), *waits, caused, str(row["worst_rank"]))
+    if len(groups) > len(shown):
+        table.add_row(f"{len(groups) - len(shown)} more", style="dim")
+    return table
+
+
+def _worst_of_each_role(groups: list[Row]) -> list[Row]:
+    """Returns all groups if they are few, else as many of each role: a large job has hundreds of pairs of stages."""
+    if len(groups) <= _SHOWN:
+        return groups
+    by_role: dict[str, list[Row]] = {}
+    for row in groups:
+        by_role.setdefault(row["role"], []).append(row)
+    return [row for rows in by_role.values() for row in rows[: max(_SHOWN // len(by_role), 1)]]
+
+
+def _time(ns: int | None) -> str:
+    return "unknown" if ns is None else human_us(ns / 1000)

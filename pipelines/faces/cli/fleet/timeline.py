@@ -1,0 +1,68 @@
+"""`tracelake timeline`: all ranks of a capture as one trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, local, out, print_json, styled
+from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
+
+
+def timeline(
+    capture: Annotated[
+        list[str], typer.Argument(help="The folder or files of one capture, or the id of a capture in the lake.")
+    ],
+    out_file: Annotated[
+        Path, typer.Option("--out", metavar="FILE", parser=local, help="The new trace; packed where it ends in .gz.")
+    ] = Path("timeline.json.gz"),
+    step: Annotated[int | None, typer.Option(help="Only this profiler step.")] = None,
+    without_python: Annotated[bool, typer.Option("--without-python", help="Leave out Python frames.")] = False,
+    ranks: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Draw at most so many ranks: those that others wait for most, and the median; 0: all."
+        ),
+    ] = 64,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """Write one trace for Perfetto with all ranks of a capture on one clock; arrows tie each collective together.
+
+    An arrow leads through the kernels of a collective in the order in which they start: its end is the rank that the others
+    waited for.
+
+    Example: `tracelake timeline /fleet/job42/ --step 3 --out step3.json.gz`
+    """
+    from pipelines.fleet.path.answer import NoCapture, find_capture
+    from pipelines.fleet.timeline import TABLES, NoTimeline, write_timeline
+
+    with opened_capture(capture, lake, TABLES) as (con, beginning):
+        keep_trace(con, out_file)
+        try:
+            name = find_capture(con, beginning)
+            written = write_timeline(con, name, out_file, step=step, with_python=not without_python, most=ranks)
+        except NoCapture as error:
+            raise fail(str(error), "Give the files of one capture (one job, one folder), or its id.") from None
+        except NoTimeline as error:
+            raise fail(str(error), "`tracelake sql 'FROM profiler_steps'` lists the steps.") from None
+    if json:
+        told = {"path": str(written.path), "ranks": written.ranks, "not_aligned": written.not_aligned}
+        told |= {"shown": written.shown} if written.shown else {}
+        print_json({**told, "error_us": written.error_us, "n_arrows": written.n_arrows})
+        return
+    clocks = "" if written.error_us is None else f"; error of each clock at most {written.error_us:.1f} us"
+    out.print(f"{len(written.ranks)} ranks, {written.n_arrows:,} collectives tied{clocks}")
+    if written.shown:
+        out.print(f"drawn: {written.shown}; `--ranks 0` draws all", soft_wrap=True)
+    if written.not_aligned:
+        listed = ", ".join(map(str, written.not_aligned))
+        err.print(
+            styled(
+                "[yellow]not aligned:[/] rank {} (table clock_offsets says why); do not compare their times", listed
+            ),
+            soft_wrap=True,
+        )
+    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", written.path), soft_wrap=True)

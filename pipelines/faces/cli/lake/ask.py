@@ -1,0 +1,67 @@
+"""`tracelake ask`: the questions that most people have, as saved queries."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
+from pipelines.faces.cli.lake.query import Format, MasterOption, SqlEngine, SqlEngineOption, sql
+
+
+def ask(
+    name: Annotated[str | None, typer.Argument(help="A question; without one, all questions are listed.")] = None,
+    lake: AnyLakeOption = DEFAULT_LAKE,
+    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+    capture: Annotated[str | None, typer.Option(help="Only captures whose id begins like this.")] = None,
+    trace: Annotated[str | None, typer.Option(help="Only traces whose id begins like this.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    top: Annotated[int, typer.Option(help="At most this many rows; 0 for all.", min=0)] = 20,
+    format: Annotated[Format, typer.Option(help="Output format; everything goes to stdout.")] = Format.table,
+    show_sql: Annotated[bool, typer.Option("--sql", help="Print the query instead of running it.")] = False,
+    engine: SqlEngineOption = SqlEngine.duckdb,
+    master: MasterOption = "",
+) -> None:
+    """Ask one of the saved questions, such as "which kernels take the most GPU time?".
+
+    Example: `tracelake ask top-kernels --job llama --rank 3`
+    """
+    from pipelines.models.questions import NotAsked, load_questions
+
+    questions = load_questions()
+    if name is None:
+        _list(format)
+        return
+    if name not in questions:
+        close = get_close_matches(name, questions, n=3, cutoff=0.4)
+        hint = f"Did you mean {' or '.join(close)}? " if close else ""
+        raise fail(f"no question {name!r}", f"{hint}`tracelake ask` lists them all.")
+    asked = questions[name]
+    try:
+        query = asked.asked(top, job=job, capture=capture, trace=trace, rank=rank)
+    except NotAsked as error:
+        raise fail(str(error)) from None
+    if show_sql:
+        print(query)
+        return
+    if format is Format.table:
+        out.print(styled("[bold]{}[/]", asked.question))
+    sql(query, lake, format, limit=0, engine=engine, master=master)
+    if format is Format.table:
+        err.print(styled("[dim]{}[/]", asked.reading))
+
+
+def _list(format: Format) -> None:
+    from pipelines.models.questions import load_questions
+
+    questions = load_questions().values()
+    if format is Format.json:
+        print_json([{"topic": one.topic, "name": one.name, "question": one.question} for one in questions])
+        return
+    topic = ""
+    for one in questions:
+        if one.topic != topic:
+            out.print(styled("\n[bold]{}[/]" if topic else "[bold]{}[/]", topic := one.topic))
+        out.print(styled("  [cyan]{}[/] {}", f"{one.name:<22}", one.question))

@@ -1,0 +1,90 @@
+"""`tracelake compact`: merge the small batches of past days."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json
+
+
+def compact(
+    lake: AnyLakeOption = DEFAULT_LAKE,
+    older_than: Annotated[
+        int,
+        typer.Option(
+            help="Merge days that began at least this many days before today; 0: today's batches, too.", min=0
+        ),
+    ] = 1,
+    smaller_than: Annotated[
+        float, typer.Option(help="Merge batches smaller than this many MB, until they are that large.", min=0.001)
+    ] = 2048.0,
+    dry_run: Annotated[bool, typer.Option(help="Only say what would be merged.")] = False,
+    grace_hours: Annotated[
+        float,
+        typer.Option(help="How long merged batches keep their old files, for readers that have them open.", min=0),
+    ] = 24.0,
+    json: JsonOption = False,
+) -> None:
+    """Merge the small batches of each past day into few large ones: fewer files, quicker queries and publishing.
+
+    No answer changes, and nothing is computed again. Run it once a day: each run also deletes the old files of what earlier
+    runs have merged, after the grace period. A DuckLake merges files of all days, and files of killed writers are deleted.
+
+    Example: `tracelake compact --dry-run`
+    """
+    from pipelines.lake import Lake
+    from pipelines.lake.retain.compaction import compact as merge_batches
+
+    if isinstance(lake, str):
+        _compact(lake, timedelta(hours=grace_hours), dry_run, json)
+        return
+    if not lake.is_dir():
+        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    grace = timedelta(hours=grace_hours)
+    found = merge_batches(Lake(lake), older_than, int(smaller_than * 1e6), grace, dry_run)
+    if json:
+        print_json({"merges": [asdict(one) for one in found.merges], "removed": [asdict(one) for one in found.removed]})
+        return
+    table = Table(title="would be" if dry_run else None, title_justify="left")
+    for name in ("day", "state", "into"):
+        table.add_column(name)
+    for name in ("batches", "traces", "files", "then", "MB", "then"):
+        table.add_column(name, justify="right")
+    for one in found.merges:
+        files = f"{one.n_files:,}", "" if one.n_files_after is None else f"{one.n_files_after:,}"
+        size = _mb(one.n_bytes), _mb(one.n_bytes_after)
+        table.add_row(one.day, one.state, one.into or "", f"{len(one.batches):,}", f"{one.n_traces:,}", *files, *size)
+    out.print(table if found.merges else "there is nothing to merge")
+    if found.removed:
+        n_files, n_bytes = sum(one.n_files for one in found.removed), sum(one.n_bytes for one in found.removed)
+        out.print(f"deleted {n_files:,} files ({_mb(n_bytes)} MB) of {len(found.removed):,} batches merged earlier")
+
+
+def _compact(address: str, grace: timedelta, dry_run: bool, json: bool) -> None:
+    """Of a DuckLake, by table."""
+    from pipelines.runs.store import open_store
+
+    store = open_store(address)
+    found = store.compact(dry_run, grace)
+    swept = [] if dry_run else store.sweep()
+    if json:
+        print_json({"tables": [asdict(one) for one in found], "swept": [str(one) for one in swept]})
+        return
+    table = Table(title="would be" if dry_run else None, title_justify="left")
+    table.add_column("table")
+    for name in ("files", "then"):
+        table.add_column(name, justify="right")
+    for one in found:
+        table.add_row(one.what, f"{one.files_before:,}", f"{one.files_after:,}")
+    out.print(table if found else "there is nothing to merge")
+    if swept:
+        out.print(f"deleted {len(swept):,} files that killed writers left")
+
+
+def _mb(n_bytes: int | None) -> str:
+    return "" if n_bytes is None else f"{n_bytes / 1e6:,.1f}"

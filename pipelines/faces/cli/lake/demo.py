@@ -1,0 +1,171 @@
+"""`tracelake demo` and `tracelake ui`: the whole pipeline once from start to end, and the Dagster UI."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.base.extras import need
+from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, err, fail, human_us, local, out, progress, styled
+
+PROJECT = Path(__file__).resolve().parents[4]
+DEMO_PLAN = "fused_sparse_dist"
+
+
+def demo(
+    traces: Annotated[
+        list[str] | None, typer.Argument(help="Real traces; without any, a synthetic capture is generated.")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", parser=local, help="Where to put the demo's lake and capture.")
+    ] = Path("demo"),
+) -> None:
+    """Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.
+
+    Example: `tracelake demo /fleet/job42/`
+    """
+    from pipelines.faces.cli.lake.ingest import report_table
+    from pipelines.faces.cli.trace.gantt import run_simulated
+    from pipelines.lake import Lake
+    from pipelines.lake.publish.analyst_file import publish
+    from pipelines.readers.ingest import ingest
+
+    need("dagster", "tracelake demo")
+    lake = Lake(folder / "lake")
+    given = traces or [str(_synthetic(folder / "capture"))]
+    with progress(None, "ingesting") as advance:
+        report = ingest(given, lake, on_file=lambda row: advance(1, f"ingesting {Path(row.path).name}"))
+    out.print(report_table(report.rows))
+    if not lake.exists:
+        raise fail("no trace was ingested", "Look at the reasons above.")
+    _materialize(lake)
+    with progress(None, "running a schedule on the simulated device"):
+        run_simulated(lake, DEMO_PLAN)
+        publish(lake)
+    _show(lake, folder / "overlay")
+    if report.rejected:
+        out.print(
+            f"{len(report.rejected)} files are not profiler traces or cannot be read: see the reasons above, or table rejects."
+        )
+    out.print()
+    out.print(styled('ask:    [bold]tracelake sql "SELECT * FROM quality" --lake {}[/]', lake.root), soft_wrap=True)
+    out.print(styled("browse: [bold]tracelake ui --lake {}[/]", lake.root), soft_wrap=True)
+    out.print(styled("[dim](tracelake is {})[/]", Path(sys.executable).parent / "tracelake"), soft_wrap=True)
+
+
+def _synthetic(folder: Path) -> Path:
+    from pipelines.synthetic import CaptureSpec, write_capture
+
+    if not folder.exists():
+        capture = write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), folder)
+        out.print(
+            f"wrote a synthetic capture of {len(capture.ranks)} ranks to {folder}; rank {capture.straggler} is the straggler"
+        )
+    return folder
+
+
+def _materialize(lake: Any) -> None:
+    """Materialize every asset through Dagster, as the schedule would, in a child process that prints each asset's name."""
+    command = [sys.executable, "-m", "dagster_project.demo", str(lake.root)]
+    run = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    with progress(None, "starting Dagster") as advance, run:
+        for line in run.stdout or ():
+            advance(1, f"materialized {line.strip()}")
+    if run.returncode:
+        raise fail("an asset failed", f"See why: tracelake materialize --lake {lake.root}")
+
+
+def _show(lake: Any, overlay_folder: Path) -> None:
+    from pipelines.critical_path.breakdown import rows_of
+    from pipelines.faces.cli.trace.breakdown import breakdown_table
+    from pipelines.faces.cli.trace.gantt import compared_table
+    from pipelines.faces.cli.up_to_date import open_analyst
+
+    con = open_analyst(lake.root, [])
+    out.print(breakdown_table(rows_of(con)))
+    out.print(_paths_table(rows_of(con, _PATHS)))
+    out.print(_quality_table(rows_of(con, _QUALITY)))
+    overlays = sorted((lake.root / "overlays").rglob("overlaid_critical_path_*"))
+    if overlays:
+        out.print(
+            styled("open in https://ui.perfetto.dev: [bold]{}[/] ({} files)", overlays[0], len(overlays)),
+            soft_wrap=True,
+        )
+    out.print(compared_table(con))
+
+
+_PATHS = """
+    SELECT t.path, t.rank, s.bound_by, s.duration_ns, s.percent, s.percent_of_window
+    FROM traces t LEFT JOIN critical_path_summary s USING (trace_id)
+    WHERE coalesce(s.window_id, 'full') = 'full' ORDER BY t.path, s.percent DESC
+"""
+_QUALITY = 'SELECT "check", severity, count(*) AS traces, sum(n) AS n FROM quality GROUP BY "check", severity ORDER BY severity, traces DESC'
+
+
+def _paths_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="critical path by boundedness", title_justify="left")
+    for name in ("trace", "rank", "length", "bound by"):
+        table.add_column(name, justify="right" if name in ("rank", "length") else "left", overflow="fold")
+    for path in dict.fromkeys(row["path"] for row in rows):
+        own = [row for row in rows if row["path"] == path]
+        shares = ", ".join(f"{r['bound_by']} {r['percent']:.1f} %" for r in own if r["percent"])
+        length = sum(row["duration_ns"] or 0 for row in own)
+        rank = own[0]["rank"]
+        table.add_row(Path(path).name, "" if rank is None else str(rank), human_us(length / 1000), shares or "no path")
+    return table
+
+
+def _quality_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table("check", "severity", "traces", "n", title="quality", title_justify="left")
+    for row in rows:
+        table.add_row(row["check"], row["severity"], str(row["traces"]), f"{row['n']:,}")
+    return table
+
+
+ANY = ("0.0.0.0", "::")
+
+
+def ui(
+    lake: LakeOption = DEFAULT_LAKE,
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 3000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. The UI has no users: who reaches it can start and delete runs.")
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another host name for the UI: of your proxy, or of this machine.")
+    ] = None,
+) -> None:
+    """Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor.
+
+    By default it listens only on this machine. It rejects other host names and requests from other sites' pages.
+
+    Example: `tracelake ui --lake /data/lake`
+    """
+    need("dagster", "tracelake ui")
+    env = {
+        **os.environ,
+        "TRACELAKE_LAKE": str(lake.absolute()),
+        "DAGSTER_HOME": str(lake.absolute() / ".dagster"),
+        "TRACELAKE_UI_HOSTS": ",".join([*(allow_host or ()), *([] if host in ANY else [host])]),
+    }
+    shown = "127.0.0.1" if host in ANY else f"[{host}]" if ":" in host else host
+    err.print(f"Dagster UI: http://{shown}:{port}  (Ctrl-C stops it)")
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        err.print("caveat: the UI has no users; whoever reaches this address can start and delete runs", style="yellow")
+    if host in ANY and not allow_host:
+        err.print("hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow")
+    served = subprocess.Popen([sys.executable, "-m", "dagster_project.serve", str(port), host], cwd=PROJECT, env=env)
+
+    def pass_on(number: int, _: Any) -> None:
+        served.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    raise typer.Exit(served.wait())

@@ -1,0 +1,122 @@
+"""`--engine` of `tracelake ingest` and `tracelake materialize`: what it is told, how it goes, what failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.cli.console import err, fail, styled
+
+IN_PROCESS = "in-process"
+_NAMES = f"{IN_PROCESS}, ray or dask"
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        envvar="TRACELAKE_ENGINE",
+        help=f"Cut the work into units for an engine: {_NAMES}. See docs/engines.md.",
+        rich_help_panel="Engine",
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="ADDRESS",
+        envvar="TRACELAKE_ENGINE_ADDRESS",
+        help="The cluster: ray://host:10001, or tcp://host:8786 of Dask. By default one on this machine.",
+        rich_help_panel="Engine",
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="ADDRESS",
+        envvar="TRACELAKE_STORE",
+        help="Where units are committed: ducklake:postgres:… for several machines. By default the lake's folder.",
+        rich_help_panel="Engine",
+    ),
+]
+_SHOWN = 10
+LOG_EVERY_S = 30.0
+
+
+@contextmanager
+def engine_at(name: str | None, address: str | None, store: str | None) -> Iterator[Any]:
+    """Yields the engine, None if none was asked for. Ctrl-C in the block cancels what was submitted, and exits with 130."""
+    if name is None:
+        if address or store:
+            raise typer.BadParameter(f"--address and --store need --engine: {_NAMES}")
+        yield None
+        return
+    from pipelines.engines.engine import open_engine
+
+    try:
+        opened = open_engine(name, address)
+    except ValueError as error:
+        raise typer.BadParameter(visible(error)) from None
+    except ConnectionError as error:
+        raise fail(f"no {name} cluster at {address}: {str(error).splitlines()[0]}") from None
+    try:
+        with opened as engine:
+            yield engine
+    except KeyboardInterrupt:
+        err.print("cancelled: units that were done are in the store; the same command does the rest", soft_wrap=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def following(what: str) -> Iterator[Callable[[Any, Any], None]]:
+    """Shows on stderr how many units are done and failed: a bar with the time left or, in a log, a line each half minute."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(visible(what), total=None)
+        told_at = time.monotonic()
+
+        def on_unit(so_far: Any, _: Any) -> None:
+            nonlocal told_at
+            failed = f", {len(so_far.failed)} failed" if so_far.failed else ""
+            told = f"{what}: {so_far.n_done} of {so_far.n_units} units{failed}"
+            bar.update(task, description=visible(told), completed=so_far.size_done, total=so_far.size)
+            if not err.is_terminal and time.monotonic() - told_at >= LOG_EVERY_S:
+                told_at = time.monotonic()
+                err.print(visible(told), soft_wrap=True, markup=False)
+
+        yield on_unit
+
+
+def tell_failed(run: Any) -> None:
+    """Say on stderr which units failed; the files are in `rejects` too. Raises Exit."""
+    for one in run.failed[:_SHOWN]:
+        shown = ", ".join(Path(item).name for item in one.items[:3])
+        more = f" and {len(one.items) - 3} more" if len(one.items) > 3 else ""
+        err.print(
+            styled("[red]unit {} failed[/] {} times ({}{}): {}", one.unit, one.attempts, shown, more, one.error),
+            soft_wrap=True,
+        )
+    if len(run.failed) > _SHOWN:
+        err.print(f"and {len(run.failed) - _SHOWN} more units", soft_wrap=True)
+    if run.not_kept:
+        err.print(styled("[red]and `rejects` does not have their files:[/] {}", run.not_kept), soft_wrap=True)
+    if run.failed:
+        raise typer.Exit(1)
+
+
+def units_as_json(run: Any) -> dict[str, Any]:
+    """Returns what became of the units, for programs."""
+    return {
+        "units": run.n_done,
+        "failed_units": [asdict(one) for one in run.failed],
+        "worker_seconds": round(run.seconds, 3),
+        "worker_cpu_seconds": round(run.cpu_seconds, 3),
+    }

@@ -1,0 +1,114 @@
+"""`tracelake ingest`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, progress, styled
+from pipelines.faces.cli.lake.engine import (
+    IN_PROCESS,
+    AddressOption,
+    EngineOption,
+    StoreOption,
+    engine_at,
+    following,
+    tell_failed,
+)
+from pipelines.faces.cli.up_to_date import warn_of_prices
+
+
+def _limit(help: str, name: str) -> Any:
+    return typer.Option(help=help, min=1, envvar=f"TRACELAKE_{name.upper()}", rich_help_panel="Limits")
+
+
+def ingest(
+    paths: Annotated[list[str], typer.Argument(help="Trace files, folders or globs.", metavar="PATH...")],
+    lake: AnyLakeOption = DEFAULT_LAKE,
+    job: Annotated[str | None, typer.Option(help="Job the traces belong to.")] = None,
+    max_unpacked_gib: Annotated[int, _limit("How many GiB a file may unpack to.", "max_unpacked_gib")] = 64,
+    max_ratio: Annotated[int, _limit("Largest compression ratio, checked above 1 GiB unpacked.", "max_ratio")] = 400,
+    max_metadata_mib: Annotated[int, _limit("MiB of metadata before or after the events.", "max_metadata_mib")] = 256,
+    max_event_mib: Annotated[int, _limit("MiB that one event may take.", "max_event_mib")] = 128,
+    engine: EngineOption = None,
+    address: AddressOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Put traces into the lake and print one row per trace. Content that is already there is skipped.
+
+    Exits with 1 if any file was rejected; the others are ingested. With an engine the tables of traces are computed
+    too; `tracelake materialize --engine` adds those of captures. Exports of Nsight Systems (*.sqlite) and what rocprofv3
+    writes (*.db, *_kernel_trace.csv with the files beside it) are traces, too: one for each process with GPU work.
+
+    Example: `tracelake ingest /fleet/job42/*.json.gz --lake /data/lake --job job42`
+    """
+    from pipelines.base.paths import total_size
+    from pipelines.lake import Lake
+    from pipelines.lake.publish.analyst_file import publish
+    from pipelines.readers.ingest import IngestReport, expand
+    from pipelines.readers.ingest import ingest as ingest_files
+    from pipelines.readers.kineto.limits import Limits
+
+    limits = Limits(max_unpacked_gib, max_ratio, max_metadata_mib, max_event_mib)
+    files = expand(paths)
+    run = None
+    if isinstance(lake, str):
+        store, engine = store or lake, engine or IN_PROCESS
+    with engine_at(engine, address, store) as cluster:
+        if cluster is None:
+            with progress(total_size(files), "reading") as advance:
+                report = ingest_files(
+                    files,
+                    Lake(lake),
+                    job,
+                    on_bytes=advance,
+                    on_file=lambda r: advance(0, Path(r.path).name),
+                    limits=limits,
+                )
+        else:
+            from pipelines.engines.run import ingest_on
+
+            with following("ingesting") as on_unit:
+                run = ingest_on(cluster, store or str(lake), files, job, limits, on_unit)
+            report = IngestReport(run.rows)
+    if store is None:
+        publish(Lake(lake))
+        warn_of_prices(Path(lake))
+    if json:
+        print_json([asdict(row) for row in report.rows])
+    else:
+        out.print(report_table(report.rows))
+    if run:
+        tell_failed(run)
+    if report.rejected:
+        raise typer.Exit(1)
+
+
+def report_table(rows: list) -> Table:
+    """One row per file: trace, rank, events, MB/s, status and why."""
+    table = Table(title="ingested", title_justify="left")
+    for name in ("file", "trace"):
+        table.add_column(name, overflow="fold")
+    for name in ("rank", "events", "MB/s"):
+        table.add_column(name, justify="right")
+    table.add_column("status")
+    table.add_column("reason", overflow="fold")
+    colours = {"ok": "green", "known": "dim", "repaired": "yellow", "partial": "yellow", "rejected": "red"}
+    for row in rows:
+        speed = f"{row.unpacked_bytes / 1e6 / row.seconds:.0f}" if row.unpacked_bytes and row.seconds else ""
+        at = f"byte {row.byte_offset}: " if row.byte_offset is not None else ""
+        table.add_row(
+            Path(row.path).name,
+            row.trace_id or "",
+            "" if row.rank is None else str(row.rank),
+            "" if row.n_events is None else f"{row.n_events:,}",
+            speed,
+            styled(f"[{colours.get(row.status, 'white')}]{{}}[/]", row.status),
+            f"{at}{row.reason}" if row.reason else "",
+        )
+    return table

@@ -1,0 +1,87 @@
+"""`tracelake materialize`: the model tables of a lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, out, print_json, print_rows, progress
+from pipelines.faces.cli.lake.engine import (
+    IN_PROCESS,
+    AddressOption,
+    EngineOption,
+    StoreOption,
+    engine_at,
+    following,
+    tell_failed,
+    units_as_json,
+)
+from pipelines.faces.cli.up_to_date import warn_of_prices
+
+
+def materialize(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Tables; all of them by default.", metavar="[TABLE]...")
+    ] = None,
+    lake: AnyLakeOption = DEFAULT_LAKE,
+    force: Annotated[bool, typer.Option(help="Also recompute what is up to date.")] = False,
+    engine: EngineOption = None,
+    address: AddressOption = None,
+    store: StoreOption = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(help="A prices.csv that the lake is to have from now on.", exists=True, dir_okay=False),
+    ] = None,
+    roles: Annotated[
+        Path | None, typer.Option(help="A roles.csv that the lake is to have from now on.", exists=True, dir_okay=False)
+    ] = None,
+    formulas: Annotated[
+        Path | None,
+        typer.Option(help="An op_formulas.csv that the lake is to have from now on.", exists=True, dir_okay=False),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compute the model tables of the lake that are missing or out of date.
+
+    Example: `tracelake materialize kernels temporal_breakdown`
+    """
+    from pipelines.lake import Lake
+    from pipelines.runs.materialize.run_order import materialize_all as bring_up_to_date
+
+    if isinstance(lake, str):
+        store, engine = store or lake, engine or IN_PROCESS
+    if prices or roles or formulas:
+        from pipelines.runs.store import open_store
+
+        open_store(store or str(lake)).tell(prices, roles, formulas)
+    with engine_at(engine, address, store) as cluster:
+        if cluster is not None:
+            _materialize_on(cluster, Path(lake), store, names, force, json)
+            return
+
+    with progress(None, "computing tables") as advance:
+        done = bring_up_to_date(Lake(lake), names or None, force=force, on_step=lambda t: advance(1, f"computing {t}"))
+    warn_of_prices(Path(lake))
+    rows = [(d.table, d.batch.batch_id, f"{d.n_rows:,}", f"{d.seconds:.2f}") for d in done]
+    print_rows(("table", "batch", "rows", "seconds"), rows, json)
+
+
+def _materialize_on(
+    cluster: Any, lake: Path, store: str | None, names: list[str] | None, force: bool, json: bool
+) -> None:
+    from pipelines.engines.run import materialize_on
+    from pipelines.lake import Lake
+    from pipelines.lake.publish.analyst_file import publish
+
+    with following("computing tables") as on_unit:
+        run = materialize_on(cluster, store or str(lake), names or None, on_unit, force=force)
+    if store is None:
+        publish(Lake(lake))
+        warn_of_prices(lake)
+    if json:
+        print_json(units_as_json(run))
+    else:
+        out.print(f"units: {run.n_done}, CPU s on the workers: {run.cpu_seconds:.1f}")
+    tell_failed(run)

@@ -1,0 +1,230 @@
+"""`tracelake sql`: the lake for analysts."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.base.foreign_text import in_spreadsheet, visible
+from pipelines.faces.cli.at_once import opened_at_once
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail, out, print_json, styled
+from pipelines.faces.cli.narrow_tables import Kind, fit
+from pipelines.faces.cli.store_address import connection, tell_outdated
+from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN, Ready, bring_up_to_date, tables_in, tell_damage
+
+_PROSE = ("detail", "reason", "meaning", "caveat", "query")
+"""Columns of sentences: folded where they are too wide, never shortened."""
+_NULL = "NULL"
+
+
+class Format(StrEnum):
+    """How a result is printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+class SqlEngine(StrEnum):
+    """What computes the answer to a query."""
+
+    duckdb = "duckdb"
+    spark = "spark"
+
+
+SqlEngineOption = Annotated[SqlEngine, typer.Option(help="What computes the answer; spark needs its extra and Java.")]
+MasterOption = Annotated[
+    str,
+    typer.Option(
+        help="With --engine spark: where Spark runs, as in spark-submit.",
+        envvar="TRACELAKE_SPARK_MASTER",
+        show_default="local[*]",
+    ),
+]
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="A SELECT over the tables that `tracelake tables` lists.")],
+    lake: AnyLakeOption = DEFAULT_LAKE,
+    format: Annotated[
+        Format, typer.Option(help="Output format; everything goes to stdout (redirect parquet to a file).")
+    ] = Format.table,
+    limit: Annotated[int, typer.Option(help="Rows to show with --format table; 0 for all.")] = 100,
+    without_broken: Annotated[
+        bool,
+        typer.Option(
+            "--without-broken",
+            help="Answer without missing or damaged files, and name them.",
+            envvar=WITHOUT_BROKEN,
+        ),
+    ] = False,
+    for_spreadsheet: Annotated[
+        bool,
+        typer.Option("--for-spreadsheet", help="In CSV, put ' before text that a spreadsheet would run as a formula."),
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Stop the query after this many seconds; 0 for never.", min=0)] = 600,
+    max_rows: Annotated[
+        int, typer.Option(help="Fail if the answer has more rows than this; 0 for any number.", min=0)
+    ] = 0,
+    memory: Annotated[
+        str, typer.Option(help="Memory it may use, e.g. 4GB.", show_default="80 % of the machine's")
+    ] = "",
+    spill: Annotated[str, typer.Option(help="Disk it may use when memory runs out.")] = "10GB",
+    allow_files: Annotated[
+        bool, typer.Option("--allow-files", help="Also let it read and write files and change settings.")
+    ] = False,
+    engine: SqlEngineOption = SqlEngine.duckdb,
+    master: MasterOption = "",
+    compute: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE",
+            help="With --engine spark: compute this table there from what it reads, instead of reading its files.",
+        ),
+    ] = None,
+) -> None:
+    """Query the lake in SQL. Tables that are not computed yet are computed first.
+
+    The query can read the lake's tables, nothing else, and cannot write.
+
+    Example: `tracelake sql "SELECT rank, idle_percent FROM temporal_breakdown JOIN traces USING (trace_id)"`
+    """
+    import duckdb
+
+    from pipelines.lake.commit.model_failures import caveats
+    from pipelines.lake.read.sandbox import (
+        HINT,
+        LimitReached,
+        Limits,
+        LockedLake,
+        QueryRefused,
+        connect_parser,
+        refuse_but_reading,
+    )
+    from pipelines.renamed import columns_in
+
+    if format is Format.parquet and sys.stdout.isatty():
+        raise fail(
+            "Parquet is binary and cannot be shown in a terminal",
+            "Redirect it: tracelake sql … --format parquet > answer.parquet",
+        )
+    if engine is SqlEngine.spark and isinstance(lake, str):
+        raise fail("--engine spark reads the files of a folder lake", "Leave it out: DuckDB reads this lake.")
+    try:
+        on_spark = _spark(engine, compute or [], allow_files, master, memory)
+        with connect_parser() as parser:
+            if not allow_files:
+                refuse_but_reading(query, parser)  # before anything is computed
+            tables = tables_in(query, parser)
+            limits = Limits(timeout, max_rows, memory, spill)
+            opened = None
+            if not (isinstance(lake, str) or on_spark or allow_files or without_broken):
+                opened = opened_at_once(lake, query, tables, parser, limits)
+        if isinstance(lake, str):
+            ready = Ready(connection(lake, not allow_files), [], tables)
+        elif opened:
+            ready = Ready(lake, tables, tables)
+        else:
+            read = on_spark.read_for(tables) if on_spark else tables
+            ready = bring_up_to_date(lake, read, without_broken=without_broken)
+        if not opened:
+            opened = LockedLake(ready.lake, limits, allow_files=allow_files, tables=ready.tables), query
+        with opened[0] as locked:
+            tell_damage(caveats(locked.con, ready.read))
+            if isinstance(lake, str):
+                tell_outdated(locked.con, tables)
+            shown = limit + 1 if limit and format is Format.table else 0
+            asked = on_spark.asked(locked, ready.lake, query, shown) if on_spark else locked.asked(opened[1])
+            with asked as answer:
+                if answer is not None:
+                    _give(answer, format, limit, for_spreadsheet)
+    except QueryRefused as error:
+        raise fail(str(error), HINT) from None
+    except (LimitReached, ValueError) as error:
+        raise fail(str(error)) from None
+    except duckdb.Error as error:
+        hints = columns_in(str(error)) or ["`tracelake tables` lists the tables, `tracelake tables NAME` their columns"]
+        raise fail(str(error), f"{'; '.join(hints)}.", lines=True) from None
+
+
+def _spark(engine: SqlEngine, compute: list[str], allow_files: bool, master: str, memory: str) -> Any:
+    """Returns what asks Spark; None for DuckDB. Exits for options that do not go together."""
+    if engine is SqlEngine.duckdb:
+        if compute:
+            raise fail("--compute is for --engine spark")
+        return None
+    if allow_files:
+        raise fail("--allow-files is for DuckDB: on Spark a query reads the lake's tables only")
+    from pipelines.engines.spark.query import Asker
+    from pipelines.engines.spark.session import need_spark
+
+    asker = Asker(master, memory, compute)
+    need_spark()  # before tables are computed for it
+    return asker
+
+
+def _give(answer: Any, format: Format, limit: int, for_spreadsheet: bool) -> None:
+    if format is Format.table:
+        _print_table(answer, limit)
+    elif format is Format.json:
+        print_json([dict(zip(answer.columns, row, strict=True)) for row in answer.rows()])
+    else:
+        _copy_out(answer.arrow(), format, for_spreadsheet)
+
+
+def _print_table(answer: Any, limit: int) -> None:
+    rows = answer.rows(limit + 1 if limit else 0)
+    cells = [[name, *(_cell(row[at]) for row in rows[: limit or None])] for at, name in enumerate(answer.columns)]
+    are_numbers = [_is_number(kind) for kind in answer.types]
+    kinds = [_kind(name, is_number) for name, is_number in zip(answer.columns, are_numbers, strict=True)]
+    fitted = fit(cells, kinds, out.width, shorten=out.is_terminal)  # a pipe gets whole names
+    table = Table()
+    for name, is_number, kind in zip(answer.columns, are_numbers, kinds, strict=True):
+        no_wrap = fitted.has_room and kind is Kind.WHOLE
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=no_wrap)
+    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
+        table.add_row(*(styled("[dim]NULL[/]") if cell == _NULL else cell for cell in row))
+    out.print(table)
+    if limit and len(rows) > limit:
+        err.print(styled("[dim]only the first {} rows; --limit 0 shows all[/]", limit))
+
+
+def _is_number(kind: str) -> bool:
+    return any(word in kind for word in ("INT", "DOUBLE", "FLOAT", "DECIMAL"))
+
+
+def _kind(column: str, is_number: bool) -> Kind:
+    if is_number or (column.endswith("_id") and column != "batch_id"):
+        return Kind.WHOLE
+    return Kind.PROSE if column in _PROSE else Kind.NAME
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return _NULL
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
+
+
+def _copy_out(table: Any, format: Format, for_spreadsheet: bool) -> None:
+    """CSV to a pipe keeps every text unchanged; on a terminal it is shown as in a table."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    from pipelines.lake.read.export import texts_as
+
+    sink = pa.PythonFile(sys.stdout.buffer, mode="w")
+    if format is Format.parquet:
+        pyarrow.parquet.write_table(table, sink, compression="zstd")
+    else:
+        if for_spreadsheet:
+            table = texts_as(in_spreadsheet, table)
+        if sys.stdout.isatty():
+            table = texts_as(visible, table)
+        pyarrow.csv.write_csv(table, sink)
+    sys.stdout.flush()

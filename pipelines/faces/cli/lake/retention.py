@@ -1,0 +1,67 @@
+"""`tracelake retention`: remove old batches from the lake."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, JsonOption, fail, out, print_json
+
+
+def retention(
+    keep_days: Annotated[int, typer.Option(help="Keep batches ingested in the last DAYS days.", min=1)],
+    lake: AnyLakeOption = DEFAULT_LAKE,
+    dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
+    grace_hours: Annotated[
+        float, typer.Option(help="How long hidden batches keep their files, for readers that have them open.", min=0)
+    ] = 24.0,
+    json: JsonOption = False,
+) -> None:
+    """Remove old batches of traces from the lake: hide them now, delete their files after a grace period.
+
+    Run it once a day: each run also deletes what earlier ones have hidden. Removed content is not ingested again;
+    `.retired/` in the lake lists it, and deleting a batch's file there allows it.
+
+    Example: `tracelake retention --keep-days 90 --dry-run`
+    """
+    from pipelines.lake import Lake
+    from pipelines.lake.retain.retention import retire
+
+    if isinstance(lake, str):
+        _expire(lake, keep_days, timedelta(hours=grace_hours), dry_run, json)
+        return
+    if not lake.is_dir():
+        raise fail(f"there is no lake in {lake}", "Name its folder with --lake or TRACELAKE_LAKE.")
+    found = retire(Lake(lake), keep_days, timedelta(hours=grace_hours), dry_run)
+    if json:
+        print_json([asdict(row) for row in found])
+        return
+    table = Table(title="would be" if dry_run else None, title_justify="left")
+    for name in ("batch", "ingested", "state"):
+        table.add_column(name)
+    for name in ("traces", "files", "MB"):
+        table.add_column(name, justify="right")
+    for row in found:
+        counts = f"{len(row.traces):,}", f"{row.n_files:,}", f"{row.n_bytes / 1e6:,.1f}"
+        table.add_row(row.batch_id, row.day, row.state, *counts)
+    out.print(table if found else f"nothing is older than {keep_days} days, nothing is waiting to be deleted")
+
+
+def _expire(address: str, keep_days: int, grace: timedelta, dry_run: bool, json: bool) -> None:
+    from pipelines.runs.store import open_store
+
+    found = open_store(address).expire(keep_days, grace, dry_run)
+    if json:
+        print_json([asdict(row) for row in found])
+        return
+    table = Table(title="would be" if dry_run else None, title_justify="left")
+    for name in ("batch", "ingested", "state"):
+        table.add_column(name)
+    table.add_column("traces", justify="right")
+    for row in found:
+        table.add_row(row.batch_id, row.day, row.state, f"{len(row.traces):,}")
+    out.print(table if found else f"nothing is older than {keep_days} days")

@@ -1,0 +1,151 @@
+"""`tracelake serve` and `tracelake mcp`: the lake for a browser, and for language models."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.base.extras import need
+from pipelines.faces.cli.console import DEFAULT_LAKE, AnyLakeOption, err, fail
+from pipelines.faces.cli.up_to_date import WITHOUT_BROKEN
+
+_ANY = ("0.0.0.0", "::")
+TimeoutOption = Annotated[float, typer.Option(help="Stop a query after this many seconds; 0 for never.", min=0)]
+MemoryOption = Annotated[
+    str,
+    typer.Option(
+        help="Memory a query may use, e.g. 4GB.", show_default="80 % of the machine's, divided among the queries"
+    ),
+]
+WithoutOption = Annotated[
+    bool,
+    typer.Option(
+        "--without-broken", help="Answer without missing or damaged files, and name them.", envvar=WITHOUT_BROKEN
+    ),
+]
+SpillOption = Annotated[str, typer.Option(help="Disk a query may use when memory runs out.")]
+
+
+def serve(
+    lake: AnyLakeOption = DEFAULT_LAKE,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 for a free one.", min=0, max=65535)] = 8050,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. There is no login: who reaches it can read the lake.")
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another host name for the page: of your proxy, or of this machine.")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(help="Rows that the page shows of an answer.", min=1)] = 10_000,
+    timeout: TimeoutOption = 600,
+    memory: MemoryOption = "",
+    spill: SpillOption = "10GB",
+    queries: Annotated[int, typer.Option(help="How many queries may run at once; others wait.", min=1)] = 4,
+    without_broken: WithoutOption = False,
+) -> None:
+    """Open the lake in a browser: tables, saved questions, SQL, downloads, reports. Read-only, on this machine only.
+
+    Example: `tracelake serve --lake /data/lake`
+    """
+    need("serve", "tracelake serve")
+    import uvicorn
+
+    from pipelines.faces.asking import bound_process
+    from pipelines.faces.serve.app import Settings, make_app
+
+    lake = _there(lake)
+    limits = _limits(timeout, memory, spill, queries)
+    named = (*(allow_host or ()), *([] if host in _ANY else [host]))
+    app = make_app(Settings(lake, limits, max_rows, queries, named, without_broken))
+    with _listening(host, port) as listening:
+        shown = "127.0.0.1" if host in _ANY else f"[{host}]" if ":" in host else host
+        err.print(f"tracelake: http://{shown}:{listening.getsockname()[1]}  (Ctrl-C stops it)")
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            err.print("caveat: there is no login; whoever reaches this address can read the lake", style="yellow")
+        if host in _ANY and not allow_host:
+            err.print(
+                "hint: other machines reach it only by a name that you give with --allow-host NAME", style="yellow"
+            )
+        bound_process(limits.memory, queries)
+        config = uvicorn.Config(
+            app, log_level="warning", server_header=False, limit_concurrency=200, timeout_graceful_shutdown=1
+        )
+        _server(config, app.state.console.places.stop_all).run(sockets=[listening])
+
+
+def _server(config: Any, stop_queries: Callable[[], None]) -> Any:
+    """Returns a uvicorn server that stops its queries first when it is to end: it waits for their answers."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            stop_queries()
+            super().handle_exit(sig, frame)
+
+    return Server(config)
+
+
+def mcp(
+    lake: AnyLakeOption = DEFAULT_LAKE,
+    max_rows: Annotated[
+        int, typer.Option(help="Rows of an answer; further ones are left out, and it says so.", min=1)
+    ] = 200,
+    timeout: TimeoutOption = 120,
+    memory: MemoryOption = "",
+    spill: SpillOption = "10GB",
+    without_broken: WithoutOption = False,
+) -> None:
+    """Serve the lake to a language model over MCP (stdio): tables, SQL, and each saved question as a tool. Read-only.
+
+    Example: `tracelake mcp --lake /data/lake`
+    """
+    need("mcp", "tracelake mcp")
+    from pipelines.faces.asking import bound_process
+    from pipelines.faces.mcp_tools.server import AT_ONCE, serve
+    from pipelines.faces.mcp_tools.tools import Served
+
+    served = Served(_there(lake), _limits(timeout, memory, spill, AT_ONCE), max_rows, without_broken)
+    bound_process(served.limits.memory, AT_ONCE)
+    serve(served)
+
+
+def _there(lake: Any) -> Path | str:
+    """Returns the lake. Exits if there is none; one without traces may get some later."""
+    if isinstance(lake, str):
+        from pipelines.runs.store import open_store
+
+        open_store(lake).connect().close()  # raises a StoreError that says what is wrong
+        return lake
+    folder = Path(lake)
+    if not folder.is_dir():
+        raise fail(f"{folder} is not a folder", f"Ingest traces into it: tracelake ingest FILES --lake {folder}")
+    return folder.absolute()
+
+
+def _limits(timeout: float, memory: str, spill: str, queries: int) -> Any:
+    """Returns the limits of each query. Exits for sizes that DuckDB cannot parse."""
+    from pipelines.faces.asking import default_memory, memory_bytes
+    from pipelines.lake.read.sandbox import Limits
+
+    try:
+        memory_bytes(spill)
+        memory_bytes(memory)
+    except ValueError as error:
+        raise fail(str(error)) from None
+    return Limits(timeout, 0, memory or default_memory(queries), spill)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens. Exits if the port is taken, or the address is not of this machine."""
+    try:
+        kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+        found = socket.socket(kind, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(128)  # from here on requests wait until the server is ready
+        return found
+    except OSError as error:
+        raise fail(f"{host}:{port}: {error.strerror}", "--port 0 takes a free port.") from None

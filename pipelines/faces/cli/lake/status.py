@@ -1,0 +1,77 @@
+"""`tracelake status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, local, out, print_json, styled
+
+Inbox = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", envvar="TRACELAKE_INBOX", parser=local, help="The watched folder, to look for waiting files."),
+]  # fmt: skip
+
+
+def status(
+    lake: LakeOption = DEFAULT_LAKE,
+    inbox: Inbox = None,
+    max_lag: Annotated[float, typer.Option(help="How many minutes a file may wait in the watched folder.", min=0)] = 60,
+    max_backlog: Annotated[
+        int | None, typer.Option(help="How many files may wait; any number by default.", min=0)
+    ] = None,
+    max_rejected: Annotated[int, typer.Option(help="How many files may be rejected in the last day.", min=0)] = 0,
+    max_failed: Annotated[
+        int, typer.Option(help="How many jobs' newest runs, plus models on traces, may have failed.", min=0)
+    ] = 0,
+    max_idle: Annotated[
+        float | None,
+        typer.Option(help="How many minutes may pass since the last commit; any number by default.", min=0),
+    ] = None,
+    min_free: Annotated[float, typer.Option(help="Percent of the disk that must be free.", min=0, max=100)] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Report the lake's health: last commit, waiting files, rejected files, failed runs, disk. For cron and probes.
+
+    Exits with 1 if something is wrong, and says what on stderr. Writes nothing and reads no events.
+
+    Example: `tracelake status --lake /data/lake --inbox /fleet/traces --max-lag 30`
+    """
+    from pipelines.lake import Lake
+    from pipelines.lake.status import Limits
+    from pipelines.lake.status import status as look
+
+    idle = None if max_idle is None else max_idle * 60
+    found = look(Lake(lake), inbox, Limits(max_lag * 60, max_backlog, max_rejected, max_failed, idle, min_free))
+    if json:
+        print_json(found.as_json())
+    else:
+        table = Table(show_header=False)
+        for name, value in _lines(found):
+            table.add_row(name, value)
+        out.print(table)
+    for sentence in found.wrong:
+        err.print(styled("[bold red]wrong:[/] {}", sentence), soft_wrap=True)
+    if found.wrong:
+        raise typer.Exit(1)
+
+
+def _lines(found) -> list[tuple[str, str]]:
+    gigabytes = f"{found.lake_bytes / 1e9:,.2f} GB, of that .dagster {found.dagster_bytes / 1e9:,.2f} GB"
+    lines = [
+        ("lake", found.lake),
+        ("last commit", found.last_commit or "none"),
+        ("batches", f"{found.batches:,} with {found.traces:,} traces"),
+        ("rejected in the last day", f"{found.rejected_last_day:,}"),
+        ("newest runs that failed", ", ".join(found.failed_runs) or "none"),
+        ("models that failed", ", ".join(found.failed_models) or "none"),
+        ("analyst.duckdb", found.published),
+        ("disk", f"{gigabytes}; free {found.free_bytes / 1e9:,.1f} GB ({found.free_percent:g} %)"),
+    ]
+    if found.inbox:
+        lag = "" if found.lag_seconds is None else f", the oldest for {found.lag_seconds:,.0f} s"
+        lines += [("watched folder", found.inbox), ("waiting files", f"{found.backlog}{lag}")]
+    return lines + [("skipped", f"{path} {why}") for path, why in found.passed_over.items()]

@@ -1,0 +1,53 @@
+"""`tracelake report`: a capture or a trace as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_json, styled
+from pipelines.faces.cli.fleet.opened_capture import keep_trace, opened_capture
+
+
+def report(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            help="A trace file, the folder or files of a capture, or the id of a trace or capture in the lake.",
+            metavar="CAPTURE|TRACE",
+        ),
+    ],
+    to: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The page to write.")] = Path(
+        "report.html"
+    ),
+    rank: Annotated[
+        int | None,
+        typer.Option(help="The rank whose spans and path to show in detail; by default the straggler, or the first."),
+    ] = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """Write one self-contained page: breakdown, critical path, spans, utilization, memory, collectives, stragglers, hangs.
+
+    Example: `tracelake report /fleet/job42/ --out job42.html`
+    """
+    from pipelines.faces.report.page import page
+    from pipelines.faces.report.subject import CAPTURE_TABLES, TABLES, NothingFound, find_subject
+    from pipelines.lake.publish.prices import PRICE_TABLE
+
+    with opened_capture(what, lake, (*TABLES, *CAPTURE_TABLES, PRICE_TABLE), only=True) as (con, beginning):
+        keep_trace(con, to)
+        try:
+            html = page(con, find_subject(con, beginning, rank))
+        except NothingFound as error:
+            raise fail(str(error), "Give one trace, the files of one capture, or an id.") from None
+    try:
+        to.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise fail(str(error)) from None
+    if json:
+        print_json({"path": str(to), "bytes": len(html.encode())})
+    else:
+        out.print(styled("open in a browser: [bold]{}[/]", to), soft_wrap=True)

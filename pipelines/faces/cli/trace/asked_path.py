@@ -1,0 +1,103 @@
+"""Options that say which critical path is meant, and what they mean for a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.faces.cli.console import fail, local, progress
+
+ProfileOption = Annotated[
+    str, typer.Option(help="default (what we believe is right) or hta (HTA 0.6.1, edge for edge).")
+]
+AnnotationOption = Annotated[str, typer.Option(help="Only the time under this annotation, e.g. ProfilerStep#5.")]
+InstanceOption = Annotated[
+    str | None, typer.Option(help="Which instances of the annotation: N or N:M, counted from 0.")
+]
+DependenciesOption = Annotated[
+    str,
+    typer.Option(
+        help="Operators on a thread wait for each other (serial) or for their data (needs an execution trace)."
+    ),
+]
+ExecutionTraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        parser=local,
+        help="The execution trace (PyTorch, Chakra), if it is not next to TRACE.",
+    ),
+]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="Set a switch of the profile, NAME=VALUE.")]
+
+
+class AskedPath:
+    """The options that say which path is meant: its window, profile, switches and dependencies.
+
+    Exits with an error if an option is unusable, before any file is read.
+    """
+
+    def __init__(
+        self,
+        profile: str,
+        annotation: str,
+        instance: str | None,
+        dependencies: str,
+        execution_trace: Path | None,
+        settings: list[str] | None,
+    ) -> None:
+        from pipelines.critical_path.graph.operator_order import MODES, SWITCH
+        from pipelines.critical_path.graph.switches import switch_overrides
+        from pipelines.critical_path.graph.windows import PROFILES, parse_instance
+
+        if profile not in PROFILES:
+            raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+        if dependencies not in MODES:
+            raise fail(f"unknown --dependencies {dependencies!r}", f"There are: {', '.join(MODES)}")
+        self.by_data = dependencies == "data"
+        if execution_trace and not self.by_data:
+            raise fail("--execution-trace needs --dependencies data")
+        named = [(name, value) for name, _, value in (given.partition("=") for given in settings or [])]
+        try:
+            self.first, self.last = parse_instance(instance, annotation)
+            self.overrides = switch_overrides(profile, named)
+        except ValueError as error:
+            raise fail(str(error)) from None
+        if self.by_data:
+            self.overrides[profile, SWITCH] = dependencies
+        self.profile, self.annotation, self.execution_trace = profile, annotation, execution_trace
+        self.is_usual = not (annotation or instance or self.overrides or profile != "default")
+
+    def of(self, con: Any, trace_id: str) -> tuple[Any, dict[tuple[str, str], str]]:
+        """Returns the window request and switch overrides for a trace in `con`; joins its execution trace if one is
+        needed.
+        """
+        from pipelines.critical_path.graph.windows import WindowRequest
+
+        if self.by_data:
+            _join_execution(con, trace_id, self.execution_trace)
+        window = "asked" if self.annotation else "full"
+        return WindowRequest(trace_id, window, self.profile, self.annotation, self.first, self.last), self.overrides
+
+
+def _join_execution(con: Any, trace_id: str, given: Path | None) -> None:
+    """Read the given execution trace, or the one next to the trace, and join it to the operators."""
+    from pipelines.base.paths import text_path
+    from pipelines.models.sqltext import quoted
+    from pipelines.readers.execution import load_execution
+    from pipelines.readers.execution.beside import NoExecutionTrace, execution_trace_beside
+    from pipelines.readers.kineto import TraceRejected
+
+    path, rank = con.execute(f"SELECT path, rank FROM traces WHERE trace_id = {quoted(trace_id)}").fetchone()
+    try:
+        file = given or execution_trace_beside(text_path(path), rank)
+        with progress(None, f"reading {file.name}") as advance:
+            load_execution(con, file, trace_id, on_bytes=advance)
+    except NoExecutionTrace as error:
+        raise fail(
+            str(error), "Give it: --execution-trace FILE (torch.profiler.ExecutionTraceObserver records one)"
+        ) from None
+    except (TraceRejected, OSError) as error:
+        raise fail(str(error)) from None

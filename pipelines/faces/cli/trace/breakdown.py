@@ -1,0 +1,102 @@
+"""`tracelake breakdown`: how the GPU time of traces divides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, human_us, out, print_json
+from pipelines.faces.cli.trace.asked_path import ProfileOption, SetOption
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, opened
+
+
+def breakdown(
+    trace: Annotated[
+        str | None, typer.Argument(help="A trace file, or an id or prefix of one; all traces by default.")
+    ] = None,
+    profile: ProfileOption = "default",
+    settings: SetOption = None,
+    process: ProcessOption = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """How GPU time divides into compute, other work and idle, one row per trace and device.
+
+    `--profile hta` counts HTA's rows by HTA's classes: waits are GPU work, the last profiler step is left
+    out, and all devices are one.
+
+    Example: `tracelake breakdown rank0.json.gz`
+    """
+    from pipelines.critical_path.breakdown import as_document, rows_of
+    from pipelines.faces.cli.up_to_date import open_analyst
+
+    overrides = _overrides(profile, settings)
+    if trace is None and process:
+        raise fail("--process needs a file", "Give TRACE.")
+    if trace is None and profile == "default":
+        rows = rows_of(open_analyst(lake, ["temporal_breakdown"]))
+    else:
+        rows = [row for one in _asked(trace, lake) for row in _breakdown(one, lake, profile, overrides, process)]
+    if json:
+        print_json([{**row, "profile": profile, "temporal_breakdown": as_document(row)} for row in rows])
+    else:
+        out.print(breakdown_table(rows, profile))
+
+
+def _overrides(profile: str, settings: list[str] | None) -> dict[tuple[str, str], str]:
+    """Returns the switches that `breakdown --set` gives. Exits for a switch that changes nothing in a breakdown."""
+    from pipelines.critical_path.graph.switches import switch_overrides
+    from pipelines.critical_path.graph.windows import PROFILES
+
+    if profile not in PROFILES:
+        raise fail(f"no profile {profile!r}", f"There are: {', '.join(PROFILES)}")
+    given = [(name, value) for name, _, value in (text.partition("=") for text in settings or [])]
+    if given and (profile != "hta" or {name for name, _ in given} != {"drop_last_step"}):
+        raise fail("--set affects a breakdown only with --profile hta", "Give --set drop_last_step=false there.")
+    try:
+        return switch_overrides(profile, given)
+    except ValueError as error:
+        raise fail(str(error)) from None
+
+
+def _asked(trace: str | None, folder: Path) -> list[str]:
+    """Yields the requested trace, or all traces of the lake, by file. Exits if there is no lake."""
+    if trace is not None:
+        return [trace]
+    from pipelines.faces.cli.up_to_date import open_analyst
+
+    with open_analyst(folder, []) as con:
+        return [
+            trace_id for (trace_id,) in con.execute("SELECT trace_id FROM traces ORDER BY path, trace_id").fetchall()
+        ]
+
+
+def _breakdown(
+    trace: str, lake: Path, profile: str, overrides: dict[tuple[str, str], str], process: str | None
+) -> list[dict[str, Any]]:
+    from pipelines.critical_path.breakdown import trace_breakdown
+
+    with opened(trace, lake, process=process) as (con, trace_id):
+        return trace_breakdown(con, trace_id, profile, overrides)
+
+
+def breakdown_table(rows: list[dict[str, Any]], profile: str = "default") -> Table:
+    """Temporal breakdown for people: percent of the span, times in readable units."""
+    counted = "" if profile == "default" else f", as profile {profile} counts it"
+    table = Table(title=f"temporal breakdown of the GPU{counted}", title_justify="left")
+    for name in ("trace", "rank", "device", "span", "compute %", "non-compute %", "idle %", "communication", "exposed"):
+        table.add_column(name, justify="left" if name == "trace" else "right", overflow="fold")
+    for row in rows:
+        table.add_row(
+            Path(row["path"]).name,
+            "" if row["rank"] is None else str(row["rank"]),
+            "no GPU work" if row["device"] is None else str(row["device"]),
+            human_us(row["span_ns"] / 1000),
+            *(f"{row[name]:.2f}" for name in ("compute_percent", "non_compute_percent", "idle_percent")),
+            human_us(row["communication_ns"] / 1000),
+            human_us(row["exposed_communication_ns"] / 1000),
+        )
+    return table

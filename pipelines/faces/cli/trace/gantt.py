@@ -1,0 +1,83 @@
+"""`tracelake gantt`: a picture of a schedule's run; and the comparison of engines at the end of the demo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, LakeOption, fail, human_us, local, out, styled
+
+ENGINES = ("serial", "sw", "dataflow")
+_COMPARED = """
+    SELECT p.run_id, p.plan, p.engine, p.device, p.period_ns, p.ideal_ns, p.efficiency, s.speedup
+    FROM schedule_periods AS p JOIN schedule_runs AS r USING (run_id) LEFT JOIN schedule_speedups AS s USING (run_id)
+    QUALIFY row_number() OVER (
+        PARTITION BY p.plan_hash, p.engine, p.device_name, p.size, p.jitter_us ORDER BY r.started_at DESC
+    ) = 1
+    ORDER BY p.plan, p.device, p.period_ns DESC
+"""
+
+
+def gantt(
+    run: Annotated[str, typer.Argument(help="A run's id or its unique beginning: SELECT run_id FROM schedule_runs.")],
+    out_file: Annotated[Path, typer.Option("--out", metavar="FILE", parser=local, help="The SVG to write.")] = Path(
+        "schedule.svg"
+    ),
+    iterations: Annotated[int, typer.Option(help="How many iterations to draw, from the middle of the run.")] = 8,
+    lake: LakeOption = DEFAULT_LAKE,
+) -> None:
+    """Draw a run of a schedule: one lane per stream, one box per task, hatched while the stream is idle.
+
+    Example: `tracelake gantt 3f2a --out schedule.svg`
+    """
+    from pipelines.faces.cli.up_to_date import open_analyst
+    from pipelines.faces.schedule_picture import picture_of_run
+    from pipelines.models.sqltext import quoted
+
+    con = open_analyst(lake, [])
+    found = con.execute(f"SELECT run_id FROM schedule_runs WHERE starts_with(run_id, {quoted(run)})").fetchall()
+    if len(found) != 1:
+        known = ", ".join(row[0] for row in con.execute("SELECT run_id FROM schedule_runs").fetchall()[:10]) or "none"
+        raise fail(f"{run!r} matches {len(found)} runs in the lake {lake}", f"Runs: {known}")
+    out_file.write_text(picture_of_run(con, found[0][0], iterations), encoding="utf-8")
+    out.print(styled("open in a browser: [bold]{}[/]", out_file), soft_wrap=True)
+
+
+def run_simulated(lake: Any, plan: str) -> None:
+    """Run a plan with every engine on the simulated device and ingest the runs: needs neither torch nor a GPU."""
+    from pipelines.readers.ingest import ingest
+
+    with tempfile.TemporaryDirectory() as folder:
+        for engine in ENGINES:
+            command = [sys.executable, "-m", "pipelines.schedule.run", "--plan", plan, "--engine", engine]
+            command += ["--device", "simulated", "--iterations", "40", "--out", folder]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise fail(
+                    f"schedule {plan}, engine {engine}: {(done.stderr or done.stdout).strip()[-500:]}", lines=True
+                )
+        ingest([folder], lake)
+
+
+def compared_table(con: Any) -> Table:
+    """The latest run of each plan and engine, slowest first: period, efficiency, speedup over serial."""
+    title = "schedules: one plan, three engines"
+    table = Table("plan", "engine", "device", "period", "busiest stream", "efficiency", "faster", title=title)
+    table.title_justify = "left"
+    for _, plan, engine, device, period_ns, ideal_ns, efficiency, speedup in con.execute(_COMPARED).fetchall():
+        table.add_row(
+            plan,
+            engine,
+            device,
+            "" if period_ns is None else human_us(period_ns / 1000),
+            "" if ideal_ns is None else human_us(ideal_ns / 1000),
+            "" if efficiency is None else f"{100 * efficiency:.1f} %",
+            "" if speedup is None else f"{speedup:.2f}x",
+        )
+    return table

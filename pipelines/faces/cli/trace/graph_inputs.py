@@ -1,0 +1,160 @@
+"""A trace with graph replays, opened together with what tells how its graphs were captured: another trace, annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.faces.cli.console import fail, local
+from pipelines.faces.cli.trace.opened_trace import opened
+
+CaptureOption = Annotated[
+    str | None,
+    typer.Option(
+        "--capture-trace",
+        help="Another trace of the same program that shows how its graphs were captured, or the same work before: a "
+        "file, or an id or unique prefix of one. Without it, a trace of a lake is looked up in the nearest trace of its "
+        "job and rank that captured graphs; none: only in itself.",
+        metavar="TRACE",
+    ),
+]
+AnnotationsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--annotations",
+        parser=local,
+        help="What the program called the nodes of its graphs: a file of torch.cuda.graph_annotations. Without it, "
+        "kernel_annotations_rank0_*.pkl (or .json) beside the trace or one folder up, for its rank.",
+        metavar="FILE",
+    ),
+]
+_TABLES = ("events", "traces", "findings")
+_TRIED = 16
+NONE = "none"
+"""Given as the capture trace: the trace is looked up in itself only."""
+
+
+@dataclass(frozen=True)
+class GraphInputs:
+    """What else was read: the id of the trace with the captures, and the file of annotations; None without.
+
+    `is_found`: nobody named that trace, it was found in the lake.
+    """
+
+    capture_trace_id: str | None = None
+    is_found: bool = False
+    annotations: Path | None = None
+
+
+@contextmanager
+def opened_with_graphs(
+    trace: str, lake: Path, capture: str | None, annotations: Path | None, process: str | None
+) -> Iterator[tuple[Any, str, GraphInputs]]:
+    """Yields a private connection with `events`, `traces` and `findings`, the trace's id, and what else was read into it.
+
+    Ends the command for a file that is not there or not what it is given as.
+    """
+    from pipelines.modelling.graph_captures import use_capture
+
+    found = None if capture else _found(trace, lake)
+    other = None if capture == NONE else capture or found
+    with _both(trace, other, lake, process) as (con, trace_id, capture_id):
+        if capture_id:
+            use_capture(con, trace_id, capture_id)
+        named = _named(con, trace_id, annotations)
+        yield con, trace_id, GraphInputs(capture_id, bool(found), named)
+
+
+def _named(con: Any, trace_id: str, annotations: Path | None) -> Path | None:
+    """Gives the nodes of the trace's graphs the names of a file: the one that was asked for, else the one beside it."""
+    from pipelines.base.paths import text_path
+    from pipelines.modelling.graph_captures import use_names
+    from pipelines.models.sqltext import quoted
+    from pipelines.readers.graph_annotations import AnnotationsError, annotations_beside, read_annotations
+
+    path = annotations
+    if path is None:
+        about = f"SELECT path, rank FROM traces WHERE trace_id = {quoted(trace_id)}"
+        ((text, rank),) = con.execute(about).fetchall()
+        path = annotations_beside(text_path(text), rank)
+    if path is None:
+        return None
+    try:
+        use_names(con, trace_id, read_annotations(path))
+    except AnnotationsError as error:
+        raise fail(str(error)) from None
+    except OSError as error:
+        raise fail(f"{path}: {error.strerror or error}", "Give a file of torch.cuda.graph_annotations.") from None
+    return path
+
+
+def _found(trace: str, folder: Path) -> str | None:
+    """Returns the nearest trace of the lake, of the same job or folder and the same rank, that captured graphs."""
+    from pipelines.base.datafiles import rule_rows
+    from pipelines.lake import Lake
+    from pipelines.models.sqltext import quoted, row
+
+    if Path(trace).exists():
+        return None
+    lake = Lake(folder)
+    if len(matching := [known for known in lake.known_traces() if known.startswith(trace)]) != 1:
+        return None  # opening it says so
+    begins = row([one["name"] for one in rule_rows("capture_calls") if one["role"] == "begin"])
+    with lake.connect(["traces", "events"]) as con:
+        near = con.execute(
+            "SELECT t.trace_id FROM traces AS t, traces AS o WHERE o.trace_id = "
+            f"{quoted(matching[0])} AND t.trace_id <> o.trace_id AND t.rank IS NOT DISTINCT FROM o.rank "
+            "AND (t.job = o.job OR t.group_id = o.group_id) "
+            "ORDER BY t.first_ts_ns > o.first_ts_ns, abs(t.first_ts_ns - o.first_ts_ns), t.trace_id "
+            f"LIMIT {_TRIED}"
+        ).fetchall()
+        for (one,) in near:
+            if con.execute(
+                f"SELECT 1 FROM events WHERE trace_id = {quoted(one)} AND name IN {begins} LIMIT 1"
+            ).fetchall():
+                return one
+    return None
+
+
+@contextmanager
+def _both(trace: str, capture: str | None, lake: Path, process: str | None) -> Iterator[tuple[Any, str, str | None]]:
+    """Opens a trace, together with the one that shows how its graphs were captured, if there is one."""
+    if capture is None:
+        with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
+            yield con, trace_id, None
+        return
+    import tempfile
+
+    from pipelines.base import database
+    from pipelines.models.sqltext import quoted
+
+    with tempfile.TemporaryDirectory() as folder, database.connect() as con:
+        ids = [_kept(trace, lake, Path(folder) / "0", process), _kept(capture, lake, Path(folder) / "1")]
+        if ids[0] == ids[1]:
+            raise fail(
+                f"{capture} is the trace itself",
+                "--capture-trace takes another one; a trace is always looked up in itself.",
+            )
+        con.execute(f"SET temp_directory = {quoted(folder)}")
+        con.execute("SET memory_limit = '500MB'")
+        con.execute("SET preserve_insertion_order = false")
+        for table in _TABLES:
+            files = quoted(Path(folder) / "*" / f"{table}.parquet")
+            con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files}, union_by_name = true)")
+        yield con, ids[0], ids[1]
+
+
+def _kept(trace: str, lake: Path, folder: Path, process: str | None = None) -> str:
+    """Writes the tables of a trace into a folder; returns its id."""
+    from pipelines.models.sqltext import quoted
+
+    folder.mkdir()
+    with opened(trace, lake, with_arguments=True, process=process) as (con, trace_id):
+        for table in _TABLES:
+            con.execute(f"COPY (FROM {table}) TO {quoted(folder / f'{table}.parquet')} (FORMAT parquet)")
+    return trace_id

@@ -1,0 +1,120 @@
+"""`tracelake graphs`: what ran in replays of CUDA and HIP graphs, by operator, module and layer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.base.paths import path_text
+from pipelines.base.short_names import shortened
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, human_us, out, print_json, styled
+from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, GraphInputs, opened_with_graphs
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, TraceArgument, catalog_of
+
+_NAME = 32
+_WHOLE = """
+    SELECT count(*) AS n_kernels, count(DISTINCT replay_id) AS n_replays,
+        CAST(coalesce(sum(duration_ns), 0) AS BIGINT) AS graph_ns,
+        CAST(coalesce(sum(duration_ns) FILTER (WHERE op IS NOT NULL OR module IS NOT NULL), 0) AS BIGINT) AS known_ns
+    FROM graph_kernels WHERE trace_id = {of}
+"""
+_ROWS = """
+    SELECT name, class, op, module, source, min(confidence) AS confidence, count(*) AS n,
+        count(DISTINCT repetition) AS n_repetitions, CAST(sum(duration_ns) AS BIGINT) AS duration_ns
+    FROM graph_kernels WHERE trace_id = {of}
+    GROUP BY ALL ORDER BY sum(duration_ns) DESC, name, op, module, source
+"""
+_REPETITIONS = """
+    SELECT sequence_id, period, repetition, class, count(*) AS n, CAST(sum(duration_ns) AS BIGINT) AS duration_ns
+    FROM graph_kernels WHERE trace_id = {of} AND period IS NOT NULL
+    GROUP BY ALL ORDER BY sequence_id, repetition, class
+"""
+
+
+def graphs(
+    trace: TraceArgument,
+    capture: CaptureOption = None,
+    annotations: AnnotationsOption = None,
+    top: Annotated[int, typer.Option(help="At most this many kernels; 0 for all.", min=0)] = 20,
+    process: ProcessOption = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """What ran in replays of CUDA and HIP graphs, by operator, module and layer, as far as the trace shows it.
+
+    Example: `tracelake graphs decode.json.gz --capture-trace startup.json.gz`
+    """
+    with opened_with_graphs(trace, lake, capture, annotations, process) as (con, trace_id, inputs):
+        found = _answer(con, catalog_of(trace, lake), trace_id) | _told(inputs)
+    if json:
+        print_json(found)
+        return
+    if not found["n_kernels"]:
+        out.print(styled("{} has no replays of CUDA or HIP graphs", trace))
+        return
+    out.print(
+        styled(
+            "{} of {} of GPU time ran in {:,} replays; the operator or module of {:.1f} % of that is known",
+            human_us(found["graph_ns"] / 1000),
+            human_us(found["gpu_ns"] / 1000),
+            found["n_replays"],
+            100 * found["known_ns"] / max(found["graph_ns"], 1),
+        )
+    )
+    if inputs.capture_trace_id:
+        how = "the nearest of its job and rank that captured graphs" if inputs.is_found else "as asked for"
+        out.print(styled("looked up in trace {}, too: {}", inputs.capture_trace_id, how))
+    if inputs.annotations:
+        out.print(styled("names of graph nodes are from {}", inputs.annotations))
+    out.print(_table(found["kernels"], top, found["graph_ns"]))
+
+
+def _told(inputs: GraphInputs) -> dict[str, Any]:
+    named = None if inputs.annotations is None else path_text(inputs.annotations)
+    return {"capture_trace_id": inputs.capture_trace_id, "annotations": named}
+
+
+def _answer(con: Any, catalog: Any, trace_id: str) -> dict[str, Any]:
+    from pipelines.base.database import rows_of
+    from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+    from pipelines.models.run import run_models
+    from pipelines.models.sqltext import quoted
+
+    # Launches are known in traces with a window only; the trace with the capture needs them, too.
+    traces = con.execute("SELECT trace_id FROM traces ORDER BY trace_id").fetchall()
+    request_windows(con, [WindowRequest(one) for (one,) in traces])
+    run_models(con, catalog, ["graph_kernels", "kernels"])
+    of = quoted(trace_id)
+    ((gpu_ns,),) = con.execute(
+        f"SELECT CAST(coalesce(sum(dur_ns), 0) AS BIGINT) FROM kernels WHERE trace_id = {of}"
+    ).fetchall()
+    return {
+        "trace_id": trace_id,
+        "gpu_ns": gpu_ns,
+        **next(iter(rows_of(con, _WHOLE.format(of=of)))),
+        "kernels": rows_of(con, _ROWS.format(of=of)),
+        "repetitions": rows_of(con, _REPETITIONS.format(of=of)),
+    }
+
+
+def _table(rows: list[dict[str, Any]], top: int, graph_ns: int) -> Table:
+    shown = rows[:top] if top else rows
+    names = shortened((row["name"] for row in shown), _NAME)
+    more = f"; {len(rows) - len(shown)} more rows: --top 0" if len(rows) > len(shown) else ""
+    table = Table(title=f"kernels of graph replays{more}", title_justify="left")
+    for heading in ("kernel", "class", "operator", "module", "known from"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("times", "layers", "GPU time", "%"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, row in zip(names, shown, strict=True):
+        table.add_row(
+            name,
+            *(row[key] or "" for key in ("class", "op", "module", "source")),
+            f"{row['n']:,}",
+            f"{row['n_repetitions']:,}",
+            human_us(row["duration_ns"] / 1000),
+            f"{100 * row['duration_ns'] / max(graph_ns, 1):.1f}",
+        )
+    return table

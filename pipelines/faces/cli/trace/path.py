@@ -1,0 +1,168 @@
+"""`tracelake critical-path`: the longest chain of dependent work in a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, fail, local, out, print_parts, progress
+from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.trace.asked_path import (
+    AnnotationOption,
+    AskedPath,
+    DependenciesOption,
+    ExecutionTraceOption,
+    InstanceOption,
+    ProfileOption,
+    SetOption,
+)
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, keep_tables_in_file, opened
+from pipelines.faces.cli.trace.path_tables import alternatives_table, names_table, path_table, print_caveats
+
+if TYPE_CHECKING:
+    from pipelines.critical_path.answer.saved_path import SavedPath
+
+_LONG = 1_000_000  # events
+
+
+def critical_path(
+    trace: Annotated[
+        str, typer.Argument(help="A trace file, a trace id or unique prefix of one, or a saved path.", metavar="TRACE")
+    ],
+    annotation: AnnotationOption = "",
+    instance: InstanceOption = None,
+    profile: ProfileOption = "default",
+    edges: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=local, help="Write the edges to this Parquet file, one row per edge."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=local,
+            help="Save the path and its graph to this file, which you can pass instead of TRACE.",
+        ),
+    ] = None,
+    alternatives: Annotated[
+        int, typer.Option(help="Also show this many next longest paths that differ in a kernel or operator.", min=0)
+    ] = 0,
+    top: Annotated[
+        int, typer.Option(help="Name this many kernels, operators and calls with the most time on the path.", min=0)
+    ] = 10,
+    dependencies: DependenciesOption = "serial",
+    execution_trace: ExecutionTraceOption = None,
+    settings: SetOption = None,
+    process: ProcessOption = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """The longest chain of dependent work in a trace, and what bounds it.
+
+    Example: `tracelake critical-path rank0.json.gz --annotation ProfilerStep --instance 0:1 --profile hta`
+    """
+    from pipelines.critical_path.answer.answer import critical_path as compute
+    from pipelines.critical_path.answer.path_names import largest_names
+    from pipelines.critical_path.answer.saved_path import looks_saved
+    from pipelines.critical_path.graph.operator_order import NothingJoined
+    from pipelines.critical_path.graph.windows import WindowNotFound
+    from pipelines.models.catalog import load_catalog
+
+    asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    if looks_saved(Path(trace)):
+        if edges or save or alternatives or process or not asked.is_usual:
+            raise fail(
+                f"{trace} is a saved path: its window, profile and switches cannot be changed", "Give the trace."
+            )
+        saved = _restored(Path(trace))
+        if json:
+            from pipelines.critical_path.answer.path_json import as_parts
+
+            return _show_json(saved.title, saved.answer, as_parts(saved.answer.as_json()))
+        from pipelines.faces.notebook.saved_tables import path_tables
+
+        with path_tables(saved) as con:
+            return _show(saved.title, saved.answer, largest_names(con, load_catalog(), top))
+    with opened(trace, lake, with_arguments=asked.by_data, process=process) as (con, trace_id):
+        request, overrides = asked.of(con, trace_id)
+        try:
+            catalog = load_catalog()
+            steps = steps_for(catalog, ("critical_path_summary", "critical_path_caveats"))
+            with progress(steps, "computing") as advance:
+                at_once = _at_once(con, trace_id)
+                answer = compute(
+                    con,
+                    load_catalog(),
+                    request,
+                    overrides=overrides,
+                    edges_file=edges,
+                    save_to=save,
+                    alternatives=alternatives,
+                    with_path=False,
+                    with_graph=False,
+                    with_names=at_once > 1 and top > 0 and not json,  # of a long trace their events take memory
+                    on_model=lambda name: advance(1, in_words(catalog, name)),
+                    at_once=at_once,
+                )
+        except (WindowNotFound, NothingJoined, OSError) as error:
+            raise fail(str(error)) from None
+        if json:
+            from pipelines.critical_path.answer.path_json import json_parts
+
+            return _show_json(Path(trace).name, answer, json_parts(con, load_catalog(), answer))
+        _show(Path(trace).name, answer, largest_names(con, load_catalog(), top))
+
+
+def _at_once(con: Any, trace_id: str) -> int:
+    """How many models run beside each other, each on one core; a long trace has one after another on all cores.
+
+    On two cores, a model of few rows costs a fifth more CPU time and is no faster. Two models of a long trace at once
+    would need too much memory.
+    """
+    from pipelines.models.sqltext import quoted
+
+    found = con.execute(f"SELECT n_events FROM traces WHERE trace_id = {quoted(trace_id)}").fetchall()
+    if not found or found[0][0] >= _LONG:
+        keep_tables_in_file(con)
+        # What DuckDB keeps beyond its tables is soon as much as they are.
+        con.execute("SET memory_limit = '250MB'; SET allocator_flush_threshold = '32MB'")
+        con.execute("SET enable_external_file_cache = false")
+        return 1
+    con.execute("SET threads = 1")
+    return 2
+
+
+def _show_json(title: str, answer: Any, parts: Iterable[str]) -> None:
+    """Print the answer for programs; exits with 1 where there is no path."""
+    print_parts(parts)
+    if not answer.success:
+        raise fail(pathless(title, answer))
+
+
+def _show(title: str, answer: Any, names: list[dict[str, Any]]) -> None:
+    """Print the answer for people: first what changes how it is read; exits with 1 where there is no path."""
+    if not answer.success:
+        raise fail(pathless(title, answer))
+    print_caveats(caveat for caveat in answer.caveats if caveat["severity"] != "info")
+    out.print(path_table(title, answer))
+    if names:
+        out.print(names_table(answer, names))
+    print_caveats(caveat for caveat in answer.caveats if caveat["severity"] == "info")
+    if answer.alternatives:
+        out.print(alternatives_table(answer))
+
+
+def pathless(title: str, answer: Any) -> str:
+    return f"{title} has no critical path: {answer.reason}"
+
+
+def _restored(file: Path) -> SavedPath:
+    from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path
+
+    try:
+        return restore_path(file)
+    except (NotASavedPath, OSError) as error:
+        raise fail(str(error)) from None

@@ -1,0 +1,106 @@
+"""A critical path for people: its caveats, what bounds it, its names, the next longest paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.cli.console import human_us, out, styled
+from pipelines.faces.cli.narrow_tables import Kind, fit
+
+_WIDTH = 110  # of the table of names: --json and the table critical_path_by_name have them whole
+_WORDS = {
+    "kernel": "kernel",
+    "gpu_memcpy": "copy",
+    "gpu_memset": "fill",
+    "cpu_op": "operator",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "user_annotation": "annotation",
+    "python_function": "Python",
+}
+"""Categories in words."""
+
+
+def print_caveats(caveats: Iterable[dict[str, Any]]) -> None:
+    """What to know before reading the numbers, most severe first."""
+    for caveat in caveats:
+        colour = {"error": "red", "warning": "yellow"}.get(caveat["severity"], "dim")
+        out.print(styled(f"[{colour}]{{}}[/]: {{}}", caveat["severity"], caveat["detail"]), soft_wrap=True)
+
+
+def path_table(title: str, answer: Any) -> Table:
+    """The critical path by boundedness, for people."""
+    covered = f", {100 * answer.length_us / answer.window_us:.1f} % of the window" if answer.window_us else ""
+    heading = f"critical path of {visible(title)}: {human_us(answer.length_us)}{covered}; {answer.nodes:,} nodes, {answer.edges:,} edges"
+    table = Table(
+        title=heading, title_justify="left", min_width=len(heading), caption=_by_data(answer), caption_justify="left"
+    )
+    table.add_column("bound by")
+    table.add_column("percent", justify="right")
+    table.add_column("time", justify="right")
+    for bound_by, percent in answer.summary.items():
+        if percent:
+            table.add_row(bound_by or "(none)", f"{percent:.2f}", human_us(answer.length_us * percent / 100))
+    return table
+
+
+def names_table(answer: Any, names: list[dict[str, Any]]) -> Table:
+    """The kernels, operators and calls with the most time on the path, for people."""
+    rows = [
+        (
+            visible(row["name"] or "(no name)"),
+            _WORDS.get(row["cat"], row["cat"] or ""),
+            f"{row['n_events']:,}",
+            f"{row['duration_ns'] / answer.length_us / 10:.2f}" if answer.length_us else "",
+            human_us(row["duration_ns"] / 1000),
+        )
+        for row in names
+    ]
+    headings = ("most time on the path", "is a", "times", "percent", "time")
+    kinds = [Kind.NAME, *[Kind.WHOLE] * 4]
+    fitted = fit([list(column) for column in zip(headings, *rows, strict=True)], kinds, min(out.width, _WIDTH))
+    left = names[0]["n_names"] - len(names)
+    rest = human_us((names[0]["all_ns"] - sum(row["duration_ns"] for row in names)) / 1000)
+    more = f"and {left:,} more name{'s' if left > 1 else ''}, {rest}" if left else None
+    table = Table(caption=more, caption_justify="left")
+    for number, heading in enumerate(headings):
+        no_wrap = fitted.has_room and kinds[number] is Kind.WHOLE
+        table.add_column(heading, justify="left" if number < 2 else "right", overflow="fold", no_wrap=no_wrap)
+    for row in zip(*(column[1:] for column in fitted.columns), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _by_data(answer: Any) -> str | None:
+    said = answer.dependencies
+    if said["mode"] == "serial":
+        return None
+    return (
+        f"data dependencies: {said['joined']:,} of {said['operators']:,} operators ({100 * said['share']:.1f} %) joined to "
+        f"{said['execution_trace']} by {said['method']}. Optimistic: one thread runs one operator at a time."
+    )
+
+
+def alternatives_table(answer: Any) -> Table:
+    """The next longest paths, for people: how much shorter they are, and which kernels and operators differ."""
+    table = Table(title="the next longest paths", title_justify="left")
+    table.add_column("shorter by", justify="right")
+    table.add_column("with", overflow="fold")
+    table.add_column("instead of", overflow="fold")
+    for other in answer.alternatives:
+        table.add_row(human_us(other["shorter_by_us"]), _most_of(other["entered"]), _most_of(other["left"]))
+    return table
+
+
+def _most_of(events: list[dict[str, Any]], shown: int = 3) -> Text:
+    named = ((event["name"] or "(no name)", human_us(event["duration_us"])) for event in events[:shown])
+    lines = [styled("{} {}", name[:60], time) for name, time in named]
+    if len(events) > shown:
+        more = sum(event["duration_us"] for event in events[shown:])
+        lines.append(styled("and {} more, {}", len(events) - shown, human_us(more)))
+    return Text("\n").join(lines)

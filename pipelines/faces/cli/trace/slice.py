@@ -1,0 +1,141 @@
+"""`tracelake slice`: part of a trace, or the rows of a query, as a trace for Perfetto."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.faces.cli.console import DEFAULT_LAKE, JsonOption, LakeOption, err, fail, local, out, print_json, styled
+
+_MOST_TRACES = 64
+
+
+def slice_(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Trace files, the folder of a capture, or the folder of a lake. By default the lake of --lake.",
+            metavar="[FILE|FOLDER|LAKE]",
+            show_default=False,
+        ),
+    ] = None,
+    sql: Annotated[
+        str,
+        typer.Option(
+            metavar="QUERY",
+            help="Draw the rows of this query: events by trace_id and event_id, or anything with a time.",
+        ),
+    ] = "",
+    step: Annotated[
+        int | None, typer.Option(help="Draw this profiler step, with the GPU work that it launched.")
+    ] = None,
+    rank: Annotated[int | None, typer.Option(help="With --step: only of this rank.")] = None,
+    trace: Annotated[str, typer.Option(metavar="ID", help="With --step: only of traces whose id begins so.")] = "",
+    out_file: Annotated[
+        Path, typer.Option("--out", metavar="FILE", parser=local, help="The new trace; packed where it ends in .gz.")
+    ] = Path("slice.json.gz"),
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """Write a step of a trace, or the rows of a query, as a trace for Perfetto (ui.perfetto.dev).
+
+    Rows with trace_id and event_id become these events, with the arrows between them; other columns are added to their arguments.
+    Rows with start_ns (or at_ns) become slices if they have duration_ns or end_ns, else counters if they have numbers, else marks.
+
+    Example: `tracelake slice rank3.json.gz --step 5 --out step5.json.gz`
+
+    Example: `tracelake slice --sql "SELECT trace_id, event_id FROM kernels WHERE class = 'COMMUNICATION'"`
+    """
+    import duckdb
+
+    from pipelines.critical_path.pictures.trace_slice import NoSlice, step_query
+    from pipelines.lake.read.sandbox import HINT, LimitReached, QueryRefused
+
+    if bool(sql) == (step is not None):
+        raise fail("give either --sql or --step", "tracelake slice --help shows examples.")
+    if sql and (rank is not None or trace):
+        raise fail("--rank and --trace go with --step", "In a query: WHERE … or JOIN traces USING (trace_id).")
+    if out_file.is_dir():
+        raise fail(f"{out_file} is a folder", "Give the name of a file to --out.")
+    query = sql or step_query(step or 0, rank, trace)
+    try:
+        with _lake(what or [], lake) as folder:
+            found = _draw(folder, query, out_file)
+    except NoSlice as error:
+        hint = "`tracelake sql 'FROM profiler_steps'` lists the steps." if step is not None else ""
+        raise fail(str(error), hint) from None
+    except QueryRefused as error:
+        raise fail(str(error).replace(HINT, "")) from None
+    except LimitReached as error:
+        raise fail(str(error)) from None
+    except duckdb.Error as error:
+        raise fail(str(error), "`tracelake tables` lists the tables.", lines=True) from None
+    if json:
+        told = {name: value for name, value in vars(found).items() if name != "path"}
+        print_json({"path": str(found.path), **told})
+        return
+    counts = {
+        "events": found.n_events,
+        "slices": found.n_slices,
+        "counter values": found.n_counters,
+        "marks": found.n_marks,
+    }
+    out.print(", ".join(f"{n:,} {name}" for name, n in counts.items() if n))
+    if found.left_out:
+        err.print(styled("[yellow]left out:[/] {:,} rows without a time, twice, or of no event", found.left_out))
+    out.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", found.path), soft_wrap=True)
+
+
+@contextmanager
+def _lake(given: list[str], lake: Path) -> Iterator[Path]:
+    """Yields the folder of the lake to ask: one that is given, or a temporary one of the files."""
+    from pipelines.faces.cli.fleet.opened_capture import ingest_files
+    from pipelines.lake import Lake
+
+    if not given:
+        yield lake
+    elif len(given) == 1 and Path(given[0]).is_dir() and Lake(Path(given[0])).exists:
+        yield Path(given[0])
+    else:
+        with tempfile.TemporaryDirectory(prefix="tracelake-") as folder:
+            ingest_files(given, Path(folder) / "lake")
+            yield Path(folder) / "lake"
+
+
+def _draw(folder: Path, query: str, target: Path) -> Any:
+    import pyarrow.parquet
+
+    from pipelines.critical_path.pictures.row_slice import write_rows
+    from pipelines.critical_path.pictures.trace_slice import NoSlice, write_events
+    from pipelines.faces.cli.fleet.opened_capture import keep_trace
+    from pipelines.faces.cli.up_to_date import bring_up_to_date, tables_in
+    from pipelines.lake.publish.analyst_file import analyst
+    from pipelines.lake.read.sandbox import Limits, LockedLake, connect_parser, refuse_but_reading
+    from pipelines.models.sqltext import distinct, quoted
+
+    with connect_parser() as parser:
+        refuse_but_reading(query, parser)
+        tables = tables_in(query, parser)
+    ready = bring_up_to_date(folder, tables)
+    if target.exists():
+        with analyst(ready.lake) as con:
+            keep_trace(con, target)
+    with LockedLake(ready.lake, Limits(), tables=ready.tables) as locked, locked.asked(query) as answer:
+        if answer is None:
+            raise NoSlice("nothing to draw: the query has no answer")
+        columns = distinct(answer.columns)
+        if not {"trace_id", "event_id"} <= set(columns):
+            rows = [dict(zip(columns, row, strict=True)) for row in answer.rows()]
+            return write_rows(rows, columns, target)
+        asked = answer.arrow().rename_columns(columns)
+    if (n := len(asked["trace_id"].unique())) > _MOST_TRACES:
+        raise NoSlice(f"the rows are of {n:,} traces: draw at most {_MOST_TRACES}, see --rank and --trace")
+    with tempfile.TemporaryDirectory(prefix="tracelake-") as scratch, analyst(ready.lake) as con:
+        file = Path(scratch) / "asked.parquet"
+        pyarrow.parquet.write_table(asked, file)
+        return write_events(con, f"(FROM read_parquet({quoted(file)}))", target)

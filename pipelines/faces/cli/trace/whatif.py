@@ -1,0 +1,304 @@
+"""`tracelake what-if`: a trace's critical path if something in it were faster or slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pipelines.base.foreign_text import visible
+from pipelines.critical_path.whatif.scenario import SHORT
+from pipelines.faces.cli.console import (
+    DEFAULT_LAKE,
+    JsonOption,
+    LakeOption,
+    err,
+    fail,
+    human_us,
+    local,
+    out,
+    print_json,
+    progress,
+    styled,
+)
+from pipelines.faces.cli.progress_steps import in_words, steps_for
+from pipelines.faces.cli.trace.asked_path import (
+    AnnotationOption,
+    AskedPath,
+    DependenciesOption,
+    ExecutionTraceOption,
+    InstanceOption,
+    ProfileOption,
+    SetOption,
+)
+from pipelines.faces.cli.trace.graph_inputs import AnnotationsOption, CaptureOption, opened_with_graphs
+from pipelines.faces.cli.trace.opened_trace import ProcessOption, catalog_of, opened
+
+if TYPE_CHECKING:
+    from pipelines.critical_path.whatif.before_after import Comparison
+    from pipelines.critical_path.whatif.owners import Owners
+    from pipelines.critical_path.whatif.scenario import Scenario
+    from pipelines.critical_path.whatif.sensitivity import Family
+    from pipelines.critical_path.whatif.window import Window
+
+_SHOWN = 15
+_KINDS = {"op": "operator", "module": "module", "layer": "layer"}
+_NAME = 60
+
+
+def what_if(
+    trace: Annotated[
+        str, typer.Argument(help="A trace file, a trace id or unique prefix of one, or a saved path.", metavar="TRACE")
+    ],
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN=FACTOR",
+            help="Multiply the time of what PATTERN names: an event's name with * and ?, class:COMMUNICATION, stream:7, "
+            f"op:aten::mm, module:Linear_*, layer:3 (of graph replays), rank:3, edge:KERNEL_LAUNCH_DELAY, or {', '.join(SHORT)}.",
+        ),
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Remove it: multiply its time by 0.")
+    ] = None,
+    perfect_overlap: Annotated[
+        bool, typer.Option("--perfect-overlap", help="Hide communication behind as much computation as there is.")
+    ] = False,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml", parser=local, help="Scenarios from a TOML file: name, scale, remove, perfect_overlap."
+        ),
+    ] = None,
+    sensitivity: Annotated[
+        bool,
+        typer.Option("--sensitivity", help="Rank kernels and operators by how much making them faster would gain."),
+    ] = False,
+    redraw: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", parser=local, help="Write the trace with every event at its new time, for Perfetto."
+        ),
+    ] = None,
+    annotation: AnnotationOption = "",
+    instance: InstanceOption = None,
+    profile: ProfileOption = "default",
+    dependencies: DependenciesOption = "serial",
+    execution_trace: ExecutionTraceOption = None,
+    settings: SetOption = None,
+    capture: CaptureOption = None,
+    annotations: AnnotationsOption = None,
+    process: ProcessOption = None,
+    lake: LakeOption = DEFAULT_LAKE,
+    json: JsonOption = False,
+) -> None:
+    """The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.
+
+    Only times change, not the graph: work made much slower might queue where the trace shows no queue, which
+    the new length does not include (a redrawn trace does). A saved path (`critical-path --save`) is answered from its
+    file, without the trace.
+
+    Example: `tracelake what-if rank0.json.gz --scale 'ampere_gemm*=0.5' --remove launch_overhead`
+    """
+    from pipelines.critical_path.answer.saved_path import NotASavedPath, looks_saved
+    from pipelines.critical_path.graph.dependency_graph import GraphHasCycle
+    from pipelines.critical_path.graph.windows import WindowNotFound
+    from pipelines.critical_path.whatif.before_after import what_if as compare
+    from pipelines.critical_path.whatif.redraw import write_redrawn
+    from pipelines.critical_path.whatif.scenario import ScenarioError
+    from pipelines.critical_path.whatif.sensitivity import rank_families
+    from pipelines.critical_path.whatif.targets import NothingMatches, owner_kinds
+    from pipelines.critical_path.whatif.window import NoGraph
+
+    asked = AskedPath(profile, annotation, instance, dependencies, execution_trace, settings)
+    try:
+        scenarios = _scenarios(scenario, scale or [], remove or [], perfect_overlap)
+        _check(scenarios, sensitivity, redraw)
+        _check_saved(trace, asked, redraw)
+    except ValueError as error:
+        raise fail(str(error)) from None
+    try:
+        by_owner = sorted({kind for one in scenarios for kind in owner_kinds(one)})
+        with _window(trace, lake, asked, redraw is not None, process) as (con, window):
+            if by_owner and not looks_saved(Path(trace)):
+                window = replace(window, owners=_owners(trace, lake, capture, annotations, process))
+            lost = _unknown_percent(window, by_owner)
+            families = rank_families(window, with_cpu=True) if sensitivity else []
+            drawn, shown = None, []
+            for answer in compare(window, scenarios):  # one at a time: each holds arrays of the graph's size
+                if redraw:
+                    source = Path(trace) if Path(trace).is_file() else None
+                    drawn = write_redrawn(con, answer.after, source, redraw)
+                shown.append(_as_json(answer, scenarios, lost) if json else comparison_tables(trace, answer))
+    except (WindowNotFound, NothingMatches) as error:
+        raise fail(error.args[0]) from None
+    except (NoGraph, NotASavedPath, ScenarioError, GraphHasCycle, OSError) as error:
+        raise fail(str(error)) from None
+    if drawn:  # on stderr: stdout has only the answer
+        err.print(styled("open in https://ui.perfetto.dev: [bold]{}[/]", drawn), soft_wrap=True)
+    if sensitivity and json:
+        print_json({"families": [family.as_json() for family in families], "inferred_waits": window.n_inferred})
+        return
+    if json:
+        print_json(shown if len(scenarios) > 1 else shown[0])
+        return
+    for table in [sensitivity_table(families)] if sensitivity else chain.from_iterable(shown):
+        out.print(table)
+    for kind, percent in lost.items():
+        if percent:
+            where = f"of the trace's GPU time ran in graph replays whose {_KINDS[kind]} is not known: no {kind}: target selects it"
+            out.print(styled("[yellow]caveat[/]: {:.1f} % {}", percent, where))
+    if window.n_inferred:
+        waits = "waits of this graph are inferred: the trace has no cuda_sync events"
+        out.print(styled("[yellow]caveat[/]: {:,} {}", window.n_inferred, waits))
+
+
+@contextmanager
+def _window(
+    trace: str, lake: Path, asked: AskedPath, with_arguments: bool, process: str | None
+) -> Iterator[tuple[Any, Window]]:
+    """Yields the window with the connection that holds its trace; for a saved path without one (None)."""
+    from pipelines.critical_path.answer.saved_path import OlderSavedPath, looks_saved, restore_path
+    from pipelines.critical_path.whatif.window import load, of_saved
+    from pipelines.models.catalog import load_catalog
+
+    if looks_saved(Path(trace)):
+        try:
+            yield None, of_saved(restore_path(Path(trace)))
+        except OlderSavedPath as error:
+            raise OlderSavedPath(f"{trace}: {error}") from None
+        return
+    with opened(trace, lake, with_arguments=with_arguments, process=process) as (con, trace_id):
+        request, overrides = asked.of(con, trace_id)
+        catalog = load_catalog()
+        with progress(steps_for(catalog, ("_edges",)), "computing") as advance:
+            window = load(
+                con,
+                catalog,
+                request,
+                overrides=overrides,
+                on_model=lambda name: advance(1, in_words(catalog, name)),
+            )
+        yield con, window
+
+
+def _owners(trace: str, lake: Path, capture: str | None, annotations: Path | None, process: str | None) -> Owners:
+    """To which operators, modules and layers the GPU work of the trace belongs: read with all arguments, which the path
+    does not need.
+    """
+    from pipelines.critical_path.whatif.owners import owners_of
+
+    with opened_with_graphs(trace, lake, capture, annotations, process) as (con, trace_id, _):
+        return owners_of(con, catalog_of(trace, lake), trace_id)
+
+
+def _check_saved(trace: str, asked: AskedPath, redraw: Path | None) -> None:
+    """Reject, with ValueError, options that a saved path cannot answer."""
+    from pipelines.critical_path.answer.saved_path import looks_saved
+
+    if not looks_saved(Path(trace)):
+        return
+    if not asked.is_usual:
+        raise ValueError(
+            f"{trace} is a saved path: its window, profile and switches cannot be changed. Give the trace."
+        )
+    if redraw:
+        raise ValueError(
+            f"--redraw draws the whole trace, and the saved path {trace} holds only its graph. Give the trace."
+        )
+
+
+def _scenarios(file: Path | None, scale: list[str], remove: list[str], perfect_overlap: bool) -> list[Scenario]:
+    """Returns the scenarios of the file, each with the options on top; without a file only the options. Raises
+    ScenarioError.
+    """
+    from pipelines.critical_path.whatif.scenario import of_options, read_scenarios
+
+    options = of_options(scale, remove, perfect_overlap)
+    if file is None:
+        return [options] if options else []
+    return [read.with_more(options) for read in read_scenarios(file)]
+
+
+def _check(scenarios: list[Scenario], sensitivity: bool, redraw: Path | None) -> None:
+    """Reject, with ValueError, options that have no answer."""
+    if sensitivity and (scenarios or redraw):
+        raise ValueError("--sensitivity ranks the unchanged trace: use it without a scenario and without --redraw")
+    if not sensitivity and not scenarios:
+        raise ValueError("nothing to change: give --scale, --remove, --perfect-overlap, --scenario or --sensitivity")
+    if redraw and len(scenarios) != 1:
+        raise ValueError(f"--redraw draws one scenario, and there are {len(scenarios)}")
+
+
+def _unknown_percent(window: Window, kinds: list[str]) -> dict[str, float]:
+    """Returns for operators, modules or layers how much of the GPU time no target can select, because of graph replays."""
+    if window.owners is None:
+        return {}
+    return {kind: window.owners.unknown_percent[kind] for kind in kinds}
+
+
+def _as_json(answer: Comparison, scenarios: list[Scenario], lost: dict[str, float]) -> dict[str, Any]:
+    """Returns the object of the only scenario, or of one of several with its name."""
+    found = answer.as_json() | {f"replays_without_{kind}_percent": percent for kind, percent in lost.items()}
+    return found if len(scenarios) == 1 else {"name": answer.scenario.name, **found}
+
+
+def comparison_tables(trace: str, answer: Comparison) -> list[Table]:
+    """Before and after, by what bounds the path, then what entered and left it, for people."""
+    before, after = answer.before, answer.after
+    gain = f" ({100 * (after.length_us / before.length_us - 1):+.1f} %)" if before.length_us else ""
+    what = f", {answer.scenario.name}" if answer.scenario.name else ""
+    heading = f"{visible(Path(trace).name + what)}: {human_us(before.length_us)} before, {human_us(after.length_us)} after{gain}"
+    table = Table(title=heading, title_justify="left", min_width=len(heading))
+    table.add_column("bound by")
+    for name in ("before %", "after %", "before", "after"):
+        table.add_column(name, justify="right")
+    old, new = before.summary, after.summary
+    for label in dict.fromkeys([*old, *new]):
+        percents = [side.get(label) or 0.0 for side in (old, new)]
+        if any(percents):
+            lengths = (before.length_us, after.length_us)
+            times = (human_us(length * percent / 100) for length, percent in zip(lengths, percents, strict=True))
+            table.add_row(label or "(none)", *(f"{percent:.2f}" for percent in percents), *times)
+    moved = ((answer.entered, "entered the path"), (answer.left, "left the path"))
+    return [table, *(_events_table(events, what) for events, what in moved if events)]
+
+
+def _events_table(events: list[dict[str, Any]], what: str) -> Table:
+    shown = f", the {_SHOWN} longest" if len(events) > _SHOWN else ""
+    table = Table(title=f"{what}: {len(events):,} events{shown}", title_justify="left")
+    for name in ("event", "time"):
+        table.add_column(name, justify="right")
+    table.add_column("name", no_wrap=True)
+    for event in events[:_SHOWN]:
+        table.add_row(str(event["event_id"]), human_us(event["time_us"]), event["name"][:_NAME])
+    return table
+
+
+def sensitivity_table(families: list[Family]) -> Table:
+    """Kernels by how much shorter the path would be, for people."""
+    from pipelines.critical_path.whatif.sensitivity import CUTS
+
+    kernels = [family for family in families if family.change_us[100]]
+    title = "change of the critical path's length if these take less time"
+    if len(kernels) > _SHOWN:
+        title += f" (the first {_SHOWN} of {len(kernels)}; --json has all)"
+    waits = sorted((f for f in families if f.only_waits and f.on_path_us), key=lambda f: -f.on_path_us)
+    of_waits = f"{', '.join(f.name for f in waits)}: {human_us(sum(f.on_path_us for f in waits))} on the path, no saving: only waits for the GPU"
+    table = Table(title=title, title_justify="left", min_width=len(title))
+    table.caption, table.caption_justify = of_waits if waits else None, "left"
+    table.add_column("class", no_wrap=True)
+    table.add_column("name", no_wrap=True)
+    for name in ("events", "on path", *(f"-{cut} %" for cut in CUTS)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for family in kernels[:_SHOWN]:
+        changes = (human_us(family.change_us[cut]) for cut in CUTS)
+        row = (f"{family.events:,}", human_us(family.on_path_us), *changes)
+        table.add_row(family.kernel_class, family.name[:_NAME], *row)
+    return table

@@ -1,0 +1,101 @@
+"""The tools over the Model Context Protocol, on stdin and stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from mcp.server import Server  # pyright: ignore[reportMissingImports]
+from mcp.server.stdio import stdio_server  # pyright: ignore[reportMissingImports]
+from mcp_types import CallToolResult, ListToolsResult, TextContent, ToolAnnotations  # pyright: ignore[reportMissingImports]
+from mcp_types import Tool as McpTool  # pyright: ignore[reportMissingImports]
+
+from pipelines import __version__
+from pipelines.faces.asking import NotAnswered
+from pipelines.faces.mcp_tools.tools import INSTRUCTIONS, Served, Tool, make_tools
+from pipelines.lake.read.sandbox import QueryStopped
+
+AT_ONCE = 2
+"""Queries that run at once; others wait."""
+
+
+def make_server(served: Served) -> Server[Any]:
+    """Returns the server. A query is stopped when its request is cancelled."""
+    tools = make_tools(served)
+    listed = [_declared(tool) for tool in tools.values()]
+    places = anyio.CapacityLimiter(AT_ONCE)
+
+    async def list_tools(_: Any, __: Any) -> ListToolsResult:
+        return ListToolsResult(tools=listed)
+
+    async def call_tool(_: Any, params: Any) -> CallToolResult:
+        try:
+            tool = tools.get(params.name)
+            if tool is None:
+                raise NotAnswered(f"no tool {params.name!r}")
+            answer, stop = tool.start(tool.checked(params.arguments))
+            return _result(await _in_thread(answer, stop, places))
+        except NotAnswered as error:
+            return _result(f"error: {error}{' ' if error.hint else ''}{error.hint}", is_error=True)
+        except QueryStopped as error:
+            return _result(f"error: {error}", is_error=True)
+
+    return Server(
+        "tracelake", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
+    )
+
+
+def serve(served: Served) -> None:
+    """Serve on stdin and stdout until stdin ends."""
+    anyio.run(_serve, make_server(served))
+
+
+async def _serve(server: Server[Any]) -> None:
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+async def _in_thread(answer: Callable[[], str], stop: Callable[[], None], places: anyio.CapacityLimiter) -> str:
+    """Returns the answer of a thread. When this task is cancelled, its query is stopped and waited for."""
+    async with places, anyio.create_task_group() as group:
+        group.start_soon(_stop_when_cancelled, stop)
+        with anyio.CancelScope(shield=True):
+            try:
+                found = await anyio.to_thread.run_sync(_caught, answer)
+            finally:
+                group.cancel_scope.cancel()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _caught(answer: Callable[[], str]) -> str | Exception:
+    try:
+        return answer()
+    except Exception as error:  # raised outside the task group, which would wrap it
+        return error
+
+
+async def _stop_when_cancelled(stop: Callable[[], None]) -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        stop()  # also when the query is done: then it changes nothing
+
+
+def _declared(tool: Tool) -> McpTool:
+    schema = {"type": "object", "properties": dict(tool.parameters), "required": list(tool.required)}
+    return McpTool(
+        name=tool.name,
+        description=tool.description,
+        input_schema={**schema, "additionalProperties": False},
+        annotations=ToolAnnotations(
+            read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+        ),
+    )
+
+
+def _result(text: str, is_error: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)

@@ -1,0 +1,31 @@
+"""Traces in a notebook, with HTA's names where HTA has them: `from pipelines.faces.notebook import TraceAnalysis`.
+
+Tables are Ibis expressions or Arrow tables. `.to_pandas()` on either needs pandas, which nothing here does: `summary()`
+is a pandas Series only where pandas is installed. docs/migrating-from-hta.md lists each call of HTA beside ours.
+"""
+
+from pipelines.critical_path.answer.saved_path import NotASavedPath
+from pipelines.critical_path.graph.windows import WindowNotFound
+from pipelines.faces.notebook.analysis import TraceAnalysis
+from pipelines.faces.notebook.cpgraph import CPEdge, CPEdgeType, CPNode
+from pipelines.faces.notebook.critical_path import CriticalPath, restore_cpgraph
+from pipelines.faces.notebook.sources import TraceNotFound
+from pipelines.faces.notebook.trace import Trace
+from pipelines.readers.kineto import TraceRejected
+
+CPGraph = CriticalPath
+
+__all__ = [
+    "CPEdge",
+    "CPEdgeType",
+    "CPGraph",
+    "CPNode",
+    "CriticalPath",
+    "NotASavedPath",
+    "Trace",
+    "TraceAnalysis",
+    "TraceNotFound",
+    "TraceRejected",
+    "WindowNotFound",
+    "restore_cpgraph",
+]

@@ -1,0 +1,158 @@
+"""Queries in a notebook: SQL or a saved question over the analysis's traces, shown as a table, handed on as a data frame.
+
+Without Ibis, which takes two seconds to import: the first answer from a published lake comes within one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.notebook.sources import RankTrace
+from pipelines.lake.lake import Lake
+from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.read.query_tree import named_in
+from pipelines.lake.read.sandbox import connect_attached, connect_parser
+from pipelines.models.catalog import load_catalog
+from pipelines.models.sqltext import distinct, quoted
+from pipelines.renamed import tables_now
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN = 20
+"""Rows of an answer that a notebook shows."""
+
+
+class Answer:
+    """The rows of a query, in memory. A notebook shows the first of them."""
+
+    def __init__(self, rows: pa.Table, query: str, reading: str = "") -> None:
+        """`query`: the SQL that was run; `reading`: how to read it, below the rows."""
+        self.rows, self.query, self.reading = rows, query, reading
+
+    def __len__(self) -> int:
+        return self.rows.num_rows
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return self.rows.column_names
+
+    def to_pyarrow(self) -> pa.Table:
+        """Returns the rows as an Arrow table."""
+        return self.rows
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Returns the rows as dictionaries by column."""
+        return self.rows.to_pylist()
+
+    def to_pandas(self) -> Any:
+        """Returns a pandas data frame. Raises ImportError where pandas is not installed."""
+        return self.rows.to_pandas()
+
+    def to_polars(self) -> Any:
+        """Returns a polars data frame. Raises ImportError where polars is not installed."""
+        import polars  # pyright: ignore[reportMissingImports]
+
+        return polars.from_arrow(self.rows)
+
+    def __repr__(self) -> str:
+        first = self.rows.slice(0, SHOWN).to_pylist()
+        lines = [self.columns, *([_text(row[name]) for name in self.columns] for row in first)]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        shown = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        ]
+        return "\n".join([*shown, self._count()])
+
+    def _repr_html_(self) -> str:
+        import pyarrow as pa
+
+        right = {
+            field.name
+            for field in self.rows.schema
+            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        }
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            f"<tr>{''.join(_cell(row[name], name in right) for name in self.columns)}</tr>"
+            for row in self.rows.slice(0, SHOWN).to_pylist()
+        )
+        reading = f"<p>{escape(self.reading)}</p>" if self.reading else ""
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"{table}<p>{escape(self._count())}</p>{reading}"
+
+    def _count(self) -> str:
+        n = len(self)
+        return f"{n} row{'' if n == 1 else 's'}" if n <= SHOWN else f"the first {SHOWN} of {n:,} rows"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return f"{value:,.6g}" if isinstance(value, float) else visible(value)
+
+
+def _cell(value: Any, is_number: bool) -> str:
+    return f'<td style="text-align: {"right" if is_number else "left"}">{escape(_text(value))}</td>'
+
+
+def answer(lake: Lake, query: str, traces: Sequence[RankTrace], reading: str = "") -> Answer:
+    """Returns the answer to a SELECT over the lake's tables; tables with a trace_id have only the rows of `traces`.
+
+    Tables that it names are computed first if they are missing or out of date. Raises duckdb.Error for what is wrong
+    in the query, ValueError if it is none. Columns that have the name of an earlier one get a number: `name_1`.
+    """
+    catalog, named = load_catalog(), set(tables_now(_named(query)))
+    sources = {name for name in named if name in catalog.models}
+    while more := {one for name in sources if catalog.models[name].kind == "view" for one in _read_by(name)} - sources:
+        sources |= more
+    computed = [name for name in (*catalog.materialized, *catalog.of_captures) if name in sources]
+    if computed:
+        from pipelines.runs.materialize.run_order import materialize_all
+
+        materialize_all(lake, computed)
+    with analyst(lake, computed, connect=connect_attached) as con:
+        _only(con, named, traces)
+        found = con.sql(query)
+        if found is None:
+            raise ValueError(f"the query has no answer: give a SELECT, not {query!r}")
+        rows = found.to_arrow_table()
+        return Answer(rows.rename_columns(distinct(rows.column_names)), query, reading)
+
+
+def _named(query: str) -> Iterable[str]:
+    with connect_parser() as parser:
+        found = named_in(parser, query)
+    return found.tables if found else ()
+
+
+def _read_by(view: str) -> set[str]:
+    models = load_catalog().models
+    return {name for name in models[view].dependencies if name in models}
+
+
+def _only(con: Any, tables: Iterable[str], traces: Sequence[RankTrace]) -> None:
+    """Hide the rows of other traces: a temporary view has precedence over what it is named after."""
+    ids = sorted({trace.trace_id for trace in traces})
+    if con.execute("SELECT count(*) FROM analyst.main.traces").fetchall()[0][0] == len(ids):
+        return
+    con.execute("CREATE TEMP TABLE _of_analysis AS SELECT unnest(?) AS trace_id", [ids])
+    has_trace = "SELECT table_name FROM duckdb_columns() WHERE database_name = 'analyst' AND column_name = 'trace_id'"
+    there = {name for (name,) in con.execute(has_trace).fetchall()}
+    for name in sorted(there.intersection(tables)):
+        rows = f'SELECT * FROM analyst.main."{name}" SEMI JOIN _of_analysis USING (trace_id)'
+        con.execute(f'CREATE TEMP VIEW "{name}" AS {rows}')
+
+
+def question(name: str, top: int, **limits: str | int | None) -> tuple[str, str]:
+    """Returns the SQL of a saved question and how to read it. Raises KeyError for an unknown one, NotAsked."""
+    from pipelines.models.questions import load_questions
+
+    questions = load_questions()
+    if name not in questions:
+        raise KeyError(f"no question {quoted(name)}; there are {', '.join(sorted(questions))}")
+    return questions[name].asked(top, **limits), questions[name].reading

@@ -1,0 +1,226 @@
+"""`CriticalPath`, which HTA calls CPGraph: a saved path (`critical_path/saved.py`), computed, restored or edited, with
+its tables, its graph and further questions.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import networkx as nx
+
+from pipelines.base.extras import need
+from pipelines.base.foreign_text import visible
+from pipelines.critical_path.answer.answer import critical_path
+from pipelines.critical_path.answer.edited_graph import give_back
+from pipelines.critical_path.answer.save_path import write_saved
+from pipelines.critical_path.answer.saved_path import SavedPath, restore_path
+from pipelines.critical_path.graph.edge_types import HTA_TYPES
+from pipelines.critical_path.graph.operator_order import SWITCH
+from pipelines.critical_path.graph.windows import WindowRequest
+from pipelines.faces.notebook.path_questions import AskedGraph
+from pipelines.faces.notebook.summary import HEADER, Summary, series
+from pipelines.faces.notebook.trace import RankTrace, Trace, trace_of
+from pipelines.models.catalog import load_catalog
+from pipelines.readers.execution.beside import execution_trace_beside
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+class Found(tuple):
+    """HTA's return value, `cp_graph, success = …`. Not unpacked, it has the graph's methods: `….summary()`."""
+
+    __slots__ = ()
+
+    def __new__(cls, path: CriticalPath) -> Found:
+        return super().__new__(cls, (path, path.success))
+
+    def __getattr__(self, name: str) -> Any:
+        # Before the path was itself a networkx graph, `graph` was its arrays.
+        return getattr(self[0], "arrays" if name == "graph" else name)
+
+    def __repr__(self) -> str:
+        return repr(self[0])
+
+
+class CriticalPath(AskedGraph):
+    """The critical path of one window: a `networkx.DiGraph` (`cpgraph.py`) that knows its longest path.
+
+    `saved` has nodes, edges and path as Arrow tables. `t_full` is the trace, for what the graph does not hold (None
+    after a restore without it). After editing the graph call `critical_path()`: path, summary, tables and pictures are
+    then those of the edited graph. As in HTA, `CriticalPath(t, t_full, rank)` is the path of a whole trace, and with
+    `G` (an edited graph made from a path's graph) the path of that graph. Raises what `with_graph` and
+    `critical_path_analysis` raise.
+    """
+
+    def __new__(cls, t: Any = None, t_full: Any = None, rank: Any = None, G: Any = None, **attributes: Any) -> Any:
+        if t_full is None:  # networkx's call for copies and subgraphs, which are ordinary graphs
+            return nx.DiGraph(t, **attributes)
+        return object.__new__(cls)
+
+    def __init__(self, t: Any, t_full: Any, rank: int | str | None = None, G: nx.DiGraph | None = None) -> None:
+        trace = trace_of(t_full)
+        of = trace.find(rank)
+        if G is None:
+            overrides = {(trace.profile, name): str(value).lower() for name, value in trace.switches().items()}
+            path = compute(trace, WindowRequest(of.trace_id, profile=trace.profile), overrides)
+        else:
+            path = _given_back(trace, of, G)
+        self._start(path.saved, trace)
+
+    @classmethod
+    def of(cls, saved: SavedPath, t_full: Trace | None = None) -> CriticalPath:
+        """Returns a saved path as an object."""
+        path = object.__new__(cls)
+        path._start(saved, t_full)
+        return path
+
+    def _start(self, saved: SavedPath, t_full: Trace | None) -> None:
+        self.t_full, self._made_of = t_full, saved
+        self.hold(saved)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CriticalPath:
+        """Returns a copy of the path, with edits, that can be edited independently."""
+        twin = CriticalPath.of(self._made_of, self.t_full)
+        twin.hold(self.saved)
+        if self.is_filled:
+            twin._take(self.copy())
+        return twin
+
+    def critical_path(self) -> bool:
+        """Find the longest path of the graph as it is now, after edits. Returns whether there is one.
+
+        `cp_graph.edges[u, v]["weight"] = 0` (us), `add_edge`, `remove_edge`, `add_node` and `remove_node` edit it; for
+        the attributes of added edges see `edited.give_back`. A graph with a cycle has no path; a warning says where.
+        Raises ValueError naming the edge or node that is invalid; the path is then unchanged.
+        """
+        # Until networkx's dictionaries are built, nothing can have been edited.
+        if self.is_filled and (self.saved.events is not None or self.is_edited):
+            self.hold(give_back(self._made_of, self, self.unit))
+            if cycle := self.saved.meta["cycle"]:
+                warnings.warn(f"no critical path: {cycle}", stacklevel=2)
+        return self.success
+
+    def with_graph(self, graph: nx.DiGraph) -> CriticalPath:
+        """Returns the path of an edited graph that was made from this one's (`to_networkx()`, a copy); this path is
+        unchanged.
+
+        Raises ValueError as `critical_path` does.
+        """
+        base = self._made_of if graph is self else self.saved
+        unit = graph.unit if isinstance(graph, CriticalPath) else None
+        path = CriticalPath.of(give_back(base, graph, unit), self.t_full)
+        if cycle := path.saved.meta["cycle"]:
+            warnings.warn(f"no critical path: {cycle}", stacklevel=2)
+        return path
+
+    def summary(self) -> pd.Series | Summary:
+        """Returns the percentage of the path's time by what bounds it, in HTA's form: prints its header and returns a
+        pandas Series or, without pandas, a dict that prints the same. `answer.summary` is the plain dict, largest
+        first.
+
+        Caveats of severity warning or error are printed to stderr; `caveats` has all of them.
+        """
+        for caveat in self.caveats:
+            if caveat["severity"] != "info":
+                print(f"{caveat['severity']}: {caveat['detail']}", file=sys.stderr)  # stdout has exactly HTA's output
+        print(HEADER)
+        return series(self.answer.summary)
+
+    def show_critical_path(self) -> None:
+        """Print the path's edges in order: time (us), what bounds it, event and name."""
+        for step in self.answer.path:
+            print(
+                f"{step['duration_us']:12.3f}  {step['bound_by']:28}  {step['event_id']:>8}  {visible(step['name'] or '')}"
+            )
+
+    def get_critical_path_breakdown(self) -> pa.Table:
+        """Returns HTA's table, one row per edge of the path, in order: event_idx, duration (us), type (as HTA writes
+        it), s_name (the whole name), cat, pid, tid (text), stream (-1 on the CPU), index (event_idx again) and
+        bound_by.
+
+        Edges that are not an event's time only have bound_by. Table `critical_path` has more.
+        """
+        need("notebook", "a table in Ibis")
+        import ibis
+
+        path: Any = self.table("critical_path").order_by("seq")
+        own = path.attributed_event_id.notnull()
+        columns = {
+            "event_idx": path.attributed_event_id,
+            "duration": path.duration_ns / 1000,
+            "type": path.edge_type.substitute(HTA_TYPES),
+            "s_name": own.ifelse(path.name, ibis.null()),
+            **{name: own.ifelse(path[name], ibis.null()) for name in ("cat", "pid", "tid")},
+            "stream": own.ifelse(path.stream.fill_null(-1), ibis.null()),
+            "index": path.attributed_event_id,
+            "bound_by": path.bound_by,
+        }
+        return path.select(**columns).to_pyarrow()
+
+    def save(self, out_dir: str | Path) -> str:
+        """Write the path and its graph, including edits, into `<out_dir>.zip` (Parquet and JSON) and return that name.
+
+        Folders are created. Raises OSError as `saving.check_target` does, for an existing file that is not a saved
+        path.
+        """
+        self.critical_path()
+        target = Path(out_dir).expanduser()
+        if target.suffix != ".zip":
+            target = target.with_name(f"{target.name}.zip")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_saved(self.saved, target)
+        return str(target)
+
+
+def compute(
+    trace: Trace,
+    request: WindowRequest,
+    overrides: dict[tuple[str, str], str],
+    execution_trace: Path | None = None,
+) -> CriticalPath:
+    """Returns the path of a window of a trace. Raises WindowNotFound and what `trace.connect` raises."""
+    file = trace.scratch / f"{uuid4().hex}.zip"
+    try:
+        with trace.connect(request.trace_id, execution_trace) as con:
+            critical_path(con, load_catalog(), request, overrides=overrides, save_to=file)
+        return CriticalPath.of(restore_path(file), trace)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _given_back(trace: Trace, of: RankTrace, graph: nx.DiGraph) -> CriticalPath:
+    """Returns the path of an edited graph. The path it was made from is computed if the graph does not hold it."""
+    if isinstance(graph, CriticalPath):
+        graph.check_is_of(of)
+        return graph.with_graph(graph)
+    said = graph.graph.get("path_of")
+    if said is None:
+        raise ValueError("the graph does not record its origin: edit cp_graph, a copy of it or its to_networkx()")
+    if said["trace_id"] != of.trace_id:
+        raise ValueError(f"the graph belongs to trace {said['trace_id']}, not to {of}")
+    names = ("window_id", "profile", "annotation", "first_instance", "last_instance")
+    overrides = {(said["profile"], name): value for name, value in said["switches"].items()}
+    by_data = said["switches"].get(SWITCH) == "data"
+    beside = execution_trace_beside(Path(of.path), of.rank) if by_data else None
+    return compute(trace, WindowRequest(of.trace_id, *(said[name] for name in names)), overrides, beside).with_graph(
+        graph
+    )
+
+
+def restore_cpgraph(zip_filename: str | Path, t_full: Any = None, rank: int | str | None = None) -> CriticalPath:
+    """Returns a path saved by `save` or by `tracelake critical-path --save`; needs neither trace nor lake.
+
+    `t_full` is its trace (`analyzer.t`, or the analysis), for overlays and drawings. Raises NotASavedPath, OSError,
+    TraceNotFound if there is no such trace, and ValueError if `rank` is another one.
+    """
+    trace = None if t_full is None else trace_of(t_full)
+    path = CriticalPath.of(restore_path(Path(zip_filename).expanduser()), trace)
+    if trace is not None:
+        path.check_is_of(trace.find(path.trace_id if rank is None else rank))
+    return path

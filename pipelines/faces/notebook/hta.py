@@ -1,0 +1,83 @@
+"""For programs written for HTA: change the imports to `from pipelines.faces.notebook.hta import …`, and nothing else.
+
+Critical paths equal HTA 0.6.1's to the edge and the digit (profile `hta`); `pipelines.faces.notebook` uses our profile by
+default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipelines.faces.notebook.analysis import TraceAnalysis as _TraceAnalysis
+from pipelines.faces.notebook.cpgraph import CPEdge, CPEdgeType, CPNode
+from pipelines.faces.notebook.critical_path import CriticalPath, Found, restore_cpgraph
+from pipelines.faces.notebook.sources import Files
+from pipelines.faces.notebook.trace import Trace as _Trace
+from pipelines.faces.notebook.trace import trace_of
+
+CPGraph = CriticalPath
+
+
+class Trace(_Trace):
+    """`Trace` whose critical paths are HTA's."""
+
+    def __init__(
+        self,
+        trace_files: Files | None = None,
+        trace_dir: str | Path | None = None,
+        parser_config: None = None,
+        **given: Any,
+    ) -> None:
+        super().__init__(trace_files, trace_dir, parser_config, **{"profile": "hta", **given})
+
+
+class TraceAnalysis(_TraceAnalysis):
+    """`TraceAnalysis` whose critical paths are HTA's."""
+
+    def __init__(
+        self,
+        trace_files: Files | None = None,
+        trace_dir: str | Path | None = None,
+        include_last_profiler_step: bool | None = False,
+        **given: Any,
+    ) -> None:
+        super().__init__(trace_files, trace_dir, include_last_profiler_step, **{"profile": "hta", **given})
+
+
+class CriticalPathAnalysis:
+    """HTA's functions behind the methods of TraceAnalysis."""
+
+    @classmethod
+    def critical_path_analysis(
+        cls, t: _Trace, rank: int, annotation: str, instance_id: int | tuple[int, int] | None
+    ) -> Found:
+        """`TraceAnalysis.critical_path_analysis` of loaded traces."""
+        return TraceAnalysis.of(trace_of(t)).critical_path_analysis(rank, annotation, instance_id)
+
+    @classmethod
+    def overlay_critical_path_analysis(
+        cls,
+        t: _Trace,
+        rank: int,
+        critical_path_graph: CriticalPath,
+        output_dir: str,
+        only_show_critical_events: bool,
+        show_all_edges: bool,
+    ) -> str:
+        """`TraceAnalysis.overlay_critical_path_analysis` of loaded traces."""
+        return TraceAnalysis.of(trace_of(t)).overlay_critical_path_analysis(
+            rank, critical_path_graph, output_dir, only_show_critical_events, show_all_edges
+        )
+
+
+__all__ = [
+    "CPEdge",
+    "CPEdgeType",
+    "CPGraph",
+    "CPNode",
+    "CriticalPathAnalysis",
+    "Trace",
+    "TraceAnalysis",
+    "restore_cpgraph",
+]

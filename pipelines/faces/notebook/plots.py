@@ -1,0 +1,180 @@
+"""The usual eight charts as Vega-Lite, which JupyterLab and VS Code draw by themselves; `.to_altair()` goes on with them.
+
+Each is one query over the analysis's traces and a description of axes: `chart.data` has the rows that are drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipelines.base.extras import need
+from pipelines.faces.notebook.answers import Answer
+
+_MIME = "application/vnd.vegalite.v5+json"
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+
+
+class _Asked(Protocol):
+    def sql(self, query: str) -> Answer: ...
+
+
+class Chart:
+    """A chart: `data` are its rows, `spec` is its Vega-Lite description without them."""
+
+    def __init__(self, title: str, answer: Answer, spec: Mapping[str, Any]) -> None:
+        self.title, self.data, self._spec = title, answer, dict(spec)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The whole description, rows included, as JSON values."""
+        rows = [{name: _plain(value) for name, value in row.items()} for row in self.data.to_dicts()]
+        return {"$schema": _SCHEMA, "title": self.title, "data": {"values": rows}, "width": 480, **self._spec}
+
+    def save(self, path: str | Path) -> str:
+        """Write the description as JSON (`.vl.json`), which editors of Vega-Lite open; returns the path."""
+        Path(path).write_text(json.dumps(self.spec, ensure_ascii=False), encoding="utf-8")
+        return str(path)
+
+    def to_altair(self) -> Any:
+        """Returns an altair.Chart. Raises MissingExtra where altair is not installed."""
+        need("plots", "a chart in altair")
+        import altair  # pyright: ignore[reportMissingImports]
+
+        return altair.Chart.from_dict(self.spec)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return {_MIME: self.spec, "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return f"<Chart {self.title!r}: {len(self.data)} rows; .data, .spec, .to_altair()>"
+
+
+class Plots:
+    """The charts of an analysis; times are in ms, shares in percent."""
+
+    def __init__(self, analysis: _Asked) -> None:
+        self._analysis = analysis
+
+    def breakdown(self) -> Chart:
+        """What each device's time went to: computing, exposed communication and memory, other work, idle."""
+        parts = {
+            "compute": "b.compute_ns",
+            "exposed communication": "b.exposed_communication_ns",
+            "exposed memory": "b.exposed_memory_ns",
+            "other work": "b.busy_ns - b.compute_ns - b.exposed_communication_ns - b.exposed_memory_ns",
+            "idle": "b.idle_ns",
+        }
+        rows = " UNION ALL ".join(
+            f"SELECT t.rank, b.device, '{part}' AS part, ({value}) / 1e6 AS ms, 100 * ({value}) / b.span_ns AS percent "
+            "FROM temporal_breakdown AS b JOIN traces AS t ON t.trace_id = b.trace_id WHERE b.span_ns > 0"
+            for part, value in parts.items()
+        )
+        stacked = {"x": _q("percent", stack="zero"), "y": _n("rank"), "color": _n("part"), "row": _n("device")}
+        return self._chart("What the GPUs' time went to", f"{rows} ORDER BY rank, device, part", "bar", stacked)
+
+    def kernels(self, top: int = 10) -> Chart:
+        """The kernels with the most time: their share, and shortest, mean and longest duration."""
+        query = (
+            "SELECT k.name, k.class, count(*) AS n, sum(k.dur_ns) / 1e6 AS ms, min(k.dur_ns) / 1e3 AS min_us, "
+            "avg(k.dur_ns) / 1e3 AS mean_us, max(k.dur_ns) / 1e3 AS max_us, "
+            "100 * sum(k.dur_ns) / sum(sum(k.dur_ns)) OVER () AS percent "
+            f"FROM kernels AS k GROUP BY k.name, k.class ORDER BY sum(k.dur_ns) DESC, k.name LIMIT {int(top)}"
+        )
+        axes = {"x": _q("percent"), "y": _n("name", sort="-x"), "color": _n("class")}
+        shown = [_q("n"), _q("ms"), _q("min_us"), _q("mean_us"), _q("max_us")]
+        return self._chart("Kernels with the most time", query, "bar", {**axes, "tooltip": shown})
+
+    def queue_length(self, points: int = 500) -> Chart:
+        """Launches that wait on each stream: the longest queue in each of `points` parts of the trace."""
+        query = (
+            f"SELECT t.rank, q.device, q.stream, {_slot('q.ts_ns', points)} AS ms, max(q.queue_length) AS queue_length "
+            "FROM queue_length AS q JOIN traces AS t ON t.trace_id = q.trace_id "
+            "GROUP BY t.rank, q.device, q.stream, ms ORDER BY ALL"
+        )
+        axes = {"x": _q("ms"), "y": _q("queue_length"), "color": _n("stream"), "row": _n("rank")}
+        return self._chart("Launches that wait", query, {"type": "line", "interpolate": "step-after"}, axes)
+
+    def bandwidth(self, points: int = 500) -> Chart:
+        """Bytes copied per second over time, by kind of copy; a copy counts where it starts."""
+        query = (
+            f"SELECT t.rank, k.name, {_slot('k.ts_ns', points)} AS ms, "
+            "sum(k.bytes) / nullif(sum(k.dur_ns), 0) AS gigabytes_per_s "
+            "FROM kernels AS k JOIN traces AS t ON t.trace_id = k.trace_id "
+            "WHERE k.bytes IS NOT NULL AND k.dur_ns > 0 GROUP BY t.rank, k.name, ms ORDER BY ALL"
+        )
+        axes = {"x": _q("ms"), "y": _q("gigabytes_per_s"), "color": _n("name"), "row": _n("rank")}
+        return self._chart("Bandwidth of copies", query, "point", axes)
+
+    def overlap(self) -> Chart:
+        """How much of each device's communication computing hides."""
+        query = (
+            "SELECT t.rank, b.device, b.communication_ns / 1e6 AS communication_ms, "
+            "100 * (b.communication_ns - b.exposed_communication_ns) / b.communication_ns AS hidden_percent "
+            "FROM temporal_breakdown AS b JOIN traces AS t ON t.trace_id = b.trace_id "
+            "WHERE b.communication_ns > 0 ORDER BY t.rank, b.device"
+        )
+        axes = {"x": _n("rank"), "y": _q("hidden_percent"), "color": _n("device"), "tooltip": [_q("communication_ms")]}
+        return self._chart("Communication that computing hides", query, "bar", axes)
+
+    def steps(self) -> Chart:
+        """The duration of each step, by rank."""
+        query = (
+            "SELECT t.rank, s.step, s.dur_ns / 1e6 AS ms FROM profiler_steps AS s "
+            "JOIN traces AS t ON t.trace_id = s.trace_id ORDER BY t.rank, s.step"
+        )
+        mark = {"type": "line", "point": True}
+        return self._chart("Step time", query, mark, {"x": _q("step"), "y": _q("ms"), "color": _n("rank")})
+
+    def roofline(self) -> Chart:
+        """Operators by arithmetic intensity and rate. `suspect`: beyond the peak, so the peak, type or shapes are wrong."""
+        query = (
+            "SELECT o.op, o.dtype, o.dims, sum(o.gpu_ns) / 1e6 AS ms, sum(w.flops_matrix) / sum(w.bytes) AS flops_per_byte, "
+            "sum(w.flops_matrix) / sum(o.gpu_ns) / 1e3 AS teraflops_per_s, any_value(o.bound_by) AS bound_by, "
+            "bool_or(o.suspect) AS suspect FROM op_utilization AS o "
+            "JOIN op_work AS w ON w.trace_id = o.trace_id AND w.event_id = o.event_id "
+            "WHERE o.peak_kind IS DISTINCT FROM 'measured' AND w.flops_matrix > 0 AND w.bytes > 0 AND o.gpu_ns > 0 "
+            "GROUP BY o.op, o.dtype, o.dims ORDER BY ms DESC, o.op, o.dtype, o.dims"
+        )
+        axes = {
+            "x": _q("flops_per_byte", scale={"type": "log"}),
+            "y": _q("teraflops_per_s", scale={"type": "log"}),
+            "size": _q("ms"),
+            "color": _n("op"),
+            "shape": _n("suspect"),
+        }
+        return self._chart("Roofline", query, "point", axes)
+
+    def stragglers(self) -> Chart:
+        """What each rank made the others wait; captures with one rank have no rows."""
+        query = (
+            "SELECT s.capture_id, s.rank, s.caused_wait_ns / 1e6 AS caused_wait_ms, s.caused_percent, s.is_straggler "
+            "FROM straggler_ranks AS s WHERE s.capture_id IN (SELECT t.capture_id FROM traces AS t) "
+            "ORDER BY s.capture_id, s.rank"
+        )
+        axes = {"x": _n("rank"), "y": _q("caused_wait_ms"), "color": _n("is_straggler"), "row": _n("capture_id")}
+        return self._chart("Waiting that each rank caused", query, "bar", axes)
+
+    def _chart(self, title: str, query: str, mark: str | dict[str, Any], axes: Mapping[str, Any]) -> Chart:
+        return Chart(title, self._analysis.sql(query), {"mark": mark, "encoding": dict(axes)})
+
+
+def _slot(time: str, points: int) -> str:
+    """SQL of a time as ms since the trace's start, rounded down to one of `points` parts of the trace."""
+    width = f"greatest((t.last_ts_ns - t.first_ts_ns) // {max(int(points), 1)}, 1)"
+    return f"({time} - t.first_ts_ns) // {width} * {width} / 1e6"
+
+
+def _q(name: str, **more: Any) -> dict[str, Any]:
+    return {"field": name, "type": "quantitative", **more}
+
+
+def _n(name: str, **more: Any) -> dict[str, Any]:
+    return {"field": name, "type": "nominal", **more}
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date | datetime) else value

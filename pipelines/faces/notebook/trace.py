@@ -1,0 +1,159 @@
+"""`Trace`: the traces of a folder, of files or of a lake, by rank. HTA's users know it as `analyzer.t`."""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.critical_path.graph.windows import PROFILES
+from pipelines.faces.notebook import tables
+from pipelines.faces.notebook.sources import Files, RankTrace, TraceFilesInvalid, find, of_lake, take_in
+from pipelines.lake.lake import Lake
+from pipelines.models.sqltext import quoted
+from pipelines.readers.execution import load_execution
+from pipelines.runs.materialize.per_trace import MEMORY_GB
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+
+class Trace:
+    """Files by rank (a dict), files (a list, or one), the files of a folder, or what a lake holds; `load_traces` reads
+    them into `lake`, which keeps them, or into a temporary one that `close` or the end of the process removes.
+
+    `profile`: the default for critical paths. Raises ValueError if nothing is given, for `trace_files` of another type,
+    and for a `parser_config` (every event argument is read anyway); TraceFilesInvalid, a ValueError, for a missing
+    file.
+    """
+
+    def __init__(
+        self,
+        trace_files: Files | None = None,
+        trace_dir: str | Path | None = None,
+        parser_config: None = None,
+        *,
+        lake: Lake | str | Path | None = None,
+        job: str | None = None,
+        profile: str = "default",
+    ) -> None:
+        if trace_files is None and trace_dir is None and lake is None:
+            raise ValueError("give trace_files, trace_dir or lake")
+        if parser_config is not None:
+            raise ValueError("parser_config is not supported: all arguments are kept, in events.args")
+        if profile not in PROFILES:
+            raise ValueError(f"unknown profile {profile!r}; known are: {', '.join(PROFILES)}")
+        self._given = _expanded(trace_files)
+        self.trace_path = None if trace_dir is None else str(Path(trace_dir).expanduser())
+        self.profile, self.job = profile, job
+        self.include_last_profiler_step: bool | None = None
+        self.is_parsed = False
+        self.traces: list[RankTrace] = []
+        self.scratch = Path(tempfile.mkdtemp(prefix="tracelake-"))
+        # Not when the object dies: tables that it returned still read the temporary lake.
+        atexit.register(self.close)
+        given = self.scratch / "lake" if lake is None else lake
+        self.lake = given if isinstance(given, Lake) else Lake(Path(given).expanduser())
+
+    def load_traces(
+        self,
+        include_last_profiler_step: bool | None = None,
+        use_multiprocessing: bool = True,
+        use_memory_profiling: bool = True,
+    ) -> None:
+        """Read the traces; a second call only warns.
+
+        `include_last_profiler_step`: whether critical paths include the last profiler step (None: as their profile
+        says; the other analyses always do). The other two are accepted for HTA's sake and have no effect. Raises
+        TraceRejected for a file that is not a trace (in a folder: a warning), TraceNotFound and FileNotFoundError if
+        there are none.
+        """
+        if self.is_parsed:
+            warnings.warn("Traces are already parsed and loaded!", stacklevel=2)
+            return
+        self.include_last_profiler_step = include_last_profiler_step
+        if self._given is None and self.trace_path is None:
+            self.traces = of_lake(self.lake, self.job)
+        else:
+            self.traces = take_in(self.lake, self._given, self.trace_path, self.job)
+        self.is_parsed = True
+
+    def switches(self) -> dict[str, bool]:
+        """The profile switches that `include_last_profiler_step` sets."""
+        included = self.include_last_profiler_step
+        return {} if included is None else {"drop_last_step": not included}
+
+    @property
+    def trace_files(self) -> dict[int | None, str]:
+        """The file of each rank that was read."""
+        return {trace.rank: trace.path for trace in self.traces}
+
+    def close(self) -> None:
+        """Remove the temporary files; a lake passed by the caller stays."""
+        atexit.unregister(self.close)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def find(self, rank: int | str | None) -> RankTrace:
+        """Returns the trace of a rank, or with this beginning of a trace id; None if there is only one. Raises
+        TraceNotFound.
+        """
+        return find(self.traces, rank)
+
+    def get_trace(self, rank: int | str | None = None) -> ir.Table:
+        """Returns table `events` of a rank, in Ibis."""
+        return tables.of_traces(self.lake, ["events"], [self.find(rank)])[0]
+
+    def connect(self, trace_id: str, execution_trace: Path | None = None) -> duckdb.DuckDBPyConnection:
+        """Returns a private connection with views `events`, `traces` and `findings` of one trace, joined to its
+        execution trace if one is given.
+
+        The caller closes it. Raises TraceRejected for a file that is not an execution trace.
+        """
+        con = database.connect()
+        con.execute(f"SET temp_directory = {quoted(self.scratch)}")
+        con.execute(f"SET memory_limit = '{database.at_most(MEMORY_GB)}'")
+        con.execute("SET preserve_insertion_order = false")
+        self.lake.create_views(con, ["events", "findings"], trace_id)
+        if execution_trace:
+            load_execution(con, execution_trace, trace_id)
+        return con
+
+
+def trace_of(given: Any) -> Trace:
+    """Returns the Trace of `analyzer.t` or of the analysis itself. Raises TypeError for anything else."""
+    trace = getattr(given, "t", given)
+    if not isinstance(trace, Trace):
+        raise TypeError(f"t_full must be analyzer.t or the analysis, not {type(given).__name__}")
+    return trace
+
+
+def _expanded(files: Any) -> Files | None:
+    """The given paths with `~` expanded. Raises ValueError for another type, TraceFilesInvalid for missing files."""
+    if files is None:
+        return None
+    if isinstance(files, Mapping):
+        found: Any = {rank: _file(file) for rank, file in files.items()}
+    elif isinstance(files, str | Path):
+        found = _file(files)
+    elif isinstance(files, Iterable):
+        found = [_file(file) for file in files]
+    else:
+        raise ValueError(f"Unsupported type for trace_files = {files!r}, should be list or dict")
+    return found
+
+
+def _file(given: Any) -> Path:
+    if not isinstance(given, str | Path):
+        raise ValueError(f"Unsupported type for trace_files: {given!r} is not a path")
+    path = Path(given).expanduser()
+    if not path.exists() and not glob.has_magic(str(path)):
+        raise TraceFilesInvalid(str(path), None, "there is no such file. Trace files validation failed.")
+    return path

@@ -1,0 +1,95 @@
+"""The reference of all tables as Markdown, from sql/: `python -m pipelines.faces.reference docs/tables.md`, or `make reference`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelines.lake.agreed import agreed_columns, shown_columns
+from pipelines.lake.publish.contents import types_shown
+from pipelines.models.catalog import LAYERS, Catalog, Model, load_catalog
+
+_HEAD = """# Tables
+
+<!-- Made from sql/ by `make reference`: edit the header and the column comments of sql/<layer>/<table>.sql instead. -->
+
+Every table of a lake: what a row is, its columns, and which tables it is computed from. `tracelake tables NAME` prints
+the same. Times end in `_ns`: integer nanoseconds. NULL means "not measured".
+
+Columns have the names that queries see. A column of which an older name is listed at the end has that older name in the Parquet
+files, in `sql/` and for `pipelines.lake.Lake`: [two names](#two-names).
+"""
+_WHERE = {
+    "lake": "Written by ingestion.",
+    "rules": "Rules: rows of a file, the same in every lake.",
+    "view": "A view over the whole lake, computed when it is read.",
+}
+
+
+def reference() -> str:
+    """The page. Raises CatalogError where sql/ breaks a rule."""
+    catalog = load_catalog()
+    reads = _reads(catalog)
+    parts = [_HEAD]
+    for layer in (*(layer for layer in LAYERS if layer != "rules"), "rules"):
+        names = sorted(name for name in catalog.public if catalog.models[name].layer == layer)
+        if names:
+            parts += [
+                f"## {layer}\n",
+                *("\n".join(_table(catalog, catalog.models[name], reads)) + "\n" for name in names),
+            ]
+    return "\n".join([*parts, *_two_names(catalog)])
+
+
+def _two_names(catalog: Catalog) -> Iterator[str]:
+    yield "## Two names\n"
+    yield "The columns that files, models and `pipelines.lake.Lake` have under an older name: [what holds](sql.md#two-names).\n"
+    yield "| table | in queries | older name | converted |\n|---|---|---|---|"
+    for table in sorted(catalog.public):
+        for one in agreed_columns(table):
+            value = f"`{one.expression}`" if one.expression else ""
+            yield f"| [{table}](#{table}) | `{one.name}` | `{one.older}` | {value} |"
+    yield ""
+
+
+def _table(catalog: Catalog, model: Model, reads: dict[str, set[str]]) -> Iterator[str]:
+    types = dict(types_shown(catalog)[model.name])
+    yield f"### {model.name}\n"
+    yield f"{_escaped(model.doc)}\n"
+    unit = "capture" if model.name in catalog.of_captures else "trace"
+    yield f"- {_WHERE.get(model.kind, f'Computed and stored by {unit}.')}"
+    keys = [check for check in model.checks if check.startswith("unique(")]
+    if keys:
+        agreed = {one.older: one.name for one in agreed_columns(model.name)}
+        columns = keys[0].removeprefix("unique(").removesuffix(")").split(", ")
+        yield f"- Key: `{', '.join(agreed.get(column, column) for column in columns)}`"
+    read_by = {name for name in catalog.public if model.name in reads[name]}
+    for title, names in (("Reads", reads[model.name]), ("Read by", read_by)):
+        if names:
+            links = [f"[{name}](#{name})" for name in sorted(names)]
+            yield f"- {title}: {', '.join(links)}"
+    yield "\n| column | type | meaning |\n|---|---|---|"
+    for column in shown_columns(model):
+        yield f"| `{column.name}` | {types[column.name]} | {_escaped(column.doc)} |"
+
+
+def _reads(catalog: Catalog) -> dict[str, set[str]]:
+    """The public tables that each model reads, itself or through private models."""
+    found: dict[str, set[str]] = {}
+    for name, model in catalog.models.items():  # each stands behind those that it reads
+        sources = [source for source in model.dependencies if source in catalog.models]
+        found[name] = set().union(*(found[s] if catalog.models[s].private else {s} for s in sources))
+    return found
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it stands, code between backticks aside."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([\\*_\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
+    return "`".join(parts).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")

@@ -1,0 +1,105 @@
+"""What ran in replays of CUDA and HIP graphs, if that is more than half of the GPU's time."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.base.short_names import shortened
+from pipelines.faces.report.blocks import Block, Column, Section, more, paragraph, section, table, titled
+from pipelines.faces.report.formats import count, meter, name, percent, short_name, time, times
+from pipelines.faces.report.subject import Subject, of_shown
+from pipelines.faces.report.words import in_words
+
+_SHOWN, _NAME, _LEAST_PERCENT = 20, 72, 50
+_WHOLE = """
+    SELECT count(*) AS n, count(DISTINCT replay_id) AS n_replays, coalesce(sum(duration_ns), 0) AS graph_ns,
+        coalesce(sum(duration_ns) FILTER (WHERE op IS NOT NULL OR module IS NOT NULL), 0) AS known_ns,
+        (SELECT coalesce(sum(dur_ns), 0) FROM kernels WHERE trace_id = {of}) AS gpu_ns
+    FROM graph_kernels WHERE trace_id = {of}
+"""
+_NAMES = """
+    SELECT name, class, op, module, source, count(*) AS n, sum(duration_ns) AS duration_ns,
+        100.0 * sum(duration_ns) / nullif(sum(sum(duration_ns)) OVER (), 0) AS percent
+    FROM graph_kernels WHERE trace_id = {of}
+    GROUP BY ALL ORDER BY sum(duration_ns) DESC, name, op, module, source
+"""
+_BLOCKS = """
+    WITH passed AS (
+        SELECT sequence_id, period, replay_id, repetition, sum(duration_ns) AS ns
+        FROM graph_kernels WHERE trace_id = {of} AND period IS NOT NULL
+        GROUP BY ALL HAVING count(*) = period
+    )
+    SELECT sequence_id, period, count(DISTINCT repetition) AS n, median(ns) AS median_ns, max(ns) AS max_ns,
+        arg_max(repetition, ns) AS longest
+    FROM passed GROUP BY ALL ORDER BY sum(ns) DESC, sequence_id LIMIT 3
+"""
+_PATH = """
+    SELECT op, module, layer, source, n_events, duration_ns FROM critical_path_by_operator
+    WHERE trace_id = {of} AND window_id = 'full' AND is_replay
+    ORDER BY duration_ns DESC, op, module, layer, source
+"""
+_PATH_COLUMNS = [
+    *(Column("op", "operator", name), Column("module", "module", name), Column("layer", "layer", count)),
+    *(Column("source", "known from", in_words), Column("n_events", "kernels", count)),
+    Column("duration_ns", "on the path", time, "Sum of their time on the critical path, ns."),
+]
+_COLUMNS = [
+    *(
+        Column("shown", "kernel", short_name, "Its name."),
+        Column("class", "class", in_words),
+        *(Column("op", "operator", name), Column("module", "module", name), Column("source", "known from", in_words)),
+        Column("n", "times", count, "How often it ran in replays."),
+    ),
+    Column("duration_ns", "GPU time", time, "Sum of their durations, ns."),
+    Column("percent", "of the replays", meter, "In percent of the summed duration of all work in replays."),
+]
+
+
+def graphs(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
+    """The shown rank's graph replays: how much is known about them, blocks that repeat, and the kernels by operator."""
+    ((n, n_replays, graph_ns, known_ns, gpu_ns),) = con.execute(_WHOLE.format(of=subject.shown_id)).fetchall()
+    if not n or 100 * graph_ns <= _LEAST_PERCENT * gpu_ns:
+        return None
+    rows = rows_of(con, _NAMES.format(of=subject.shown_id))
+    shown = rows[:_SHOWN]
+    for row, short in zip(shown, shortened((row["name"] for row in shown), _NAME), strict=True):
+        row["shown"] = (row["name"], short)
+    said = (
+        f"{percent(100 * graph_ns / gpu_ns)} of the GPU time ran in {n_replays:,} replays of CUDA or HIP graphs. The "
+        f"operator or module of {percent(100 * known_ns / graph_ns) if graph_ns else 'none'} of it is known: that part "
+        "counts in the sections by operator and module, the rest in neither, because the trace does not show the capture."
+    )
+    return section(
+        "graphs",
+        "Graph replays",
+        paragraph(said),
+        _blocks(con, subject),
+        table("graph_kernels", _COLUMNS, shown),
+        more(rows, _SHOWN, "rows in table graph_kernels"),
+        *_on_path(con, subject),
+        note=of_shown(subject),
+        docs=("modelling.md", "graph replays"),
+    )
+
+
+def _on_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    """What of the replays is on the critical path, by operator, module and layer."""
+    rows = rows_of(con, _PATH.format(of=subject.shown_id))
+    if not rows:
+        return []
+    return [
+        *titled("replays on the critical path", "critical_path_by_operator", _PATH_COLUMNS, rows[:_SHOWN], ""),
+        *more(rows, _SHOWN, "rows in table critical_path_by_operator"),
+    ]
+
+
+def _blocks(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    """Says of each graph which block of kernels repeats in it; of those with the most time."""
+    return [
+        paragraph(
+            f"In a graph, the same {row['period']:,} kernels follow one another {times(row['n'])}, probably once per layer: "
+            f"{time(row['median_ns'])} each (median); the longest, {time(row['max_ns'])}, is number {row['longest']}."
+        )
+        for row in rows_of(con, _BLOCKS.format(of=subject.shown_id))
+    ]

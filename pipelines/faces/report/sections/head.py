@@ -1,0 +1,106 @@
+"""The head of the page: job, ranks, devices, span, and how completely the traces were read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.faces.report.blocks import Block, Column, Section, heading, missing, more, paragraph, section, table
+from pipelines.faces.report.formats import count, time, words
+from pipelines.faces.report.subject import Row, Subject, label
+from pipelines.faces.report.words import in_words
+from pipelines.models.sqltext import quoted
+
+_SHOWN = 200
+_SEVERITIES = "CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END"
+
+
+def head(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[str, Any]:
+    """Returns `title`, the `kind` of page, and the `facts` under it."""
+    traces = subject.traces
+    devices = rows_of(
+        con,
+        "SELECT DISTINCT coalesce(d.name, t.device_name) AS name, d.device_key FROM traces AS t "
+        f"LEFT JOIN trace_devices AS d USING (trace_id) WHERE t.trace_id IN {subject.trace_ids} ORDER BY ALL",
+    )
+    facts = {
+        "traces": _ranks(traces),
+        "device": ", ".join(_device(row) for row in devices),
+        "host": ", ".join(sorted({t["host"] for t in traces if t["host"]})) or "unknown",
+        "longest span": time(max(t["span_ns"] or 0 for t in traces)),
+        "events": count(sum(t["n_events"] for t in traces)),
+        "read": ", ".join(
+            f"{sum(t['status'] == s for t in traces)} {s}" for s in sorted({t["status"] for t in traces})
+        ),
+    }
+    kind = f"capture {subject.capture_id}" if subject.capture_id else f"trace {traces[0]['trace_id']}"
+    return {"title": _title(subject), "kind": kind, "facts": facts}
+
+
+def _title(subject: Subject) -> str:
+    """Returns the job's name, else the file's or folder's."""
+    first = subject.traces[0]
+    path = Path(first["path"])
+    return first["job"] or (path.parent.name if len(subject.traces) > 1 else path.name)
+
+
+def _ranks(traces: list[Row]) -> str:
+    ranks = [t["rank"] for t in traces if t["rank"] is not None]
+    world = max((t["world_size"] or 0 for t in traces), default=0)
+    known = f"{len(ranks)} of {world} ranks" if world else f"{len(ranks)} ranks" if ranks else "rank unknown"
+    if len(traces) == 1:
+        return f"{label(traces[0])} of {world}" if world and ranks else known
+    return known
+
+
+def _device(row: Row) -> str:
+    if row["name"] is None:
+        return "unknown"
+    return row["name"] + ("" if row["device_key"] else " (unknown device: no peaks)")
+
+
+def quality(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+    """What was repaired or dropped, or is missing: by trace, and for the capture."""
+    found = rows_of(
+        con,
+        'SELECT t.rank, q."check", q.severity, q.n, q.detail FROM quality AS q JOIN traces AS t USING (trace_id) '
+        f'WHERE trace_id IN {subject.trace_ids} ORDER BY {_SEVERITIES}, q."check", t.rank',
+    )
+    columns = [Column("check", "check", words), Column("severity", "severity", words), Column("n", "times", count)]
+    columns.append(Column("detail", "meaning", words))
+    nothing = paragraph("nothing was found")
+    body: list[Block] = []
+    if subject.capture_id:
+        of_capture = rows_of(
+            con,
+            f'SELECT "check", severity, n, detail FROM capture_quality WHERE capture_id = {quoted(subject.capture_id)} '
+            f'ORDER BY {_SEVERITIES}, "check", detail',
+        )
+        body += [heading("of the capture"), table("capture_quality", columns, of_capture) if of_capture else nothing]
+        body.append(heading("of its traces"))
+    shown = [Column("rank", "rank", count), *columns]
+    body.append(table("quality", shown, found[:_SHOWN]) if found else nothing)
+    body += more(found, _SHOWN, "in table quality")
+    return section(
+        "quality",
+        "Quality",
+        body,
+        _unattributed(con, subject),
+        note="What limits the numbers above. Nothing is dropped silently.",
+    )
+
+
+def _unattributed(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    rows = rows_of(
+        con,
+        f"SELECT reason, n, sum_ns FROM unattributed_gpu_work WHERE trace_id = {subject.shown_id} ORDER BY sum_ns DESC, reason",
+    )
+    said = heading(f"GPU work that belongs to no span ({label(subject.shown)})")
+    columns = [Column("reason", "reason", in_words), Column("n", "pieces", count), Column("sum_ns", "GPU time", time)]
+    if rows:
+        return [said, table("unattributed_gpu_work", columns, rows)]
+    has_work = rows_of(con, f"SELECT 1 FROM span_attribution WHERE trace_id = {subject.shown_id}")
+    return [said, paragraph("none: all of it is attributed") if has_work else missing("the trace has no GPU work")]

@@ -1,0 +1,51 @@
+"""Which kernels take the GPU's time."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.base.short_names import shortened
+from pipelines.faces.report.blocks import Column, Section, missing, more, section, table
+from pipelines.faces.report.formats import count, meter, short_name, time
+from pipelines.faces.report.subject import Subject, label, of_shown
+from pipelines.faces.report.words import in_words
+
+_SHOWN, _NAME = 20, 72
+_KERNELS = """
+    SELECT name, class, count(*) AS n, sum(dur_ns) AS dur_ns, max(dur_ns) AS max_ns, median(dur_ns) AS median_ns,
+        100.0 * sum(dur_ns) / nullif(sum(sum(dur_ns)) OVER (), 0) AS percent
+    FROM kernels WHERE trace_id = {of}
+    GROUP BY name, class ORDER BY sum(dur_ns) DESC NULLS LAST, name, class
+"""
+_COLUMNS = [
+    *(
+        Column("shown", "kernel", short_name, "Its name."),
+        Column("class", "class", in_words),
+        Column("n", "times", count, "How often it ran."),
+    ),
+    Column("dur_ns", "GPU time", time, "Sum of their durations, ns; kernels of several streams may overlap."),
+    Column("percent", "of all", meter, "In percent of the sum over all pieces of GPU work."),
+    Column("median_ns", "median", time, "Median duration, ns."),
+    Column("max_ns", "longest", time, "Longest duration, ns."),
+]
+
+
+def kernels(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+    """The shown rank's pieces of GPU work by name, most time first."""
+    rows = rows_of(con, _KERNELS.format(of=subject.shown_id))
+    if not rows:
+        return section("kernels", "Top kernels", missing(f"{label(subject.shown)} has no GPU work"))
+    shown = rows[:_SHOWN]
+    for row, name in zip(shown, shortened((row["name"] for row in shown), _NAME), strict=True):
+        row["shown"] = (row["name"], name)
+    short = [row for row in rows if row["median_ns"] is not None and row["median_ns"] < 10_000]
+    n_short = sum(row["n"] for row in short)
+    said = f"{n_short:,} of {sum(row['n'] for row in rows):,} pieces of work have a name whose median is below 10 µs. "
+    return section(
+        "kernels",
+        "Top kernels",
+        table("kernels", _COLUMNS, shown),
+        more(rows, _SHOWN, "names in table kernels"),
+        note=f"{of_shown(subject)}{said if n_short else ''}",
+    )

@@ -1,0 +1,101 @@
+"""How much memory was in use: the peaks of all ranks, and one rank's allocations over time."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.faces.report.blocks import Block, Column, Section, figure, missing, more, section, table
+from pipelines.faces.report.formats import count, size, time
+from pipelines.faces.report.pictures.curve import curve
+from pipelines.faces.report.subject import Row, Subject, label
+
+_SHOWN = 64
+STRETCHES = 400
+_KINDS = {0: "CPU", 1: "CUDA", 6: "HIP"}
+
+
+def _kind(device_type: int) -> str:
+    return _KINDS.get(device_type, f"type {device_type}")
+
+
+_COLUMNS = [
+    *(Column("rank", "rank", count), Column("device_type", "kind", _kind), Column("device", "device", count)),
+    *(Column("peak_allocated_bytes", "peak allocated", size), Column("peak_reserved_bytes", "peak reserved", size)),
+    *(Column("peak_relative_bytes", "peak above start", size), Column("net_bytes", "end above start", size)),
+    *(Column("n_live", "unreleased blocks", count), Column("live_bytes", "their bytes", size)),
+    *(Column("n_allocs", "allocations", count), Column("n_frees", "releases", count)),
+]
+
+
+def memory(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+    """Peaks by rank and device, the largest first, and the plot of the shown rank."""
+    rows = rows_of(
+        con,
+        "SELECT t.rank, p.* FROM memory_peaks AS p JOIN traces AS t USING (trace_id) "
+        f"WHERE p.trace_id IN {subject.trace_ids} ORDER BY p.device_type = 0, "
+        "coalesce(p.peak_allocated_bytes, p.peak_relative_bytes) DESC, t.rank, t.path, p.device",
+    )
+    without = _without(subject, {row["trace_id"] for row in rows})
+    if not rows:
+        return section("memory", "Memory", without)
+    peaks = [table("memory_peaks", _COLUMNS, rows[:_SHOWN]), *more(rows, _SHOWN, "in table memory_peaks")]
+    note = (
+        "From [memory] events, by the allocator's own totals where the trace has them. "
+        "Above start: what was in use before the trace began is unknown."
+    )
+    return section("memory", "Memory", _picture(con, subject, rows), peaks, without, note=note)
+
+
+def _without(subject: Subject, have: set[str]) -> list[Block]:
+    lacking = [label(trace) for trace in subject.traces if trace["trace_id"] not in have]
+    if not lacking:
+        return []
+    whose = ", ".join(lacking[:8]) + (f" and {len(lacking) - 8} more" if len(lacking) > 8 else "")
+    return [missing(f"no [memory] events in the trace of {whose}: record with profile_memory=True")]
+
+
+def _picture(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) -> list[Block]:
+    """Returns the device of the shown rank with the highest peak, preferring a GPU over the CPU."""
+    own = next((row for row in rows if row["trace_id"] == subject.shown["trace_id"]), None)
+    if own is None:
+        return []
+    used, held, span_ns = stretches(con, own)
+    # The allocator's totals if there are any; the sum of the trace's own bytes has no reserved bytes to go with it.
+    what = "allocated (dashed: reserved)" if own["peak_allocated_bytes"] is not None else "in use above start"
+    kind = "a device" if own["device_type"] is None else _kind(own["device_type"])
+    where = kind if own["device"] in (None, -1) else f"{kind} {own['device']}"
+    title = f"{label(subject.shown)}, {where}: {what}, the most in each of {len(used)} stretches"
+    return [figure(curve(title, used, held, size, time(span_ns)))]
+
+
+def stretches(con: duckdb.DuckDBPyConnection, peaks: Row) -> tuple[list[float | None], list[float | None], int]:
+    """Returns the most bytes in use and reserved in each of STRETCHES equal stretches from first to last event; and
+    their length, ns.
+
+    `peaks` is a row of memory_peaks. Between events a value stays, so a stretch begins with the last value of the one
+    before.
+    """
+    used = "allocated_bytes" if peaks["peak_allocated_bytes"] is not None else "net_bytes"
+    found = con.execute(
+        f"WITH placed AS (SELECT seq, ts_ns, {used} AS used, reserved_bytes AS held, "
+        f"(ts_ns - min(ts_ns) OVER ()) * {STRETCHES} // (max(ts_ns) OVER () - min(ts_ns) OVER () + 1) AS place "
+        "FROM memory_timeline WHERE trace_id = $trace_id AND device_type IS NOT DISTINCT FROM $device_type "
+        "AND device IS NOT DISTINCT FROM $device) "
+        "SELECT place, max(used), arg_max(used, seq), max(held), arg_max(held, seq), min(ts_ns), max(ts_ns) "
+        "FROM placed GROUP BY place ORDER BY place",
+        {key: peaks[key] for key in ("trace_id", "device_type", "device")},
+    ).fetchall()
+    used_most = _carried({row[0]: (row[1], row[2]) for row in found})
+    return used_most, _carried({row[0]: (row[3], row[4]) for row in found}), found[-1][6] - found[0][5]
+
+
+def _carried(found: dict[int, tuple[float | None, float | None]]) -> list[float | None]:
+    """`found`: the maximum in a stretch and its last value."""
+    highest: list[float | None] = []
+    last = None
+    for place in range(STRETCHES):
+        most, after = found.get(place, (None, None))
+        highest.append(last if most is None else most if last is None else max(most, last))
+        last = last if after is None else after
+    return highest

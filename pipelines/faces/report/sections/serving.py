@@ -1,0 +1,50 @@
+"""What a server did in its steps, if the trace has some: rates and times by phase and batch size."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.faces.report.blocks import Column, Section, more, paragraph, section, table
+from pipelines.faces.report.formats import count, meter, time
+from pipelines.faces.report.formats import ratio as rate
+from pipelines.faces.report.subject import Subject, of_shown
+from pipelines.faces.report.words import in_words
+from pipelines.models.questions import load_questions
+
+_SHOWN = 20
+_COLUMNS = [
+    *(Column("phase", "phase", in_words), Column("n_requests", "batch size", count, "Requests in the step.")),
+    Column("n_steps", "steps", count, "How many steps of this phase and batch size."),
+    Column("p50_ns", "median", time, "Half of the steps took no longer, ns."),
+    Column("p99_ns", "p99", time, "99 of 100 steps took no longer, ns."),
+    Column("steps_per_s", "steps per second", rate, "While such steps ran: without the pauses between steps."),
+    Column("tokens_per_s", "tokens per second", count, "Tokens that went into the model, while such steps ran."),
+    Column("gpu_busy_percent", "GPU busy", meter, "Of the time until the step's GPU work was done, in percent."),
+]
+
+
+def serving(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section | None:
+    """The shown rank's serving steps by phase and batch size; None where it has none."""
+    rows = rows_of(con, load_questions()["serving-steps"].asked(trace=subject.shown["trace_id"]))
+    if not rows:
+        return None
+    for row in rows:
+        row |= {f"{name}_ns": 1e6 * row[f"{name}_ms"] for name in ("p50", "p99")}
+    n_steps, n_guessed = (sum(row[name] for row in rows) for name in ("n_steps", "n_from_kernels"))
+    n_unknown = sum(row["n_steps"] for row in rows if row["phase"] == "unknown")
+    said = f"{n_steps:,} {'step' if n_steps == 1 else 'steps'} of a server."
+    if n_guessed:
+        said += f" The phase of {n_guessed:,} is known from their attention kernels only."
+    if n_unknown:
+        said += f" The phase of {n_unknown:,} is not known: neither their names nor their kernels tell it."
+    return section(
+        "serving",
+        "Serving steps",
+        paragraph(said),
+        table("serving_steps", _COLUMNS, rows[:_SHOWN]),
+        more(rows, _SHOWN, "rows of `tracelake ask serving-steps`"),
+        note=f"{of_shown(subject)}A step is one forward pass over a batch of requests. It takes until its GPU work is done, or "
+        "until the next step begins.",
+        docs=("modelling.md", "serving steps"),
+    )

@@ -1,0 +1,136 @@
+"""The layers of a rank: steps, annotations, modules and tasks, with the GPU work that belongs to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.faces.report.blocks import Block, Column, Section, figure, heading, missing, more, section, table
+from pipelines.faces.report.folded_rows import folded
+from pipelines.faces.report.formats import count, time
+from pipelines.faces.report.pictures.layers import layers
+from pipelines.faces.report.subject import Row, Subject, label, of_shown
+
+_NAMES, _BOXES = 12, 800
+_KINDS = {"step": "steps", "annotation": "annotations", "module": "modules", "task": "tasks of a software pipeline"}
+_PHASES = ("window", "fwd", "bwd", "recompute", "bwd_direct", "replay")
+
+# A module's work is what it launched; for all else, what was launched during it, including backward threads.
+_SPANS = """
+    SELECT s.span_id, s.parent_id, s.kind, s.name, s.ts_ns, s.end_ns, s.dur_ns, u.phase, u.n_kernels, u.busy_ns,
+        u.coverage, u.mfu_busy, u.roofline_utilization
+    FROM spans AS s
+    LEFT JOIN span_utilization AS u
+        ON u.trace_id = s.trace_id AND u.span_id = s.span_id
+            AND u.phase = CASE WHEN s.kind = 'module' THEN 'fwd' ELSE 'window' END
+            AND coalesce(u.peak_kind, 'datasheet') = 'datasheet'
+"""
+
+
+def spans(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+    """The picture of the longest step, and the names with the most GPU work of each kind."""
+    rows = _names(con, subject)
+    if not rows:
+        why = f"{label(subject.shown)} has no profiler steps, annotations, modules or tasks"
+        return section("spans", "Spans", missing(why))
+    body = [figure(picture(con, subject.shown_id, "share"))]
+    for kind, said in _KINDS.items():
+        own = [row for row in rows if row["kind"] == kind]
+        if own:
+            own = folded(own, ("n_spans", "host_ns", *_PHASES, "most_ns"), alike=("kind",))
+            body += [heading(said), _table(own[:_NAMES]), *more(own, _NAMES, "names in table span_names")]
+    if not any(row["kind"] == "module" for row in rows):
+        body.append(missing("modules: the trace was recorded without with_modules or with_stack"))
+    note = (
+        f"{of_shown(subject)}GPU work belongs to the spans around its launch: time in which at least one piece ran. "
+        "Columns overlap; never add them up. Layers whose names differ in a number and whose times are alike share a row."
+    )
+    return section("spans", "Spans", body, note=note)
+
+
+def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Row]:
+    """One row per name, with its busy time by phase in columns; most GPU work first."""
+    found: dict[tuple[str, str], Row] = {}
+    query = (
+        "SELECT kind, name, phase, n_spans, host_ns, busy_ns FROM span_names "
+        f"WHERE trace_id = {subject.shown_id} ORDER BY kind, name, phase"
+    )
+    for row in rows_of(con, query):
+        one = found.setdefault((row["kind"], row["name"]), {**row, **dict.fromkeys(_PHASES)})
+        if row["phase"]:
+            one[row["phase"]] = row["busy_ns"]
+    for row in found.values():
+        row["most_ns"] = max(row[phase] or 0 for phase in _PHASES)
+    return sorted(found.values(), key=lambda row: (-row["most_ns"], row["name"]))
+
+
+def _table(rows: list[Row]) -> Block:
+    headings = {
+        "window": "during the span",
+        "fwd": "launched inside",
+        "bwd": "its backward",
+        "recompute": "computed again",
+        "replay": "in graph replays",
+    }
+    used = [phase for phase in headings if any(row[phase] is not None for row in rows)]
+    columns = [Column("name", "name"), Column("n_spans", "spans", count), Column("host_ns", "on the host", time)]
+    return table("span_names", [*columns, *(Column(phase, f"GPU: {headings[phase]}", time) for phase in used)], rows)
+
+
+def picture(con: duckdb.DuckDBPyConnection, trace: str, scale: str) -> str | None:
+    """Returns the layers of a trace's longest step (without steps: of its busiest thread) as SVG; None if it has no
+    spans.
+
+    `trace` is SQL text. `scale`: share (of the stretch's GPU time) or utilization (against the roofline).
+    """
+    stretch = _stretch(con, trace)
+    if stretch is None:
+        return None
+    inside = (
+        f"WHERE s.trace_id = {trace} AND s.pid IS NOT DISTINCT FROM $pid AND s.tid IS NOT DISTINCT FROM $tid "
+        f"AND s.ts_ns >= $start AND s.ts_ns < $end ORDER BY s.dur_ns DESC, s.span_id LIMIT {_BOXES}"
+    )
+    wanted = {key: stretch[key] for key in ("pid", "tid", "start", "end")}
+    rows = rows_of(con, _SPANS + inside, wanted)
+    whole = max((row["busy_ns"] or 0 for row in rows), default=0)
+    for row in rows:
+        row["value"] = _value(row, whole, scale)
+        row["says"] = _says(row)
+    what = "share of the stretch's GPU time" if scale == "share" else "GPU work compared with the device's roofline"
+    if stretch["end"] <= stretch["start"]:
+        return None
+    return layers(stretch["title"], rows, "value", stretch["start"], stretch["end"], what, scale)
+
+
+def _stretch(con: duckdb.DuckDBPyConnection, trace: str) -> dict[str, Any] | None:
+    steps = rows_of(
+        con,
+        f"SELECT 'the longest step: ' || name AS title, pid, tid, ts_ns AS start, end_ns AS \"end\" FROM spans "
+        f"WHERE trace_id = {trace} AND kind = 'step' ORDER BY dur_ns DESC, span_id LIMIT 1",
+    )
+    threads = rows_of(
+        con,
+        "SELECT 'the thread with most of its time in spans' AS title, pid, tid, min(ts_ns) AS start, max(end_ns) AS \"end\" "
+        f"FROM spans WHERE trace_id = {trace} AND parent_id IS NULL GROUP BY pid, tid ORDER BY sum(dur_ns) DESC, 2, 3 LIMIT 1",
+    )
+    return (steps or threads or [None])[0]
+
+
+def _value(row: Row, whole: int, scale: str) -> float | None:
+    if row["busy_ns"] is None:
+        return None
+    return row["busy_ns"] / whole if scale == "share" and whole else row["roofline_utilization"]
+
+
+def _says(row: Row) -> str:
+    said = f"{row['kind']} {row['name']}: {time(row['dur_ns'])} on the host"
+    if row["busy_ns"] is None:
+        return f"{said}; no GPU work launched inside"
+    said += f"; GPU busy {time(row['busy_ns'])} with {row['n_kernels']} pieces of work"
+    if row["roofline_utilization"] is not None:
+        said += (
+            f"; {100 * row['roofline_utilization']:.1f} % of the roofline (models cover {100 * row['coverage']:.0f} %)"
+        )
+    return said

@@ -1,0 +1,87 @@
+"""How long the profiler steps take, and what the GPU does in them."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.faces.report.blocks import Block, Column, Part, Section, bars, missing, more, paragraph, section, table
+from pipelines.faces.report.formats import count, percent, time
+from pipelines.faces.report.subject import Row, Subject, label, of_shown
+from pipelines.models.sqltext import quoted
+
+_SHOWN = 40
+_COLOURS = {"computing": "compute", "other GPU work": "other", "GPU idle": "idle", "on the host": "cpu"}
+_STEPS = """
+    SELECT p.step, p.dur_ns, max(s.busy_ns) AS busy_ns, max(s.compute_ns) AS compute_ns, max(s.communication_ns) AS communication_ns
+    FROM profiler_steps AS p
+    LEFT JOIN step_times AS s ON s.trace_id = p.trace_id AND s.step = p.step AND s.device IS NOT NULL
+    WHERE p.trace_id = {of} GROUP BY p.step, p.dur_ns ORDER BY p.step
+"""
+_RANKS = """
+    SELECT step, max(step_ns) AS longest_ns, arg_max(rank, step_ns) AS slowest, min(step_ns) AS shortest_ns
+    FROM rank_steps WHERE capture_id = {of} AND step IS NOT NULL AND step_ns IS NOT NULL
+    GROUP BY step HAVING count(*) > 1 ORDER BY step
+"""
+_COLUMNS = [
+    *(
+        Column("step", "step", count),
+        Column("dur_ns", "took", time),
+        Column("change", "against median", lambda x: f"{x:+.1f} %"),
+    ),
+    *(Column("busy_ns", "GPU busy", time), Column("compute_ns", "computing", time)),
+    *(Column("communication_ns", "communication", time), Column("idle_percent", "GPU idle", percent)),
+]
+_OF_RANKS = [
+    *(
+        Column("step", "step", count),
+        Column("longest_ns", "slowest rank", time, "Duration on the rank where it is longest, ns."),
+    ),
+    Column("slowest", "which", lambda rank: f"rank {rank}", "That rank."),
+    Column("shortest_ns", "fastest rank", time, "Duration on the rank where it is shortest, ns."),
+]
+
+
+def steps(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+    """The shown rank's steps in order; of a capture also the slowest and the fastest rank of each step."""
+    rows = rows_of(con, _STEPS.format(of=subject.shown_id))
+    if not rows:
+        why = f"{label(subject.shown)} has no profiler steps: call prof.step() after each one"
+        return section("steps", "Step times", missing(why))
+    middle = median(row["dur_ns"] for row in rows)
+    for row in rows:
+        row["change"] = 100 * (row["dur_ns"] / middle - 1) if middle else None
+        row["idle_percent"] = None
+        if row["busy_ns"] is not None and row["dur_ns"]:
+            row["idle_percent"] = 100 * (1 - row["busy_ns"] / row["dur_ns"])
+    stacked = [(f"step {row['step']}", _parts(row)) for row in rows[:_SHOWN]]
+    said = paragraph(
+        f"Median {time(middle)}, fastest {time(min(r['dur_ns'] for r in rows))}, slowest {time(max(r['dur_ns'] for r in rows))}."
+    )
+    body = [said, bars(stacked, _COLOURS), table("step_times", _COLUMNS, rows[:_SHOWN])]
+    body += more(rows, _SHOWN, "steps in table step_times")
+    note = (
+        f"{of_shown(subject)}From the start to the end of a step on the host. GPU work counts in the step during which it "
+        "runs, so work that runs late counts in the next one."
+    )
+    return section("steps", "Step times", body, _of_ranks(con, subject), note=note)
+
+
+def _parts(row: Row) -> list[Part]:
+    if row["busy_ns"] is None:
+        return [Part("on the host", row["dur_ns"], f"{time(row['dur_ns'])}, no GPU work")]
+    lengths = (row["compute_ns"], row["busy_ns"] - row["compute_ns"], max(0, row["dur_ns"] - row["busy_ns"]))
+    return [Part(kind, ns, time(ns)) for kind, ns in zip(_COLOURS, lengths, strict=False)]
+
+
+def _of_ranks(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    if subject.capture_id is None:
+        return []
+    rows = rows_of(con, _RANKS.format(of=quoted(subject.capture_id)))
+    return (
+        [table("rank_steps", _OF_RANKS, rows[:_SHOWN]), *more(rows, _SHOWN, "steps in table rank_steps")]
+        if rows
+        else []
+    )

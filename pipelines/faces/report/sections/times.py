@@ -1,0 +1,268 @@
+"""Where the time went: the temporal breakdown of every rank, and what bounds its critical path."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.faces.report.blocks import (
+    Block,
+    Column,
+    Part,
+    Section,
+    bars,
+    heading,
+    missing,
+    paragraph,
+    section,
+    table,
+    verdict,
+)
+from pipelines.faces.report.formats import count, percent, time, words
+from pipelines.faces.report.subject import Row, Subject, label
+from pipelines.faces.report.words import in_words
+from pipelines.fleet.path.answer import PathRefused, capture_path
+from pipelines.models.sqltext import quoted
+
+_TARGET = "last_gpu_end"
+_NAMES = 15
+_BREAKDOWN = {
+    "computing": "compute",
+    "exposed communication": "communication",
+    "exposed copies": "memory",
+    "other work": "other",
+    "idle": "idle",
+}
+_OVERLAP = {
+    "hidden behind computing": "compute",
+    "exposed: waiting for late ranks": "straggler",
+    "exposed: transfer": "communication",
+    "exposed": "communication",
+}
+_BOUNDS = {
+    "gpu_compute_bound": "compute",
+    "gpu_communication_bound": "communication",
+    "gpu_memory_bound": "memory",
+    "gpu_other_bound": "other",
+    "cpu_bound": "cpu",
+    "gpu_kernel_launch_overhead": "launch",
+    "gpu_kernel_kernel_overhead": "gap",
+    "gpu_earlier_work": "idle",
+    "dependency": "other",
+}
+_CAUSES = {
+    "compute": "compute",
+    "straggler_wait": "straggler",
+    "exposed_communication": "communication",
+    "exposed_memory": "memory",
+    "launch_overhead": "launch",
+    "idle_host": "idle",
+    "not_in_trace": "gap",
+    "unattributed": "other",
+}
+
+
+def breakdown(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+    """How the GPU time of every rank divides."""
+    rows = rows_of(
+        con,
+        "SELECT t.rank, t.path, b.* FROM temporal_breakdown AS b JOIN traces AS t USING (trace_id) "
+        f"WHERE b.trace_id IN {subject.trace_ids} AND b.device IS NOT NULL ORDER BY t.rank NULLS LAST, t.path, b.device",
+    )
+    if not rows:
+        return section("breakdown", "Where the time goes", missing("the traces have no GPU work (CPU only)"))
+    many = len(rows) > len({row["trace_id"] for row in rows})
+    stacked = [(label(row) + (f", device {row['device']}" if many else ""), _divided(row)) for row in rows]
+    columns = [
+        *(Column("rank", "rank", count), Column("device", "device", count), Column("span_ns", "span", time)),
+        *(Column("compute_percent", "computing", percent), Column("non_compute_percent", "other", percent)),
+        *(Column("idle_percent", "idle", percent), Column("communication_ns", "communication", time)),
+        *(Column("exposed_communication_ns", "exposed", time), Column("n_kernels", "pieces of work", count)),
+    ]
+    note = (
+        "From the first to the last GPU work. Exposed communication: a communication kernel runs and nothing computes. Its "
+        "kernels also run while they wait for other ranks, so it is the waiting for late ranks plus the transfer."
+    )
+    body = [bars(stacked, _BREAKDOWN), table("temporal_breakdown", columns, rows)]
+    parts = (_overlap(con, subject, rows), _costs(con, subject))
+    return section(
+        "breakdown", "Where the time goes", body, *parts, note=note, docs=("reading-a-fleet.md", "reading a fleet")
+    )
+
+
+def _overlap(con: duckdb.DuckDBPyConnection, subject: Subject, rows: list[Row]) -> list[Block]:
+    """How much of the communication is hidden behind computing; in a capture, what the rest of it is."""
+    rows = [row for row in rows if row["communication_ns"]]
+    if not rows:
+        return []
+    waits = exposed_parts(con, subject)
+    stacked = []
+    for row in rows:
+        exposed = row["exposed_communication_ns"]
+        found = {"hidden behind computing": row["communication_ns"] - exposed}
+        of_row = waits.get((row["rank"], row["device"]))
+        found |= {"exposed": exposed} if of_row is None else dict(zip(list(_OVERLAP)[1:3], of_row, strict=True))
+        stacked.append((label(row), [Part(kind, ns, time(ns)) for kind, ns in found.items()]))
+    whole = sum(row["communication_ns"] for row in rows)
+    exposed = sum(row["exposed_communication_ns"] for row in rows)
+    said = f"{time(exposed)} of {time(whole)} of communication are exposed ({percent(100 * exposed / whole)})"
+    if waits:
+        wait, transfer = (sum(part) for part in zip(*waits.values(), strict=True))
+        said += f": {time(wait)} waiting for late ranks, {time(transfer)} transfer"
+    return [heading("how communication overlaps with computing"), paragraph(f"{said}."), bars(stacked, _OVERLAP)]
+
+
+def exposed_parts(con: duckdb.DuckDBPyConnection, subject: Subject) -> dict[tuple[int, int], tuple[int, int]]:
+    """Returns exposed communication by rank and device as waiting for late ranks and transfer, ns; both add up to
+    `exposed_communication_ns`. Empty if nothing is known of other ranks.
+    """
+    if subject.capture_id is None:
+        return {}
+    rows = rows_of(
+        con,
+        "SELECT rank, device, coalesce(sum(gpu_ns - hidden_ns) FILTER (WHERE cause = 'straggler_wait'), 0) AS wait_ns, "
+        "coalesce(sum(gpu_ns) FILTER (WHERE cause = 'exposed_communication'), 0) AS transfer_ns FROM gpu_time_by_cause "
+        f"WHERE capture_id = {quoted(subject.capture_id)} AND device IS NOT NULL GROUP BY rank, device",
+    )
+    return {(row["rank"], row["device"]): (int(row["wait_ns"]), int(row["transfer_ns"])) for row in rows}
+
+
+def _divided(row: Row) -> list[Part]:
+    rest = row["non_compute_ns"] - row["exposed_communication_ns"] - row["exposed_memory_ns"]
+    lengths = (row["compute_ns"], row["exposed_communication_ns"], row["exposed_memory_ns"], rest, row["idle_ns"])
+    return [
+        Part(kind, ns, f"{time(ns)}, {percent(100 * ns / (row['span_ns'] or 1))}")
+        for kind, ns in zip(_BREAKDOWN, lengths, strict=True)
+    ]
+
+
+def _costs(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    """What the GPU time of all ranks of a capture was spent on; the causes add up to its span times its GPUs."""
+    if subject.capture_id is None:
+        return []
+    rows = rows_of(
+        con,
+        "SELECT cause, gpu_ns, percent, price, currency FROM capture_costs "
+        f"WHERE capture_id = {quoted(subject.capture_id)} AND gpu_ns IS NOT NULL ORDER BY gpu_ns DESC, cause",
+    )
+    if not rows:
+        return []
+    parts = [Part(row["cause"], row["gpu_ns"], f"{time(row['gpu_ns'])}, {percent(row['percent'])}") for row in rows]
+    columns = [
+        Column("cause", "cause", in_words),
+        Column("gpu_ns", "GPU time", time),
+        Column("percent", "of all", percent),
+    ]
+    if any(row["price"] is not None for row in rows):
+        columns += [Column("price", "price", lambda value: f"{value:,.2f}"), Column("currency", "", words)]
+    said = [
+        heading("what took the GPU time of all ranks together"),
+        paragraph(
+            "Each moment counts once: waiting for late ranks counts also while other kernels compute, "
+            "exposed transfer is the rest of the exposed communication above."
+        ),
+    ]
+    return [*said, bars([("all ranks", parts)], _CAUSES), table("capture_costs", columns, rows)]
+
+
+def critical_path(con: duckdb.DuckDBPyConnection, subject: Subject) -> Section:
+    """What bounds the longest path of every rank, the names on the path of one rank, and the path through the ranks."""
+    rows = rows_of(
+        con,
+        "SELECT t.rank, t.path, s.trace_id, s.bound_by, s.n_edges, s.duration_ns, s.percent, s.percent_of_window "
+        "FROM critical_path_summary AS s JOIN traces AS t USING (trace_id) "
+        f"WHERE s.window_id = 'full' AND s.trace_id IN {subject.trace_ids} "
+        "ORDER BY t.rank NULLS LAST, t.path, s.duration_ns DESC, s.bound_by",
+    )
+    if not rows:
+        return section("path", "Critical path", missing("no trace has a critical path"), _caveats(con, subject))
+    by_trace: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_trace[row["trace_id"]].append(row)
+    stacked = [
+        (label(own[0]), [Part(r["bound_by"], r["duration_ns"], f"{time(r['duration_ns'])}, {percent(r['percent'] or 0)}") for r in own])
+        for own in by_trace.values()
+    ]  # fmt: skip
+    shown = by_trace[subject.shown["trace_id"]]
+    note = "The longest chain of dependent work in each trace, by what bounds its edges."
+    body = (bars(stacked, _BOUNDS), _bounds(subject, shown), _names(con, subject), _through(con, subject))
+    return section(
+        "path",
+        "Critical path",
+        _caveats(con, subject),
+        *body,
+        note=note,
+        docs=("critical-path.md", "how to read a critical path"),
+    )
+
+
+def _caveats(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    """The caveats of the paths, before their numbers: each once, with the ranks it applies to."""
+    rows = rows_of(
+        con,
+        "SELECT t.rank, t.path, c.caveat, c.detail FROM critical_path_caveats AS c JOIN traces AS t USING (trace_id) "
+        f"WHERE c.window_id = 'full' AND c.severity <> 'info' AND c.trace_id IN {subject.trace_ids} "
+        f"ORDER BY c.trace_id <> {subject.shown_id}, t.rank NULLS LAST, t.path, c.time_ns DESC NULLS LAST, c.caveat",
+    )
+    of: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of[row["caveat"]].append(row)
+    return [_caveat(*own) for own in of.values()]
+
+
+def _caveat(first: Row, *others: Row) -> Block:
+    also = f" (likewise {', '.join(map(label, others))})" if others else ""
+    return verdict(f"{label(first)}: {first['detail']}{also}")
+
+
+def _bounds(subject: Subject, rows: list[Row]) -> list[Block]:
+    if not rows:
+        return [missing(f"{label(subject.shown)} has no critical path")]
+    columns = [
+        *(Column("bound_by", "bound by", in_words), Column("n_edges", "edges", count)),
+        *(Column("duration_ns", "time", time), Column("percent", "of the path", percent)),
+        Column("percent_of_window", "of the window", percent),
+    ]
+    return [heading(label(subject.shown)), table("critical_path_summary", columns, rows)]
+
+
+def _names(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    rows = rows_of(
+        con,
+        "SELECT name, cat, n_events, duration_ns FROM critical_path_by_name "
+        f"WHERE window_id = 'full' AND trace_id = {subject.shown_id} ORDER BY duration_ns DESC, name, cat LIMIT {_NAMES}",
+    )
+    if not rows:
+        return []
+    columns = [Column("name", "name"), Column("cat", "category", in_words), Column("n_events", "times", count)]
+    columns.append(Column("duration_ns", "time on the path", time))
+    return [heading(f"the largest parts, {label(subject.shown)}"), table("critical_path_by_name", columns, rows)]
+
+
+def _through(con: duckdb.DuckDBPyConnection, subject: Subject) -> list[Block]:
+    """The path through all ranks of a capture."""
+    if subject.capture_id is None or len(subject.traces) < 2:
+        return []
+    head = heading("through all ranks, to the last end on a GPU")
+    try:
+        found = capture_path(con, subject.capture_id, _TARGET)
+    except PathRefused as error:
+        return [head, missing(str(error))]
+    own: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for segment in found.segments:
+        own[segment.rank][segment.kind] += segment.dur_us
+    kinds = {kind: _CYCLE[i % len(_CYCLE)] for i, kind in enumerate(found.kind_us)}
+    stacked = [
+        (f"rank {rank}: {percent(found.share_percent[rank])}", [Part(k, us * 1000, time(us * 1000)) for k, us in own[rank].items()])
+        for rank in found.share_us
+    ]  # fmt: skip
+    guessed = f"; {found.n_guessed} hops are guesses ({time(found.guessed_us * 1000)})" if found.n_guessed else ""
+    said = (
+        f"{time(found.span_us * 1000)} through {found.n_ranks} ranks; unexplained {percent(found.gap_percent)}{guessed}"
+    )
+    return [head, paragraph(said), bars(stacked, kinds)]
+
+
+_CYCLE = ("compute", "communication", "cpu", "memory", "launch", "straggler", "gap", "idle", "other")

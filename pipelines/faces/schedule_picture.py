@@ -1,0 +1,47 @@
+"""The picture of a run that is in the lake: its task timings as a Gantt chart."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.models.sqltext import quoted
+from pipelines.schedule.pictures.gantt import gantt
+from pipelines.schedule.pictures.timeline import Span, Stall, Timeline
+
+SHOWN_ITERATIONS = 8  # from the middle: the first ones fill the pipeline
+
+
+def picture_of_run(con: duckdb.DuckDBPyConnection, run_id: str, iterations: int = SHOWN_ITERATIONS) -> str:
+    """The middle iterations of a run as SVG; `con` has the lake's tables. Raises LookupError for an unknown run."""
+    run = con.execute(
+        "SELECT engine, device, device_name, iterations, (SELECT min(plan) FROM schedule_plans AS p "
+        f"WHERE p.plan_hash = r.plan_hash) FROM schedule_runs AS r WHERE run_id = {quoted(run_id)}"
+    ).fetchall()
+    if not run:
+        raise LookupError(f"no run {run_id!r} in the lake; `SELECT run_id FROM schedule_runs` lists them")
+    engine, device, device_name, n, plan = run[0]
+    first = max((n or 0) // 2 - iterations // 2, 0)
+    rows = con.execute(
+        "SELECT t.task, t.iteration, coalesce(p.stream, 'default'), coalesce(t.submit_ns, 0), "
+        "coalesce(t.device_start_ns, t.start_ns), coalesce(t.device_end_ns, t.end_ns), t.stall_ns, t.stall_cause "
+        "FROM schedule_task_timings AS t JOIN schedule_runs AS r USING (run_id) "
+        "LEFT JOIN schedule_plans AS p ON p.plan_hash = r.plan_hash AND p.task = t.task "
+        f"WHERE t.run_id = {quoted(run_id)} AND t.iteration BETWEEN {first} AND {first + iterations - 1} "
+        "ORDER BY t.iteration, p.position"  # so that a task has the same color under every engine
+    ).fetchall()
+    spans = [
+        Span(task, i, stream, submit, start, end, (_stall(ns, cause),) if ns else ())
+        for task, i, stream, submit, start, end, ns, cause in rows
+        if start is not None and end is not None
+    ]
+    if not spans:
+        raise LookupError(f"run {run_id!r} has no task timings")
+    begin = min(span.start_ns for span in spans)
+    return gantt(Timeline(engine, spans), title=f"{plan}: {engine} on {device_name or device}", start_ns=begin)
+
+
+def _stall(ns: int, cause: str | None) -> Stall:
+    """A stall from its text `kind: task iN`."""
+    kind, _, on = (cause or "event").partition(": ")
+    task, _, iteration = on.rpartition(" i")
+    return Stall(kind, ns, task or on, int(iteration) if iteration.isdigit() else None)

@@ -1,0 +1,278 @@
+"""The web application: the page, its files, and what it asks for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pipelines import __version__
+from pipelines.base.foreign_text import visible
+from pipelines.faces.asking import Asking, NotAnswered, first_rows
+from pipelines.faces.serve.access import LOCAL, foreign, headers_of, is_json
+from pipelines.faces.serve.cells import LONGEST, rows_as_json
+from pipelines.faces.serve.contents import questions, tables_by_layer
+from pipelines.faces.serve.downloads import KINDS, Download
+from pipelines.faces.serve.reports import Reports, existence, known_id
+from pipelines.faces.serve.running import Busy, Places, Streamed, in_thread, while_there
+from pipelines.lake.read.sandbox import Limits, QueryStopped
+from pipelines.models.questions import NotAsked, load_questions
+
+_HERE = Path(__file__).parent
+# The only files that are served, by name.
+_FILES = {path.name: path for folder in ("page", "vendor") for path in (_HERE / folder).glob("*.*")}
+_SHOWN = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".svg": "image/svg+xml"}
+_MOST_BODY = 1_000_000
+_MOST_BYTES = 16_000_000  # of text in an answer that is shown
+_OWN = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_REPORT = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_HEADERS = {
+    "content-security-policy": _OWN,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is served: a lake (its folder, or the address of a DuckLake), the limits of a query, how many rows are shown,
+    how many queries run at once, and the names that the server answers to besides those of this machine.
+    """
+
+    lake: Path | str
+    limits: Limits
+    rows: int = 10_000
+    queries: int = 4
+    hosts: tuple[str, ...] = ()
+    without_broken: bool = False
+
+
+class Guarded:
+    """ASGI middleware that rejects foreign hosts and origins, and puts the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+        self.app, self.hosts = app, frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or reject it with a sentence."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = headers_of(scope)
+        why = foreign(headers, self.hosts)
+        if why is None and scope["method"] == "POST" and not is_json(headers):
+            why = 415, "send Content-Type: application/json"
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                more = [(n.encode(), v.encode()) for n, v in _HEADERS.items() if n.encode() not in given]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        app = self.app if why is None else PlainTextResponse(f"{why[1]}\n", why[0])
+        await app(scope, receive, with_headers)
+
+
+class Console:
+    """The handlers of the page's requests."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.places, self.reports = settings, Places(settings.queries), Reports(settings.lake)
+
+    async def file(self, request: Request) -> Response:
+        """The page, or one of its files."""
+        path = _FILES.get(request.path_params.get("name", "index.html"))
+        if path is None:
+            return PlainTextResponse("no such file\n", 404)
+        return FileResponse(path, media_type=_SHOWN.get(path.suffix, "text/plain"))
+
+    async def contents(self, request: Request) -> Response:
+        """Tables, questions, and what the server is."""
+        settings = self.settings
+        layers = await anyio.to_thread.run_sync(tables_by_layer)
+        about = {"version": __version__, "lake": str(settings.lake), "has_reports": self.reports.are_possible}
+        limits = {"rows": settings.rows, "seconds": settings.limits.seconds, "memory": settings.limits.memory}
+        return JSONResponse({**about, "limits": limits, "layers": layers, "questions": questions()})
+
+    async def query(self, request: Request) -> Response:
+        """Rows of a query."""
+        asking = self._asking((await _body(request)).text("sql"))
+
+        async def work() -> dict[str, Any]:
+            async with self.places.taken(asking):
+                return await in_thread(partial(self._rows, asking))
+
+        found = await while_there(request.receive, asking, work)
+        return JSONResponse(found) if found else Response(status_code=499)  # the client left
+
+    def _rows(self, asking: Asking) -> dict[str, Any]:
+        start = time.monotonic()
+        with asking.answer() as (answer, known):
+            found = rows_as_json(first_rows(answer, self.settings.rows, _MOST_BYTES))
+        if found["n_cut"]:
+            known = [*known, f"{found['n_cut']:,} cells are cut to {LONGEST:,} characters; a download has all of them"]
+        known = [visible(one) for one in known]
+        return {**found, "caveats": known, "seconds": round(time.monotonic() - start, 3)}
+
+    async def question(self, request: Request) -> Response:
+        """The query of a saved question, for a part of the lake."""
+        body = await _body(request)
+        asked = load_questions().get(body.text("name"))
+        if asked is None:
+            raise NotAnswered(f"no question {body.text('name')!r}")
+        limits = {name: body.number(name) if name == "rank" else body.text(name, "") or None for name in asked.limits}
+        try:
+            return JSONResponse({"sql": asked.asked(body.number("top") or 0, **limits)})
+        except NotAsked as error:
+            raise NotAnswered(str(error)) from None
+
+    async def download(self, request: Request) -> Any:
+        """All rows of a query as a file."""
+        body = await _body(request)
+        kind = body.text("format")
+        if kind not in KINDS:
+            raise NotAnswered(f"no format {kind!r}: there are {' and '.join(KINDS)}")
+        asking = self._asking(body.text("sql"))
+        download = Download(asking, kind, body.given.get("for_spreadsheet") is True)
+        held = AsyncExitStack()  # until the last part is sent
+
+        async def close() -> None:
+            await in_thread(download.close)
+            await held.aclose()
+
+        async def work() -> bytes:
+            await held.enter_async_context(self.places.taken(asking))
+            return await in_thread(download.first)
+
+        first = None
+        try:
+            first = await while_there(request.receive, asking, work)
+        finally:
+            if first is None:
+                await close()
+        if first is None:
+            return Response(status_code=499)
+        headers = {"content-type": KINDS[kind], "content-disposition": f'attachment; filename="answer.{kind}"'}
+        return Streamed(download.parts, first, {**_HEADERS, **headers}, asking, close)
+
+    async def make_report(self, request: Request) -> Response:
+        """The address of the report of a trace or capture, made if it is not there yet."""
+        ident = (await _body(request)).text("id")
+        asking = self._asking(existence(ident))
+
+        async def work() -> str:
+            async with self.places.taken(asking):
+                is_known = await in_thread(partial(known_id, asking))
+            if not is_known:
+                raise NotAnswered(f"no trace or capture has the id {visible(ident)!r}")
+            return await self.reports.make(ident)
+
+        made = await while_there(request.receive, asking, work)
+        return JSONResponse({"page": f"/reports/{made}"}) if made else Response(status_code=499)
+
+    async def report(self, request: Request) -> Response:
+        """A report that was made."""
+        path = self.reports.page(request.path_params["name"])
+        if path is None:
+            return PlainTextResponse("no such report; the link of its trace makes it again\n", 404)
+        return FileResponse(path, media_type="text/html", headers={"content-security-policy": _REPORT})
+
+    async def waiting(self, request: Request) -> Response:
+        """The page that is shown while a report is made; its script asks for it."""
+        return FileResponse(_FILES["report.html"], media_type="text/html")
+
+    def _asking(self, sql: str) -> Asking:
+        return Asking(self.settings.lake, sql, self.settings.limits, self.settings.without_broken)
+
+
+class _Body:
+    """The JSON object that a request carries."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = given
+
+    def text(self, name: str, missing: str | None = None) -> str:
+        found = self.given.get(name, missing)
+        if not isinstance(found, str):
+            raise NotAnswered(f"the request has no text {name!r}")
+        return found
+
+    def number(self, name: str) -> int | None:
+        found = self.given.get(name)
+        if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+            return found
+        raise NotAnswered(f"{name} is not a whole number: {found!r}")
+
+
+async def _body(request: Request) -> _Body:
+    """Returns what a request carries. Raises NotAnswered for what is no JSON object, or too large to be a query."""
+    read = b""
+    async for part in request.stream():
+        read += part
+        if len(read) > _MOST_BODY:
+            raise NotAnswered(f"the request is larger than {_MOST_BODY:,} bytes")
+    try:
+        given = json.loads(read)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise NotAnswered("the request is not a JSON object")
+    return _Body(given)
+
+
+def _told(status: int) -> Callable[[Request, Any], Awaitable[Response]]:
+    async def tell(_: Request, error: Any) -> Response:
+        return JSONResponse({"error": visible_lines(str(error)), "hint": visible(getattr(error, "hint", ""))}, status)
+
+    return tell
+
+
+def visible_lines(text: str) -> str:
+    """Text of several lines, as DuckDB's errors are, with everything else invisible spelled out."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def make_app(settings: Settings) -> Starlette:
+    """Returns the application. Everything that it leaves in the file system goes away when it ends."""
+    console = Console(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            console.places.stop_all()
+            console.reports.close()
+
+    routes = [
+        Route("/", console.file),
+        Route("/files/{name}", console.file),
+        Route("/contents", console.contents),
+        Route("/query", console.query, methods=["POST"]),
+        Route("/question", console.question, methods=["POST"]),
+        Route("/download", console.download, methods=["POST"]),
+        Route("/report", console.make_report, methods=["POST"]),
+        Route("/report/{id}", console.waiting),
+        Route("/reports/{name}", console.report),
+    ]
+    handlers: Any = {Busy: _told(503), NotAnswered: _told(400), QueryStopped: _told(499)}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    app.state.console = console
+    app.add_middleware(Guarded, hosts=(*LOCAL, *settings.hosts))
+    return app

@@ -1,0 +1,38 @@
+"""What the left side of the page shows: tables with their columns, and the saved questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.lake.agreed import shown_columns
+from pipelines.lake.publish.contents import types_shown
+from pipelines.models.catalog import LAYERS, load_catalog
+from pipelines.models.questions import load_questions
+
+
+def tables_by_layer() -> list[dict[str, Any]]:
+    """Returns the layers in order, rules last, each with its tables; a table has its columns with types and meanings."""
+    catalog = load_catalog()
+    types = types_shown(catalog)
+    layers = (*(layer for layer in LAYERS if layer != "rules"), "rules")
+    found = []
+    for layer in layers:
+        models = sorted(
+            (catalog.models[n] for n in catalog.public if catalog.models[n].layer == layer), key=lambda m: m.name
+        )
+        tables = []
+        for model in models:
+            kinds = dict(types[model.name])
+            columns = [{"name": c.name, "type": kinds.get(c.name, ""), "doc": c.doc} for c in shown_columns(model)]
+            tables.append({"name": model.name, "doc": model.doc, "columns": columns})
+        if tables:
+            found.append({"layer": layer, "tables": tables})
+    return found
+
+
+def questions() -> list[dict[str, Any]]:
+    """Returns the saved questions in the order of their topics, each with what it can be limited to."""
+    return [
+        {"name": one.name, "topic": one.topic, "question": one.question, "reading": one.reading, "limits": one.limits}
+        for one in load_questions().values()
+    ]

@@ -1,0 +1,1 @@
+"""Which traces form a capture, and what users say of their ranks."""

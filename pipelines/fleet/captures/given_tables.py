@@ -1,0 +1,131 @@
+"""Creates the given tables about captures in a connection: what sql/fleet/ reads besides the tables of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.fleet.captures.grouping import Capture, Member, RankTrace, find_captures, folder_of
+from pipelines.fleet.captures.roles import ROLES, read_roles
+from pipelines.lake.commit.staged_rows import create_staged, insert_values
+from pipelines.lake.lake import Lake
+from pipelines.lake.layout import MARK
+from pipelines.lake.read.trace_marks import Marks, read_marks
+from pipelines.lake.read.views import TOLD_BY, superseded
+from pipelines.models.catalog import load_catalog
+from pipelines.models.python_tables import given_table
+from pipelines.models.sqltext import quoted
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TRACE = "trace_id, batch_id, path, group_id, job, rank, world_size, first_ts_ns, last_ts_ns, n_events, ingest_batch_id"
+
+
+def lake_captures(lake: Lake, with_roles: bool = True, folders: Collection[str] | None = None) -> dict[str, Capture]:
+    """Returns the captures that a lake's traces form, by capture_id; with `folders`, only those of traces found there.
+
+    `with_roles`: False if no requested table depends on roles. Raises RolesError for a roles.csv that cannot be read.
+    """
+    roles = read_roles(lake.root / ROLES) if with_roles else ()
+    return {capture.capture_id: capture for capture in find_captures(read_traces(lake, folders), roles)}
+
+
+def read_traces(lake: Lake, folders: Collection[str] | None = None) -> list[RankTrace]:
+    """Returns the committed traces of a lake, all or those found in some folders. Raises BrokenFiles."""
+    found = _read_traces(lake, folders)
+    return found if folders is None else [trace for trace in found if folder_of(trace.path) in folders]
+
+
+def _read_traces(lake: Lake, folders: Collection[str] | None) -> list[RankTrace]:
+    if not lake.broken({MARK, *TOLD_BY}):
+        with database.connect() as con:
+            rows = read_marks(con, lake, lambda marks: _not_superseded(marks, folders))
+        if rows is not None:
+            return [RankTrace(*values) for values in rows]
+    con = lake.connect(["traces"])
+    try:
+        if not lake.batches():
+            return []
+        return [RankTrace(*values) for values in con.execute(f"SELECT {_TRACE} FROM traces").fetchall()]
+    finally:
+        con.close()
+
+
+def _not_superseded(marks: Marks, folders: Collection[str] | None) -> str:
+    rows = marks.traces()
+    if folders is not None:  # and those below them, which the caller leaves out
+        below = (f"starts_with(path, {quoted(folder.rstrip('/') + '/')})" for folder in folders)
+        rows = f"SELECT * FROM ({rows}) WHERE {' OR '.join(below) or 'false'}"
+    return f"SELECT {_TRACE} FROM ({rows}) AS t ANTI JOIN ({superseded(rows)}) AS s ON s.trace_id = t.trace_id"
+
+
+@given_table("_staged_captures", layer="fleet", reads=("traces",))
+@given_table("_staged_capture_ranks", layer="fleet", reads=("traces",))
+@given_table("_staged_capture_roles", layer="fleet", reads=("traces",))
+@given_table("_staged_capture_quality", layer="fleet", reads=("traces",))
+def stage_captures(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture], gone: Iterable[str] = ()) -> None:
+    """Create the given tables about captures; `gone`: ids of captures that no longer exist."""
+    found = list(captures)
+    _stage(con, "captures", [*map(_capture, found), *(_gone(capture_id) for capture_id in gone)])
+    _stage(con, "capture_ranks", [_rank(capture, member) for capture in found for member in capture.members])
+    roles = [{"rank": r.rank, "role": r.role, "group_name": r.group} | _of(c) for c in found for r in c.roles]
+    _stage(con, "capture_roles", roles)
+    _stage(con, "capture_quality", [asdict(finding) | _of(c) for c in found for finding in c.findings])
+
+
+def stage_members(con: duckdb.DuckDBPyConnection, captures: Iterable[Capture]) -> None:
+    """Create `_capture_members` (capture_id, trace_id, batch_id): where the lake stores the traces of captures."""
+    con.execute("CREATE OR REPLACE TABLE _capture_members (capture_id VARCHAR, trace_id VARCHAR, batch_id VARCHAR)")
+    traces = [(capture, member.trace) for capture in captures for member in capture.members]
+    insert_values(
+        con, "_capture_members", [{"trace_id": t.trace_id, "batch_id": t.batch_id} | _of(c) for c, t in traces]
+    )
+
+
+def _stage(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[dict[str, Any]]) -> None:
+    insert_values(con, create_staged(con, load_catalog(), table), rows)
+
+
+def _of(capture: Capture) -> dict[str, Any]:
+    return {"capture_id": capture.capture_id}
+
+
+def _rank(capture: Capture, member: Member) -> dict[str, Any]:
+    return {"rank": member.rank, "trace_id": member.trace.trace_id, "left_out_reason": member.left_out_reason} | _of(
+        capture
+    )
+
+
+def _capture(capture: Capture) -> dict[str, Any]:
+    traces = [member.trace for member in capture.ranks]
+    first = min((t.first_ts_ns for t in traces if t.first_ts_ns is not None), default=None)
+    last = max((t.last_ts_ns for t in traces if t.last_ts_ns is not None), default=None)
+    return {
+        "capture_id": capture.capture_id,
+        "job": capture.job,
+        "n_ranks": len(traces),
+        "world_size": capture.world_size,
+        "started_at": _time(first),
+        "first_ts_ns": first,
+        "last_ts_ns": last,
+        "n_traces": len(capture.members),
+        "content": capture.content,
+        "is_gone": False,
+    }
+
+
+def _gone(capture_id: str) -> dict[str, Any]:
+    nothing = dict.fromkeys(("job", "n_ranks", "world_size", "started_at", "first_ts_ns", "last_ts_ns"))
+    return {"capture_id": capture_id, **nothing, "n_traces": 0, "content": "", "is_gone": True}
+
+
+def _time(ns: int | None) -> datetime | None:
+    """Returns a time, UTC; None where the clock does not tell the date, as in sql/ingest/traces.sql."""
+    try:
+        return None if ns is None or ns <= 10**18 else _EPOCH + timedelta(microseconds=ns // 1000)
+    except OverflowError:  # not a valid calendar time
+        return None

@@ -1,0 +1,1 @@
+"""One clock for the ranks of a capture."""

@@ -1,0 +1,189 @@
+"""Kernels of captures in a connection → the inputs of the SQL in sql/fleet/: lanes, matched kernels, clocks.
+
+Reads `_staged_capture_ranks` and `collective_kernels`; creates `_fitted_lanes`, `_fitted_kernels`, `_fitted_clocks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from pipelines.fleet.clocks.alignment import FittedClock, FittedLane, fit_capture
+from pipelines.fleet.collectives.lanes import Kernels
+from pipelines.fleet.collectives.root_causes import roots_of
+from pipelines.models.python_tables import create_table, insert_columns, python_model, types_of
+
+_READS = ("_staged_capture_ranks", "collective_kernels")
+_LANES = (
+    ("capture_id", "VARCHAR", "The capture."),
+    ("lane", "BIGINT", "Number of the lane."),
+    ("group_name", "VARCHAR", "Process group; NULL for a stream."),
+    ("group_ranks", "VARCHAR", "Ranks of the group, as written in the trace."),
+    ("group_description", "VARCHAR", "Description of the group."),
+    ("rank", "BIGINT", "The rank."),
+    ("n_kernels", "BIGINT", "Kernels of the rank in the lane."),
+    ("n_matched", "BIGINT", "Collectives that all ranks of the lane have."),
+    ("shift", "BIGINT", "The rank's kernel i is the reference's kernel i + shift; NULL where numbers matched."),
+    ("spread_ns", "DOUBLE", "Spread of the differences of ends to the reference at this shift, ns."),
+    ("runner_up_ns", "DOUBLE", "The same at the next best shift, ns; NULL where there is none."),
+    ("reference_rank", "BIGINT", "Rank that shifts are relative to; NULL where numbers matched."),
+    ("contradiction_ns", "BIGINT", "How far the hard bounds of the clocks contradict each other, ns."),
+    ("refused_reason", "VARCHAR", "Why the lane's collectives are not used; NULL where they are."),
+)
+_KERNELS = (
+    ("capture_id", "VARCHAR", "The capture."),
+    ("lane", "BIGINT", "Number of the lane."),
+    ("instance", "BIGINT", "Number of the collective in the lane, from 0."),
+    ("rank", "BIGINT", "The rank."),
+    ("trace_id", "VARCHAR", "The rank's trace."),
+    ("event_id", "BIGINT", "The kernel."),
+    ("kept", "BOOLEAN", "The collective counts for the clocks."),
+    ("aligned_start_ns", "BIGINT", "Start on the lowest rank's clock, ns; NULL where the lane is refused."),
+    ("aligned_end_ns", "BIGINT", "End on the lowest rank's clock, ns; NULL where the lane is refused."),
+    ("root_rank", "BIGINT", "Rank that the collective's waiting goes back to; NULL where clocks are not aligned."),
+)
+_CLOCKS = (
+    ("capture_id", "VARCHAR", "The capture."),
+    ("rank", "BIGINT", "The rank."),
+    ("offset_ns", "BIGINT", "What its clock shows more than the lowest rank's, ns; NULL where refused."),
+    ("estimate_ns", "BIGINT", "The offset by the ends alone, ns."),
+    ("error_ns", "BIGINT", "Error bar of the offset: 2 standard errors, ns."),
+    ("sigma_ns", "BIGINT", "Noise of the rank's ends, ns."),
+    ("max_residual_ns", "BIGINT", "Largest residual of the collectives that were kept, ns."),
+    ("drift_ppm", "DOUBLE", "Slope of the residuals over time, parts per million."),
+    ("drift_applied", "BOOLEAN", "The drift counts in aligned times."),
+    ("low_ns", "BIGINT", "Hard lower bound of the offset, ns; NULL where nothing bounds it."),
+    ("high_ns", "BIGINT", "Hard upper bound of the offset, ns; NULL where nothing bounds it."),
+    ("contradiction_ns", "BIGINT", "How far the hard bounds contradict each other, ns."),
+    ("n_matched", "BIGINT", "Collectives that the offset rests on."),
+    ("method", "VARCHAR", "collective_ends; NULL where refused."),
+    ("refused_reason", "VARCHAR", "Why there is no offset; NULL where there is one."),
+)
+_TABLES = ("_fitted_lanes", "_fitted_kernels", "_fitted_clocks")
+_AT_ONCE = 50_000  # rows as Python objects
+
+
+@dataclass
+class _Rows:
+    """Columns of the tables while they are filled."""
+
+    tables: dict[str, dict[str, list[Any]]] = field(
+        default_factory=lambda: {table: {name: [] for name in types_of(table)} for table in _TABLES}
+    )
+
+    def add(self, table: str, **values: Any) -> None:
+        for name, column in self.tables[table].items():
+            column.append(values.get(name))
+
+    def flush(self, con: duckdb.DuckDBPyConnection, least: int = 1) -> None:
+        """Move the rows of tables that have at least so many into the database."""
+        for table, columns in self.tables.items():
+            if len(columns["capture_id"]) >= least:
+                insert_columns(con, table, columns)
+                for column in columns.values():
+                    column.clear()
+
+
+@python_model(
+    "_fitted_lanes", layer="fleet", doc="One row: a rank in a lane of a capture.", columns=_LANES, reads=_READS
+)
+@python_model(
+    "_fitted_kernels", layer="fleet", doc="One row: a rank's kernel of a collective.", columns=_KERNELS, reads=_READS
+)
+@python_model(
+    "_fitted_clocks", layer="fleet", doc="One row: the clock of a rank of a capture.", columns=_CLOCKS, reads=_READS
+)
+def create_fits(con: duckdb.DuckDBPyConnection) -> None:
+    """Match and align every capture in `con`, one by one."""
+    for table in _TABLES:
+        create_table(con, table)
+    rows = _Rows()
+    members = _members(con)
+    kernels = _kernels(con)
+    for capture_id, ranks in members.items():
+        lanes, clocks = fit_capture(ranks, kernels.pop(capture_id, {}))
+        roots = roots_of(lanes)
+        for lane in lanes:
+            _add_lane(capture_id, lane, rows)
+            _add_kernels(capture_id, lane, roots.get(lane.lane.number), rows)
+            rows.flush(con, _AT_ONCE)
+        for clock in clocks:
+            _add_clock(capture_id, clock, rows)
+    rows.flush(con)
+
+
+def _members(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
+    query = "SELECT capture_id, rank FROM _staged_capture_ranks WHERE left_out_reason IS NULL ORDER BY capture_id, rank"
+    found: dict[str, list[int]] = {}
+    for capture_id, rank in con.execute(query).fetchall():
+        found.setdefault(capture_id, []).append(rank)
+    return found
+
+
+def _kernels(con: duckdb.DuckDBPyConnection) -> dict[str, dict[int, Kernels]]:
+    columns = con.execute(
+        "SELECT m.capture_id, m.rank, k.trace_id, k.event_id, k.kind, k.waits_for_all, k.device, k.stream, k.ts_ns, "
+        "k.end_ns, k.step, k.group_name, k.group_ranks, k.group_description, k.seq "
+        "FROM _staged_capture_ranks AS m JOIN collective_kernels AS k USING (trace_id) WHERE m.left_out_reason IS NULL "
+        "ORDER BY m.capture_id, m.rank, k.ts_ns, k.event_id"
+    )
+    found: dict[str, dict[int, Kernels]] = {}
+    texts: dict[str, str] = {}  # names of groups and the like occur in thousands of kernels: one object for each
+    while rows := columns.fetchmany(_AT_ONCE):
+        for capture_id, rank, *values in rows:
+            shared: list[Any] = [texts.setdefault(v, v) if isinstance(v, str) else v for v in values]
+            found.setdefault(capture_id, {}).setdefault(rank, Kernels(rank)).add(*shared)
+    return found
+
+
+def _add_clock(capture_id: str, one: FittedClock, rows: _Rows) -> None:
+    values: dict[str, Any] = {"capture_id": capture_id, "rank": one.rank, "refused_reason": one.refused}
+    if one.contradiction_ns is not None:
+        values["contradiction_ns"] = round(one.contradiction_ns)
+    if one.clock is not None:
+        names = ("offset_ns", "estimate_ns", "drift_ppm", "drift_applied", "low_ns", "high_ns", "n_matched")
+        values |= {name: getattr(one.clock, name) for name in names} | {"method": "collective_ends"}
+        values |= {name: round(getattr(one.clock, name)) for name in ("error_ns", "sigma_ns", "max_residual_ns")}
+    rows.add("_fitted_clocks", **values)
+
+
+def _add_lane(capture_id: str, one: FittedLane, rows: _Rows) -> None:
+    group = one.lane.group or (None, None)
+    for member in one.lane.members:
+        rows.add(
+            "_fitted_lanes",
+            capture_id=capture_id,
+            lane=one.lane.number,
+            group_name=group[0],
+            group_ranks=group[1],
+            group_description=one.lane.description,
+            rank=member.rank,
+            n_kernels=len(member),
+            n_matched=one.match.index.shape[1],
+            shift=one.match.shift.get(member.rank),
+            spread_ns=one.match.score.get(member.rank),
+            runner_up_ns=one.match.runner_up.get(member.rank),
+            reference_rank=one.match.reference,
+            contradiction_ns=None if one.match.refused else round(one.fit.contradiction_ns),
+            refused_reason=one.refused,
+        )
+
+
+def _add_kernels(capture_id: str, one: FittedLane, roots: list[int] | None, rows: _Rows) -> None:
+    for row, (member, places) in enumerate(zip(one.lane.members, one.match.index.tolist(), strict=True)):
+        for instance, place in enumerate(places):
+            rows.add(
+                "_fitted_kernels",
+                capture_id=capture_id,
+                lane=one.lane.number,
+                instance=instance,
+                rank=member.rank,
+                trace_id=member.trace_id[place],
+                event_id=member.event_id[place],
+                kept=bool(one.fit.kept[instance]) and one.refused is None,
+                aligned_start_ns=None if one.starts is None else int(one.starts[row, instance]),
+                aligned_end_ns=None if one.ends is None else int(one.ends[row, instance]),
+                root_rank=None if roots is None else roots[instance],
+            )

@@ -1,0 +1,1 @@
+"""Which kernels of the ranks are one collective, and who is waited for."""

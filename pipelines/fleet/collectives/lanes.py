@@ -1,0 +1,147 @@
+"""Groups a rank's communication kernels into lanes; each lane is matched separately.
+
+Kernels that name their process group form one lane per group (name and ranks). The others form one lane per stream,
+numbered by first start; then every rank must have the same number of streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipelines.fleet.collectives.entries import Instances
+from pipelines.fleet.collectives.matching import RankLane
+
+KINDS = ("allreduce", "reducescatter", "allgather", "alltoall", "broadcast", "sendrecv", "reduce", "other")
+Group = tuple[str, str]
+
+
+@dataclass
+class Kernels:
+    """Kernels of a rank in order of (start, event_id); columns of table `collective_kernels`."""
+
+    rank: int
+    trace_id: list[str] = field(default_factory=list)
+    event_id: list[int] = field(default_factory=list)
+    kind: list[str] = field(default_factory=list)
+    waits_for_all: list[bool] = field(default_factory=list)
+    stream: list[tuple[int | None, int | None]] = field(default_factory=list)
+    ts_ns: list[int] = field(default_factory=list)
+    end_ns: list[int] = field(default_factory=list)
+    step: list[int | None] = field(default_factory=list)
+    group: list[Group | None] = field(default_factory=list)
+    description: list[str | None] = field(default_factory=list)
+    seq: list[int | None] = field(default_factory=list)
+
+    def add(
+        self,
+        trace_id: str,
+        event_id: int,
+        kind: str,
+        waits_for_all: bool,
+        device: int | None,
+        stream: int | None,
+        ts_ns: int,
+        end_ns: int,
+        step: int | None,
+        group_name: str | None,
+        group_ranks: str | None,
+        description: str | None,
+        seq: int | None,
+    ) -> None:
+        """Add a kernel."""
+        group = None if group_name is None else (group_name, group_ranks or "")
+        values = (trace_id, event_id, kind, waits_for_all, (device, stream), ts_ns, end_ns, step, group)
+        names = ("trace_id", "event_id", "kind", "waits_for_all", "stream", "ts_ns", "end_ns", "step", "group")
+        for name, value in (*zip(names, values, strict=True), ("description", description), ("seq", seq)):
+            getattr(self, name).append(value)
+
+    def __len__(self) -> int:
+        return len(self.event_id)
+
+    def part(self, chosen: Sequence[int]) -> Kernels:
+        """Returns the kernels at the given positions."""
+        part = Kernels(self.rank)
+        for name in vars(self):
+            if name != "rank":
+                own = getattr(self, name)
+                getattr(part, name).extend(own[i] for i in chosen)
+        return part
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Kernels of several ranks that are matched together; `group` is None for a stream."""
+
+    number: int
+    group: Group | None
+    members: tuple[Kernels, ...]
+
+    @property
+    def description(self) -> str | None:
+        """Returns the process group's value, from a kernel that has one."""
+        return next((text for member in self.members for text in member.description if text), None)
+
+    @property
+    def sequences(self) -> list[RankLane]:
+        """Returns the sequences to match, one entry per rank."""
+        return [_sequence(member) for member in self.members]
+
+    def instances(self, index: np.ndarray) -> Instances:
+        """Returns starts and ends of the kernels at `index` (members, instances)."""
+        starts = np.array([[m.ts_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
+        ends = np.array([[m.end_ns[i] for i in row] for m, row in zip(self.members, index, strict=True)], np.int64)
+        bounded = [all(m.waits_for_all[i] for m, i in zip(self.members, one, strict=True)) for one in index.T]
+        return Instances(starts, ends, np.ones(index.shape, bool), np.array(bounded, bool))
+
+
+def lanes_of(ranks: Sequence[int], kernels: dict[int, Kernels]) -> tuple[list[Lane], str | None]:
+    """Returns the lanes of a capture, streams first; and why the streams cannot be matched (None: they can)."""
+    streams = {rank: _streams(kernels[rank]) if rank in kernels else [] for rank in ranks}
+    counts = {rank: len(found) for rank, found in streams.items()}
+    mismatch = None
+    if len(set(counts.values())) > 1:
+        few, many = (choose(counts, key=lambda rank: (counts[rank], rank)) for choose in (min, max))
+        mismatch = f"lane_count_mismatch: rank {few} has {counts[few]} streams, rank {many} has {counts[many]}"
+    lanes = []
+    for number in range(max(counts.values(), default=0)):
+        members = tuple(found[number] for found in streams.values() if len(found) > number)
+        lanes.append(Lane(number, None, members))
+    members_of: dict[Group, list[Kernels]] = {}
+    for rank in ranks:
+        for group, part in _groups(kernels[rank]).items() if rank in kernels else ():
+            members_of.setdefault(group, []).append(part)
+    for number, group in enumerate(sorted(members_of), len(lanes)):
+        lanes.append(Lane(number, group, tuple(members_of[group])))
+    return lanes, mismatch
+
+
+def _streams(kernels: Kernels) -> list[Kernels]:
+    """Returns a rank's streams without process groups, by first start."""
+    places: dict[tuple[int | None, int | None], list[int]] = {}
+    for i, (stream, group) in enumerate(zip(kernels.stream, kernels.group, strict=True)):
+        if group is None:
+            places.setdefault(stream, []).append(i)
+    return [kernels.part(chosen) for chosen in places.values()]
+
+
+def _groups(kernels: Kernels) -> dict[Group, Kernels]:
+    """Returns a rank's kernels by process group."""
+    places: dict[Group, list[int]] = {}
+    for i, group in enumerate(kernels.group):
+        if group is not None:
+            places.setdefault(group, []).append(i)
+    return {group: kernels.part(chosen) for group, chosen in places.items()}
+
+
+def _sequence(kernels: Kernels) -> RankLane:
+    has_seq = all(seq is not None for seq in kernels.seq)
+    return RankLane(
+        rank=kernels.rank,
+        kinds=np.array([KINDS.index(kind) for kind in kernels.kind], np.int8),
+        start_ns=np.array(kernels.ts_ns, np.int64),
+        end_ns=np.array(kernels.end_ns, np.int64),
+        seq=np.array(kernels.seq, np.int64) if has_seq else None,
+    )

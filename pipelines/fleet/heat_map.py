@@ -1,0 +1,62 @@
+"""The heat map of a capture: ranks by profiler steps, as self-contained SVG."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.base import svg
+
+METRICS = {
+    "caused_wait_ns": "time the others waited for the rank",
+    "wait_ns": "time the rank waited for others",
+    "marginal_ns": "time saved if only the rank were on time",
+    "compute_ns": "compute time of the rank",
+    "step_ns": "duration of the rank's step",
+}
+_STEPS_WITH_NUMBERS = 16
+
+
+def rank_step_heat_map(
+    title: str, cells: list[dict[str, Any]], metric: str, marked: frozenset[int] = frozenset()
+) -> str:
+    """Returns SVG with one row per rank and one column per step, colored from 0 to the largest value; `marked` ranks
+    get a frame.
+
+    `cells` are rows of `rank_steps`. Raises ValueError for an unknown metric, and if no cell has it.
+    """
+    if metric not in METRICS:
+        raise ValueError(f"unknown metric {metric!r}; known are: {', '.join(METRICS)}")
+    known = [cell for cell in cells if cell[metric] is not None]
+    if not known:
+        raise ValueError(f"no step of any rank has {metric}: there are no matched collectives, or no profiler steps")
+    steps = sorted({cell["step"] for cell in known}, key=lambda step: (step is None, step or 0))
+    ranks = sorted({cell["rank"] for cell in known})
+    top = max(cell[metric] for cell in known)
+    width = 62 if len(steps) <= _STEPS_WITH_NUMBERS else max(4, 1000 // len(steps))
+    drawn = [
+        svg.Cell(
+            ranks.index(cell["rank"]),
+            steps.index(cell["step"]),
+            cell[metric] / top if top else 0.0,
+            _says(cell),
+            f"{cell[metric] / 1e6:.2f}",
+        )
+        for cell in known
+    ]
+    return svg.heat_map(
+        title,
+        f"each cell: {METRICS[metric]} in one step, ms" + ("; framed: stragglers" if marked else ""),
+        [f"rank {rank}" for rank in ranks],
+        ["no step" if step is None else f"step {step}" if width > 40 else str(step) for step in steps],
+        drawn,
+        ("0", f"{top / 1e6:.3g} ms"),
+        width=width,
+        height=24,
+        framed=(ranks.index(rank) for rank in sorted(marked & set(ranks))),
+    )
+
+
+def _says(cell: dict[str, Any]) -> str:
+    step = "outside steps" if cell["step"] is None else f"step {cell['step']}"
+    times = (f"{name.removesuffix('_ns')} {cell[name] / 1e6:.3f} ms" for name in METRICS if cell[name] is not None)
+    return f"rank {cell['rank']}, {step}: {', '.join(times)}"

@@ -1,0 +1,29 @@
+"""Replays a step with other durations: the longest path from the start of the step, all steps and dp ranks at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipelines.fleet.op_job.template import Template
+
+
+def replay(template: Template, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns starts and ends [op, step, dp rank] (float64, s) of ops that take `times` [op, step, dp rank] (s).
+
+    An op starts when everything it waits for has ended (at 0 if there is nothing). It ends `times` after its start; an
+    op of a group, `times` after the last start of the group.
+    """
+    starts, ends = np.zeros(times.shape), np.zeros(times.shape)
+    for unit in template.units:
+        for op in unit.ops:
+            if template.deps[op]:
+                starts[op] = ends[list(template.deps[op])].max(axis=0)
+        if not unit.grouped:
+            ends[unit.ops[0]] = starts[unit.ops[0]] + times[unit.ops[0]]
+            continue
+        ready = starts[list(unit.ops)].max(axis=0)
+        if unit.across_dp:
+            ready = ready.max(axis=1, keepdims=True)
+        for op in unit.ops:
+            ends[op] = ready + times[op]
+    return starts, ends

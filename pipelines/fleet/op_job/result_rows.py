@@ -1,0 +1,96 @@
+"""The model's results as rows, the same for the lake and for programs. Times in ns where a column says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.base.paths import path_text
+from pipelines.fleet.op_job.whatif import Part, WhatIf
+
+Row = dict[str, Any]
+
+
+def job_row(found: WhatIf) -> Row:
+    """Returns the job (table `op_jobs`): sizes, mean steps, slowdowns, GPU-seconds."""
+    job, meta, spent = found.job, found.job.meta, found.gpu_seconds
+    sizes = {name: getattr(meta, name) for name in ("dp", "dsp", "pp", "tp", "vpp", "world_size")}
+    return {
+        "job": meta.name,
+        "path": path_text(job.path.absolute()),
+        **sizes,
+        "n_steps": len(job.steps),
+        "n_ops": job.n_ops,
+        "slowdown": found.slowdown,
+        "launch_slowdown": found.launch_slowdown,
+        "recorded_ns": _ns(found.base.mean()),
+        "step_ns": _ns(found.now.mean()),
+        "ideal_ns": _ns(found.ideal.mean()),
+        "gpu_seconds": spent["total"],
+        "straggler_gpu_seconds": spent["straggler"],
+        "launch_gpu_seconds": spent["launch"],
+    }
+
+
+def part_rows(found: WhatIf) -> list[Row]:
+    """Returns the job and its parts (table `op_job_what_if`)."""
+    names = ("scope", "key", "slowdown", "explained", "explained_alone", "slowdown_stage_ideal")
+    return [{name: getattr(part, name) for name in names} for part in found.parts]
+
+
+def step_rows(found: WhatIf) -> list[Row]:
+    """Returns every part in every step (table `op_job_steps`)."""
+    return [row for part in found.parts for row in _steps_of(found, part)]
+
+
+def _steps_of(found: WhatIf, part: Part) -> list[Row]:
+    recorded = found.base if part.scope == "job" else [None] * len(found.base)
+    columns = zip(found.job.steps, recorded, found.ideal, part.by_step, strict=True)
+    return [
+        {
+            "scope": part.scope,
+            "key": part.key,
+            "step": int(step),
+            "recorded_ns": None if base is None else _ns(base),
+            "step_ns": _ns(slowdown * ideal),
+            "ideal_ns": _ns(ideal),
+            "slowdown": float(slowdown),
+        }
+        for step, base, ideal, slowdown in columns
+    ]
+
+
+def score_rows(found: WhatIf) -> list[Row]:
+    """Returns the cells of the heat map (table `op_job_rank_scores`); none if the job was not broken down."""
+    if found.scores is None:
+        return []
+    worst = {rank for key in found.of("worst_ranks") for rank in key.split(",")}
+    return [
+        {
+            "stage": stage,
+            "dp_rank": dp,
+            "rank": int(rank),
+            "score": float(found.scores[stage, dp]),
+            "is_worst": str(rank) in worst,
+        }
+        for stage, ranks in enumerate(found.job.ranks)
+        for dp, rank in enumerate(ranks)
+    ]
+
+
+def excess_rows(found: WhatIf, scope: str) -> list[Row]:
+    """Returns what each part of a scope causes alone, as shares of the job's loss, and last the `residual` that makes
+    them sum to 1.
+
+    share = max(S_X - 1, 0) / (S - 1). Parts overlap, so the residual may be negative; empty if nothing is lost.
+    """
+    loss = found.slowdown - 1
+    parts = found.of(scope)
+    if not parts or loss <= 0:
+        return []
+    shares = {key: max(part.slowdown - 1, 0) / loss for key, part in parts.items()}
+    rows = [{"key": key, "share": share} for key, share in sorted(shares.items(), key=lambda item: -item[1])]
+    return [*rows, {"key": "residual", "share": 1 - sum(shares.values())}]
+
+
+def _ns(seconds: float) -> int:
+    return round(float(seconds) * 1e9)

@@ -1,0 +1,1 @@
+"""Captures against each other: today, regressions, comparisons, metrics."""

@@ -1,0 +1,65 @@
+"""What the fleet is doing: each job's newest capture, what got worse, who is waited for, and what was not read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import duckdb
+
+from pipelines.base.database import rows_of
+from pipelines.fleet.trends.history import TABLES as HISTORY
+from pipelines.fleet.trends.history import JobVerdict, regressions
+from pipelines.models.sqltext import quoted
+
+TABLES = (*HISTORY, "straggler_ranks", "gpu_time_by_cause", "span_attribution")
+"""The tables that its views read."""
+MOST = 50
+"""Rejected files and failures that are listed; all are counted."""
+_BAD = ("REGRESSION", "SUSPECT")
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Rows of tables, as dictionaries by column. `worse`: the verdicts that are not OK; of rejects and failures the first MOST."""
+
+    n_traces: int
+    n_captures: int
+    jobs: list[dict[str, Any]]
+    days: list[dict[str, Any]]
+    worse: list[JobVerdict]
+    stragglers: list[dict[str, Any]]
+    n_rejects: int
+    rejects: list[dict[str, Any]]
+    n_failures: int
+    failures: list[dict[str, Any]]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object for programs."""
+        worse = [{**{k: v for k, v in asdict(w).items() if k != "verdict"}, **asdict(w.verdict)} for w in self.worse]
+        return {**{name: value for name, value in vars(self).items() if name != "worse"}, "worse": worse}
+
+
+def fleet_today(con: duckdb.DuckDBPyConnection, job: str | None = None) -> Fleet:
+    """Read the fleet, or one job of it, from a connection to the analysts' file."""
+    of = "true" if job is None else f"job = {quoted(job)}"
+    return Fleet(
+        n_traces=_count(con, f"traces WHERE {of}"),
+        n_captures=_count(con, f"captures WHERE {of}"),
+        jobs=rows_of(con, f"SELECT * FROM jobs WHERE {of} ORDER BY began_at DESC, job"),
+        days=rows_of(con, f"SELECT * FROM job_days WHERE {of} ORDER BY job, hardware, n_ranks, began_on"),
+        worse=[found for found in regressions(con, job) if found.verdict.status in _BAD],
+        stragglers=rows_of(
+            con, f"SELECT * FROM persistent_stragglers WHERE {of} ORDER BY caused_wait_ns DESC, job, rank"
+        ),
+        n_rejects=_count(con, "rejects"),
+        rejects=rows_of(con, f"SELECT path, reason, seen_at FROM rejects ORDER BY seen_at DESC, path LIMIT {MOST}"),
+        n_failures=_count(con, "model_failures"),
+        failures=rows_of(
+            con, f"SELECT trace_id, table_name, model, reason FROM model_failures ORDER BY ALL LIMIT {MOST}"
+        ),
+    )
+
+
+def _count(con: duckdb.DuckDBPyConnection, of: str) -> int:
+    return con.execute(f"SELECT count(*) FROM {of}").fetchall()[0][0]

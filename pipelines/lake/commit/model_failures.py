@@ -1,0 +1,53 @@
+"""Which traces are missing from tables because a model failed on them: recorded with each file (manifest.py), shown as
+model_failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.lake.commit.manifest_index import Entry
+from pipelines.lake.lake import Lake
+from pipelines.lake.read.damage import logs
+from pipelines.models.sqltext import quoted, row
+
+FAILURES = "model_failures"
+_COLUMNS = ("trace_id", "table_name", "model", "reason", "batch_id")
+_ROWS = 500
+
+
+def add_failures(con: duckdb.DuckDBPyConnection, entries: Mapping[str, Entry], batches: Iterable[str]) -> None:
+    """Add the rows of committed batches of these ids to the table model_failures. `entries`: what the logs say."""
+    rows = [
+        row([one.trace_id, table, one.model, one.reason, name])
+        for name in sorted(entries.keys() & set(batches))
+        for table, left_out in sorted(entries[name].left_out.items())
+        for one in left_out
+    ]
+    for first in range(0, len(rows), _ROWS):
+        con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows[first : first + _ROWS])}")
+
+
+def failures_of(lake: Lake, table: str) -> list[str]:
+    """Returns `caveats` of a table, without an analysts' file."""
+    with database.connect() as con:
+        con.execute(f"CREATE TABLE {FAILURES} ({', '.join(f'{column} VARCHAR' for column in _COLUMNS)})")
+        add_failures(con, logs(lake.root), [batch.batch_id for batch in lake.batches()])
+        return caveats(con, [table])
+
+
+def caveats(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> list[str]:
+    """Returns a sentence for each of these tables that lacks traces, from the analysts' file."""
+    listed = ", ".join(quoted(table) for table in tables) or "''"
+    found = con.execute(
+        f"SELECT table_name, count(DISTINCT trace_id), min(trace_id), min_by(model, trace_id), min_by(reason, trace_id) "
+        f"FROM {FAILURES} WHERE table_name IN ({listed}) GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    return [
+        f"{table} lacks {n} trace{'s' if n > 1 else ''}, such as {trace_id}, on which the model {model} failed "
+        f"({reason}): SELECT * FROM {FAILURES} tells all"
+        for table, n, trace_id, model, reason in found
+    ]

@@ -1,0 +1,433 @@
+"""A lake on disk: write a table's batch, commit it, connect to what is committed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.base.paths import UnusablePath, local_path, utf8_path
+from pipelines.lake.commit import manifest
+from pipelines.lake.commit.claims import Claims
+from pipelines.lake.commit.local_disk import refuse_network
+from pipelines.lake.commit.manifest_index import Entry, Kind, entries
+from pipelines.lake.layout import (
+    ANALYST_TEMP,
+    KEYS,
+    MANIFEST,
+    MARK,
+    REJECTS,
+    STAGING,
+    VERSION_KEY,
+    Batch,
+    batch_files,
+    batch_of,
+    mark_of,
+    merges,
+    retired_batches,
+    table_file,
+    table_files,
+    table_names,
+)
+from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_of
+from pipelines.lake.read.damage import Broken, BrokenFiles, all_there, find_broken, unreadable
+from pipelines.lake.read.views import TOLD_BY, committed_rows, trace_rows, under_old_name
+from pipelines.models.catalog import Catalog
+from pipelines.models.sqltext import file_list, quoted
+from pipelines.renamed import table_now, tables_now
+
+LEFTOVER_SECONDS = 24 * 3600
+WITHOUT_BROKEN = "TRACELAKE_WITHOUT_BROKEN"
+_FEW, _FEW_TABLES = 200, 6  # files that are opened; tables of which the size of every file is compared
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A Parquet file to be put in place: its row count and its model's version, if known, and the traces it lacks."""
+
+    path: Path
+    n_rows: int | None = None
+    left_out: tuple[manifest.LeftOut, ...] = ()
+    version: str | None = None
+
+
+class Lake:
+    """A folder of Parquet tables, for several processes at once; a crash leaves the old or the new state.
+
+    An answer that needs a missing or damaged file raises BrokenFiles. `without_broken` (default: whether the
+    environment variable TRACELAKE_WITHOUT_BROKEN is set) leaves the file out instead.
+    """
+
+    def __init__(self, root: str | Path, without_broken: bool = False) -> None:
+        """Creates nothing yet. Raises UnusablePath for a URL, a file or a broken link."""
+        self.without_broken = without_broken or os.environ.get(WITHOUT_BROKEN, "0") not in ("", "0")
+        self.root = utf8_path(local_path(root).absolute())
+        self.claims = Claims(self.root)
+        if self.root.exists() and not self.root.is_dir():
+            raise UnusablePath(f"{root} is a file; a lake is a folder")
+        if self.root.is_symlink() and not self.root.exists():
+            raise UnusablePath(f"{root} is a link to {self.root.readlink()}, which does not exist; mount or create it")
+
+    def catalog(self) -> Catalog:
+        """Returns the models as they are for this lake: with its own formulas, if it has any (formulas.py)."""
+        return catalog_of(self.root / OP_FORMULAS)
+
+    @property
+    def exists(self) -> bool:
+        """Whether any batch is committed."""
+        return any(table_files(self.root, mark) for mark in KEYS)
+
+    def new_batch(self) -> Batch:
+        """Returns a new batch, named by the time, or right after the newest one if the clock was set back.
+
+        A later batch has the greater id, which decides between two states of a capture and names it.
+        """
+        batch = Batch.new()
+        with self.commit_lock():
+            newest = max((name for mark in (*KEYS, REJECTS) for name in table_names(self.root, mark)), default="")
+        return batch if batch.batch_id > newest else Batch(newest).next
+
+    def staging(self, batch: Batch) -> Path:
+        """Returns a private folder for a batch, created on first use; no view matches its content."""
+        folder = self.root / STAGING / batch.batch_id
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def put(
+        self,
+        table: str,
+        batch: Batch,
+        staged: Path,
+        n_rows: int | None = None,
+        keys: Mapping[str, str | None] | None = None,
+    ) -> Path:
+        """Make a staged Parquet file the table's file of a batch: flushed, then renamed, so never half visible.
+
+        `keys`: for a mark, its keys with the paths that they came from. Raises OSError if the lake cannot be written.
+        """
+        return self.put_all(batch, {table: Staged(staged, n_rows)}, keys)[0]
+
+    def put_all(
+        self,
+        batch: Batch,
+        staged: Mapping[str, Staged],
+        keys: Mapping[str, str | None] | None = None,
+        first: Callable[[], None] = lambda: None,
+    ) -> list[Path]:
+        """`put` for several tables of a batch, one after another; their content is recorded once (manifest.py).
+
+        `first` is called when no other process can put anything in place, and nothing is put if it raises.
+        """
+        for one in staged.values():
+            with one.path.open("rb+") as file:
+                os.fsync(file.fileno())
+        records = {table: manifest.describe(s.path, s.n_rows, s.left_out, s.version) for table, s in staged.items()}
+        with self.manifest_lock():
+            first()
+            manifest.note_put(self.root, batch, records, keys or {})
+            targets = [self._put(table, batch, one.path) for table, one in staged.items()]
+            manifest.note_done(self.root, batch, records)
+        return targets
+
+    def _put(self, table: str, batch: Batch, staged: Path) -> Path:
+        target = table_file(self.root, table, batch)
+        is_new_folder = not target.parent.exists()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(staged, target)
+        # Names are flushed too, so that after a power loss no commit mark exists without its batch's files.
+        for folder in (target.parent, target.parent.parent, self.root)[: 3 if is_new_folder else 1]:
+            manifest.flush_names(folder)
+        return target
+
+    def take_away(self, batch: Batch, tables: Iterable[str], to: Path | None = None) -> list[Path]:
+        """Remove the files of these tables of a batch, marks first, or move them to a folder; returns what was there.
+
+        Each is recorded as gone only when it is, so that after a kill `tracelake check` finds the rest.
+        """
+        gone = sorted(set(tables), key=lambda name: (name not in KEYS, name))
+        there = [path for path in (table_file(self.root, table, batch) for table in gone) if path.exists()]
+        with self.manifest_lock():
+            for path in there:
+                if to is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    to.mkdir(parents=True, exist_ok=True)
+                    os.replace(path, to / f"{path.parts[-3]}.parquet")
+            log = manifest.read(self.root, batch)
+            if log is not None:
+                kept = {table: records[0] for table, records in log.records.items() if table not in gone}
+                manifest.rewrite(self.root, batch, kept, manifest.read_keys(self.root, batch) or {})
+        return there
+
+    @contextmanager
+    def manifest_lock(self) -> Iterator[None]:
+        """Held by the one process that puts files in place, or removes them, and records it."""
+        with self._locked(".manifest.lock"):
+            yield
+
+    @contextmanager
+    def commit_lock(self) -> Iterator[None]:
+        """Held by one process at a time, only while it checks what is known and puts its commit mark."""
+        with self._locked(".lock"):
+            yield
+
+    @contextmanager
+    def publish_lock(self) -> Iterator[None]:
+        """Held by one publisher at a time, so that a slow one does not replace a newer file with an older one."""
+        with self._locked(".publish.lock"):
+            yield
+
+    @contextmanager
+    def retention_lock(self) -> Iterator[None]:
+        """Held by the one process that removes old batches from the lake."""
+        with self._locked(".retention.lock"):
+            yield
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        refuse_network(self.root)
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / name).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # the kernel frees it when the process dies
+            yield
+
+    def known_traces(self) -> dict[str, Batch]:
+        """Returns the committed traces and the batch of each."""
+        return self.known(MARK)
+
+    def known(self, mark: str) -> dict[str, Batch]:
+        """Returns the committed keys of a mark (traces, runs of schedules, op-level jobs) and the batch of each.
+
+        For a mark file that is missing or unreadable, the keys come from the log: ingesting them again would duplicate
+        them once the file is restored. Raises BrokenFiles if they were not recorded.
+        """
+        committed = table_names(self.root, mark)
+        logs = entries(self.root)
+        lost: set[str] = set()
+        if any(name not in committed and mark in entry.kind.places for name, entry in logs.items()):
+            lost = {one.batch.batch_id for one in self.broken({mark}, read=logs) if not one.path.exists()}
+        found: dict[str, Batch] = {}
+        files = []
+        for name in lost | committed.keys():
+            keys = logs[name].key_paths() if name in logs and (name in lost or logs[name].is_plain) else None
+            if keys is not None:
+                found |= dict.fromkeys(keys, Batch(name))
+            elif name in committed:
+                files.append(committed[name])
+        return found | self._known(mark, files)
+
+    def _known(self, mark: str, files: list[Path]) -> dict[str, Batch]:
+        if not files:
+            return {}
+        with database.connect() as con:
+            try:
+                rows = con.execute(f"SELECT {KEYS[mark]}, batch_id FROM read_parquet({file_list(files)})").fetchall()
+            except duckdb.Error:
+                return {key: batch_of(path) for path in files for key in self._keys_in(con, mark, path)}
+        return {key: Batch(batch_id) for key, batch_id in rows}
+
+    def _keys_in(self, con: duckdb.DuckDBPyConnection, mark: str, path: Path) -> list[str]:
+        try:
+            return [r[0] for r in con.execute(f"SELECT {KEYS[mark]} FROM read_parquet({quoted(path)})").fetchall()]
+        except duckdb.Error as error:
+            noted = manifest.read_keys(self.root, batch_of(path))
+            if noted is None:
+                raise BrokenFiles([Broken(mark, batch_of(path), path, str(error).splitlines()[0])]) from None
+            return list(noted)
+
+    def broken(
+        self,
+        tables: Iterable[str] | None = None,
+        batches: Iterable[Batch] | None = None,
+        read: Mapping[str, Entry] | None = None,
+    ) -> list[Broken]:
+        """Returns files of these tables (or all) that are missing, differ in size from what was written, or are in no
+        batch; with `batches`, only of those. `read`: what the logs said a moment ago (find_broken).
+        """
+        asked = None if tables is None else set(tables)
+        only = None if batches is None else set(batches)
+        if only == set() or not find_broken(self.root, asked, only, read):
+            return []
+        try:  # a writer may have been between two of its steps
+            with self.manifest_lock():
+                return find_broken(self.root, asked, only)
+        except (OSError, UnusablePath):  # a lake that cannot be written here has no writers here
+            return find_broken(self.root, asked, only)
+
+    def batches(self, mark: str = MARK) -> list[Batch]:
+        """Returns the committed batches of traces (or of another mark), oldest first."""
+        return [batch_of(path) for path in table_files(self.root, mark)]
+
+    def all_batches(self) -> set[Batch]:
+        """Returns the committed batches of all marks."""
+        return {batch for mark in KEYS for batch in self.batches(mark)}
+
+    def committed_files(self, table: str, batches: Set[Batch] | None = None) -> list[Path]:
+        """Returns the table's files of committed batches (of `batches`, if already listed), oldest first.
+
+        A file without a mark may be removed again, so nobody else reads it.
+        """
+        known = self.all_batches() if batches is None else batches
+        return [path for path in table_files(self.root, table) if table == REJECTS or batch_of(path) in known]
+
+    def versions_of(self, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
+        """Returns the model version that each table of a batch was computed with; tables without a file are missing."""
+        return self.versions([batch], tables)[batch]
+
+    def versions(self, batches: Iterable[Batch], tables: Iterable[str]) -> dict[Batch, dict[str, str]]:
+        """`versions_of` several batches. Of many files it is the logs that tell; few are opened, which shows more damage.
+
+        A table whose file is missing or of another size has no version. Of many files of many tables, only the number in
+        each folder is compared first.
+        """
+        asked, listed = list(batches), list(tables)
+        if len(asked) * len(listed) <= _FEW:
+            with database.connect() as con:
+                return {batch: self._versions(con, batch, listed) for batch in asked}
+        logs = entries(self.root)
+        by_number = len(listed) > _FEW_TABLES and all_there(self.root, logs)
+        damaged = set() if by_number else {one.batch for one in self.broken(listed, read=logs)}
+        shared: dict[int, dict[str, str]] = {}  # by kind: batches of one kind share their versions
+        is_told: dict[int, bool] = {}  # by kind, too
+        found, unknown = {}, []
+        for batch in asked:
+            entry = logs.get(batch.batch_id)
+            if entry is not None and id(entry.kind) not in is_told:
+                is_told[id(entry.kind)] = _told_versions(entry.kind, listed)
+            if entry is None or not entry.is_plain or not is_told[id(entry.kind)]:
+                unknown.append(batch)
+            elif batch in damaged:
+                there = (table for table in listed if self._is_whole(entry, table))
+                found[batch] = {table: entry.kind.versions[table] for table in there}
+            else:
+                if id(entry.kind) not in shared:
+                    versions = entry.kind.versions
+                    shared[id(entry.kind)] = {table: versions[table] for table in listed if table in versions}
+                found[batch] = shared[id(entry.kind)]
+        if unknown:
+            with database.connect() as con:
+                found |= {batch: self._versions(con, batch, listed) for batch in unknown}
+        return found
+
+    def _is_whole(self, entry: Entry, table: str) -> bool:
+        if table not in entry.kind.places:
+            return False
+        try:
+            return table_file(self.root, table, entry.batch).stat().st_size in entry.sizes_of(table)
+        except FileNotFoundError:
+            return False
+
+    def _versions(self, con: duckdb.DuckDBPyConnection, batch: Batch, tables: Iterable[str]) -> dict[str, str]:
+        files = {path: table for table in tables if (path := table_file(self.root, table, batch)).exists()}
+        if not files:
+            return {}
+        try:
+            rows = con.execute(_versions(files)).fetchall()
+        except duckdb.Error:  # of no version: recomputed
+            bad = {one.path for one in unreadable(con, files, lambda path: _versions([path]))}
+            if not (files := {path: table for path, table in files.items() if path not in bad}):
+                return {}
+            rows = con.execute(_versions(files)).fetchall()
+        return {files[Path(name)]: value for name, key, value in rows if key == VERSION_KEY}
+
+    def sweep(self) -> list[Path]:
+        """Remove what killed runs left behind more than a day ago; returns what was removed.
+
+        That is: staging folders, files of batches without a commit mark, half-built analysts' files. And, however old, what
+        they claimed (claims.py): whether a process has a claim is certain.
+        """
+        claimed = self.claims.sweep()
+        temporary = (f"{STAGING}/*", f"{ANALYST_TEMP}*", f"{MANIFEST}/.*")
+        found = [*(path for pattern in temporary for path in self.root.glob(pattern)), *self._unmarked()]
+        gone = [path for path in found if _is_leftover(path)]
+        for path in gone:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)  # another sweep may be running
+            else:
+                path.unlink(missing_ok=True)
+        return [*claimed, *gone]
+
+    def _unmarked(self) -> Iterator[Path]:
+        # The files of retired batches stay as long as readers may have them open: retention removes them.
+        committed = {name for mark in KEYS for name in table_names(self.root, mark)} | retired_batches(self.root)
+        committed |= {name for sources in merges(self.root).values() for name in sources}
+        logs = entries(self.root)
+        if all_there(self.root, logs):  # each file is of a batch that has a log: no need to list them all
+            left = [entry for name, entry in logs.items() if name not in committed]
+            files = (table_file(self.root, table, one.batch) for one in left for table in one.kind.places)
+            yield from (path for path in files if path.parts[-3] not in (*KEYS, REJECTS) and path.exists())
+            return
+        committed |= {one.batch.batch_id for one in self.broken(KEYS)}  # committed once: not left by a killed run
+        for path in batch_files(self.root):
+            batch = batch_of(path)
+            if path.parts[-3] not in (*KEYS, REJECTS) and batch.batch_id not in committed and batch.is_valid:
+                yield path
+
+    def create_views(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], trace_id: str | None = None) -> None:
+        """Create views over committed rows in `con`, of one trace or of all; tables without files are left out.
+
+        The views list the files that exist now, marks first: what is committed later is in none of them, so no query
+        sees a batch in one table and not in another. A table requested by its old name exists under both names.
+        """
+        batches = self.all_batches()
+        only = f" WHERE trace_id = {quoted(trace_id)}" if trace_id else ""
+        listed = list(tables)
+        asked = tables_now(listed)
+        marks = {MARK, *(mark_of(table) for table in asked)}
+        order = (*marks, *(t for t in asked if t not in marks))
+        files = {table: self.committed_files(table, batches) for table in (*order, *TOLD_BY)}
+        broken = [one for one in self.broken(files) if one.table in order or (one.table in TOLD_BY and MARK in asked)]
+        if broken and not self.without_broken:
+            raise BrokenFiles(broken)
+        bad = {one.path for one in broken}
+        files = {table: [path for path in paths if path not in bad] for table, paths in files.items()}
+        for table in order:
+            if files[table]:
+                rows = trace_rows(files) if table == MARK else committed_rows(table, files[table])
+                only_here = "" if table == REJECTS or mark_of(table) != MARK else only
+                con.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({rows}){only_here}")
+        for name in listed:
+            if name != (table := table_now(name)) and files[table]:
+                con.execute(f"CREATE OR REPLACE VIEW {name} AS {under_old_name(name)}")
+
+    def connect(self, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
+        """Returns an in-memory connection with views of the tables, as of now. The caller closes it."""
+        con = database.connect()
+        self.create_views(con, tables)
+        return con
+
+
+def _told_versions(kind: Kind, tables: Iterable[str]) -> bool:
+    return all(table in kind.versions or table not in kind.places for table in tables)
+
+
+def _versions(files: Iterable[Path]) -> str:
+    return f"SELECT file_name, decode(key), decode(value) FROM parquet_kv_metadata({file_list(files)})"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a small file in one step, flushed; its folder is created if needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _is_leftover(path: Path) -> bool:
+    try:
+        return path.stat().st_mtime < time.time() - LEFTOVER_SECONDS
+    except FileNotFoundError:  # its run ended in the meantime
+        return False

@@ -1,0 +1,196 @@
+"""The views of the large tables: one per table, over lists of files that macros hold.
+
+Most tables have a file of every batch, so they share lists: a macro holds the names of some batches, and
+`tracelake."files of <table>"` puts together those lists that a table has. A view's text does not depend on how many batches
+there are, and a new batch changes one short list. Where a list begins depends on the ids of the batches alone, so what is
+added or removed at one place leaves the others as they are. Old lists are long and the newest ones short.
+
+A view joins the rows with the mark by the file's name, too, so that a query of one trace opens its batch's file only.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+
+from pipelines.base.paths import utf8_path
+from pipelines.lake.agreed import with_older
+from pipelines.lake.commit.staged_rows import insert_values
+from pipelines.lake.layout import KEYS, Batch, mark_of, table_file, table_names
+from pipelines.lake.read.snapshot import Now
+from pipelines.lake.read.views import files_rows, valid_rows
+from pipelines.models.catalog import Catalog
+from pipelines.models.sqltext import file_list, quoted
+from pipelines.renamed import names_of, old_columns
+
+SCHEMA = "tracelake"
+MACROS = f"{SCHEMA}.macros"
+_SMALL, _LARGE = 32, 256  # batches of a list, on average; long lists begin where a short one would
+# The rows that DuckDB shall expect in files that it has not opened. Otherwise it expects so few that it may keep all of
+# them in memory to look up the mark's rows there, instead of the other way round.
+_MANY = 100_000_000
+Types = Iterable[tuple[str, str]]
+
+
+def chunks(batch_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Returns the lists that batches form, in order, each by the id that it begins with."""
+    names = sorted(batch_ids)
+    sums = [zlib.crc32(name.encode()) for name in names]
+    newest = max((place for place, found in enumerate(sums) if found % _LARGE == 0), default=0)
+    starts = [
+        place
+        for place, found in enumerate(sums)
+        if place == 0 or found % _LARGE == 0 or (place > newest and found % _SMALL == 0)
+    ]
+    ends = [*starts[1:], len(names)] if names else []
+    return {names[start]: tuple(names[start:end]) for start, end in zip(starts, ends, strict=True)}
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a table that are committed. `lists`: the macros that name those whose columns are certain."""
+
+    table: str
+    lists: tuple[str, ...]
+    others: tuple[Path, ...]
+
+    def rows(self, root: Path, types: Types) -> str | None:
+        """Returns the SELECT of the committed rows; None without files. `types`: the columns of this version."""
+        certain = _certain_rows(self.table, root, types) if self.lists else None
+        others = valid_rows(self.table, files_rows(self.table, _call(_others(self.table)))) if self.others else None
+        others = with_older(self.table, others, types) if others else None
+        return " UNION ALL BY NAME ".join(f"({rows})" for rows in (certain, others) if rows) or None
+
+
+@dataclass
+class Lists:
+    """The macros that name the files of what is committed: `macros`, by name, of the tables that were asked for."""
+
+    now: Now
+    catalog: Catalog
+    macros: dict[str, str] = field(default_factory=dict)
+    _parts: dict[str, dict[str, list[list[str]]]] = field(default_factory=dict)
+    _named: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _there: dict[str, dict[str, Path]] = field(default_factory=dict)
+
+    def of(self, table: str) -> Files:
+        """Returns a table's files, and adds its macros."""
+        lists, others = [], []
+        is_renamed = bool(old_columns(table)) or len(names_of(table)) > 1
+        for groups in self._groups(mark_of(table)).values():
+            certain = [] if is_renamed else [names for names in groups if self._is_certain(table, names[0])]
+            if certain:
+                lists.append(self._name_list(certain))
+            rest = (name for names in groups if names not in certain for name in names)
+            others += [self._file(table, name) for name in rest if self.now.has(table, name)]
+        files = Files(table, tuple(lists), tuple(sorted(others)))
+        if lists:
+            names = ", ".join(_call(name) for name in lists)
+            folder = quoted(f"{utf8_path(self.now.root)}/{table}/")
+            listed = f"string_split(concat_ws(' ', {names}), ' ')"
+            self.macros[_certain(table)] = f"list_transform({listed}, lambda name: {folder} || name || '.parquet')"
+        if others:
+            self.macros[_others(table)] = file_list(files.others)
+        return files
+
+    def _file(self, table: str, name: str) -> Path:
+        if table not in self._there:  # asking for one file after another takes ten times as long
+            self._there[table] = table_names(self.now.root, table)
+        return self._there[table].get(name) or table_file(self.now.root, table, Batch(name))
+
+    def _groups(self, mark: str) -> dict[str, list[list[str]]]:
+        """Returns the lists of a mark's batches, each as groups of batches that have the same tables and versions."""
+        if mark not in self._parts:
+            self._parts[mark] = {}
+            for first, names in chunks(self.now.marks[mark]).items():
+                of_kind: defaultdict[object, list[str]] = defaultdict(list)
+                for name in names:
+                    of_kind[name if name in self.now.loose else id(self.now.entries[name].kind)].append(name)
+                self._parts[mark][first] = list(of_kind.values())
+        return self._parts[mark]
+
+    def _is_certain(self, table: str, name: str) -> bool:
+        """Whether a batch has a file of a table that was never renamed, with the columns of this version."""
+        if name in self.now.loose:
+            return False
+        kind, model = self.now.entries[name].kind, self.catalog.models[table]
+        if table not in kind.places or any(column.name == "filename" for column in model.columns):
+            return False
+        return model.kind == "lake" or kind.versions.get(table) == self.catalog.version(table)  # ingested: no version
+
+    def _name_list(self, groups: list[list[str]]) -> str:
+        key = tuple(names[0] for names in groups)
+        if key not in self._named:
+            names = sorted(name for group in groups for name in group)
+            text = " ".join(f"day={Batch(name).day}/{name}" for name in names)
+            self._named[key] = f"{names[0]} {zlib.crc32(text.encode()):08x}"
+            self.macros[self._named[key]] = quoted(text)
+        return self._named[key]
+
+
+def write_macros(con: duckdb.DuckDBPyConnection, macros: Mapping[str, str]) -> None:
+    """Create or replace the macros that changed, drop those that are gone, and note what there is in MACROS."""
+    con.execute(f"CREATE TABLE IF NOT EXISTS {MACROS} (name VARCHAR, text VARCHAR)")
+    before = macros_in(con)
+    changed = {name: text for name, text in macros.items() if before.get(name) != text}
+    # A macro can only be created when those that it calls are there: first the lists of names.
+    for name, text in sorted(changed.items(), key=lambda one: one[0].startswith("files of ")):
+        con.execute(f'CREATE OR REPLACE MACRO {SCHEMA}."{name}"() AS {text}')
+    gone = sorted(before.keys() - macros.keys())
+    for name in gone:
+        con.execute(f'DROP MACRO {SCHEMA}."{name}"')
+    if stale := [*gone, *changed]:
+        con.execute(f"DELETE FROM {MACROS} WHERE name IN ({', '.join(map(quoted, stale))})")
+    insert_values(con, MACROS, [{"name": name, "text": text} for name, text in changed.items()])
+    con.execute(
+        f"COMMENT ON TABLE {MACROS} IS 'One row per list of files that the views read.'; "
+        f"COMMENT ON COLUMN {MACROS}.name IS 'The macro, in this schema.'; "
+        f"COMMENT ON COLUMN {MACROS}.text IS 'What it returns.'"
+    )
+
+
+def macros_in(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Returns the macros of a file, by name."""
+    return dict(con.execute(f"SELECT name, text FROM {MACROS}").fetchall())
+
+
+def form_in(table: str, macros: Mapping[str, str]) -> tuple[bool, bool]:
+    """Returns what the text of a table's view depends on, besides its columns: which of its two macros there are."""
+    return _certain(table) in macros, _others(table) in macros
+
+
+def _certain_rows(table: str, root: Path, types: Types) -> str:
+    key, mark = KEYS[mark_of(table)], mark_of(table)
+    schema = ", ".join(
+        f"{quoted(name)}: {{name: {quoted(name)}, type: {quoted(kind)}, default_value: NULL}}" for name, kind in types
+    )
+    # DuckDB leaves out files by the column that is called `filename`, and by no other.
+    files = (
+        f"read_parquet({_call(_certain(table))}, hive_partitioning = false, filename = true, "
+        f"explicit_cardinality = {_MANY}, schema = MAP {{{schema}}})"
+    )
+    folder = quoted(f"{utf8_path(root)}/{table}/day=")
+    day = "batch_id[1:4], '-', batch_id[5:6], '-', batch_id[7:8]"
+    marked = f"SELECT {key}, batch_id, concat({folder}, {day}, '/', batch_id, '.parquet') AS filename FROM {mark}"
+    # The key is the mark's: what a query says about it then applies to the mark's few rows, and these to the files.
+    return (
+        f"SELECT file.* EXCLUDE (filename) REPLACE (mark.{key} AS {key}) FROM {files} AS file "
+        f"JOIN ({marked}) AS mark USING (filename, {key}, batch_id)"
+    )
+
+
+def _certain(table: str) -> str:
+    return f"files of {table}"
+
+
+def _others(table: str) -> str:
+    return f"other files of {table}"
+
+
+def _call(macro: str) -> str:
+    return f'{SCHEMA}."{macro}"()'

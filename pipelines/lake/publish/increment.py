@@ -1,0 +1,270 @@
+"""An analysts' file → the one after a few batches were added, changed or removed; only what changed is written.
+
+The result is what a file that is built anew would hold. Where that is not certain from the logs alone (damage, batches
+of older versions, changed tables of captures) `Anew` is raised, and the file is built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.lake.agreed import shown_rows
+from pipelines.lake.commit.model_failures import FAILURES, add_failures
+from pipelines.lake.commit.staged_rows import insert_values
+from pipelines.lake.layout import CAPTURE_MARK, GROWING, KEYS, MARK, REJECTS, Batch, mark_of, table_file
+from pipelines.lake.publish.contents import (
+    BATCHES,
+    HIDDEN,
+    Contents,
+    column_types,
+    count_rows,
+    is_at_home,
+    is_copied,
+    types_shown,
+)
+from pipelines.lake.publish.empty_file import comments, write_out
+from pipelines.lake.publish.file_lists import SCHEMA, Lists, form_in, macros_in, write_macros
+from pipelines.lake.read.snapshot import Now
+from pipelines.lake.read.views import FOLDER, GROUP, file_rows, placed_rows, raw_traces, valid_rows
+from pipelines.models.sqltext import row
+
+_SLIM = "trace_id, batch_id, capture_id, group_id, path, job, rank, status, n_events, first_ts_ns, last_ts_ns"
+_NEWEST = (CAPTURE_MARK, *GROWING)  # marks of which the newest row of a key counts
+
+
+class Anew(Exception):
+    """The file must be built anew; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Batches by what became of them: `added` and `removed` both hold those that changed."""
+
+    before: dict[str, str]
+    added: list[str]
+    removed: list[str]
+
+    @property
+    def all(self) -> set[str]:
+        return {*self.added, *self.removed}
+
+
+def update(built: Path, contents: Contents) -> None:
+    """Bring the file `built`, a copy of the published one, up to date. Raises Anew; `built` is then of no use."""
+    assert contents.now is not None
+    with database.connect(built) as con:
+        con.execute("BEGIN")
+        try:
+            changes = _changes(con, contents.now)
+            _refuse(con, contents, changes)
+            _Update(con, contents, contents.now, changes).run()
+        except duckdb.Error as error:  # such as a file of other columns, or one that cannot be read
+            raise Anew(str(error)) from None
+        contents.counts = {mark: count_rows(con, mark) for mark in KEYS}
+        write_out(con)
+
+
+def _changes(con: duckdb.DuckDBPyConnection, now: Now) -> _Changes:
+    before = dict(con.execute(f"SELECT batch_id, stamp FROM {BATCHES}").fetchall())
+    added = [name for name, stamp in now.stamps.items() if before.get(name) != stamp]
+    removed = [name for name in before if now.stamps.get(name) != before[name]]
+    return _Changes(before, added, removed)
+
+
+def _refuse(con: duckdb.DuckDBPyConnection, contents: Contents, changes: _Changes) -> None:
+    """Raise Anew for changes whose effect is not certain."""
+    now = contents.now
+    assert now is not None
+    if loose := changes.all & now.loose:
+        raise Anew(f"the log of {min(loose)} does not tell its files")
+    for name in changes.removed:
+        if not set(changes.before[name].split(" ")[1:]) <= {MARK, REJECTS}:
+            raise Anew(f"{name} is not a batch of traces alone")
+    for mark in _NEWEST:
+        new = [name for name in changes.added if name in now.marks[mark]]
+        newest = con.execute(f"SELECT max(batch_id) FROM {mark}").fetchall()[0][0]
+        if new and newest and min(new) < newest:
+            raise Anew(f"{min(new)} is older than what is shown")
+    catalog = contents.catalog
+    for name in changes.added:
+        entry = now.entries[name]
+        for table, place in entry.kind.places.items():
+            path = table_file(now.root, table, entry.batch)
+            if path.stat().st_size != entry.sizes[place]:
+                raise Anew(f"{path} has another size than recorded")
+            computed = table in catalog.models and catalog.models[table].kind != "lake"
+            if computed and entry.kind.versions.get(table) not in (None, catalog.version(table)):
+                raise Anew(f"{path} is of another version")
+
+
+class _Update:
+    def __init__(self, con: duckdb.DuckDBPyConnection, contents: Contents, now: Now, changes: _Changes) -> None:
+        self.con, self.contents, self.now, self.changes = con, contents, now, changes
+        catalog = contents.catalog
+        stored = [catalog.models[name] for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
+        self.copied = [model.name for model in stored if is_copied(model, contents)]
+        self.seen = [model for model in stored if model.name not in self.copied]
+        self.kinds = dict(
+            con.execute(
+                "SELECT table_name, 'TABLE' FROM duckdb_tables() WHERE schema_name = 'main' AND NOT temporary "
+                "UNION ALL SELECT view_name, 'VIEW' FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal"
+            ).fetchall()
+        )
+
+    def run(self) -> None:
+        self._check_columns()
+        for mark in KEYS:
+            if mark != MARK:
+                self._add_keys(mark)
+        redo = self._move_traces()
+        for table in self.copied:
+            if mark_of(table) == MARK and table != MARK:
+                self._copy_again(table, redo)
+        self._see()
+        self._note()
+
+    def _check_columns(self) -> None:
+        """Raise Anew if a copied table that gets rows does not have the columns of this version."""
+        touched = {table for table in self.copied if self._files(table, self.changes.added)}
+        found: dict[str, list[tuple[str, str]]] = {}
+        listed = "', '".join(touched)
+        for table, column, kind in self.con.execute(
+            "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE schema_name = 'main' "
+            f"AND table_name IN ('{listed}') ORDER BY column_index"
+        ).fetchall():
+            found.setdefault(table, []).append((column, kind))
+        types = types_shown(self.contents.catalog)
+        for table in touched:
+            if sorted(found.get(table, [])) != sorted(types[table]):
+                raise Anew(f"{table} has the columns of another version")
+
+    def _files(self, table: str, batch_ids: Iterable[str]) -> list[Path]:
+        named = (name for name in batch_ids if name in self.now.marks[REJECTS if table == REJECTS else mark_of(table)])
+        return [table_file(self.now.root, table, Batch(name)) for name in named if self.now.has(table, name)]
+
+    def _insert(self, table: str, rows: str) -> None:
+        self.con.execute(f"INSERT INTO {table} BY NAME {rows}")
+
+    def _add_keys(self, mark: str) -> None:
+        """Add the new batches of captures, runs, … with all their tables; older rows of the same keys go."""
+        files = self._files(mark, self.changes.added)
+        if not files:
+            return
+        key, tables = KEYS[mark], [name for name in self.copied if mark_of(name) == mark]
+        if mark in _NEWEST:
+            gone = "true" if mark in GROWING else "NOT is_gone"
+            newest = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch_id DESC) = 1"
+            self.con.execute(
+                f"CREATE OR REPLACE TEMP TABLE _new AS {shown_rows(mark, f'{file_rows(mark, files)} {newest}')}"
+            )
+            if mark == CAPTURE_MARK:
+                self.con.execute("CREATE TEMP TABLE _captured AS SELECT capture_id FROM _new")
+            for table in tables:
+                self.con.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM _new)")
+            self._insert(mark, f"SELECT * FROM _new WHERE {gone}")
+        else:
+            self._insert(mark, shown_rows(mark, file_rows(mark, files)))
+        for table in tables:
+            if table != mark and (added := self._files(table, self.changes.added)):
+                self._insert(table, shown_rows(table, valid_rows(table, file_rows(table, added))))
+
+    def _move_traces(self) -> set[str]:
+        """Update `traces`; returns the batches of which the traces that are shown changed."""
+        con, files = self.con, self._files(MARK, self.changes.added)
+        removed = row(["", *self.changes.removed])
+        con.execute("CREATE TEMP TABLE _near (folder VARCHAR)")
+        if not con.execute(
+            f"SELECT 1 FROM duckdb_tables() WHERE schema_name || '.' || table_name = '{HIDDEN}'"
+        ).fetchall():
+            raise Anew("no trace was shown before")
+        for table in ("traces", HIDDEN):
+            con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM {table} WHERE batch_id IN {removed}")
+            con.execute(f"DELETE FROM {table} WHERE batch_id IN {removed}")
+        added = f"SELECT * REPLACE ({GROUP} AS group_id) FROM ({raw_traces(files)}) AS t"
+        added = shown_rows(MARK, added)
+        con.execute(f"CREATE TEMP TABLE _added AS {added if files else 'SELECT * FROM traces LIMIT 0'}")
+        slim = f"SELECT {_SLIM} FROM"
+        near = self._near()
+        con.execute(f"CREATE TEMP VIEW _around AS SELECT * FROM traces WHERE {near}")
+        con.execute(
+            f"CREATE TEMP TABLE _all AS {slim} traces WHERE {near} UNION ALL {slim} {HIDDEN} WHERE {near} "
+            f"UNION ALL {slim} _added"
+        )
+        placed = placed_rows("SELECT * FROM _all", "SELECT * FROM captures", "SELECT * FROM capture_ranks")
+        con.execute(f"CREATE TEMP TABLE _now AS {placed}")
+        ids = "USING (trace_id, batch_id)"
+        new = f"SELECT * FROM {HIDDEN} UNION ALL BY NAME SELECT * FROM _added"
+        con.execute(f"CREATE TEMP TABLE _lost AS SELECT * FROM _around ANTI JOIN _now {ids}")
+        con.execute(f"CREATE TEMP TABLE _gained AS SELECT * FROM ({new}) SEMI JOIN _now {ids} ANTI JOIN traces {ids}")
+        for table, gone in (("traces", "_lost"), (HIDDEN, "_gained")):
+            con.execute(f"DELETE FROM {table} WHERE (trace_id, batch_id) IN (SELECT (trace_id, batch_id) FROM {gone})")
+        self._insert("traces", "SELECT * FROM _gained")
+        better = f"SELECT * FROM _lost UNION ALL BY NAME (SELECT * FROM _added ANTI JOIN _now {ids})"
+        self._insert(HIDDEN, f"SELECT * REPLACE (NULL AS capture_id) FROM ({better})")
+        con.execute(
+            "UPDATE traces SET capture_id = n.capture_id FROM _now AS n WHERE n.trace_id = traces.trace_id "
+            "AND n.batch_id = traces.batch_id AND n.capture_id IS DISTINCT FROM traces.capture_id"
+        )
+        return {
+            name for (name,) in con.execute("SELECT batch_id FROM _lost UNION SELECT batch_id FROM _gained").fetchall()
+        }
+
+    def _near(self) -> str:
+        """Returns the condition that a trace is where changes may show: in a folder with a trace that was added or removed,
+        or whose capture changed. Traces of other folders are neither of the same captures nor superseded by each other.
+        """
+        con = self.con
+        con.execute(f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM _added")
+        if self._files(CAPTURE_MARK, self.changes.added):
+            con.execute(
+                f"INSERT INTO _near SELECT DISTINCT {FOLDER} FROM (SELECT * FROM traces UNION ALL BY NAME FROM {HIDDEN}) AS t "
+                "WHERE capture_id IN (SELECT capture_id FROM _captured) OR group_id IN (SELECT capture_id FROM _captured) "
+                "OR trace_id IN (SELECT trace_id FROM capture_ranks SEMI JOIN _captured USING (capture_id))"
+            )
+        return f"{FOLDER} IN (SELECT folder FROM _near)"
+
+    def _copy_again(self, table: str, moved: set[str]) -> None:
+        """Replace a copied table's rows of all batches that changed."""
+        if table == REJECTS:
+            moved = set()
+        old = (self.changes.all | moved) & self.changes.before.keys()
+        if old:
+            self.con.execute(f"DELETE FROM {table} WHERE batch_id IN {row(['', *sorted(old)])}")
+        if files := self._files(table, sorted({*self.changes.added, *moved})):
+            self._insert(table, shown_rows(table, valid_rows(table, file_rows(table, files))))
+
+    def _see(self) -> None:
+        """Change the lists of files that views read; a view itself if it gets its first list of another sort."""
+        types, lists, before = (
+            column_types(self.contents.catalog),
+            Lists(self.now, self.contents.catalog),
+            macros_in(self.con),
+        )
+        files = {model.name: lists.of(model.name) for model in self.seen}
+        write_macros(self.con, lists.macros)
+        for model in self.seen:
+            table = model.name
+            if form_in(table, before) == form_in(table, lists.macros):
+                continue
+            rows = files[table].rows(self.now.root, types[table])
+            if rows is None or self.kinds.get(table) != "VIEW":
+                raise Anew(f"{table} has its first files, or none any more")
+            rows = shown_rows(table, f"SELECT * FROM ({rows}) WHERE {is_at_home(self.now.root)}")
+            self.con.execute(f"CREATE OR REPLACE VIEW {table} AS {rows}")
+            present = {name for name, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
+            self.con.execute(comments(model, "VIEW", present))
+
+    def _note(self) -> None:
+        """Record which batches the file shows, and which traces of them tables lack."""
+        changed = row(["", *sorted(self.changes.all)])
+        self.con.execute(f"DELETE FROM {FAILURES} WHERE batch_id IN {changed}")
+        add_failures(self.con, self.now.entries, [name for name in self.changes.added if name in self.now.marks[MARK]])
+        self.con.execute(f"DELETE FROM {BATCHES} WHERE batch_id IN {changed}")
+        stamps = [{"batch_id": name, "stamp": self.now.stamps[name]} for name in self.changes.added]
+        insert_values(self.con, BATCHES, stamps)
+        self.con.execute(f"UPDATE {SCHEMA}.published SET published_at = now()")

@@ -1,0 +1,93 @@
+"""Answers copied out as CSV or Parquet, part by part, so that any number of rows needs the memory of one part."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.base.foreign_text import in_spreadsheet
+from pipelines.lake.read.sandbox import Answer
+
+_ROWS = 20_000  # in a part, and in a row group of Parquet; with the arguments of events some 20 MB
+
+
+def csv_parts(answer: Answer, for_spreadsheet: bool = False) -> Iterator[bytes]:
+    """Yields the rows as CSV with a header. `for_spreadsheet`: see in_spreadsheet. Raises ValueError for columns that are
+    lists or structs.
+    """
+    import pyarrow.csv
+
+    reader = answer.arrow_parts(_ROWS)
+    for field in reader.schema:
+        if pa.types.is_nested(field.type):
+            raise ValueError(
+                f"CSV cannot hold the column {field.name}, which is of type {field.type}: take Parquet, or convert it, "
+                "CAST(… AS VARCHAR)"
+            )
+    sink = _Sink()
+    first = True
+    for batch in _or_none(reader):
+        table = pa.table(batch)
+        table = texts_as(in_spreadsheet, table) if for_spreadsheet else table
+        pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=first))
+        first = False
+        yield sink.taken()
+
+
+def parquet_parts(answer: Answer) -> Iterator[bytes]:
+    """Yields the rows as the bytes of a Parquet file."""
+    import pyarrow.parquet
+
+    reader, sink = answer.arrow_parts(_ROWS), _Sink()
+    with pyarrow.parquet.ParquetWriter(sink, reader.schema, compression="zstd") as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            yield sink.taken()
+    yield sink.taken()  # the footer
+
+
+def texts_as(written: Callable[[Any], Any], table: pa.Table) -> pa.Table:
+    """Returns the table with its texts, and its columns' names, passed through a function."""
+    columns = [
+        pa.array([None if text is None else written(text) for text in column.to_pylist()], pa.string())
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=[written(name) for name in table.column_names])
+
+
+def _or_none(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a reader; an empty one where there is none, for its header."""
+    batch = None
+    for batch in reader:
+        yield batch
+    if batch is None:
+        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+
+
+class _Sink(io.RawIOBase):
+    """A file whose bytes are taken away as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[bytes] = []
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._kept.append(bytes(data))
+        self._at += len(self._kept[-1])
+        return len(self._kept[-1])
+
+    def tell(self) -> int:
+        return self._at
+
+    def taken(self) -> bytes:
+        kept, self._kept = self._kept, []
+        return b"".join(kept)

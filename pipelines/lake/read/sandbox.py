@@ -1,0 +1,407 @@
+"""The analysts' file for untrusted queries: one read-only query at a time, only the lake's tables, within limits.
+
+DuckDB itself enforces this: its file access ends at the folders of the tables, and its configuration cannot be changed
+back. What DuckDB allows within them and a query has no business doing (writing next to the tables, naming files) is rejected
+before it runs. docs/sql.md says what holds.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.lake.lake import Lake
+from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.read.query_tree import named_in
+from pipelines.models.catalog import load_catalog
+from pipelines.models.sqltext import file_list, quoted
+from pipelines.renamed import names_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HINT = "--allow-files lets a query read and write files and change settings."
+# Table functions that read nothing but their arguments and the catalog. Not `query`: it runs a text as a query.
+_HARMLESS = frozenset(
+    [
+        "range",
+        "generate_series",
+        "unnest",
+        "repeat",
+        "repeat_row",
+        "json_each",
+        "json_tree",
+        "histogram",
+        "histogram_values",
+        "summary",
+        "test_all_types",
+        "icu_calendar_names",
+        "pg_timezone_names",
+        "pragma_table_info",
+        "pragma_show",
+        "pragma_version",
+        "pragma_platform",
+        "duckdb_columns",
+        "duckdb_constraints",
+        "duckdb_databases",
+        "duckdb_dependencies",
+        "duckdb_extensions",
+        "duckdb_functions",
+        "duckdb_indexes",
+        "duckdb_keywords",
+        "duckdb_memory",
+        "duckdb_optimizers",
+        "duckdb_schemas",
+        "duckdb_sequences",
+        "duckdb_settings",
+        "duckdb_tables",
+        "duckdb_types",
+        "duckdb_views",
+    ]
+)
+# How the text of an error begins that is about an interrupt or about memory, wherever DuckDB notices it.
+_KIND = re.compile(
+    r"(?:Invalid Input Error: Attempting to execute an unsuccessful or closed pending query result\nError: )?"
+    r"(INTERRUPT|Out of Memory) Error: "
+)
+_WORD = re.compile(r'"(?:[^"]|"")*"|\w+|\S')
+CLOSED: dict[str, Any] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",  # else FROM name reads a variable of this program
+}
+
+
+Connect = Callable[[Mapping[str, str]], duckdb.DuckDBPyConnection]
+
+
+class QueryRefused(ValueError):
+    """The query does more than read the lake's tables; the message says what."""
+
+
+class LimitReached(RuntimeError):
+    """The query was stopped because it exceeded a limit; the message says which, and how to raise it."""
+
+
+class QueryStopped(RuntimeError):
+    """The query was stopped by `LockedLake.stop`."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resource limits of one query; 0 or "" means no limit."""
+
+    seconds: float = 600.0
+    rows: int = 0
+    memory: str = ""  # in DuckDB's notation, "4GB"; its own default is 80 % of the machine's memory
+    spill: str = "10GB"  # on disk, when memory does not suffice
+
+
+class Answer:
+    """The rows of a query while its connection is open. Raises LimitReached if there are more than the limit."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation, limit: int) -> None:
+        self._relation, self._limit = relation, limit
+        self.columns: list[str] = relation.columns
+        self.types: list[str] = [str(kind) for kind in relation.types]
+
+    def rows(self, first: int = 0) -> list[tuple[Any, ...]]:
+        """Returns all rows, or the `first` ones."""
+        if first and (not self._limit or first <= self._limit):
+            return self._relation.fetchmany(first)
+        found = self._relation.fetchmany(self._limit + 1) if self._limit else self._relation.fetchall()
+        self._check(len(found))
+        return found
+
+    def arrow(self) -> pa.Table:
+        """Returns all rows as an Arrow table."""
+        found = (self._relation.limit(self._limit + 1) if self._limit else self._relation).to_arrow_table()
+        self._check(found.num_rows)
+        return found
+
+    def parts(self, rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """Yields the rows, so many at a time. The limit does not count: the caller stops when it has enough."""
+        while found := self._relation.fetchmany(rows):
+            yield found
+
+    def arrow_parts(self, rows: int) -> pa.RecordBatchReader:
+        """Returns the rows as Arrow record batches of so many, which are computed as they are read.
+
+        The limit does not count.
+        """
+        return self._relation.to_arrow_reader(rows)
+
+    def _check(self, n: int) -> None:
+        if self._limit and n > self._limit:
+            raise LimitReached(
+                f"the answer has more than {self._limit:,} rows: raise --max-rows, or use LIMIT in the query"
+            )
+
+
+class LockedLake:
+    """A private connection to a lake's analyst.duckdb, which is published first if necessary. Close it, or use `with`.
+
+    `tables`: model tables that were brought up to date and must be shown as such. `allow_files` lifts the locks but not
+    the limits: the file is opened read-only, everything else is up to the query.
+    """
+
+    def __init__(
+        self,
+        lake: Lake | str | Path | Connect,
+        limits: Limits | None = None,
+        *,
+        allow_files: bool = False,
+        tables: Iterable[str] = (),
+    ) -> None:
+        """`lake` may be a function of settings that returns such a connection, locked unless `allow_files`.
+
+        Raises ValueError for sizes in `limits` that DuckDB cannot parse, duckdb.IOException if it is not a DuckDB
+        file.
+        """
+        self.limits, self.allow_files = limits or Limits(), allow_files
+        self._stopped, self._wake = False, threading.Event()
+        self._spill = tempfile.mkdtemp(prefix="tracelake-spill-")
+        sizes = {"memory_limit": self.limits.memory, "max_temp_directory_size": self.limits.spill}
+        settings = {"temp_directory": self._spill} | {name: size for name, size in sizes.items() if size}
+        try:
+            if callable(lake):
+                self.con = lake(settings)
+            else:
+                self.con = connect(lake, tables, settings, locked=not allow_files)
+        except BaseException:
+            shutil.rmtree(self._spill, ignore_errors=True)
+            raise
+
+    @contextmanager
+    def asked(self, query: str) -> Iterator[Answer | None]:
+        """Yields the answer to a query, to be read inside the block; None for a statement without one (with
+        allow_files).
+
+        Raises QueryRefused, LimitReached, QueryStopped, and duckdb.Error for errors in the query.
+        """
+        if not self.allow_files:
+            refuse_but_reading(query, self.con)
+        done, late = threading.Event(), threading.Event()
+        self._wake = wake = threading.Event()
+        if self._stopped:  # before it began
+            wake.set()
+
+        def watch() -> None:
+            if not wake.wait(self.limits.seconds or None):
+                late.set()
+            while not done.wait(0.1):  # repeated: the query may just have been between two of its steps
+                self.con.interrupt()
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            relation = self.con.sql(query)
+            yield None if relation is None else Answer(relation, self.limits.rows)
+        except (duckdb.Error, OSError) as error:
+            told = self._told(error, late.is_set())
+            if told is None:
+                raise
+            raise told from None
+        finally:
+            done.set()
+            wake.set()
+            watcher.join()  # its last interrupt would stop the next query
+
+    def stop(self) -> None:
+        """Stop the query that runs, from any thread, and every later one: `asked` raises QueryStopped."""
+        self._stopped = True
+        self._wake.set()
+
+    def _told(self, error: Exception, is_late: bool) -> BaseException | None:
+        """Returns what the query's user is told of an error; None: the error itself.
+
+        While rows are read in parts, its kind is not that of the exception: it stands in the text.
+        """
+        text = str(error)
+        kind = _KIND.match(text)
+        if kind and kind[1] == "INTERRUPT":
+            if self._stopped:
+                return QueryStopped("the query was stopped")
+            if is_late:
+                told = f"the query was stopped after {self.limits.seconds:g} s: raise --timeout, or ask for less"
+                return LimitReached(told)
+            return KeyboardInterrupt()
+        if kind:
+            return LimitReached(self._too_large(text))
+        if isinstance(error, duckdb.PermissionException):
+            return QueryRefused(f"{text.splitlines()[0]}: a query may only read the lake's tables")
+        return duckdb.Error(text) if isinstance(error, OSError) and error.errno is None else None
+
+    def _too_large(self, told: str) -> str:
+        if "max_temp_directory_size" in told:
+            return f"the query needs more than {self.limits.spill} of disk in addition to its memory: raise --memory or --spill"
+        return f"the query needs more memory than it may use ({self.limits.memory or 'the default'}): raise --memory"
+
+    def close(self) -> None:
+        """Close the connection and remove what it spilled."""
+        self.con.close()
+        shutil.rmtree(self._spill, ignore_errors=True)
+
+    def __enter__(self) -> LockedLake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect_attached(
+    file: Path, settings: Mapping[str, str] | None = None, config: dict[str, Any] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Returns a separate read-only connection to an analysts' file. Raises ValueError for an invalid setting."""
+    # Attached, not connected to: otherwise a process that has an older state of the file open would get that one.
+    con = database.connect(config=config or {})
+    try:
+        for name, value in (settings or {}).items():
+            try:
+                con.execute(f"SET {name} = {quoted(value)}")
+            except duckdb.Error:
+                raise ValueError(f"{value!r} is not a size; write it like 512MB or 4GB") from None
+        con.execute(f"ATTACH {quoted(file)} AS analyst (READ_ONLY)")
+        con.execute("USE analyst")
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def connect(
+    lake: Lake | str | Path,
+    tables: Iterable[str] = (),
+    settings: Mapping[str, str] | None = None,
+    *,
+    locked: bool = True,
+) -> duckdb.DuckDBPyConnection:
+    """Opens a lake's current file with `connect_attached`, locked by `lock` if requested."""
+    lake = lake if isinstance(lake, Lake) else Lake(lake)
+    config = CLOSED if locked else None
+    con = analyst(lake, tables, connect=lambda file: connect_attached(file, settings, config))
+    if locked:
+        lock(con, lake.root)
+    return con
+
+
+def lock(con: duckdb.DuckDBPyConnection, root: str | Path | None = None) -> None:
+    """From here on, allow no files except those of the lake's tables (without a lake: none), and no changes of
+    settings.
+
+    DuckDB still allows one thing that it should not: writing in the tables' folders. LockedLake refuses it.
+    """
+    if root is not None:
+        con.execute(f"SET allowed_directories = {file_list(_table_folders(Path(root).absolute()))}")
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")
+
+
+def connect_parser() -> duckdb.DuckDBPyConnection:
+    """Returns a locked connection without a lake, to parse queries with: parsing IMPORT reads its file."""
+    con = database.connect(config=CLOSED)
+    lock(con)
+    return con
+
+
+def refuse_but_reading(query: str, con: duckdb.DuckDBPyConnection | None = None) -> None:
+    """Raise QueryRefused for anything but exactly one statement that reads tables; duckdb.ParserException for invalid
+    SQL.
+
+    `con`: a locked connection to parse it with; otherwise one is opened.
+    """
+    if con is None:
+        with connect_parser() as own:
+            return refuse_but_reading(query, own)
+    try:
+        statements = _statements(con, query)
+        if len(statements) != 1:
+            told = f"{len(statements)} statements: run one at a time" if statements else "there is no query"
+            raise QueryRefused(told)
+        kind = statements[0]
+        if kind == "EXPLAIN":
+            kind = next(iter(_statements(con, _explained(query))), "nothing")
+    except duckdb.PermissionException:
+        raise QueryRefused("the statement reads files: a query may only read the lake's tables") from None
+    words = [word for _, word in _tokens(query)]
+    first = next((word for word in words if word != ";"), "")
+    if kind != "SELECT" or first == "pragma":
+        told = kind if first in ("explain", "with") else first.upper()
+        raise QueryRefused(
+            f"{told}: a query reads the lake's tables, with SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
+        )
+    if forbidden := sorted(_table_functions(con, query, words) - _HARMLESS):
+        raise QueryRefused(
+            f"{forbidden[0]}(): a query may only read the lake's tables, not files or text that is run as a query"
+        )
+
+
+def _table_functions(con: duckdb.DuckDBPyConnection, query: str, words: list[str]) -> set[str]:
+    """Returns the table functions among the names that a query calls. Listing all functions takes longer than most
+    queries, so that is only done for a query that calls one, or whose tree DuckDB does not show.
+    """
+    named = named_in(con, query)
+    called = [quoted(name) for name, after in pairwise(words) if after == "("]
+    if not called or (named is not None and not named.functions):
+        return set()
+    rows = con.execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'table_macro') "
+        f"AND function_name IN ({', '.join(called)})"
+    ).fetchall()
+    return {name for (name,) in rows}
+
+
+def _table_folders(root: Path) -> list[Path]:
+    """Returns the folders whose files may be read. DuckDB resolves links before it compares, so both forms are listed."""
+    catalog = load_catalog()
+    stored = [name for name in catalog.public if catalog.models[name].kind not in ("view", "rules")]
+    found = [root / folder for name in stored for folder in names_of(name)]
+    return [*found, *(folder.resolve() for folder in found)]
+
+
+def _statements(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
+    """Returns the kinds of the statements, without those that DuckDB adds itself: a PIVOT creates the type of its
+    columns.
+    """
+    found = con.extract_statements(query)
+    return [s.type.name for s in found if s.query or s.type.name != "CREATE"]
+
+
+def _tokens(query: str) -> list[tuple[int, str]]:
+    """Returns where each token of a query begins (bytes) and what it is, in lower case; names without their quotes."""
+    text, tokens = query.encode(), duckdb.tokenize(query)
+    ends = [start for start, _ in tokens[1:]] + [len(text)]
+    found = []
+    for (start, _), end in zip(tokens, ends, strict=True):
+        if word := _WORD.match(text[start:end].decode("utf-8", "replace")):  # what follows are blanks and comments
+            found.append((start, word[0].strip('"').replace('""', '"').lower()))
+    return found
+
+
+def _explained(query: str) -> str:
+    """Returns the statement that is explained: without EXPLAIN, ANALYZE and (FORMAT …)."""
+    tokens = _tokens(query)
+    at = next((i for i, (_, word) in enumerate(tokens) if word == "explain"), -1) + 1
+    if at < len(tokens) and tokens[at][1] in ("analyze", "analyse"):
+        at += 1
+    if (
+        at < len(tokens)
+        and tokens[at][1] == "("
+        and at + 1 < len(tokens)
+        and tokens[at + 1][1] in ("format", "analyze")
+    ):
+        at = next((i for i, (_, word) in enumerate(tokens) if i > at and word == ")"), len(tokens)) + 1
+    return query.encode()[tokens[at][0] :].decode("utf-8", "replace") if at < len(tokens) else ""

@@ -1,0 +1,96 @@
+"""The marks of all batches without opening a file of each: from the analysts' file, and what was committed since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+
+from pipelines.lake.lake import Lake
+from pipelines.lake.layout import ANALYST, CAPTURE_MARK, MARK, REJECTS
+from pipelines.lake.publish.analyst_file import told_of
+from pipelines.lake.publish.contents import BATCHES, HIDDEN
+from pipelines.lake.read.snapshot import Now, look
+from pipelines.lake.read.views import file_rows, raw_traces
+from pipelines.models.sqltext import quoted, row
+
+_TRACE = (
+    "trace_id, batch_id, ingest_batch_id, path, capture_id, group_id, job, rank, world_size, status, n_events, "
+    "first_ts_ns, last_ts_ns"
+)
+_SHOWN = "_shown"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """SELECTs over a connection, valid while it has the analysts' file attached."""
+
+    now: Now
+    stay: str  # a condition: rows of batches that are as they were
+    added: frozenset[str]
+
+    def traces(self) -> str:
+        """Returns the SELECT of every committed trace, also those that a better one superseded."""
+        columns = f"SELECT {_TRACE} FROM"
+        shown = f"{columns} {_SHOWN}.traces WHERE {self.stay} UNION ALL {columns} {_SHOWN}.{HIDDEN} WHERE {self.stay}"
+        files = [path for name, path in self.now.marks[MARK].items() if name in self.added]
+        return f"{shown} UNION ALL {columns} ({raw_traces(files)})" if files else shown
+
+    def captures(self) -> str:
+        """Returns the SELECT of the newest row of each capture; of those that no longer exist some are missing."""
+        columns = "SELECT capture_id, batch_id, content, is_gone FROM"
+        shown = f"{columns} {_SHOWN}.captures WHERE {self.stay}"
+        files = [path for name, path in self.now.marks[CAPTURE_MARK].items() if name in self.added]
+        rows = f"{shown} UNION ALL {columns} ({file_rows(CAPTURE_MARK, files)})" if files else shown
+        return f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY capture_id ORDER BY batch_id DESC) = 1"
+
+    def rejects(self) -> str:
+        """Returns the SELECT of path and reason of every rejected file."""
+        shown = f"SELECT path, reason FROM {_SHOWN}.rejects WHERE {self.stay}"
+        files = [path for name, path in self.now.marks[REJECTS].items() if name in self.added]
+        return f"{shown} UNION ALL SELECT path, reason FROM ({file_rows(REJECTS, files)})" if files else shown
+
+
+@contextmanager
+def recent_marks(con: duckdb.DuckDBPyConnection, lake: Lake) -> Iterator[Marks | None]:
+    """Attaches the analysts' file to `con` and yields what is committed; None where all files must be read for that.
+
+    That is: never published, damaged, or with changes since that are more than new batches and traces.
+    """
+    told = told_of(lake)
+    if told is None:
+        yield None
+        return
+    con.execute(f"ATTACH {quoted(lake.root / ANALYST)} AS {_SHOWN} (READ_ONLY)")
+    try:
+        yield _marks(con, look(lake.root))
+    finally:
+        con.execute(f"DETACH {_SHOWN}")
+
+
+def _marks(con: duckdb.DuckDBPyConnection, now: Now) -> Marks | None:
+    there = con.execute(  # without bound parameters: with one, DuckDB imports pandas
+        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = '{_SHOWN}' AND table_name IN ('traces', 'captures', "
+        "'rejects', 'superseded', 'batches')"
+    ).fetchall()[0][0]
+    if there < 5:
+        return None
+    before = dict(con.execute(f"SELECT batch_id, stamp FROM {_SHOWN}.{BATCHES}").fetchall())
+    gone = [name for name, stamp in before.items() if now.stamps.get(name) != stamp]
+    added = frozenset(name for name, stamp in now.stamps.items() if before.get(name) != stamp)
+    if any(CAPTURE_MARK in before[name].split(" ") for name in gone):
+        return None
+    return Marks(now, f"batch_id NOT IN {row(['', *gone])}", added)
+
+
+def read_marks(con: duckdb.DuckDBPyConnection, lake: Lake, query: Callable[[Marks], str]) -> list[tuple] | None:
+    """Returns the rows of a query over the marks; None as for recent_marks, and where a file cannot be read."""
+    with recent_marks(con, lake) as marks:
+        if marks is None:
+            return None
+        try:
+            return con.execute(query(marks)).fetchall()
+        except duckdb.Error:  # reading all files says which one is damaged
+            return None

@@ -1,0 +1,201 @@
+"""Merges small batches of a day into few large ones: fewer files to open, to count and to name in views.
+
+A merged batch is written beside those that it takes the place of. `.merged/<batch>.json` names them before any of its
+files is in place, and the rename of its mark makes it visible and them invisible in one step (layout.py). Then each of
+them is hidden by a notice of its own and deleted after a grace period, as retention does, so that readers that have
+their files open go on. What a killed run leaves is completed or undone by the next.
+
+Rows keep all but their `batch_id`; in `traces`, `ingest_batch_id` keeps that of the ingest run. Nothing has to be
+computed again: only batches that have the same tables, of the same versions, are merged.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pipelines.base import database
+from pipelines.lake.commit.manifest_index import Entry
+from pipelines.lake.lake import Lake, Staged
+from pipelines.lake.layout import MARK, REJECTS, Batch, mark_of
+from pipelines.lake.read.snapshot import Now, look
+from pipelines.lake.retain.merge import merged_files
+from pipelines.lake.retain.retention import GRACE, Retirement, complete_merges, note_merge, remove_hidden
+
+SMALLER_THAN = 2 << 30
+"""Bytes: batches smaller than this are merged, until they are that large."""
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Batches of a day that one takes the place of. `state`: due (in a dry run), merged, or changed (while it was read).
+
+    `n_files` and `n_bytes` are those of all tables together; those after are None until it is merged.
+    """
+
+    day: str
+    state: str
+    batches: tuple[str, ...]
+    n_traces: int
+    n_files: int
+    n_bytes: int
+    into: str | None = None
+    n_files_after: int | None = None
+    n_bytes_after: int | None = None
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What was merged, and what earlier runs had merged and this one deleted."""
+
+    merges: list[Merge]
+    removed: list[Retirement]
+
+
+class _Changed(Exception):
+    """One of the batches is not as it was when it was read."""
+
+
+def compact(
+    lake: Lake,
+    older_than: int = 1,
+    smaller_than: int = SMALLER_THAN,
+    grace: timedelta = GRACE,
+    dry_run: bool = False,
+    now: datetime | None = None,
+    on_merge: Callable[[Merge], Any] | None = None,
+) -> Compaction:
+    """Merge the batches of each day that is over for at least `older_than - 1` days (0: today's, too), and publish.
+
+    Batches of `smaller_than` bytes or more stay as they are. What was merged is deleted `grace` later, by a later run. A dry
+    run changes nothing and tells what would be merged. Raises ValueError for a negative number, duckdb.IOException or
+    OSError if the lake cannot be read or written.
+    """
+    if older_than < 0 or smaller_than < 1 or grace < timedelta(0):
+        raise ValueError(
+            f"days and grace are at least 0, a size at least 1 byte: {older_than}, {grace}, {smaller_than}"
+        )
+    now = now or datetime.now(UTC)
+    before = f"{now - timedelta(days=older_than - 1):%Y-%m-%d}"
+    if dry_run:
+        return Compaction([_described(group) for group in _due(lake, look(lake.root), before, smaller_than)], [])
+    done = []
+    with lake.retention_lock():
+        complete_merges(lake)
+        seen = look(lake.root)
+        for group in _due(lake, seen, before, smaller_than):
+            done.append(_merge(lake, seen, group))
+            if on_merge:
+                on_merge(done[-1])
+        complete_merges(lake)
+        ended = remove_hidden(lake, now, grace, lambda notice: "merged_into" in notice)
+    return Compaction(done, [one for one in ended if one.state == "removed"])
+
+
+def _due(lake: Lake, now: Now, before: str, smaller_than: int) -> list[list[Entry]]:
+    """Returns the groups of batches to merge, oldest first, each of one day and with the same tables and versions."""
+    damaged = {one.batch.batch_id for one in lake.broken()}
+    alike: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
+    only_rejects: defaultdict[str, list[Entry]] = defaultdict(list)
+    for name in now.stamps:
+        entry = now.entries.get(name)
+        if entry is None or name in now.loose or name in damaged or not entry.batch.day < before:
+            continue
+        tables = entry.kind.places.keys()
+        if tables <= {REJECTS}:
+            only_rejects[entry.batch.day].append(entry)
+        elif MARK in tables and all(table == REJECTS or mark_of(table) == MARK for table in tables):
+            alike[_kind(entry)].append(entry)
+    groups = []
+    for (day, *_), entries in sorted(alike.items()):
+        # Rejected files have no mark to be committed by: they go along with the day's first traces.
+        groups += _packed([*entries, *only_rejects.pop(day, ())], smaller_than)
+    return [group for group in groups if len(group) > 1 and any(MARK in one.kind.places for one in group)]
+
+
+def _kind(entry: Entry) -> tuple[str, ...]:
+    tables = (f"{table}={entry.kind.versions.get(table)}" for table in entry.kind.places if table != REJECTS)
+    return (entry.batch.day, *sorted(tables))
+
+
+def _packed(entries: Iterable[Entry], most: int) -> list[list[Entry]]:
+    groups: list[list[Entry]] = []
+    room = 0
+    for entry in entries:
+        size = _bytes([entry])
+        if size >= most:
+            continue
+        if not groups or size > room:
+            groups.append([])
+            room = most
+        groups[-1].append(entry)
+        room -= size
+    return groups
+
+
+def _bytes(entries: Iterable[Entry]) -> int:
+    return sum(sum(entry.sizes) for entry in entries)
+
+
+def _described(group: Sequence[Entry]) -> Merge:
+    n_files = sum(len(entry.kind.places) for entry in group)
+    n_traces = sum(len(entry.key_paths() or ()) for entry in group)
+    names = tuple(sorted(entry.batch.batch_id for entry in group))
+    return Merge(group[0].batch.day, "due", names, n_traces, n_files, _bytes(group))
+
+
+def _merge(lake: Lake, seen: Now, group: Sequence[Entry]) -> Merge:
+    """Write the merged batch and put it in the place of the others."""
+    described = _described(group)
+    merged = _batch_like(max(entry.batch for entry in group))
+    folder = lake.staging(merged)
+    try:
+        with database.connect() as con:
+            staged, keys = merged_files(con, lake, group, merged, folder)
+        mark = {MARK: staged.pop(MARK)}
+        _put(lake, merged, group, staged, mark, keys, lambda: _same(lake, seen, described))
+    except _Changed:
+        return replace(described, state="changed")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    after = look(lake.root).entries[merged.batch_id]
+    into = {"into": merged.batch_id, "n_files_after": len(after.kind.places), "n_bytes_after": _bytes([after])}
+    return replace(described, state="merged", n_traces=len(keys), **into)
+
+
+def _put(
+    lake: Lake,
+    merged: Batch,
+    group: Sequence[Entry],
+    staged: Mapping[str, Staged],
+    mark: Mapping[str, Staged],
+    keys: Mapping[str, str | None],
+    check: Callable[[], None],
+) -> None:
+    note_merge(lake, merged, [entry.batch for entry in group])
+    try:
+        lake.put_all(merged, staged)
+        with lake.commit_lock():
+            lake.put_all(merged, mark, keys, first=check)
+    except _Changed:
+        complete_merges(lake)  # without a mark it is undone
+        raise
+
+
+def _same(lake: Lake, seen: Now, merge: Merge) -> None:
+    """Raise _Changed if one of the batches changed since it was seen: a table was computed, a trace was forgotten."""
+    now = look(lake.root)
+    if any(now.stamps.get(name) != seen.stamps[name] for name in merge.batches):
+        raise _Changed
+
+
+def _batch_like(newest: Batch) -> Batch:
+    """Returns a new batch right after this one, of the same day."""
+    after = newest.next
+    if after.day == newest.day:
+        return after
+    return Batch(f"{newest.batch_id.partition('-')[0]}-{after.batch_id.partition('-')[2]}")

@@ -1,0 +1,119 @@
+"""Writes the files of several batches as those of one (compact.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from pipelines.lake.commit.batches import PARQUET
+from pipelines.lake.commit.manifest_index import Entry
+from pipelines.lake.commit.parquet import write_tables
+from pipelines.lake.lake import Lake, Staged
+from pipelines.lake.layout import MARK, REJECTS, VERSION_KEY, Batch, table_file
+from pipelines.models.sqltext import file_list, quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MEMORY = "2GB"
+
+
+class MergeFailed(Exception):
+    """A merged file does not hold what the files hold that it was made from; nothing was put in place."""
+
+
+def merged_files(
+    con: duckdb.DuckDBPyConnection, lake: Lake, group: Sequence[Entry], merged: Batch, folder: Path
+) -> tuple[dict[str, Staged], dict[str, str | None]]:
+    """Write each table of a group of batches as one file in `folder`; returns the files, and the traces with their paths.
+
+    The batches have the same tables, of the same versions, but for `rejects`. Rows that no mark commits are left out.
+    Raises MergeFailed, duckdb.IOException or OSError.
+    """
+    con.execute(f"SET memory_limit = '{_MEMORY}'")
+    con.execute(f"SET temp_directory = {quoted(folder / 'spill')}")
+    con.execute("SET preserve_insertion_order = false")
+    marks = _files(lake, group, MARK)
+    con.execute(f"CREATE TABLE mark AS SELECT trace_id, path, batch_id FROM {_read(marks)}")
+    keys = dict(con.execute("SELECT trace_id, path FROM mark").fetchall())
+    if len(keys) != _count(con, "mark"):
+        raise MergeFailed(f"a trace is in two of the batches {', '.join(path.stem for path in marks)}")
+    staged = {}
+    for table in sorted({name for entry in group for name in entry.kind.places}):
+        target = folder / f"{table}.parquet"
+        version = next((v for entry in group if (v := entry.kind.versions.get(table))), None)
+        if table == "events":
+            write_tables(_events(_files(lake, group, table), set(keys), merged), target)
+        else:
+            said = f", KV_METADATA {{{VERSION_KEY}: {quoted(version)}}}" if version else ""
+            con.execute(f"COPY ({_rows(lake, group, table, merged)}) TO {quoted(target)} ({PARQUET}{said})")
+        n_rows = _count(con, quoted(target))
+        expected = con.execute(f"SELECT count(*) FROM ({_committed(lake, group, table)})").fetchall()[0][0]
+        if n_rows != expected:
+            raise MergeFailed(f"{table}: {n_rows:,} of {expected:,} rows were written for {merged.batch_id}")
+        left_out = (one for entry in group for one in entry.left_out.get(table, ()) if one.trace_id in keys)
+        staged[table] = Staged(target, n_rows, tuple(left_out), version)
+    return staged, keys
+
+
+def _files(lake: Lake, group: Sequence[Entry], table: str) -> list[Path]:
+    return [table_file(lake.root, table, entry.batch) for entry in group if table in entry.kind.places]
+
+
+def _read(files: Sequence[Path]) -> str:
+    return f"read_parquet({file_list(files)}, hive_partitioning = false, union_by_name = true)"
+
+
+def _count(con: duckdb.DuckDBPyConnection, source: str) -> int:
+    return con.execute(f"SELECT count(*) FROM {source}").fetchall()[0][0]
+
+
+def _committed(lake: Lake, group: Sequence[Entry], table: str) -> str:
+    rows = f"SELECT * FROM {_read(_files(lake, group, table))}"
+    return rows if table in (MARK, REJECTS) else f"{rows} SEMI JOIN mark USING (trace_id, batch_id)"
+
+
+def _rows(lake: Lake, group: Sequence[Entry], table: str, merged: Batch) -> str:
+    rows, batch = _committed(lake, group, table), f"{quoted(merged.batch_id)} AS batch_id"
+    if table == REJECTS:
+        return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY seen_at"
+    if table == MARK:  # files of an older version lack the column
+        rows = f"{rows} UNION ALL BY NAME SELECT NULL::VARCHAR AS ingest_batch_id WHERE false"
+        batch = f"coalesce(ingest_batch_id, batch_id) AS ingest_batch_id, {batch}"
+    # So that a trace's row groups are found by their bounds.
+    return f"SELECT * REPLACE ({batch}) FROM ({rows}) ORDER BY trace_id"
+
+
+def _events(files: Sequence[Path], keys: set[str], merged: Batch) -> Iterator[pa.Table]:
+    """Yields the row groups of all files, by trace, with the id of the merged batch: one in memory at a time."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    places = sorted(place for path in files for place in _row_groups(path))
+    schema = pa.unify_schemas([parquet.read_schema(path).remove_metadata() for path in files])
+    yield schema.empty_table()
+    for _, path, number in places:
+        with parquet.ParquetFile(path) as file:
+            rows = file.read_row_group(number)
+        for name in set(schema.names) - set(rows.column_names):
+            rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
+        rows = rows.select(schema.names).cast(schema)
+        rows = rows.filter(pc.is_in(rows["trace_id"], pa.array(sorted(keys), rows["trace_id"].type)))  # pyright: ignore[reportAttributeAccessIssue]
+        field = schema.field("batch_id")
+        ids = pa.repeat(pa.scalar(merged.batch_id, field.type), len(rows))
+        yield rows.set_column(schema.names.index("batch_id"), field, ids)
+
+
+def _row_groups(path: Path) -> Iterator[tuple[str, Path, int]]:
+    """Yields the row groups of a file, with the least trace_id in each: they were written in that order."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        column = file.schema_arrow.names.index("trace_id")
+        for number in range(file.num_row_groups):
+            found = file.metadata.row_group(number).column(column).statistics
+            yield (found.min if found is not None and found.has_min_max else ""), path, number

@@ -1,0 +1,1 @@
+"""Every kind of file → rows of the lake; one folder each."""

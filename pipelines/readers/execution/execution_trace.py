@@ -1,0 +1,92 @@
+"""One execution trace → its tables in a connection that holds the profiler trace (see tables.py).
+
+The text is streamed; nodes and their tensors are held until the edges are known: about 2 kB a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.models.sqltext import quoted
+from pipelines.readers.execution.edges import data_edges
+from pipelines.readers.execution.join import join_operators, read_operators
+from pipelines.readers.execution.node_stream import stream_nodes
+from pipelines.readers.execution.nodes import Node
+from pipelines.readers.execution.stream import NodeStream
+from pipelines.readers.execution.tables import TABLES, create_tables, insert
+
+
+@dataclass(frozen=True)
+class ExecutionSummary:
+    """How much of a profiler trace was joined to an execution trace: the row of `execution_summary`."""
+
+    path: str
+    schema: str
+    method: str
+    n_nodes: int
+    n_operators: int
+    n_joined: int
+    n_edges: int
+
+    @property
+    def share(self) -> float:
+        """Share of the profiler trace's operators (cpu_op) that have a node, 0 to 1."""
+        return self.n_joined / self.n_operators if self.n_operators else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields and the share."""
+        return {**asdict(self), "share": self.share}
+
+
+def load_execution(
+    con: duckdb.DuckDBPyConnection, path: Path, trace_id: str, on_bytes: Callable[[int], object] | None = None
+) -> ExecutionSummary:
+    """Read an execution trace for the trace `trace_id` in `events`, and join the two; replaces the trace's earlier
+    rows.
+
+    Raises TraceRejected if the file is not one, OSError if it cannot be read. A join without matches is not an error:
+    `method` is none.
+    """
+    create_tables(con)
+    nodes, schema = read_nodes(path, on_bytes)
+    for table in TABLES:
+        con.execute(f"DELETE FROM {table} WHERE trace_id = {quoted(trace_id)}")
+    edges = data_edges(nodes)
+    joined = join_operators(read_operators(con, trace_id), nodes)
+    insert(con, "execution_nodes", trace_id, (_node_row(node) for node in nodes))
+    insert(con, "execution_tensors", trace_id, (row for node in nodes for row in _tensor_rows(node)))
+    insert(con, "execution_edges", trace_id, edges)
+    insert(con, "operator_nodes", trace_id, joined.pairs)
+    n_operators, n_joined = con.execute(
+        "SELECT count(*), count(o.event_id) FROM events AS e LEFT JOIN operator_nodes AS o USING (trace_id, event_id) "
+        f"WHERE trace_id = {quoted(trace_id)} AND e.cat = 'cpu_op' AND e.dur_ns IS NOT NULL"
+    ).fetchall()[0]
+    n_nodes = sum(node.is_operator for node in nodes)
+    summary = ExecutionSummary(str(path), schema, joined.method, n_nodes, n_operators, n_joined, len(edges))
+    insert(con, "execution_summary", trace_id, [tuple(asdict(summary).values())])
+    return summary
+
+
+def read_nodes(path: Path, on_bytes: Callable[[int], object] | None = None) -> tuple[list[Node], str]:
+    """Returns the nodes of an execution trace in the order of the file, and its schema version. Raises TraceRejected."""
+    stream = NodeStream(path, on_bytes)
+    nodes = list(stream_nodes(path, stream))
+    return nodes, str(stream.head.get("schema", "unknown"))
+
+
+def _node_row(node: Node) -> tuple[Any, ...]:
+    return (
+        node.node_id, node.parent_id, node.place, node.name, node.rf_id, node.fw_parent_id,
+        node.seq_id, node.scope, node.tid, node.op_schema,
+    )  # fmt: skip
+
+
+def _tensor_rows(node: Node) -> Iterator[tuple[Any, ...]]:
+    for is_output, tensors in ((False, node.inputs), (True, node.outputs)):
+        for tensor in tensors:
+            yield (node.node_id, is_output, *tensor)

@@ -1,0 +1,79 @@
+"""Execution traces → the lake: what each is and where it lies, a row of `execution_traces`. The nodes stay in the file.
+
+Fleets keep them beside their profiler traces, so a folder that is ingested has both, and neither is a file gone wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.base.paths import path_text
+from pipelines.readers.execution.beside import looks_like_execution_trace, number_in_name
+from pipelines.readers.execution.node_stream import stream_nodes
+from pipelines.readers.execution.stream import NodeStream
+from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.numbers import whole
+from pipelines.readers.kineto.reading_result import TraceRejected
+from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.origin import job_from_path
+
+TABLE = "execution_traces"
+_READ_BY = (
+    "an execution trace: `tracelake critical-path TRACE --dependencies data` reads it with the profiler trace beside it"
+)
+
+
+def execution_traces(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Returns the files that begin like execution traces, each for itself."""
+    return {path: [path] for path in files if looks_like_execution_trace(path)}
+
+
+def read_execution_trace(reading: Reading, path: Path, _: Collection[Path]) -> Read:
+    """Stage the row of one file. Every node is read, so that a broken file is noticed here. Raises Rejected."""
+    key, unpacked_bytes = _content(path)
+    if key in reading.known:
+        return Read(key, status="known", reason=_READ_BY)
+    stream, n_nodes, n_operators = NodeStream(path), 0, 0
+    try:
+        for node in stream_nodes(path, stream):
+            n_nodes += 1
+            n_operators += node.is_operator
+    except TraceRejected as error:
+        place = "" if error.byte_offset is None else f" (at byte {error.byte_offset})"
+        raise Rejected(f"an execution trace that cannot be read: {error.reason}{place}") from None
+    row = {
+        "path": path_text(path.absolute()),
+        "rank": number_in_name(path),
+        "job": reading.job or job_from_path(path),
+        "pid": whole(stream.head.get("pid")),
+        "schema_version": str(stream.head.get("schema", "")) or None,
+        "n_nodes": n_nodes,
+        "n_operators": n_operators,
+        "unpacked_bytes": unpacked_bytes,
+        "ingested_at": datetime.now(UTC),
+    }
+    reading.add_rows(TABLE, [row])
+    return Read(key, n_nodes, reason=_READ_BY)
+
+
+def _content(path: Path) -> tuple[str, int]:
+    """Returns 16 hex digits over the unpacked content, as for profiler traces, and its bytes. Raises Rejected."""
+    digest, source = hashlib.sha256(), Source(path, limits=Limits.of_environment())
+    try:
+        for chunk in source.chunks():
+            digest.update(chunk)
+    except TooLarge as error:
+        raise Rejected(f"an execution trace that is too large: {error.reason}") from None
+    return digest.hexdigest()[:16], source.unpacked_bytes
+
+
+INPUT = SetInput(
+    scope="execution",
+    suffixes=(".json", ".gz"),
+    recognise=execution_traces,
+    read=read_execution_trace,
+)

@@ -1,0 +1,321 @@
+"""Reads one rank's dump of PyTorch's Flight Recorder: JSON (`dump_json`) or pickle (the default) → plain data.
+
+Format: `FlightRecorder.hpp`, versions 2.x. The rank is only in the file's name. Loading an untrusted pickle could run
+arbitrary code, so only builtin containers, numbers and texts are accepted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.paths import path_text
+from pipelines.readers.flight_recorder.fields import ints, needed, number, record, several, text, whole
+from pipelines.readers.flight_recorder.frames import user_frame
+from pipelines.readers.flight_recorder.opcodes import Bomb
+from pipelines.readers.flight_recorder.plain_pickle import NotPlain, load_plain
+
+_RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
+_VERSION = re.compile(r"^2\.(\d+)")
+_FIRST_KEY = re.compile(rb'\s*\{\s*"(\w+)"')
+_TOP_KEYS = {
+    b"version",
+    b"comm_lib_version",
+    b"nccl_version",
+    b"nccl_comm_state",
+    b"pg_config",
+    b"pg_status",
+    b"entries",
+}
+_HEAD, _PICKLE_HEAD, _FIRST = 4096, 1 << 20, 64
+_SHOWN = 60  # characters of what is wrong
+_MOST_CALLS, _MOST_SIZES = 1_000_000, 10_000_000  # of a dump: a ring holds thousands; few bytes may stand for many
+MAX_DUMP_BYTES = 1 << 30
+
+
+class DumpError(Exception):
+    """The file is not a readable dump; the message names the file and what to do."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group as a rank knows it. Names may repeat after a split: `ranks` distinguishes them.
+
+    `is_inferred`: no dump lists its ranks; they are those that called something in it.
+    """
+
+    name: str
+    desc: str
+    ranks: tuple[int, ...]
+    is_inferred: bool = False
+
+
+@dataclass(frozen=True)
+class Status:
+    """Counters of a process group on a rank, which outlive the ring; None: no such call yet."""
+
+    enqueued: int | None
+    completed: int | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A collective or point-to-point call in the ring. Times are ns since the epoch; None is "not seen (yet)".
+
+    `seq` counts the group's collectives. `op` is the name without its backend ("all_reduce"). `started_ns` and
+    `completed_ns` are when a watchdog noticed, late by up to its period: they are not kernel times. `retired`: the
+    backend is done with it; if it did not complete, it timed out or failed. `pg_id` is the group's number on this rank
+    only. `frame`: where the user's code called it.
+    """
+
+    record_id: int
+    pg_id: int | None
+    pg_name: str
+    pg_desc: str
+    seq: int
+    p2p_seq: int | None
+    op: str
+    backend: str | None
+    is_p2p: bool
+    state: str
+    created_ns: int | None
+    started_ns: int | None
+    completed_ns: int | None
+    duration_ms: float | None
+    timeout_ms: int | None
+    retired: bool | None
+    input_sizes: tuple[tuple[int, ...], ...]
+    output_sizes: tuple[tuple[int, ...], ...]
+    input_dtypes: tuple[str, ...]
+    output_dtypes: tuple[str, ...]
+    frame: str | None
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A rank's dump. `minor` is the minor version of the format; `groups` by name; `statuses` by `pg_id`.
+
+    `written_ns`: the file's time, ns since the epoch: the dump is not newer. `pg_status` and `comm_state` are JSON
+    texts of what the dump says about its groups and about the communication library; None if it says nothing.
+    """
+
+    path: Path
+    rank: int
+    version: str
+    minor: int
+    comm_lib_version: str | None
+    groups: Mapping[str, Group]
+    entries: tuple[Entry, ...]
+    statuses: Mapping[int, Status]
+    written_ns: int
+    pg_status: str | None
+    comm_state: str | None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether calls are missing: the ring has overwritten them, or only unfinished ones were dumped."""
+        ids = [entry.record_id for entry in self.entries]
+        if not ids:
+            return any(status.enqueued for status in self.statuses.values())
+        return min(ids) > 0 or len(ids) <= max(ids) - min(ids)
+
+
+def is_dump(path: Path) -> bool:
+    """Returns whether a file looks like a dump, whatever its name: by its first key (JSON) or the keys near its start
+    (pickle).
+
+    False for anything that is not a regular file, or cannot be read.
+    """
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            if head[:1] == b"\x80":
+                if b"segments" in head[:_FIRST]:  # a CUDA memory snapshot, whose stacks may hold any word
+                    return False
+                head += file.read(_PICKLE_HEAD)
+                return b"version" in head and (b"pg_config" in head or b"entries" in head)
+            first = _FIRST_KEY.match(head)
+            if not first or first[1] not in _TOP_KEYS:
+                return False  # traces begin with other keys, so only files that may be dumps are read whole
+            text = head + file.read()
+            return b'"pg_config"' in text or b'"collective_seq_id"' in text
+    except OSError:
+        return False
+
+
+def read_dump(path: str | Path) -> Dump:
+    """Read one rank's dump. Raises DumpError, and OSError if the file cannot be read."""
+    path = Path(path)
+    shown = path_text(path)
+    found = _RANK.search(path.name)
+    if not found or len(found[1]) > 18:
+        raise DumpError(f"{shown}: the name does not end in a rank (nccl_trace_rank_3); rename it")
+    if path.stat().st_size > MAX_DUMP_BYTES:
+        raise DumpError(
+            f"{shown}: more than {MAX_DUMP_BYTES >> 20} MiB; ring buffers of a few thousand calls need only a few"
+        )
+    top = _load(path, path.read_bytes())
+    version = text(str(top.get("version")))
+    known = _VERSION.match(version)
+    if not known or not ({"entries", "pg_config"} & top.keys()):
+        raise DumpError(
+            f"{shown}: not a Flight Recorder dump of version 2.x (version {text(str(top.get('version')))[:40]!r})"
+        )
+    try:
+        configs = record("pg_config", top.get("pg_config") or {}).items()
+        groups = {text(str(name)): _group(text(str(name)), given) for name, given in configs}
+        entries = _entries(several("entries", top.get("entries")))
+        told = record("pg_status", top.get("pg_status") or {}).items()
+        statuses = {whole("the group of pg_status", pg_id): _status(record("pg_status", of)) for pg_id, of in told}
+        library = top.get("comm_lib_version") or top.get("nccl_version")
+        library = None if library is None else text(str(library))
+        said = tuple(_said(top, key) for key in ("pg_status", "nccl_comm_state"))
+    except RecursionError:  # any field may contain anything, even itself
+        told = "lists or objects are nested too deeply"
+        raise DumpError(f"{shown}: it does not match version {version}: {told}; dump it again") from None
+    except Exception as error:
+        why = (
+            text(str(error))[:300]
+            if isinstance(error, ValueError)
+            else f"{type(error).__name__}: {text(str(error))[:300]}"
+        )
+        raise DumpError(f"{shown}: it does not match version {version}: {why}; dump it again") from None
+    written_ns = path.stat().st_mtime_ns
+    return Dump(path, int(found[1]), version, int(known[1]), library, groups, entries, statuses, written_ns, *said)
+
+
+def _load(path: Path, data: bytes) -> dict[str, Any]:
+    is_text = data.lstrip()[:1] == b"{"
+    try:
+        top = json.loads(data) if is_text else load_plain(data)
+    except Bomb as error:
+        raise DumpError(f"{path_text(path)}: broken pickle: {error}; dump or copy it again") from None
+    except NotPlain as error:
+        raise DumpError(f"{path_text(path)}: {error}: no dump does, so it is not loaded") from None
+    except Exception as error:  # a corrupt pickle may raise nearly any exception
+        kind = "JSON" if is_text else "pickle"
+        raise DumpError(
+            f"{path_text(path)}: broken {kind} ({text(str(error))}): the rank died while writing it, or the copy is incomplete; copy it again"
+        ) from None
+    if not isinstance(top, dict):
+        raise DumpError(f"{path_text(path)}: holds a {type(top).__name__}, not a Flight Recorder dump")
+    return top
+
+
+def _group(name: str, told: Any) -> Group:
+    where = f"pg_config of group {name[:_SHOWN]!r}"
+    given = record(where, told)
+    ranks = given.get("ranks") or "[]"
+    try:
+        ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
+    except ValueError:
+        raise ValueError(f"{where}: ranks is {ranks[:_SHOWN]!r}, not a list of numbers") from None
+    if isinstance(ranks, list | tuple) and len(ranks) > _MOST_CALLS:
+        raise ValueError(f"{where}: {len(ranks):,} ranks")
+    return Group(name, text(str(given.get("desc") or "")), tuple(sorted(ints(f"{where}: ranks", ranks))))
+
+
+def _status(given: Mapping[str, Any]) -> Status:
+    """JSON has texts where the pickle has numbers; both use -1 for none."""
+    numbers = (whole("pg_status", given.get(f"last_{what}_collective", -1)) for what in ("enqueued", "completed"))
+    return Status(*(None if number < 0 else number for number in numbers))
+
+
+def _said(top: Mapping[str, Any], key: str) -> str | None:
+    """Returns what the dump says there, as JSON; None for nothing."""
+    try:
+        return json.dumps(top[key], default=str, allow_nan=False) if top.get(key) else None
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"{key} cannot be kept as JSON: a number is not finite, a key is not text, or it contains itself"
+        ) from None
+
+
+def _entries(given: Sequence[Any]) -> tuple[Entry, ...]:
+    """Returns the calls; an error says which of them is wrong."""
+    many = f"over {_MOST_CALLS:,} calls, or {_MOST_SIZES:,} sizes"
+    if len(given) > _MOST_CALLS:
+        raise ValueError(many)
+    found, n_sizes = [], 0
+    try:
+        for one in given:
+            n_sizes += _n_sizes(record("it", one))
+            if n_sizes > _MOST_SIZES:
+                break
+            found.append(_entry(one))
+    except ValueError as error:
+        raise ValueError(f"entry {len(found)} (from 0): {error}") from None
+    if n_sizes > _MOST_SIZES:
+        raise ValueError(many)
+    return tuple(found)
+
+
+def _entry(given: Mapping[str, Any]) -> Entry:
+    backend, _, op = text(str(needed(given, "profiling_name"))).rpartition(":")
+    group = several("process_group", needed(given, "process_group"))
+    if len(group) != 2:
+        raise ValueError(f"process_group has {len(group)} values, not a name and a description")
+    name, desc = group
+    pg_id = given.get("pg_id")
+    retired = given.get("retired")
+    if retired not in (None, True, False):
+        raise ValueError(f"retired is {retired!r}, neither true nor false")
+
+    def optional(key: str) -> int | None:
+        value = given.get(key)
+        return None if value is None else whole(key, value)
+
+    return Entry(
+        record_id=whole("record_id", needed(given, "record_id")),
+        pg_id=None if pg_id is None else whole("pg_id", pg_id),
+        pg_name=text(str(name)),
+        pg_desc=text(str(desc)),
+        seq=whole("collective_seq_id", needed(given, "collective_seq_id")),
+        p2p_seq=optional("p2p_seq_id"),
+        op=op,
+        backend=backend or None,
+        is_p2p=bool(given.get("is_p2p")),
+        state=text(str(needed(given, "state"))),
+        created_ns=optional("time_created_ns") or None,
+        # JSON writes 0 where the pickle has None.
+        started_ns=optional("time_discovered_started_ns") or None,
+        completed_ns=optional("time_discovered_completed_ns") or None,
+        duration_ms=number("duration_ms", given.get("duration_ms")),
+        timeout_ms=optional("timeout_ms"),
+        retired=None if retired is None else bool(retired),  # 1 counts as true
+        input_sizes=_sizes("input_sizes", given),
+        output_sizes=_sizes("output_sizes", given),
+        input_dtypes=_dtypes("input_dtypes", given),
+        output_dtypes=_dtypes("output_dtypes", given),
+        frame=_frame(given),
+    )
+
+
+def _sizes(key: str, given: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    return tuple(ints(key, sizes) for sizes in several(key, given.get(key)))
+
+
+def _frame(given: Mapping[str, Any]) -> str | None:
+    found = user_frame([record("a frame", frame) for frame in several("frames", given.get("frames"))])
+    return None if found is None else text(found)
+
+
+def _dtypes(key: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(text(str(dtype)) for dtype in several(key, given.get(key)))
+
+
+def _n_sizes(given: Mapping[str, Any]) -> int:
+    """Numbers and names in the lists of a call, and its frames."""
+    n = len(several("frames", given.get("frames")))
+    for key in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
+        lists = several(key, given.get(key))
+        n += len(lists)
+        if len(lists) <= _MOST_SIZES and key.endswith("sizes"):
+            n += sum(len(several(key, sizes)) for sizes in lists)
+    return n

@@ -1,0 +1,89 @@
+"""Assigns every call of a set of dumps to a process group, and finds the group's ranks.
+
+NCCL's dumps name every group with its ranks. Gloo's (torch 2.13) do not: in `pg_config` all groups share the name '',
+with the ranks of the default group if it is the only one and with none otherwise, while calls carry the real names.
+Such a group's ranks are those listed under '' if nothing contradicts them, else those that called something in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipelines.readers.flight_recorder.dump import Dump, Entry, Group
+
+NAMELESS = ""
+DEFAULT = "default_pg"
+Key = tuple[str, tuple[int, ...]]
+"""Identity of a group: name and ranks."""
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """Calls of a rank that fit no group: its dump, or the others', say that the rank is not in it."""
+
+    rank: int
+    name: str
+    desc: str
+    n_calls: int
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The groups, the calls of each by rank (in ring order), and what fits none."""
+
+    groups: Mapping[Key, Group]
+    calls: Mapping[Key, Mapping[int, list[Entry]]]
+    unplaced: tuple[Unplaced, ...]
+
+
+def place(dumps: Mapping[int, Dump]) -> Placed:
+    """Sort the calls of all ranks' dumps (by rank) into groups."""
+    groups = {
+        (g.name, g.ranks): g
+        for rank in sorted(dumps)
+        for g in dumps[rank].groups.values()
+        if g.name != NAMELESS and g.ranks
+    }
+    calls: dict[Key, dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    unplaced: Counter[tuple[int, str, str]] = Counter()
+    unknown: dict[tuple[str, str], dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    for rank, dump in sorted(dumps.items()):
+        for entry in dump.entries:
+            own = dump.groups.get(entry.pg_name)
+            if own is None or not own.ranks or own.name == NAMELESS:
+                unknown[entry.pg_name, entry.pg_desc][rank].append(entry)
+            elif rank in own.ranks:
+                calls[own.name, own.ranks][rank].append(entry)
+            else:
+                unplaced[rank, entry.pg_name, entry.pg_desc] += 1
+    for (name, desc), by_rank in unknown.items():
+        given = [group for group in groups.values() if group.name == name]
+        group = _inferred(name, desc, by_rank, dumps, unknown) if not given else None
+        for rank, entries in by_rank.items():
+            fitting = [group] if group else [one for one in given if rank in one.ranks]
+            if len(fitting) == 1:
+                key = name, fitting[0].ranks
+                groups.setdefault(key, fitting[0])
+                calls[key][rank] += entries
+            else:
+                unplaced[rank, name, desc] += len(entries)
+    return Placed(groups, calls, tuple(Unplaced(*of, n) for of, n in sorted(unplaced.items())))
+
+
+def _inferred(
+    name: str,
+    desc: str,
+    by_rank: Mapping[int, list[Entry]],
+    dumps: Mapping[int, Dump],
+    unknown: Mapping[tuple[str, str], Mapping[int, list[Entry]]],
+) -> Group:
+    """Returns a group whose ranks no dump lists."""
+    nameless = {dumps[rank].groups[NAMELESS].ranks for rank in by_rank if NAMELESS in dumps[rank].groups}
+    is_only = all(sum(rank in others for others in unknown.values()) == 1 for rank in by_rank)
+    if is_only and len(nameless) == 1 and set(by_rank) <= set(ranks := nameless.pop()):
+        return Group(name, desc, ranks)
+    if desc == DEFAULT:  # all ranks of the job, from 0
+        return Group(name, desc, tuple(range(max(dumps) + 1)))
+    return Group(name, desc, tuple(sorted(by_rank)), is_inferred=True)

@@ -1,0 +1,70 @@
+"""Flight Recorder dumps → the lake. All dumps of a folder are one set, which is ingested once by its content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.base.paths import path_text
+from pipelines.lake.commit.staged_rows import unforeseen
+from pipelines.lake.layout import DUMP_MARK
+from pipelines.readers.flight_recorder.dump import Dump, DumpError, is_dump, read_dump
+from pipelines.readers.flight_recorder.rows import dump_rows, entry_rows, verdict_rows
+from pipelines.readers.flight_recorder.verdicts import judge
+from pipelines.readers.inputs import Read, Reading, SetInput
+from pipelines.readers.origin import job_from_path
+
+
+def dump_files(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Returns the dumps by folder. A dump that is given alone brings the others of its folder: they are one set."""
+    folders = dict.fromkeys(path.parent for path in files if is_dump(path))
+    return {
+        folder: [path for path in sorted(folder.iterdir()) if path.name[:1] != "." and is_dump(path)]
+        for folder in folders
+    }
+
+
+def stage_dumps(reading: Reading, folder: Path, files: Collection[Path]) -> Read | None:
+    """Stage one set. A dump that cannot be read is rejected on its own, and the set's verdicts say that it is missing."""
+    dumps: list[Dump] = []
+    for path in files:
+        try:
+            dumps.append(read_dump(path))
+        except (DumpError, OSError) as error:
+            reading.rejected[path] = str(error)
+        except Exception as error:
+            reading.rejected[path] = unforeseen(error)
+    if not dumps:
+        return None
+    set_id = content_id(dumps)
+    if set_id in reading.known:
+        return Read(set_id, status="known")
+    verdict = judge(dumps)
+    of_set = {
+        "job": reading.job or job_from_path(min(files)),
+        "folder": path_text(folder.absolute()),
+        "ingested_at": datetime.now(UTC),
+    }
+    reading.add_rows(DUMP_MARK, [{**row, **of_set} for row in dump_rows(dumps, verdict)])
+    reading.add_rows("flight_recorder_entries", entry_rows(dumps))
+    reading.add_rows("flight_recorder_verdicts", verdict_rows(verdict))
+    return Read(set_id, sum(len(dump.entries) for dump in dumps))
+
+
+def content_id(dumps: Iterable[Dump]) -> str:
+    """16 hex digits over the ranks and the contents of a set's files."""
+    digest = hashlib.sha256()
+    for dump in sorted(dumps, key=lambda dump: (dump.rank, dump.path)):
+        digest.update(f"{dump.rank}\0".encode() + hashlib.sha256(dump.path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+INPUT = SetInput(
+    scope="dump",
+    suffixes=(),  # PyTorch's dumps have no suffix, and any name is possible
+    recognise=dump_files,
+    read=stage_dumps,
+    refusals=(DumpError,),
+)

@@ -1,0 +1,72 @@
+"""Sends and receives that wait: for a peer that did not take part, or together with it.
+
+The two sides of a transfer share no number. So the n-th send from a to b is matched with the n-th receive of b from a
+if no ring has lost a call; otherwise a peer with an unfinished counterpart is assumed to have joined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipelines.readers.flight_recorder.calls import Calls, has_timed_out, is_over
+from pipelines.readers.flight_recorder.dump import Entry, Group
+
+_OP = re.compile(r"^(?:(send) (\d+)->(\d+)|(recv) (\d+)<-(\d+))$")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A send or receive of `rank` with `peer` (ranks of the job); `ordinal`: its index between these two, from 0."""
+
+    entry: Entry
+    rank: int
+    peer: int
+    is_send: bool
+    ordinal: int
+    is_over: bool
+    has_timed_out: bool
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The transfer that waits longest. `kind`: missing_peer or transfer_not_completed; `is_sure`: rings are complete."""
+
+    transfer: Transfer
+    kind: str
+    is_sure: bool
+
+
+def waiting_transfer(group: Group, calls: Mapping[int, Calls]) -> Waiting | None:
+    """Returns the unfinished transfer that was called first, or None; transfers with a missing peer take precedence."""
+    found = {rank: _transfers(group, rank, of) for rank, of in calls.items()}
+    waits = [_judge(one, found, calls) for transfers in found.values() for one in transfers if not one.is_over]
+    waits.sort(key=lambda wait: (wait.kind != "missing_peer", wait.transfer.entry.created_ns or 0))
+    return waits[0] if waits else None
+
+
+def _judge(one: Transfer, found: Mapping[int, list[Transfer]], calls: Mapping[int, Calls]) -> Waiting:
+    if one.peer not in calls:  # its dump is missing
+        return Waiting(one, "transfer_not_completed", False)
+    counterparts = [other for other in found[one.peer] if other.peer == one.rank and other.is_send != one.is_send]
+    is_sure = not calls[one.rank].is_cut and not calls[one.peer].is_cut
+    if is_sure:
+        is_there = any(other.ordinal == one.ordinal for other in counterparts)
+    else:
+        is_there = any(not other.is_over for other in counterparts)
+    return Waiting(one, "transfer_not_completed" if is_there else "missing_peer", is_sure)
+
+
+def _transfers(group: Group, rank: int, calls: Calls) -> list[Transfer]:
+    counts: Counter[tuple[int, bool]] = Counter()
+    found = []
+    for entry, state in calls.transfers:
+        told = _OP.match(entry.op)
+        peer = int(told[3] or told[6]) if told else len(group.ranks)
+        if told and peer < len(group.ranks):  # others remain unfinished calls, which no verdict calls healthy
+            key = group.ranks[peer], told[1] is not None
+            found.append(Transfer(entry, rank, *key, counts[key], is_over(state), has_timed_out(state)))
+            counts[key] += 1
+    return found

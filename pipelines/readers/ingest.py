@@ -1,0 +1,148 @@
+"""Files of every kind → the lake. What is rejected becomes a row of `rejects`, and the rest goes on."""
+
+from __future__ import annotations
+
+import glob
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.paths import files_under, is_folder, path_text, text_path
+from pipelines.lake.commit.ingested_files import Outcome, settle, states_of
+from pipelines.lake.lake import Lake
+from pipelines.models.sqltext import as_text
+from pipelines.readers.inputs import TraceRow
+from pipelines.readers.inputs.events import EventBatch, load_trace
+from pipelines.readers.inputs.file_sets import ingest_sets
+from pipelines.readers.inputs.find import sort_out
+from pipelines.readers.inputs.rejects import LAKE_ERRNOS
+from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.kineto.limits import Limits
+
+__all__ = ["LAKE_ERRNOS", "IngestReport", "TraceRow", "expand", "ingest", "load_trace", "reject_files"]
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """One row per file, in the order in which they were read."""
+
+    rows: list[TraceRow] = field(default_factory=list)
+
+    @property
+    def rejected(self) -> list[TraceRow]:
+        """The files that were rejected."""
+        return [file for file in self.rows if file.status == "rejected"]
+
+
+_IN_THE_LAKE = "it lies in the lake's own folder, which holds no input; move it out and give it again"
+
+
+def expand(paths: Iterable[str | Path]) -> list[Path]:
+    """The files that files, folders (recursively, without hidden ones) and globs name, each once, in order.
+
+    What cannot be accessed is included too (an unlistable folder stands for its files), to be rejected by name.
+    """
+    found: dict[Path, None] = {}
+    for given in paths:
+        path = Path(given)
+        if is_folder(path):
+            found.update(dict.fromkeys(files_under(path)))
+        elif not glob.has_magic(str(given)) or _exists(path):
+            found[path] = None
+        else:
+            matches = [Path(p) for p in sorted(glob.glob(str(given), recursive=True))]
+            found.update(dict.fromkeys(expand(matches)) if matches else {path: None})
+    return list(found)
+
+
+def _exists(path: Path) -> bool:
+    """Also what cannot be accessed: reading it says why."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
+
+
+def ingest(
+    paths: Iterable[str | Path],
+    lake: Lake,
+    job: str | None = None,
+    on_file: Callable[[TraceRow], Any] | None = None,
+    on_bytes: Callable[[int], Any] | None = None,
+    limits: Limits | None = None,
+    claim: bool = False,
+) -> IngestReport:
+    """Ingest files, folders and globs into the lake; content that is already there is skipped.
+
+    `on_file(row)` is called after each file, `on_bytes(n)` as compressed bytes are read. Files that are one trace each are
+    committed in batches of 500 traces or 2 GiB of JSON, so a crash loses at most the current batch, and running again
+    completes it. Files of the lake itself are skipped, or rejected if `paths` names them. Which other files are taken, and how, say the inputs
+    (`pipelines/readers/inputs`): runs of schedules, op-level jobs, Flight Recorder dumps, recordings. What is larger than `limits`
+    (by default the environment's) is rejected. With `claim` this process keeps the claim on its batches of traces, so that
+    no other computes their tables before it does (`lake.claims.release()` gives them up). Raises WrongLimit, and
+    duckdb.IOException or OSError if the lake cannot be written.
+    """
+    lake.sweep()
+    report = IngestReport()
+    named = list(paths)
+    given = [path for path in expand(named) if not path.absolute().is_relative_to(lake.root)]
+    states = states_of(given)  # as they were before they were read
+    found, alone, failed = sort_out(given)
+    failed |= {path: _IN_THE_LAKE for path in map(Path, named) if path.absolute().is_relative_to(lake.root)}
+    files = deque(alone)
+    while files:
+        with EventBatch(lake, job, limits) as batch:
+            if claim:
+                lake.claims.keep(batch.batch.batch_id)
+            rows: list[TraceRow] = []
+            while files and not batch.full:
+                added = batch.add(files.popleft(), on_bytes)
+                rows += added
+                if on_file:
+                    for row in added:
+                        on_file(row)
+            already_committed = batch.commit()
+            report.rows.extend(replace(r, status="known") if r.trace_id in already_committed else r for r in rows)
+    for rows in chain([_rejected(failed)], (ingest_sets(kind, sets, lake, job, on_bytes) for kind, sets in found)):
+        _put_rejects(rows, lake)
+        report.rows.extend(rows)
+        for row in rows:
+            if on_file:
+                on_file(row)
+    settle(lake, _outcomes(states, report.rows))
+    return report
+
+
+def _outcomes(states: Mapping[Path, str], rows: Iterable[TraceRow]) -> dict[Path, Outcome]:
+    """What became of every given file, except files that were modified meanwhile, whose fate is open."""
+    told = {
+        text_path(row.path).absolute(): row for row in rows if row.unpacked_bytes or row.status in ("known", "rejected")
+    }
+    whole = {path: (row.status, row.trace_id) for path, row in told.items()}
+    is_same = states_of(states).items() & states.items()
+    return {path: Outcome(state, *whole.get(path, ("part", None))) for path, state in is_same}
+
+
+def reject_files(reasons: Mapping[Path, str], lake: Lake) -> IngestReport:
+    """Make files rows of `rejects` unread, for the given reasons."""
+    states = states_of(reasons)
+    rows = _rejected(reasons)
+    _put_rejects(rows, lake)
+    settle(lake, _outcomes(states, rows))
+    return IngestReport(rows)
+
+
+def _rejected(reasons: Mapping[Path, str]) -> list[TraceRow]:
+    return [TraceRow(path_text(path), "rejected", reason=as_text(why)) for path, why in reasons.items()]
+
+
+def _put_rejects(rows: Iterable[TraceRow], lake: Lake) -> None:
+    """In a batch of their own: retention removes old rejects with their batch, and keeps what came as sets."""
+    if rejected := [row for row in rows if row.status == "rejected"]:
+        with EventBatch(lake, None) as batch:
+            for row in rejected:
+                batch.reject(text_path(row.path), TraceRejected(row.path, None, row.reason or ""), row.seconds)
+            batch.commit()

@@ -1,0 +1,200 @@
+"""Files that are one trace each → `events`, `traces`, `findings`; and what is rejected → `rejects`.
+
+Each file is read, in bounded memory, into a private Parquet file. A batch of traces becomes visible when its `traces`
+file is put in place, and not before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.base.paths import path_text
+from pipelines.lake.commit.batches import PARQUET, commit_tables
+from pipelines.lake.commit.parquet import join_files
+from pipelines.lake.commit.staged_rows import all_or_nothing, create_staged, insert_reject
+from pipelines.lake.lake import Lake, Staged
+from pipelines.lake.layout import MARK, REJECTS, table_files
+from pipelines.lake.read.trace_marks import recent_marks
+from pipelines.lake.read.views import FOLDER, SUPERSEDED, superseded
+from pipelines.lake.retain.retention import retired_traces
+from pipelines.models.catalog import load_catalog
+from pipelines.models.header import TRACE
+from pipelines.models.sqltext import as_text, file_list, quoted
+from pipelines.readers.inputs.find import events_input
+from pipelines.readers.inputs.kinds import TraceRow
+from pipelines.readers.inputs.rejects import reason_of
+from pipelines.readers.inputs.single_trace import insert_trace, load_trace
+from pipelines.readers.kineto import KnownTrace, TraceRejected
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.origin import describe_origin
+
+__all__ = ["EventBatch", "load_trace"]
+
+BATCH_TRACES = 500
+BATCH_BYTES = 2 << 30
+_TABLES = (MARK, "findings", REJECTS)  # their rows are made here; events are written by the reader
+
+
+class EventBatch:
+    """The traces read so far, staged as private Parquet files, until `commit` makes them visible together."""
+
+    def __init__(self, lake: Lake, job: str | None, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits.of_environment()
+        self.lake, self.job, self.batch = lake, job, lake.new_batch()
+        self.folder = lake.staging(self.batch)
+        self.catalog = load_catalog()
+        self.known = set(lake.known_traces()) | retired_traces(lake)
+        self.parts: list[Path] = []
+        self.bytes = 0
+        self.rows = database.connect()
+        for table in _TABLES:
+            create_staged(self.rows, self.catalog, table)
+
+    def __enter__(self) -> EventBatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rows.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def full(self) -> bool:
+        return len(self.parts) >= BATCH_TRACES or self.bytes >= BATCH_BYTES
+
+    def add(self, path: Path, on_bytes: Callable[[int], Any] | None) -> list[TraceRow]:
+        """Ingest one file: one row, or one for each trace of a file that holds several (`EventInput.parts`).
+
+        Any exception rejects only this trace, except those that are no file's fault.
+        """
+        parts: list[str] = []
+
+        def ask() -> None:
+            of_input = events_input(path).parts
+            parts.extend(of_input(path) if of_input else ())
+
+        if refused := self._tried(path, ask):
+            return [refused]
+        first, *others = parts or [None]
+        taken = [self._tried(path, lambda: self._take(path, on_bytes, first))]
+        taken += [self._tried(path, lambda part=part: self._take(path, None, part)) for part in others]
+        return [row for row in taken if row]
+
+    def _tried(self, path: Path, take: Callable[[], TraceRow | None]) -> TraceRow | None:
+        """Returns what `take` returns, or the rejection of the file."""
+        started = time.perf_counter()
+        try:
+            with all_or_nothing(self.rows):
+                row = take()
+            return replace(row, seconds=time.perf_counter() - started) if row else None
+        except TraceRejected as error:
+            rejection = error
+        except duckdb.IOException:
+            raise  # the lake's disk, not this file
+        except Exception as error:
+            rejection = TraceRejected(path_text(path), None, reason_of(error))
+        return self.reject(path, rejection, time.perf_counter() - started)
+
+    def _take(self, path: Path, on_bytes: Callable[[int], Any] | None, part: str | None) -> TraceRow:
+        which = {} if part is None else {"part": part}
+        read = events_input(path).read
+        trace = read(path, self.folder, self.batch.batch_id, self.known, on_bytes, limits=self.limits, **which)
+        origin = describe_origin(path, trace.metadata, self.job)
+        if part is not None and "distributedInfo" not in trace.metadata:
+            origin["rank"] = None  # the file's name may tell one rank, not which of its traces that is
+        if isinstance(trace, KnownTrace):
+            return TraceRow(path_text(path), "known", trace.trace_id, origin["rank"])
+        insert_trace(self.rows, trace, self.batch.batch_id, origin, None)
+        self.known.add(trace.trace_id)
+        self.parts.append(self.folder / f"{trace.trace_id}.parquet")
+        self.bytes += trace.unpacked_bytes
+        n_events = trace.n_events
+        return TraceRow(path_text(path), trace.status, trace.trace_id, origin["rank"], n_events, trace.unpacked_bytes)
+
+    def reject(self, path: Path, rejection: TraceRejected, seconds: float) -> TraceRow:
+        reason = as_text(rejection.reason)
+        insert_reject(self.rows, path_text(path.absolute()), reason, self.batch, rejection.byte_offset)
+        return TraceRow(path_text(path), "rejected", seconds=seconds, reason=reason, byte_offset=rejection.byte_offset)
+
+    def commit(self) -> set[str]:
+        """Put every table's file in place, the mark last; returns the traces that another process has committed meanwhile.
+
+        Their rows in this batch's files have no mark, so no view shows them.
+        """
+        for table in (MARK, "findings"):
+            self.rows.execute(f"CREATE OR REPLACE TABLE {table} AS {self.catalog.models[table].sql}")
+        if not self.parts:
+            with self.lake.commit_lock():
+                self._put_rejects()
+            return set()
+        events = {"events": Staged(self._merged())}
+        return commit_tables(self.rows, self.lake, self.batch, TRACE, self._put_rejects, early=events)
+
+    def _put_rejects(self) -> None:
+        """Add the rejected files to the lake; the same file rejected again for the same reason is not repeated."""
+        self._tell_superseded()
+        if not self._n_rejects():
+            return
+        with recent_marks(self.rows, self.lake) as marks:
+            files = table_files(self.lake.root, REJECTS)
+            known = f"SELECT path, reason FROM read_parquet({file_list(files)})" if files else None
+            if known := marks.rejects() if marks else known:
+                self.rows.execute(
+                    f"DELETE FROM _staged_rejects WHERE (path, reason) IN (SELECT (path, reason) FROM ({known}))"
+                )
+        if self._n_rejects():
+            target = self.folder / "rejects.table"
+            self.rows.execute(f"COPY ({self.catalog.models[REJECTS].sql}) TO {quoted(target)} ({PARQUET})")
+            self.lake.put(REJECTS, self.batch, target)
+
+    def _tell_superseded(self) -> None:
+        """A row in `rejects` for each truncated trace that a better one now replaces."""
+        columns = "trace_id, batch_id, path, capture_id, group_id, job, rank, status, n_events, first_ts_ns, last_ts_ns"
+        query = (
+            f"SELECT p.path, p.trace_id, p.n_events, w.trace_id, w.path, w.n_events, w.status "
+            f"FROM ({superseded('SELECT * FROM _marks')}) AS s "
+            f"JOIN _marks AS p ON p.trace_id = s.trace_id JOIN _marks AS w ON w.trace_id = s.superseded_by "
+            f"WHERE {quoted(self.batch.batch_id)} IN (p.batch_id, w.batch_id)"
+        )
+        try:
+            with recent_marks(self.rows, self.lake) as marks:
+                rows = marks.traces() if marks else self._all_marks()
+                # Only traces of the same folder supersede each other.
+                near = f"WHERE {FOLDER} IN (SELECT DISTINCT {FOLDER} FROM main.{MARK})"
+                both = (
+                    f"SELECT * FROM main.{MARK} UNION ALL BY NAME SELECT * FROM ({rows}) {near}"
+                    if rows
+                    else f"SELECT * FROM {MARK}"
+                )
+                self.rows.execute(f"CREATE OR REPLACE TEMP TABLE _marks AS SELECT {columns} FROM ({both})")
+            found = self.rows.execute(query).fetchall()
+        except duckdb.Error:  # this only reports what the views do, so an unreadable mark must not stop ingestion
+            return
+        for path, trace_id, n_events, by, by_path, by_events, status in found:
+            reason = (
+                f"trace {trace_id} was truncated ({n_events:,} events) and is left out of all tables: {SUPERSEDED} "
+                f"{by} ({by_path}, {by_events:,} events, {status})"
+            )
+            insert_reject(self.rows, path, reason, self.batch)
+
+    def _all_marks(self) -> str:
+        bad = {one.path for one in self.lake.broken({MARK})}
+        files = [path for path in self.lake.committed_files(MARK) if path not in bad]
+        return f"SELECT * FROM read_parquet({file_list(files)}, union_by_name = true)" if files else ""
+
+    def _n_rejects(self) -> int:
+        return self.rows.execute("SELECT count(*) FROM _staged_rejects").fetchall()[0][0]
+
+    def _merged(self) -> Path:
+        if len(self.parts) == 1:
+            return self.parts[0]
+        target = self.folder / "events.table"
+        join_files(sorted(self.parts), target)  # file names are trace ids: sorted, so that queries skip row groups
+        return target

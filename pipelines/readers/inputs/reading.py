@@ -1,0 +1,86 @@
+"""Where an input puts what it reads: the tables of its scope, each filled through the table's SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.lake.commit.staged_rows import all_or_nothing, create_empty, create_staged, insert_rows, staged_tables
+from pipelines.lake.layout import KEYS, Batch, tables_of
+from pipelines.models.catalog import Catalog
+from pipelines.models.sqlfile import STAGED
+from pipelines.models.sqltext import file_list, quoted
+
+
+class Reading:
+    """The tables of a scope while sets are read: those of one set in schema `one`, those of all in `main`.
+
+    `known`: the keys in the lake and those read so far. `job`: its name as given at ingestion. `rejected`: files of the
+    set that do not go in although the set does, each with the reason.
+    """
+
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, catalog: Catalog, scope: str, known: dict[str, Any], job: str | None
+    ) -> None:
+        self.con, self.catalog, self.known, self.job = con, catalog, known, job
+        self.mark = tables_of(scope)[0]
+        self.tables = staged_tables(catalog, scope)
+        self.rejected: dict[Path, str] = {}
+        self.filled: set[str] = set()
+        create_empty(con, catalog, scope)
+        con.execute("CREATE SCHEMA one")
+
+    def begin(self) -> None:
+        """Start the next set: nothing of it is staged yet."""
+        self.rejected, self.filled = {}, set()
+
+    def add_rows(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Fill a table of the set, through its SQL, from rows by the names of what that reads; the rest is NULL."""
+        insert_rows(self.con, create_staged(self.con, self.catalog, table), rows)
+        self._fill(table, "TABLE")
+
+    def add_files(self, table: str, paths: Collection[Path]) -> None:
+        """The same from Parquet files (none: no rows); a column that an older writer did not know is NULL."""
+        by_name = ", union_by_name = true" if len(paths) > 1 else ""
+        source = f"read_parquet({file_list(paths)}{by_name})" if paths else "(SELECT 0) WHERE false"
+        there = {found[0] for found in self.con.execute(f"DESCRIBE FROM {source}").fetchall()}
+        types = self.catalog.models[table].staged
+        chosen = (f'"{name}"' if name in there else f'CAST(NULL AS {types[name]}) AS "{name}"' for name in types)
+        self.con.execute(f"CREATE OR REPLACE VIEW {STAGED}{table} AS SELECT {', '.join(chosen)} FROM {source}")
+        self._fill(table, "VIEW")
+
+    def _fill(self, table: str, kind: str) -> None:
+        model = self.catalog.models[table]
+        for given in (self.catalog.given[name] for name in model.dependencies if name in self.catalog.given):
+            if given.function:  # made from what is staged
+                getattr(import_module(given.module), given.function.partition(":")[2])(self.con)
+        self.con.execute(f"CREATE OR REPLACE TABLE one.{table} AS {model.sql}")
+        self.con.execute(f"DROP {kind} {STAGED}{table}")
+        self.filled.add(table)
+
+    def count(self, *tables: str) -> int:
+        """Returns how many rows the set has in these tables."""
+        return sum(
+            self.con.execute(f"SELECT count(*) FROM one.{table}").fetchall()[0][0]
+            for table in tables
+            if table in self.filled
+        )
+
+    def keep(self, key: str, batch: Batch) -> None:
+        """Add the set to the batch, replacing one with the same key.
+
+        Raises LookupError if it has no row in the mark: none of it would ever be visible.
+        """
+        if not self.count(self.mark):
+            raise LookupError(f"it has no rows in {self.mark}")
+        column = KEYS[self.mark]
+        own = f"{quoted(key)} AS {column}, {quoted(batch.batch_id)} AS batch_id"
+        with all_or_nothing(self.con):
+            for table in self.tables if key in self.known else ():
+                self.con.execute(f"DELETE FROM main.{table} WHERE {column} = {quoted(key)}")
+            for table in self.filled:
+                self.con.execute(f"INSERT INTO main.{table} SELECT * REPLACE ({own}) FROM one.{table}")

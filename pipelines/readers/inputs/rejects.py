@@ -1,0 +1,27 @@
+"""Why a file is rejected, from the error that was raised; errors that are no file's fault are raised again."""
+
+from __future__ import annotations
+
+import errno
+
+import duckdb
+
+from pipelines.lake.commit.staged_rows import unforeseen
+from pipelines.models.errors import CatalogError
+from pipelines.models.sqltext import first_line
+from pipelines.readers.origin import WrongPattern
+
+LAKE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the reason for `rejects`. Raises the error if it concerns the lake's disk, the environment or our own rules."""
+    if isinstance(error, WrongPattern | CatalogError):
+        raise error
+    if isinstance(error, OSError):
+        if error.errno in LAKE_ERRNOS:
+            raise error
+        return f"cannot be read: {error.strerror or error}"
+    if isinstance(error, duckdb.Error):
+        return f"DuckDB cannot read it: {first_line(error)}"
+    return unforeseen(error)  # a bug of ours that this file reveals: the other files are still ingested

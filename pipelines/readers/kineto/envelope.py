@@ -1,0 +1,278 @@
+"""Finds where the event array of a trace starts and ends, and the metadata before and after it.
+
+A trace is `[event, ...]` or `{key: value, ..., "traceEvents": [event, ...], key: value, ...}`. The start is found by
+tokenizing (strings and brackets), never by searching: a string may contain `"traceEvents": [`.
+"""
+
+import json
+import math
+import re
+
+from pipelines.readers.kineto.json_repair import Hopeless, mend_object
+from pipelines.readers.kineto.limits import Limits, allow
+from pipelines.readers.kineto.reading_result import FindingCounter
+
+BOM = b"\xef\xbb\xbf"
+_SPACE = re.compile(rb"[\s,]*")
+_TOKEN = re.compile(rb'["\[\]{}]')
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_COLON = re.compile(rb"\s*:\s*")
+_SCALAR = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
+# A `]` that may close the array: after an entry (or of an empty array), before the end or another top-level key.
+_END = re.compile(rb'\}(\s*,?\s*)\](?=\s*(?:\}?\s*\Z|,\s*"|,\s*\}))')
+_LONGEST_KEY = 1 << 20
+_MOST_TRIED = 64 << 20  # bytes that are read again to find the array's end
+_LONGEST_NUMBER = 300  # digits; Python refuses to parse integers of thousands of digits
+_RAW = json.JSONDecoder(strict=False)
+_EMPTY = re.compile(rb"\A\s*\]")
+
+
+TWO_IN_ONE = "the trace ends here and another JSON document begins: these are two files in one; give them separately"
+
+
+class NotATrace(Exception):
+    """The text is not a trace: `offset` is the offending byte."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset, self.reason = offset, reason
+
+
+class Head:
+    """The text before the event array. Feed it chunks until `start` is set."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.text = bytearray()
+        self.start: int | None = None  # offset of the first byte after the array's `[`
+        self.is_object = False
+        self.keys: list[str] = []
+        self.has_bom = False
+        self.members_end = 0  # end of the last complete member before traceEvents
+        self._at = 0
+        self._opened = False
+        # (position, depth, whether in a string) inside an incomplete value
+        self._value: tuple[int, int, bool] | None = None
+
+    def feed(self, chunk: bytes) -> bool:
+        """Returns whether the array's start is known. Raises NotATrace if the text cannot be a trace."""
+        self.text += chunk
+        if len(self.text) > self.limits.metadata_bytes:
+            seen = f"no traceEvents in the first {self.limits.max_metadata_mib} MiB (keys: {self._seen()})"
+            raise NotATrace(0, f"{seen}; {allow('max_metadata_mib')}")
+        return (self._opened or self._open()) and self._members()
+
+    def _seen(self) -> str:
+        return ", ".join(self.keys[:12]) or "none"
+
+    def _open(self) -> bool:
+        self.has_bom = self.text.startswith(BOM)
+        at = 3 if self.has_bom else 0
+        found = re.compile(rb"\s*").match(self.text, at)
+        at = found.end() if found else at
+        if at >= len(self.text):
+            return False
+        first = self.text[at : at + 1]
+        if first == b"[":
+            self.start = at + 1
+        elif first == b"{":
+            self.is_object = True
+        else:
+            raise NotATrace(at, "starts with neither { nor [")
+        self._at = self.members_end = at + 1
+        self._opened = True
+        return True
+
+    def _members(self) -> bool:
+        while self.start is None:
+            if not self._member():
+                return False
+        return True
+
+    def _member(self) -> bool:
+        """Step over one complete `key: value`, or set `start`; returns False if more text is needed."""
+        text = self.text
+        at = self._at = _match_end(_SPACE, text, self._at)
+        if at >= len(text):
+            return False
+        if text[at : at + 1] == b"}":
+            raise NotATrace(at, f"an object without traceEvents (keys: {self._seen()})")
+        key = _STRING.match(text, at)
+        if key is None:
+            if text[at : at + 1] != b'"':
+                raise NotATrace(at, "a key is missing")
+            if len(text) - at > _LONGEST_KEY:
+                raise NotATrace(at, f"a key of more than {_LONGEST_KEY >> 10} KiB")
+            return False
+        colon = _COLON.match(text, key.end())
+        if colon is None or colon.end() >= len(text):
+            if text[key.end() : key.end() + 64].strip()[:1] not in (b"", b":"):
+                raise NotATrace(key.end(), "no colon after a key")
+            return False
+        name = key.group()[1:-1].decode("utf-8", "replace")
+        if name == "traceEvents":
+            if text[colon.end() : colon.end() + 1] != b"[":
+                raise NotATrace(colon.end(), "traceEvents is not an array")
+            self.start = colon.end() + 1
+            return True
+        end = self._skip(colon.end())
+        if end is None:
+            return False
+        self.keys.append(name)
+        self._at = self.members_end = end
+        return True
+
+    def _skip(self, at: int) -> int | None:
+        """Returns the end of the value at `at`, None if it is incomplete; the position reached is remembered."""
+        text = self.text
+        if text[at : at + 1] not in (b"{", b"[", b'"'):
+            found = _SCALAR.match(text, at)
+            return found.end() if found else None
+        pos, depth, inside = self._value or (at, 0, False)
+        while inside or (token := _TOKEN.search(text, pos)):
+            if inside or token.group() == b'"':
+                # Resume where the last chunk ended: reading long strings again from the start with each chunk would be
+                # quadratic.
+                found = _INSIDE.match(text, pos if inside else token.end())
+                pos = found.end() if found else pos
+                if text[pos : pos + 1] != b'"':
+                    self._value = (pos, depth, True)
+                    return None
+                pos, inside = pos + 1, False
+            else:
+                pos = token.end()
+                depth += 1 if token.group() in b"[{" else -1
+            if depth <= 0:
+                self._value = None
+                return pos
+        self._value = (len(text), depth, False)
+        return None
+
+    def metadata(self, counter: FindingCounter) -> dict:
+        """Returns the members before the array."""
+        if not self.is_object:
+            return {}
+        begin = self.text.index(b"{") + 1
+        return members(bytes(self.text[begin : self.members_end]), counter)
+
+
+def _match_end(pattern: re.Pattern[bytes], text: bytearray, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def members(text: bytes, counter: FindingCounter) -> dict:
+    """Returns `"key": value, ...` as a dict; broken text is repaired and counted, what stays unreadable is left out."""
+    source = "{" + text.decode("utf-8", "replace").strip().strip(",") + "}"
+    if "\ufffd" in source:
+        counter.add("repaired_utf8", source.count("\ufffd"), "the metadata")
+    try:
+        return _load(source, counter)
+    except (ValueError, RecursionError):
+        try:
+            mended, end = mend_object(source, 0, counter, "the metadata")
+            if source[end:].strip():
+                raise Hopeless(end, "text after the last member")
+            return _load(mended, counter)
+        except (Hopeless, ValueError, RecursionError):
+            counter.add("unreadable_metadata", 1, "the metadata")
+            return {}
+
+
+def _load(source: str, counter: FindingCounter) -> dict:
+    unusable: list[str] = []
+
+    def number(text: str) -> int | float | None:
+        """None for what is not a number in any column, nor in JSON when it is written again."""
+        if len(text) <= _LONGEST_NUMBER:
+            found = int(text) if text.lstrip("-").isdigit() else float(text)
+            if math.isfinite(found):
+                return found
+        unusable.append(text)
+        return None
+
+    twice: list[str] = []
+
+    def first_holds(pairs: list[tuple[str, object]]) -> dict:
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            if key in found:
+                twice.append(key)
+            else:
+                found[key] = value
+        return found
+
+    found = json.loads(
+        source, parse_constant=_no_constant, parse_float=number, parse_int=number, object_pairs_hook=first_holds
+    )
+    if re.search(r"\\u[dD][89a-fA-F]", source):
+        json.dumps(found, ensure_ascii=False).encode("utf-8")  # UnicodeEncodeError (a ValueError): a lone surrogate
+    more = [found.pop("traceEvents")] if "traceEvents" in found else []
+    counter.add("second_event_array", len(more) + twice.count("traceEvents"), "the metadata")
+    counter.add("duplicate_metadata_key", len(twice) - twice.count("traceEvents"), ", ".join(twice[:5]))
+    counter.add("unusable_number", len(unusable), "the metadata")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"bare {name}")
+
+
+def find_end(tail: bytes, is_object: bool, is_first: bool, counter: FindingCounter) -> tuple[int, dict] | None:
+    """Returns (offset of the end of the last entry, metadata after the array), or None if no `]` fits.
+
+    The end is the first `]` after an entry from which the rest of the file parses as the rest of the top-level object
+    (or as nothing, for a top-level array). A surplus comma before it is counted.
+    """
+    candidates = [(0, m.end(), b"") for m in [_EMPTY.match(tail)] if m and is_first]
+    doubtful, tried = None, 0
+    for end, after, gap in [*candidates, *((m.start() + 1, m.end(), m.group(1)) for m in _END.finditer(tail))]:
+        tried += len(tail) - after
+        if tried > _MOST_TRIED + len(tail):
+            break
+        trial = FindingCounter()
+        found = suffix(tail[after:], is_object, trial)
+        if found is None:
+            continue
+        trial.add("repaired_comma", int(b"," in gap), "the end of traceEvents")
+        if not trial.counts["repaired_quote"]:
+            return _accepted(end, found, trial, counter)
+        # With a surplus quote, the text between two strings looks like a key: a later position may fit without repair.
+        doubtful = doubtful or (end, found, trial)
+    return _accepted(*doubtful, counter) if doubtful else None
+
+
+def second_document(text: str, at: int, is_object: bool | None = None) -> bool:
+    """Returns whether the trace ends after the bracket at `at` and another JSON value begins: concatenated files.
+
+    `is_object` says whether the trace is an object, None if unknown.
+    """
+    after = text[at + 1 : at + 200].lstrip()
+    if is_object is not True and after[:1] in ("[", "{"):
+        return True
+    if is_object is False or after[:1] not in (",", "}"):
+        return False
+    try:
+        _, end = _RAW.raw_decode('{"":0' + text[at + 1 :])
+    except (ValueError, RecursionError):
+        return False
+    rest = text[at + 1 + end - len('{"":0') :].lstrip()
+    return rest[:1] in ("[", "{")
+
+
+def _accepted(end: int, found: dict, trial: FindingCounter, counter: FindingCounter) -> tuple[int, dict]:
+    for check, n in trial.counts.items():
+        counter.add(check, n, trial.places.get(check, ""))
+    return end, found
+
+
+def suffix(rest: bytes, is_object: bool, counter: FindingCounter) -> dict | None:
+    """Returns the metadata after the array's `]`, None if `rest` does not parse as the end of the trace."""
+    rest = rest.strip()
+    if not is_object:
+        return {} if not rest else None
+    if not rest.endswith(b"}"):
+        return None
+    found = members(rest[:-1], counter)
+    return None if counter.counts["unreadable_metadata"] else found

@@ -1,0 +1,230 @@
+"""One trace file → one Parquet file of its events: the reader, the SQL of `sql/ingest/` and the Parquet writer together.
+
+Memory does not grow with the file: about 0.4 GB at most, measured by tests/readers/kineto/test_memory.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.base.paths import path_text
+from pipelines.lake.commit.parquet import row_groups, write_tables
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.run import create_rules
+from pipelines.models.sqltext import quoted, row
+from pipelines.readers.inputs import EventInput
+from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceReader, TraceRejected, base_of, connect_reader
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.numbers import LATEST_NS, LONGEST_NS
+from pipelines.readers.origin import unusable_numbers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LEAN = "CASE WHEN ph = 'M' THEN args END AS args, CAST(NULL AS VARCHAR) AS extra"
+
+
+# The median time, which all others are compared with. Times of metadata events mean nothing.
+_MIDDLE = "SELECT quantile_disc(ts_ns, 0.5) FROM events WHERE ph IS DISTINCT FROM 'M'"
+
+
+@dataclass(frozen=True)
+class _Move:
+    """How times are corrected: shifted by the base that follows the array, NULL if too far from the median."""
+
+    shift_ns: int
+    middle_ns: int | None
+
+
+def load_events(
+    path: Path,
+    folder: Path,
+    batch_id: str = "",
+    known: Set[str] = frozenset(),
+    on_bytes: Callable[[int], Any] | None = None,
+    lean: bool = False,
+    limits: Limits | None = None,
+) -> ReadTrace | KnownTrace:
+    """Read a trace into `<folder>/<trace_id>.parquet`, table `events`.
+
+    If the id is in `known`, nothing is written: that costs one pass of inflating and hashing.
+    Without `limits`, those of the environment hold. `on_bytes(n)` is called as compressed bytes are read. A `lean` file is
+    for one answer and not for a lake: it lacks what no model reads (extra, and args except those of metadata events) and
+    is not compressed. Raises TraceRejected, or OSError if the file cannot be read.
+    """
+    reader = TraceReader(path, folder, on_bytes, limits)
+    if reader.trace_id in known:
+        if on_bytes:
+            on_bytes(path.stat().st_size)
+        return KnownTrace(reader.trace_id, reader.metadata)
+    catalog = load_catalog()
+    part = folder / f"{reader.trace_id}.parquet"
+    with _reading() as con:
+        _prepare(con, reader, batch_id)
+        query = catalog.models["events"].sql
+        if lean:
+            query = f"SELECT * REPLACE ({_LEAN}) FROM (\n{query}\n)"
+        compression = "none" if lean else "zstd"
+        write_tables(reader.tables(con, query), part, compression)
+        return _finished(con, catalog, reader, part, compression)
+
+
+_idle: list[duckdb.DuckDBPyConnection] = []
+"""The connection of the last file, if it may read the next: opening one costs more than a small file."""
+
+
+@contextmanager
+def _reading() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for `TraceReader`, with the rule tables; the next file gets it too, unless this one fails."""
+    try:
+        con = _idle.pop()
+    except IndexError:
+        con = connect_reader()
+        _create_rules(con)
+    try:
+        yield con
+    except BaseException:
+        con.close()
+        raise
+    if _idle or not _cleared(con):
+        con.close()
+    else:
+        _idle.append(con)
+
+
+def _cleared(con: duckdb.DuckDBPyConnection) -> bool:
+    """Takes away what one file left in a connection; False if it cannot read another one."""
+    try:
+        con.execute("DROP VIEW IF EXISTS events; DROP TABLE IF EXISTS _begin_end; DROP TABLE _ingest_context")
+        con.execute("SET threads = 1; SET temp_directory = ''")
+    except duckdb.NotImplementedException:  # the folder was used, and cannot be exchanged for that of the next file
+        return False
+    return True
+
+
+def _create_rules(con: duckdb.DuckDBPyConnection) -> None:
+    catalog = load_catalog()
+    for name in catalog.models["events"].dependencies:
+        model = catalog.models.get(name)
+        if model is not None and model.kind == "rules":
+            create_rules(con, model)
+
+
+@given_table(
+    "_ingest_context",
+    layer="ingest",
+    doc="One row: the trace that is read.",
+    columns=(
+        ("trace_id", "VARCHAR", "The trace."),
+        ("batch_id", "VARCHAR", "Ingest run that writes it."),
+        ("base_ns", "BIGINT", "What is added to its times, ns."),
+    ),
+)
+def _prepare(con: duckdb.DuckDBPyConnection, reader: TraceReader, batch_id: str) -> None:
+    """What `sql/ingest/events.sql` reads beside `raw_events` and the rule tables: the trace's context."""
+    create_table(con, "_ingest_context", "TABLE")
+    con.execute(f"INSERT INTO _ingest_context VALUES {row([reader.trace_id, batch_id, reader.base_ns])}")
+
+
+def _finished(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, reader: TraceReader, part: Path, compression: str
+) -> ReadTrace:
+    con.execute("RESET threads")  # nothing else is running by now
+    con.execute(f"SET temp_directory = {quoted(part.with_suffix('.spilled'))}")  # all begin events are sorted together
+    counts = complete(con, catalog, part, base_of(reader.metadata) - reader.base_ns, compression)
+    if counts and not counts["n_readable"]:
+        raise TraceRejected(str(reader.path), 0, "no element of the array is a readable event; is it a profiler trace?")
+    add_findings(reader.add_finding, counts)
+    unusable = unusable_numbers(reader.path, reader.metadata)
+    reader.add_finding("unusable_number", len(unusable), ", ".join(unusable))
+    return ReadTrace(
+        trace_id=reader.trace_id,
+        path=path_text(reader.path),
+        n_events=reader.n_events,
+        unpacked_bytes=reader.unpacked_bytes,
+        first_ts_ns=counts.get("first_ts_ns"),
+        last_ts_ns=counts.get("last_ts_ns"),
+        format=reader.format,
+        metadata=reader.metadata,
+        findings=reader.findings,
+        status=reader.status,
+    )
+
+
+def complete(
+    con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, shift: int = 0, compression: str = "zstd"
+) -> dict[str, Any]:
+    """Give begin events their durations, move all times by `shift` ns and drop those too far from the others.
+
+    Returns the row of `_event_counts`, {} for a trace without events. `con` gets the part as the view `events`.
+    """
+    con.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet({quoted(part)})")
+    counts = _counts(con, catalog)
+    far_apart = (counts.get("greatest_ts_ns") or 0) - (counts.get("least_ts_ns") or 0) > LONGEST_NS
+    if counts.get("n_begins") or shift or far_apart:
+        middle = con.execute(_MIDDLE).fetchall()[0][0] if far_apart else None
+        _complete(con, catalog, part, _Move(shift, middle), compression)
+        counts = _counts(con, catalog)
+    return counts
+
+
+def add_findings(add: Callable[[str, int], Any], counts: dict[str, Any]) -> None:
+    """Report what the counts show to be wrong in a trace, by `add(check, n)`."""
+    begins, ends = counts.get("n_begins", 0), counts.get("n_ends", 0)
+    add("time_not_a_number", counts.get("n_not_a_number", 0))
+    add("time_out_of_range", counts.get("n_out_of_range", 0))
+    add("negative_duration", counts.get("n_negative", 0))
+    add("sub_nanosecond_time", counts.get("n_sub_nanosecond", 0))
+    add("unmatched_begin", max(begins - ends, 0))
+    add("unmatched_end", max(ends - begins, 0))
+
+
+def _counts(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
+    """The row of `_event_counts`, {} for a trace without events."""
+    return next(iter(database.rows_of(con, catalog.models["_event_counts"].sql)), {})
+
+
+def _complete(con: duckdb.DuckDBPyConnection, catalog: Catalog, part: Path, move: _Move, compression: str) -> None:
+    """Write the part again, with the durations of begin events and the base that follows the array."""
+    durations = f"SELECT event_id, dur_ns FROM (\n{catalog.models['_begin_end'].sql}\n) ORDER BY event_id"
+    con.execute(f"CREATE TABLE _begin_end AS {durations}")
+    completed = part.with_suffix(".completed")
+    write_tables(_completed(con, part, move), completed, compression)
+    os.replace(completed, part)
+
+
+def _completed(con: duckdb.DuckDBPyConnection, part: Path, move: _Move) -> Iterator[pa.Table]:
+    """Yields the row groups one after another: sorting the whole file would take memory that grows with it."""
+    first, shifted = 0, f"(CAST(e.ts_ns AS HUGEINT) + {move.shift_ns})"
+    fits = f"abs({shifted}) <= {LATEST_NS}"
+    if move.middle_ns is not None:
+        near = f"abs(CAST(e.ts_ns AS HUGEINT) - {move.middle_ns}) <= {LONGEST_NS // 2}"
+        fits += f" AND (e.ph IS NOT DISTINCT FROM 'M' OR {near})"
+    for group in row_groups(part):
+        con.register("_row_group", group)
+        durations = f"SELECT * FROM _begin_end WHERE event_id >= {first} AND event_id < {first + group.num_rows}"
+        first += group.num_rows
+        times = con.sql(
+            f"SELECT s.ts_ns, s.dur_ns, s.ts_ns + s.dur_ns AS end_ns, s.time_flaw FROM ("
+            f"SELECT e.event_id, CASE WHEN {fits} THEN CAST({shifted} AS BIGINT) END AS ts_ns, "
+            f"coalesce(e.dur_ns, CASE WHEN b.dur_ns <= {LONGEST_NS} THEN b.dur_ns END) AS dur_ns, "
+            f"CASE WHEN NOT ({fits}) OR b.dur_ns > {LONGEST_NS} THEN 'out_of_range' "
+            "ELSE e.time_flaw END AS time_flaw "
+            f"FROM _row_group AS e LEFT JOIN ({durations}) AS b USING (event_id)) AS s ORDER BY s.event_id"
+        ).to_arrow_table()
+        for name in times.schema.names:
+            group = group.set_column(group.schema.get_field_index(name), name, times.column(name))
+        yield group
+        con.unregister("_row_group")
+
+
+INPUT = EventInput(suffixes=(), read=load_events)

@@ -1,0 +1,294 @@
+"""One trace file → Arrow tables of its events in their order, its metadata and its findings.
+
+A thread cuts the array into pieces. DuckDB reads several at a time, each straight through `sql/ingest/events.sql`. A
+piece that it rejects, or in which it would silently accept something wrong, goes through the tolerant reader, and only
+that piece. Memory does not grow with the file: only a few pieces are in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.readers.kineto.envelope import TWO_IN_ONE, Head, NotATrace, second_document, suffix
+from pipelines.readers.kineto.identify import identify_path, identify_text
+from pipelines.readers.kineto.limits import Limits, allow
+from pipelines.readers.kineto.numbers import base_time
+from pipelines.readers.kineto.piece import (
+    all_keys,
+    exact_times,
+    has_no_number,
+    known_keys,
+    read_times_as_text,
+    write_piece,
+)
+from pipelines.readers.kineto.reading_result import Finding, FindingCounter, TraceRejected
+from pipelines.readers.kineto.scan import Scan, scan, stamp_of
+from pipelines.readers.kineto.segments import PIECE_BYTES, Cutter, Piece
+from pipelines.readers.kineto.source import Kept, Source, TooLarge
+from pipelines.readers.kineto.tolerant_reader import read_stretch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+READERS = 3  # one more than cores, because one is always waiting for its piece to be written
+
+_SMALL = 1 << 20  # bytes of a piece whose planning takes longer than its rows
+
+
+def connect_reader() -> duckdb.DuckDBPyConnection:
+    """A private in-memory database for `TraceReader`: each of its queries has one thread, and several run in parallel."""
+    return database.connect(config={"threads": 1, "memory_limit": "300MB", "temp_directory": ""})
+
+
+class TraceReader:
+    """Reads one file: `trace_id` first, then `tables` to its end, then `metadata`, `findings` and `status`.
+
+    Raises TraceRejected if the file is not a trace, and OSError if it cannot be read, from any of them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        on_bytes: Callable[[int], Any] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if reason := identify_path(path):
+            raise TraceRejected(str(path), None, reason)
+        self.path, self.folder, self.on_bytes = path, folder, on_bytes
+        self.n_events = 0
+        self._head = Head(limits or Limits.of_environment())
+        self._found = FindingCounter()
+        try:
+            self._scan: Scan = scan(path, self._head)
+        except NotATrace as error:
+            raise self._rejected(error) from None
+        except TooLarge as error:
+            raise TraceRejected(str(path), error.offset, error.reason) from None
+        self.trace_id = self._scan.trace_id
+        self.unpacked_bytes = self._scan.unpacked_bytes
+        self.format = f"{'json.gz' if self._scan.is_gzip else 'json'}/{'object' if self._head.is_object else 'array'}"
+        self._before = self._head.metadata(self._found)
+        self.metadata: dict[str, Any] = {**self._scan.after, **self._before}
+        self.base_ns = base_of(self.metadata)
+
+    def tables(self, con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
+        """Yields the result of `query` over the entries, one table per piece; it reads them as `raw_events` and numbers
+        them from 0.
+
+        `event_id` is the position in traceEvents. Afterward `metadata` has everything in the file: its base differs
+        from `base_ns` if the end of the array was hard to find.
+        """
+        cutter = Cutter(self._second_pass(), self._head, self.folder)
+        cutter.found = self._found
+        cutter.start()
+        pieces = _Pieces(con, query, cutter)
+        try:
+            import_module("pyarrow.parquet")  # which takes as long as cutting the first piece
+            for table in pieces.tables():
+                yield _numbered(table, self.n_events)
+                self.n_events += table.num_rows
+        except NotATrace as error:
+            raise self._rejected(error) from None
+        finally:
+            cutter.close()
+        if stamp_of(self.path) != self._scan.stamp or cutter.source.unpacked_bytes != self.unpacked_bytes:
+            raise TraceRejected(
+                str(self.path), None, "the file changed while it was being read: try again when it is complete"
+            )
+        twice = [key for key in pieces.after if key in self._before]
+        self._found.add("duplicate_metadata_key", len(twice), ", ".join(twice[:5]))
+        self.metadata = {**pieces.after, **self._before}
+        self._note_damage(cutter.source)
+
+    def _second_pass(self) -> Source | Kept:
+        kept, packed_bytes = self._scan.kept, self._scan.stamp[0]
+        return Kept(kept, packed_bytes, self._scan.damage, self.on_bytes) if kept else Source(self.path, self.on_bytes)
+
+    def add_finding(self, check: str, n: int, place: str = "") -> None:
+        """Count something that only the events themselves, or the whole file, show."""
+        self._found.add(check, n, place)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Returns what is wrong or unusual in the trace."""
+        return self._found.findings()
+
+    @property
+    def status(self) -> str:
+        """ok, repaired or partial."""
+        return self._found.status()
+
+    def _note_damage(self, source: Source | Kept) -> None:
+        if source.damage is not None:
+            self._found.counts["truncated"] = 1
+            self._found.places["truncated"] = f"byte {source.unpacked_bytes} ({source.damage})"
+        if self._head.has_bom:
+            self._found.add("repaired_bom", 1, "byte 0")
+
+    def _rejected(self, error: NotATrace) -> TraceRejected:
+        what = identify_text(bytes(self._head.text[:4096]), self._head.keys)
+        return TraceRejected(str(self.path), error.offset, f"{error.reason}; it is {what}" if what else error.reason)
+
+
+class _Pieces:
+    """Reads piece after piece; `carry` is an entry that the next piece completes.
+
+    `tail` is the text after the array, starting where it is still long enough to be cut into pieces.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, query: str, cutter: Cutter) -> None:
+        self.con, self.query, self.cutter = con, query, cutter
+        self.carry, self.carry_offset = b"", 0
+        self.tail: bytearray | None = None
+        self.has_unknown = False  # whether events have unknown keys
+        self.has_text_times = False  # whether doubles do not hold their times
+        self.after: dict[str, Any] = {}
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Pieces are read ahead; whether one is valid as it was read is decided in order."""
+        waiting: deque[tuple[Piece, Future[pa.Table | None]]] = deque()
+        readers = database.threads(READERS)
+        with ThreadPoolExecutor(readers) as pool:
+            for piece in self.cutter.pieces():
+                waiting.append((piece, pool.submit(self._plainly, piece)))
+                if len(waiting) > readers:
+                    yield from self._settled(*waiting.popleft())
+            while waiting:
+                yield from self._settled(*waiting.popleft())
+
+    def _settled(self, piece: Piece, reading: Future[pa.Table | None]) -> Iterator[pa.Table]:
+        table, self.after = reading.result(), piece.metadata
+        if self.tail is not None:
+            self._behind(piece)
+        else:
+            if self.carry or table is None:
+                table = self._tolerantly(piece)
+            yield table
+        piece.file.unlink(missing_ok=True)
+
+    def _behind(self, piece: Piece) -> None:
+        """Add a piece to the text after the array; the last one completes it."""
+        assert self.tail is not None
+        self.tail += piece.data() + piece.after
+        limits = self.cutter.head.limits
+        if len(self.tail) > limits.metadata_bytes:
+            what = f"more than {limits.max_metadata_mib} MiB after the event array"
+            raise NotATrace(self.carry_offset, f"{what}; {allow('max_metadata_mib')}")
+        if piece.last:
+            self._end(bytes(self.tail))
+
+    def _end(self, text: bytes) -> None:
+        """Take the metadata from the text after the array's bracket."""
+        after = suffix(text, self.cutter.head.is_object, self.cutter.found)
+        if after is None:
+            if second_document("]" + text.decode("utf-8", "replace"), 0, self.cutter.head.is_object):
+                raise NotATrace(self.carry_offset, TWO_IN_ONE)
+            self.cutter.found.add("trailing_text", 1, f"byte {self.carry_offset}")
+        self.after = after or {}
+
+    def _plainly(self, piece: Piece) -> pa.Table | None:
+        """Returns None if DuckDB cannot read the piece. Tries small read buffers first: twice as fast as those for any
+        event.
+        """
+        if not piece.plain:
+            return None
+        table = self._with_doubles(piece)
+        if table is None and not self.has_unknown:
+            query = known_keys(piece.file, 1 << 20, refuse_suspect=True, marked=piece.marked)
+            table = self._table(query, piece.file)
+            # Once one piece needs its times as text, later ones probably do, too.
+            self.has_text_times = self.has_text_times or (piece.doubles and table is not None)
+        if table is not None:
+            return table
+        return None if has_no_number(piece.data()) else self._read(piece.file, 2 * PIECE_BYTES, piece.marked)
+
+    def _with_doubles(self, piece: Piece) -> pa.Table | None:
+        if not piece.doubles:
+            return None
+        skipped = self.has_unknown or self.has_text_times
+        table = None if skipped else self._table(exact_times(piece.file, 1 << 20), piece.file)
+        if table is None:
+            read_times_as_text(piece.file)
+        return table
+
+    def _read(self, file: Path, limit: int, marked: bool) -> pa.Table | None:
+        """Reads a piece without bare words. Once one unknown key occurs, later pieces probably have it too."""
+        table = None if self.has_unknown else self._table(known_keys(file, limit, marked=marked), file)
+        if table is None:
+            table = self._table(all_keys(file, limit, marked), file)
+            self.has_unknown = self.has_unknown or table is not None
+        return table
+
+    def _table(self, raw_events: str, file: Path) -> pa.Table | None:
+        try:
+            with database.cursor(self.con) as cursor:
+                query = f"WITH raw_events AS ({raw_events})\nSELECT * FROM (\n{self.query}\n)"
+                # .execute() plans the query once, not twice, but holds the rows twice: that is for small pieces.
+                is_small = file.stat().st_size < _SMALL
+                return (cursor.execute(query) if is_small else cursor.sql(query)).to_arrow_table()
+        except (duckdb.InvalidInputException, duckdb.DataError, UnicodeDecodeError):
+            return None  # UnicodeDecodeError: DuckDB's message quotes half a character of the file
+
+    def _tolerantly(self, piece: Piece) -> pa.Table:
+        # The bracket that ends the array was cut off after the last plain piece.
+        closing = b"]" if piece.last and piece.plain else b""
+        data = self.carry + piece.data() + closing
+        offset = self.carry_offset if self.carry else piece.offset
+        found = self.cutter.found
+        before = FindingCounter(found.counts.copy(), dict(found.places))
+        stretch = read_stretch(data, piece.last, offset, found)
+        table = self._clean(piece.file, stretch.array(), len(data))
+        if table is None:
+            # Every entry parses, but DuckDB rejects something in one: repair every entry.
+            found.counts, found.places = before.counts, before.places
+            stretch = read_stretch(data, piece.last, offset, found, mend_all=True)
+            table = self._clean(piece.file, stretch.array(), len(data))
+        if table is None:
+            raise NotATrace(offset, "a stretch of events is still unreadable after repair")
+        rest = stretch.rest
+        self.carry, self.carry_offset = b"" if stretch.ended else rest, offset + stretch.stopped
+        if stretch.ended and piece.last and (rest or not closing):  # the array did not end where it seemed to
+            self._end(rest.removesuffix(closing) + piece.after)
+        elif stretch.ended and not piece.last:
+            self.tail = bytearray(rest + piece.after)
+        elif self.carry:
+            self.carry += piece.after
+        return table
+
+    def _clean(self, file: Path, array: bytes, size: int) -> pa.Table | None:
+        write_piece(file, array)
+        return self._read(file, 2 * max(size, PIECE_BYTES), marked=True)
+
+
+def _numbered(table: pa.Table, first: int) -> pa.Table:
+    """Returns the table sorted by event id, starting at `first`.
+
+    The query numbers the entries as they are read; a join in it may return them in another order.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    def ids(begin: int) -> pa.Array:
+        """Built from a buffer as it is: converting makes pyarrow import pandas."""
+        numbers = pa.py_buffer(np.arange(begin, begin + table.num_rows, dtype=np.int64))
+        return pa.Array.from_buffers(pa.int64(), table.num_rows, [None, numbers])
+
+    at = table.schema.get_field_index("event_id")
+    if not table.column(at).equals(pa.chunked_array([ids(0)])):
+        table = table.sort_by("event_id")
+        assert table.column(at).equals(pa.chunked_array([ids(0)])), "the query lost or repeated entries"
+    return table.set_column(at, "event_id", ids(first))
+
+
+def base_of(metadata: dict[str, Any]) -> int:
+    """Returns baseTimeNanoseconds, 0 if there is none that can be used."""
+    return base_time(metadata) or 0

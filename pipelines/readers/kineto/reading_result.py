@@ -1,0 +1,136 @@
+"""The result of reading one trace file: the trace, its findings, or why it was refused."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pipelines.base.paths import path_text
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong or unusual in a trace: `n` times, explained in `detail`."""
+
+    check: str
+    severity: str  # 'info' | 'warning' | 'error'
+    n: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class ReadTrace:
+    """A trace that was read to its end."""
+
+    trace_id: str  # first 16 hex digits of the SHA-256 of the unpacked content
+    path: str
+    n_events: int
+    unpacked_bytes: int
+    first_ts_ns: int | None  # start and end of all events with a duration; None if there are none
+    last_ts_ns: int | None
+    format: str  # 'json.gz/object', 'json/array', ...
+    metadata: dict  # every top-level key except traceEvents
+    findings: tuple[Finding, ...]
+    status: str  # 'ok' | 'repaired' | 'partial'
+
+
+@dataclass(frozen=True)
+class KnownTrace:
+    """A trace whose content is already in the lake, so it was not read further."""
+
+    trace_id: str
+    metadata: dict  # as far as it is visible without reading everything
+
+
+class TraceRejected(Exception):
+    """A file that is not ingested. `byte_offset` counts unpacked bytes; None if no position is to blame."""
+
+    def __init__(self, path: str, byte_offset: int | None, reason: str) -> None:
+        try:
+            path.encode()
+        except UnicodeEncodeError:  # the name contains bytes that are not UTF-8
+            path = path_text(path)
+        place = "" if byte_offset is None else f", byte {byte_offset}"
+        super().__init__(f"{path}{place}: {reason}")
+        self.path = path
+        self.byte_offset = byte_offset
+        self.reason = reason
+
+    def __reduce__(self) -> tuple:
+        return (TraceRejected, (self.path, self.byte_offset, self.reason))
+
+
+SEVERITY = {
+    "truncated": "error",
+    "unreadable_event": "error",
+    "time_not_a_number": "error",
+    "time_out_of_range": "error",
+    "unusable_number": "warning",
+    "second_event_array": "error",
+    "duplicate_metadata_key": "warning",
+    "trailing_text": "warning",
+    "unreadable_metadata": "warning",
+    "dropped_key": "warning",
+    "unmatched_begin": "warning",
+    "unmatched_end": "warning",
+    "negative_duration": "warning",
+    "sub_nanosecond_time": "info",
+    "not_an_object": "warning",
+}
+MEANING = {
+    "repaired_nan": "bare NaN or infinity became null",
+    "repaired_control_character": "raw control characters in strings were escaped",
+    "repaired_utf8": "bytes that are not UTF-8 became U+FFFD",
+    "repaired_escape": "backslashes that start no JSON escape were doubled",
+    "repaired_surrogate": "lone surrogates became U+FFFD",
+    "repaired_quote": "quotes inside a string were escaped",
+    "repaired_comma": "missing commas were added, surplus ones removed",
+    "repaired_bracket": "surplus closing brackets between entries were removed",
+    "repaired_value": "missing values became null, unknown bare words strings",
+    "repaired_duplicate_key": "keys that occur twice in one event: the last one is used",
+    "repaired_bom": "the byte order mark was removed",
+    "truncated": "the file ends early; everything readable before that is kept",
+    "unreadable_event": "entries that cannot be read keep their position as empty rows",
+    "not_an_object": "entries that are not objects keep their position as empty rows",
+    "trailing_text": "text after the end of the trace was left out",
+    "unreadable_metadata": "top-level keys outside traceEvents cannot be read",
+    "dropped_key": "top-level event keys that differ from another key only in case were left out",
+    "time_not_a_number": "ts or dur that is not a number became NULL",
+    "time_out_of_range": "times over 52 days from the middle event's, before 1824 or after 2115, and durations over 104 days, became NULL",
+    "second_event_array": "traceEvents occurs again in the file: the later ones were left out",
+    "duplicate_metadata_key": "keys that occur twice in the metadata: the first one is used",
+    "unusable_number": "invalid or too large numbers in the metadata or the file name were left out",
+    "sub_nanosecond_time": "times finer than a nanosecond were rounded, halves away from zero",
+    "negative_duration": "events with a negative duration",
+    "unmatched_begin": "B events without their E",
+    "unmatched_end": "E events without their B",
+}
+
+
+@dataclass
+class FindingCounter:
+    """Counts findings by check and remembers the first position (unpacked byte offset) of each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    places: dict[str, str] = field(default_factory=dict)
+
+    def add(self, check: str, n: int = 1, place: str = "") -> None:
+        if n:
+            self.counts[check] += n
+            if place:
+                self.places.setdefault(check, place)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Returns all counted findings; a repaired_* finding is a warning."""
+        return tuple(
+            Finding(check, SEVERITY.get(check, "warning"), n, self._detail(check))
+            for check, n in sorted(self.counts.items())
+        )
+
+    def status(self) -> str:
+        """Returns partial if something is missing, repaired if text was changed to be read, else ok."""
+        if any(self.counts[check] for check in ("truncated", "unreadable_event", "second_event_array")):
+            return "partial"
+        return "repaired" if any(check.startswith("repaired_") for check in self.counts) else "ok"
+
+    def _detail(self, check: str) -> str:
+        place = self.places.get(check)
+        return MEANING[check] + (f"; first at {place}" if place else "")

@@ -1,0 +1,127 @@
+"""CUDA memory snapshots → the lake, each file a set of its own, once by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.paths import path_text
+from pipelines.models.sqltext import as_text
+from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
+from pipelines.readers.inputs.row_files import RowFiles
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.memory_snapshots.columns import COLUMNS, with_devices
+from pipelines.readers.memory_snapshots.entries import Entries
+from pipelines.readers.memory_snapshots.pickle_stream import BrokenPickle, PickleStream
+from pipelines.readers.origin import job_from_path, rank_from_name
+
+TABLE = "memory_snapshots"
+_HEAD = 64
+LARGEST = 1 << 30  # bytes: of larger ones memory and time were not measured (docs/memory-snapshots.md)
+
+
+def snapshots(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Returns the files that begin like snapshots, each for itself."""
+    return {path: [path] for path in files if is_snapshot(path)}
+
+
+def is_snapshot(path: Path) -> bool:
+    """Returns whether a file begins like a pickled snapshot: a dictionary whose first key is `segments`."""
+    try:
+        head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
+    except OSError:
+        return False
+    return head[:1] == b"\x80" and b"segments" in head
+
+
+def read_snapshot(reading: Reading, path: Path, _: Collection[Path]) -> Read:
+    """Stage the tables of one snapshot. Raises Rejected."""
+    content = _Content(path)
+    for _piece in content:
+        pass
+    if content.key in reading.known:
+        return Read(content.key, status="known")
+    with tempfile.TemporaryDirectory() as folder:
+        again = _Content(path)
+        with RowFiles(Path(folder), COLUMNS) as files:
+            entries, top, devices = _read(again, files)
+        if again.key != content.key:
+            raise Rejected("a memory snapshot that changed while it was read; ingest it again")
+        for table in COLUMNS:
+            paths = files.paths(table)
+            if table == "snapshot_events" and paths:
+                paths = [with_devices(paths[0], devices)]
+            reading.add_files(table, paths)
+    settings = top.get("allocator_settings")
+    row = {
+        "path": path_text(path.absolute()),
+        "rank": rank_from_name(path.name),
+        "job": reading.job or job_from_path(path),
+        "first_event_ns": entries.first_event_ns,
+        "last_event_ns": entries.last_event_ns,
+        "n_unknown_actions": entries.n_unknown_actions,
+        "has_annotations": "external_annotations" in top,
+        "allocator_settings": as_text(json.dumps(settings, default=str)) if settings else None,
+        "unpacked_bytes": content.n_bytes,
+        "ingested_at": datetime.now(UTC),
+        **{f"n_{table.partition('_')[2]}": files.count(table) for table in COLUMNS if table != "snapshot_frames"},
+    }
+    reading.add_rows(TABLE, [row])
+    return Read(content.key, files.count("snapshot_events") + files.count("snapshot_blocks"))
+
+
+def _read(content: Iterable[bytes], files: RowFiles) -> tuple[Entries, dict[str, Any], list[int]]:
+    """Write the rows of all tables; returns the entries, what is left of the whole, and the devices of the histories."""
+    entries = Entries(files)
+    entries.stream = PickleStream(content, entries.fold, entries.append, entries.intern_list)
+    try:
+        top = entries.stream.load()
+        for _piece in content:  # what follows the pickle belongs to the content
+            pass
+        return entries, top, entries.devices(top)
+    except BrokenPickle as error:
+        raise Rejected(f"a memory snapshot that cannot be read: {error}; dump or copy it again") from None
+
+
+class _Content:
+    """The unpacked content of a file, once; `key` and `n_bytes` are of what was read. Raises Rejected."""
+
+    def __init__(self, path: Path) -> None:
+        self._digest, self._source = hashlib.sha256(), Source(path, limits=Limits.of_environment())
+        self._pieces = self._source.chunks()
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for piece in self._pieces:
+                if self.n_bytes > LARGEST:
+                    raise Rejected(
+                        f"a memory snapshot of more than {LARGEST >> 20} MiB; record a shorter history (max_entries)"
+                    )
+                self._digest.update(piece)
+                yield piece
+        except TooLarge as error:
+            raise Rejected(f"a memory snapshot that is too large: {error.reason}") from None
+
+    @property
+    def key(self) -> str:
+        """First 16 hex digits of the SHA-256."""
+        return self._digest.hexdigest()[:16]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the pickle."""
+        return self._source.unpacked_bytes
+
+
+INPUT = SetInput(
+    scope="memory_snapshot",
+    suffixes=(".pickle", ".pkl", ".pickle.gz", ".pkl.gz"),
+    recognise=snapshots,
+    read=read_snapshot,
+)

@@ -1,0 +1,123 @@
+"""Logs of the NCCL Inspector → the lake, each file a set of its own. A log that has grown replaces what was read of it."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.base.paths import path_text
+from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
+from pipelines.readers.inputs.growing_logs import known_bytes
+from pipelines.readers.inputs.row_files import RowFiles
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.nccl_inspector.records import Records
+from pipelines.readers.origin import job_from_path
+
+TABLE, COLLECTIVES, FINDINGS = "inspector_logs", "inspector_collectives", "inspector_findings"
+_HEAD = 4096
+_KEYS = (b'"inspector_output_format_version"', b'"header"')
+_LONGEST_LINE = 4 << 20
+_WHOLE, _TEXT, _REAL = pa.int64(), pa.string(), pa.float64()
+COLUMNS = {
+    COLLECTIVES: {
+        **{"line": _WHOLE, "communicator_id": _TEXT, "communicator_name": _TEXT, "rank": _WHOLE, "n_ranks": _WHOLE},
+        **{"n_nodes": _WHOLE, "kind": _TEXT, "name": _TEXT, "seq": _WHOLE, "peer": _WHOLE, "algorithm": _TEXT},
+        **{"protocol": _TEXT, "size_bytes": _WHOLE, "duration_ns": _WHOLE, "timing_source": _TEXT},
+        **{
+            "algorithm_gigabytes_per_s": _REAL,
+            "bus_gigabytes_per_s": _REAL,
+            "dumped_ns": _WHOLE,
+            "enqueued_ns": _WHOLE,
+        },
+    }
+}
+
+
+def logs(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Returns the files that begin like logs of the Inspector, each for itself."""
+    return {path: [path] for path in files if is_log(path)}
+
+
+def is_log(path: Path) -> bool:
+    """Returns whether a file begins with a line of the Inspector: its first line names the format's version."""
+    try:
+        head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
+    except OSError:
+        return False
+    return head.lstrip()[:1] == b"{" and all(key in head for key in _KEYS)
+
+
+def read_log(reading: Reading, path: Path, _: Collection[Path]) -> Read:
+    """Stage the tables of one log. Raises Rejected."""
+    source, records, first = Source(path, limits=Limits.of_environment()), Records(), b""
+    with tempfile.TemporaryDirectory() as folder:
+        with RowFiles(Path(folder), COLUMNS) as files:
+            is_cut = False
+            for line, is_whole in _lines(source):
+                is_cut = not is_whole
+                if is_whole and line.strip():
+                    first = first or line
+                    if row := records.row(line):
+                        files.add(COLLECTIVES, row)
+            records.finish(is_cut)
+        if not first:
+            raise Rejected("a log of the NCCL Inspector without a whole line; ingest it again when it has grown")
+        log_id = hashlib.sha256(first).hexdigest()[:16]
+        n_rows = files.count(COLLECTIVES)
+        if (known := reading.known.get(log_id)) is not None and known >= source.unpacked_bytes:
+            return Read(log_id, status="known")
+        reading.add_files(COLLECTIVES, files.paths(COLLECTIVES))
+    findings = [
+        {"fault": check, "severity": found.severity, "n": found.n, "detail": found.detail}
+        for check, found in sorted(records.findings.items())
+    ]
+    reading.add_rows(FINDINGS, findings)
+    row = {
+        "path": path_text(path.absolute()),
+        "job": reading.job or job_from_path(path),
+        "host": records.host,
+        "pid": records.pid,
+        "version": records.version,
+        "n_lines": records.n_lines,
+        "n_collectives": n_rows,
+        "n_dropped": records.n_dropped,
+        "unpacked_bytes": source.unpacked_bytes,
+        "ingested_at": datetime.now(UTC),
+    }
+    reading.add_rows(TABLE, [row])
+    bad = sum(found.n for found in records.findings.values() if found.severity == "warning")
+    why = f"{bad:,} lines could not be read or are missing: inspector_findings" if bad else source.damage
+    return Read(log_id, n_rows, "partial" if why else "ok", why, source.unpacked_bytes)
+
+
+def _lines(source: Source) -> Iterator[tuple[bytes, bool]]:
+    """Yields lines without their ends, and whether each had one. Raises Rejected."""
+    rest = b""
+    try:
+        for chunk in source.chunks():
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                yield line, True
+            if len(rest) > _LONGEST_LINE:
+                raise Rejected(f"a log of the NCCL Inspector with a line of more than {_LONGEST_LINE >> 20} MiB")
+    except TooLarge as error:
+        raise Rejected(f"a log of the NCCL Inspector that is too large: {error.reason}") from None
+    if rest.strip():
+        yield rest, False
+
+
+INPUT = SetInput(
+    scope="inspector",
+    suffixes=(".log", ".json", ".jsonl", ".gz"),
+    recognise=logs,
+    read=read_log,
+    known=partial(known_bytes, TABLE),
+    settled=lambda known: set(),  # any of them may have grown
+)

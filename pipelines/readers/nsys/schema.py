@@ -1,0 +1,190 @@
+"""Which tables and columns of an export are read, by release-independent names: data, no code.
+
+Source: NVIDIA's "SQLite Schema Reference" for release 2026.4 (schema 3.28.1), and the schema of an export of 2024.6 (3.16.1)
+as another project prints it. Tables are created only where they have rows, and columns were added over the years.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+
+from pipelines.readers.sqlite_exports.sources import Source
+
+STRINGS = "StringIds"
+
+
+_ON_GPU = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "device": "deviceId",
+    "context": "contextId",
+    "stream": "streamId",
+    "correlation": "correlationId",
+}
+_NEEDED_ON_GPU = frozenset(_ON_GPU) - {"context"}
+_PROCESS_SHIFT = 24  # below are the bits of the thread
+_Source = partial(Source, process_shift=_PROCESS_SHIFT)
+
+SOURCES = (
+    _Source(
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "_nsys_work",
+        _ON_GPU
+        | {
+            "name_id": "demangledName",
+            "short_name_id": "shortName",
+            "graph_node": "graphNodeId",
+            "graph": "graphId",
+            "registers": "registersPerThread",
+            "static_shared_bytes": "staticSharedMemory",
+            "dynamic_shared_bytes": "dynamicSharedMemory",
+            **{f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"},
+        },
+        _NEEDED_ON_GPU | {"name_id"},
+        "globalPid",
+        "no kernels are in the export",
+        work="CUPTI_ACTIVITY_KIND_KERNEL",
+    ),
+    _Source(
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        "_nsys_work",
+        _ON_GPU
+        | {
+            "bytes": "bytes",
+            "copy_kind": "copyKind",
+            "source_memory": "srcKind",
+            "target_memory": "dstKind",
+            "graph_node": "graphNodeId",
+        },
+        _NEEDED_ON_GPU | {"bytes", "copy_kind"},
+        "globalPid",
+        work="CUPTI_ACTIVITY_KIND_MEMCPY",
+    ),
+    _Source(
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+        "_nsys_work",
+        _ON_GPU | {"bytes": "bytes", "target_memory": "memKind", "graph_node": "graphNodeId"},
+        _NEEDED_ON_GPU | {"bytes"},
+        "globalPid",
+        work="CUPTI_ACTIVITY_KIND_MEMSET",
+    ),
+    _Source(
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        "_nsys_work",
+        _ON_GPU | {"graph": "graphId"},
+        _NEEDED_ON_GPU | {"graph"},
+        "globalPid",
+        work="CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    ),
+    _Source(
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        "_nsys_calls",
+        {
+            "start_ns": "start",
+            "end_ns": "end",
+            "thread": "globalTid",
+            "correlation": "correlationId",
+            "name_id": "nameId",
+        },
+        frozenset({"start_ns", "end_ns", "thread", "correlation", "name_id"}),
+        "globalTid",
+        "no CUDA calls are in the export: what launched the GPU work, and what the CPU waited for, is unknown",
+    ),
+    _Source(
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        "_nsys_waits",
+        _ON_GPU | {"sync_type": "syncType", "cuda_event": "eventId", "event_sync": "eventSyncId"},
+        _NEEDED_ON_GPU | {"context", "sync_type", "cuda_event"},
+        "globalPid",
+        "no waits are in the export: they are inferred from calls and times where possible",
+    ),
+    _Source(
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+        "_nsys_event_records",
+        {
+            "context": "contextId",
+            "stream": "streamId",
+            "correlation": "correlationId",
+            "cuda_event": "eventId",
+            "event_sync": "eventSyncId",
+        },
+        frozenset({"context", "stream", "correlation", "cuda_event"}),
+        "globalPid",
+    ),
+    _Source(
+        "NVTX_EVENTS",
+        "_nsys_ranges",
+        {
+            "start_ns": "start",
+            "end_ns": "end",
+            "event_type": "eventType",
+            "thread": "globalTid",
+            "end_thread": "endGlobalTid",
+            "text": "text",
+            "text_id": "textId",
+            "domain": "domainId",
+        },
+        frozenset({"start_ns", "end_ns", "thread", "text"}),
+        "globalTid",
+        "no NVTX ranges are in the export: operators, steps and annotations are unknown, and so is host time outside CUDA "
+        "calls",
+        timed=("start_ns",),  # a mark has no end, and a range may be open
+        texts=frozenset({"text"}),
+    ),
+    _Source(
+        "ThreadNames",
+        "_nsys_thread_names",
+        {"thread": "globalTid", "name_id": "nameId"},
+        frozenset(),
+        "globalTid",
+    ),
+)
+ENUMS = ("ENUM_CUPTI_SYNC_TYPE", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE")
+"""Tables with the numbers' names in this export (id, name); sql/rules/nsys_enums.csv has them for exports without."""
+
+ABOUT = (
+    "META_DATA_EXPORT",
+    "PROCESSES",
+    "TARGET_INFO_CUDA_DEVICE",
+    "TARGET_INFO_GPU",
+    "TARGET_INFO_SESSION_START_TIME",
+    "TARGET_INFO_SYSTEM_ENV",
+)
+"""Small tables with facts about the capture: a few rows each."""
+
+READ = frozenset({STRINGS, *(source.name for source in SOURCES), *ENUMS, *ABOUT})
+_VERSION = re.compile(r"_V(\d{1,9})$")
+
+# Tables with other kinds of measurements, which no model has a place for: named in a finding where they have rows.
+LEFT_OUT_PREFIXES = (
+    "CUBLAS_", "CUDA_", "CUDNN_", "CUPTI_", "COMPOSITE_", "DX", "ETW_", "GENERIC_EVENTS", "GPU_", "MPI_", "NCCL_", "NET_",
+    "NVTX_EVENTS_V", "NVVIDEO_", "OPENACC_", "OPENGL", "OPENMP_", "OSRT_", "PROFILER_OVERHEAD", "SAMPLING_", "SCHED_", "UCX_", "VULKAN_",
+)  # fmt: skip
+
+
+def sources_in(tables: Collection[str]) -> tuple[Source, ...]:
+    """Returns SOURCES with the names that an export has for them.
+
+    NVIDIA documents names without a version, but exports with `NVTX_EVENTS_V3` and the like have been met: a table of the
+    plain name counts, else the one with the highest version (nsys-ai 0.3.0 on PyPI, tests/test_sync_table_resolution.py).
+    """
+    newest: dict[str, tuple[int, str]] = {}
+    for name in tables:
+        if found := _VERSION.search(name):
+            plain = name[: found.start()]
+            newest[plain] = max(newest.get(plain, (0, "")), (int(found[1]), name))
+    return tuple(
+        replace(source, name=newest[source.name][1]) if source.name in newest and source.name not in tables else source
+        for source in SOURCES
+    )
+
+
+def process_key(serialized: int) -> int:
+    """Returns what identifies a process in `globalPid` and `globalTid`: hardware, VM and process id, without the thread.
+
+    A serialized id has 24 bits of thread, 24 bits of process, and above them VM and hardware (NVIDIA's "SQLite Examples").
+    """
+    return serialized >> _PROCESS_SHIFT

@@ -1,0 +1,157 @@
+"""A Perfetto trace → its packets, one at a time: field 1 of the message Trace, each with its length before it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from pipelines.readers.kineto.limits import Limits, allow
+
+_GZIP = b"\x1f\x8b"
+_PACKET = 0x0A  # field 1, with a length
+_CHUNK = 1 << 20
+_LONGEST_VARINT = 10
+_ZLIB_OR_GZIP = 47  # zlib's wbits: either, by its header, as Perfetto's own reader takes them
+
+
+class Damaged(Exception):
+    """The file cannot be read from `offset` (unpacked bytes) on."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset = offset
+
+
+class TooLarge(Exception):
+    """A limit is exceeded; the message says which option raises it."""
+
+
+def begins_as_trace(path: Path) -> bool:
+    """Whether a file, inflated if need be, begins with a packet."""
+    with path.open("rb") as file:
+        head = file.read(1 << 10)
+    if head.startswith(_GZIP):
+        try:
+            head = zlib.decompressobj(31).decompress(head, 1)
+        except zlib.error:
+            return False
+    return head[:1] == bytes([_PACKET])
+
+
+class Packets:
+    """The packets of a file, and of the compressed ones among them. `offset`: of the next one, in unpacked bytes."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path, self.limits = path, limits
+        self.offset = 0
+        self._unpacked = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields the packets. Raises Damaged where the file is cut off or broken, TooLarge, or OSError."""
+        for packet, offset in _Pieces(self._inflated(), self.limits):
+            self.offset = offset
+            yield packet
+
+    def inside(self, compressed: bytes) -> Iterator[bytes]:
+        """Yields the packets of a packet's `compressed_packets`, a zlib stream. Raises Damaged or TooLarge."""
+        for packet, _ in _Pieces(self._counted(self._inflated_field(compressed)), self.limits):
+            yield packet
+
+    def _inflated(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            is_gzip = file.read(2) == _GZIP
+            file.seek(0)
+            yield from self._counted(self._gunzipped(file) if is_gzip else iter(lambda: file.read(_CHUNK), b""))
+
+    def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        packed = self.path.stat().st_size
+        for chunk in chunks:
+            self._unpacked += len(chunk)
+            if why := self.limits.unpacked(packed, self._unpacked):
+                raise TooLarge(why)
+            yield chunk
+
+    def _gunzipped(self, file: BinaryIO) -> Iterator[bytes]:
+        inflate = zlib.decompressobj(31)
+        while data := file.read(_CHUNK):
+            more = True
+            while data or more:
+                if inflate.eof:
+                    if not data:
+                        break
+                    inflate = zlib.decompressobj(31)
+                try:
+                    chunk = inflate.decompress(data, _CHUNK)
+                except zlib.error as error:
+                    raise Damaged(self.offset, f"gzip: {error}") from None
+                data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+                more = len(chunk) == _CHUNK
+                yield chunk
+        if not inflate.eof:
+            raise Damaged(self.offset, "gzip: the file ends early")
+
+    def _inflated_field(self, data: bytes) -> Iterator[bytes]:
+        inflate = zlib.decompressobj(_ZLIB_OR_GZIP)
+        while not inflate.eof:
+            try:
+                chunk = inflate.decompress(data, _CHUNK)
+            except zlib.error as error:
+                raise Damaged(self.offset, f"compressed packets: {error}") from None
+            data = inflate.unconsumed_tail
+            if not chunk and not data and not inflate.eof:
+                raise Damaged(self.offset, "compressed packets end early")
+            yield chunk
+        if inflate.unused_data:
+            raise Damaged(self.offset, "something follows the compressed packets")
+
+
+class _Pieces:
+    """Chunks of bytes, cut into packets: (packet, offset of the next one)."""
+
+    def __init__(self, chunks: Iterator[bytes], limits: Limits) -> None:
+        self._chunks, self._limits = chunks, limits
+        self._offset = 0
+        self._buffer = bytearray()
+        self._at = 0
+
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
+        longest = self._limits.max_event_mib << 20
+        while self._has(1):
+            tag, length, size = self._buffer[self._at], *self._length()
+            if tag != _PACKET:
+                raise Damaged(self._offset, "no packet begins here")
+            if length > longest:
+                told = f"a packet of {length:,} bytes, more than {self._limits.max_event_mib} MiB; {allow('max_event_mib')}"
+                raise Damaged(self._offset, told)
+            if not self._has(size + length):
+                raise Damaged(self._offset, "the file ends within a packet")
+            begin = self._at + size
+            packet = bytes(self._buffer[begin : begin + length])
+            self._at += size + length
+            self._offset += size + length
+            yield packet, self._offset
+
+    def _length(self) -> tuple[int, int]:
+        """Returns the length of the packet, and how many bytes tag and length take."""
+        value = 0
+        for place in range(_LONGEST_VARINT):
+            if not self._has(place + 2):
+                raise Damaged(self._offset, "the file ends within a packet")
+            byte = self._buffer[self._at + place + 1]
+            value |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return value, place + 2
+        raise Damaged(self._offset, "no packet begins here")
+
+    def _has(self, size: int) -> bool:
+        """Whether so many bytes are left."""
+        while len(self._buffer) - self._at < size:
+            del self._buffer[: self._at]
+            self._at = 0
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return False
+            self._buffer += chunk
+        return True

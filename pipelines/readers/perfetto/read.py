@@ -1,0 +1,114 @@
+"""The input: Perfetto traces. Each file is one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base.extras import MissingExtra, need
+from pipelines.base.paths import path_text
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.readers.events_by_sql import Contents, events_by_sql
+from pipelines.readers.inputs import EventInput
+from pipelines.readers.kineto import KnownTrace, ReadTrace, TraceRejected
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.reading_result import Finding
+from pipelines.readers.perfetto.packets import Damaged, Packets, TooLarge, begins_as_trace
+from pipelines.readers.perfetto.rows import Rows, shown
+from pipelines.readers.perfetto.stage import stage_rows, stage_tracks
+
+_TOLD = {
+    "broken": ("perfetto_broken_packet", "error", "packets that cannot be read are left out"),
+    "missing_text": ("perfetto_missing_text", "warning", "names that no packet before tells: NULL"),
+    "no_time": ("perfetto_without_time", "warning", "events without a time"),
+    "unknown_clock": ("perfetto_unknown_clock", "warning", "times on a clock that no snapshot explains: NULL"),
+}
+
+
+def read(
+    path: Path,
+    folder: Path,
+    batch_id: str = "",
+    known: Set[str] = frozenset(),
+    on_bytes: Callable[[int], Any] | None = None,
+    lean: bool = False,
+    limits: Limits | None = None,
+) -> ReadTrace | KnownTrace:
+    """Read a trace. See EventInput.read. Raises TraceRejected, or OSError."""
+    limits = limits or Limits.of_environment()
+    staged = partial(stage, limits=limits)
+    return events_by_sql("_perfetto_events", staged)(path, folder, batch_id, known, on_bytes, lean, limits)
+
+
+def stage(con: duckdb.DuckDBPyConnection, path: Path, limits: Limits) -> Contents:
+    """Fill the tables that `_perfetto_events.sql` reads. Raises TraceRejected."""
+    rows = _rows(path)
+    packets = Packets(path, limits)
+    damage: list[Damaged] = []
+    try:
+        n = stage_rows(con, rows.of(_until_damage(packets, damage), packets.inside))
+    except TooLarge as error:
+        raise TraceRejected(path_text(path), packets.offset, str(error)) from None
+    if not n:
+        why = f"{damage[0]} (byte {damage[0].offset})" if damage else "it has none"
+        left_out = f"; what else is in it: {shown(rows.others)}" if rows.others else ""
+        raise TraceRejected(
+            path_text(path), damage[0].offset if damage else None,
+            f"no slice or GPU work could be read: {why}{left_out}. Is it a trace that PyTorch wrote? Copy or profile it again",
+        )  # fmt: skip
+    stage_tracks(con, rows.tracks)
+    findings = [
+        Finding(check, severity, rows.counts[key], told)
+        for key, (check, severity, told) in _TOLD.items()
+        if rows.counts[key]
+    ]
+    findings += [
+        Finding(
+            "truncated",
+            "error",
+            1,
+            f"the file ends early; everything readable before that is kept; byte {one.offset} ({one})",
+        )
+        for one in damage
+    ]
+    if rows.others:
+        findings.append(Finding("perfetto_left_out", "info", rows.others.total(), f"not read: {shown(rows.others)}"))
+    findings += _doubts(con)
+    return Contents("pftrace", {}, "partial" if damage or rows.counts["broken"] else "ok", tuple(findings))
+
+
+def _rows(path: Path) -> Rows:
+    try:
+        need("perfetto", "a Perfetto trace")
+    except MissingExtra as error:
+        raise TraceRejected(path_text(path), None, str(error)) from None
+    from google.protobuf.message import DecodeError
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket  # pyright: ignore
+
+    return Rows(TracePacket, DecodeError)
+
+
+def _until_damage(packets: Packets, damage: list[Damaged]) -> Iterator[bytes]:
+    try:
+        yield from packets
+    except Damaged as error:
+        damage.append(error)
+
+
+def _doubts(con: duckdb.DuckDBPyConnection) -> list[Finding]:
+    """Returns what the rows themselves show to be missing."""
+    catalog = load_catalog()
+    run_models(con, catalog, ["_perfetto_doubts"], frozenset(catalog.given))
+    found = con.execute("SELECT check_name, severity, n, detail FROM _perfetto_doubts ORDER BY check_name").fetchall()
+    con.execute("DROP TABLE _perfetto_doubts")
+    return [Finding(*row) for row in found]
+
+
+INPUT = EventInput(
+    suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"), recognise=begins_as_trace, read=read
+)

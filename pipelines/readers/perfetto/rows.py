@@ -1,0 +1,217 @@
+"""Packets → rows of `_perfetto_rows`, with what earlier packets of the same sequence have said: names, defaults, clocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.base.foreign_text import visible
+from pipelines.readers.perfetto.arguments import arguments, as_json, extra_data, text
+from pipelines.readers.perfetto.clocks import Clocks
+from pipelines.readers.perfetto.packets import Damaged
+
+Row = tuple[Any, ...]
+"""ph, run, place, track, ts_ns, dur_ns, category, stage, name, device, stream, args, flows, ended_flows."""
+_CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4  # TrackEvent.Type
+_PHASES = {_BEGIN: "B", _END: "E", _INSTANT: "i"}
+_INTERNED = {
+    "event_names": "name", "event_categories": "category", "debug_annotation_names": "argument",
+    "gpu_specifications": "gpu",
+}  # fmt: skip
+
+
+@dataclass
+class _Sequence:
+    """What a writer has said so far. `run`: its begin events in a row and the end events after them."""
+
+    texts: dict[tuple[str, int], str] = field(default_factory=dict)
+    clock: int | None = None
+    track: int = 0
+    run: int = -1
+    begins: int = 0
+    ends: int = 0
+
+
+@dataclass
+class Track:
+    """A track as its descriptor tells."""
+
+    parent: int | None
+    pid: int | None
+    tid: int | None
+    process: str | None
+    thread: str | None
+
+
+class Rows:
+    """The rows of all packets, in order; afterward `tracks`, and `counts` of what was left out or is missing."""
+
+    def __init__(self, packet_type: Any, decode_error: type[Exception]) -> None:
+        self.tracks: dict[int, Track] = {}
+        self.counts: Counter[str] = Counter()
+        self.others: Counter[str] = Counter()
+        self._type, self._error = packet_type, decode_error
+        self._clocks = Clocks()
+        self._sequences: dict[int, _Sequence] = {}
+        self._runs = 0
+
+    def of(self, packets: Iterable[bytes], inside: Callable[[bytes], Iterable[bytes]]) -> Iterator[Row]:
+        """Yields the rows; `inside` inflates packets of packets. A packet that cannot be read is left out and counted."""
+        for data in packets:
+            packet = self._parsed(data)
+            if packet is not None and packet.compressed_packets:
+                yield from self._inner(inside(packet.compressed_packets))
+            elif packet is not None and (row := self._row_or_none(packet)) is not None:
+                yield row
+
+    def _inner(self, packets: Iterable[bytes]) -> Iterator[Row]:
+        """Yields the rows of compressed packets, which hold no further ones: those would inflate without end."""
+        try:
+            for data in packets:
+                packet = self._parsed(data)
+                if packet is not None and packet.compressed_packets:
+                    self.counts["broken"] += 1
+                elif packet is not None and (row := self._row_or_none(packet)) is not None:
+                    yield row
+        except Damaged:
+            self.counts["broken"] += 1
+
+    def _parsed(self, data: bytes) -> Any | None:
+        try:
+            return self._type.FromString(data)
+        except (self._error, UnicodeDecodeError):
+            self.counts["broken"] += 1
+            return None
+
+    def _row_or_none(self, packet: Any) -> Row | None:
+        try:
+            return self._row(packet)
+        except (self._error, UnicodeDecodeError):
+            self.counts["broken"] += 1
+            return None
+
+    def _row(self, packet: Any) -> Row | None:
+        number = packet.trusted_packet_sequence_id
+        if packet.sequence_flags & _CLEARED or packet.incremental_state_cleared:
+            self._sequences.pop(number, None)
+        sequence = self._sequences.setdefault(number, _Sequence())
+        self._learn(packet, sequence, number)
+        kind = packet.WhichOneof("data")
+        if kind == "track_event":
+            return self._track_event(packet, sequence, number)
+        if kind == "gpu_render_stage_event":
+            return self._stage(packet, sequence, number)
+        if kind not in (None, "track_descriptor", "clock_snapshot"):
+            self.others[kind] += 1
+        return None
+
+    def _learn(self, packet: Any, sequence: _Sequence, number: int) -> None:
+        if packet.HasField("interned_data"):
+            for theirs, ours in _INTERNED.items():
+                for one in getattr(packet.interned_data, theirs):
+                    sequence.texts[ours, one.iid] = text(one.name)
+            for one in packet.interned_data.debug_annotation_string_values:
+                sequence.texts["text", one.iid] = one.str.decode("utf-8", "replace")
+        if packet.HasField("trace_packet_defaults"):
+            defaults = packet.trace_packet_defaults
+            sequence.clock = defaults.timestamp_clock_id or None
+            sequence.track = defaults.track_event_defaults.track_uuid
+        if packet.HasField("clock_snapshot"):
+            self._clocks.add(number, packet.clock_snapshot)
+        if packet.HasField("track_descriptor"):
+            self._describe(packet.track_descriptor)
+
+    def _describe(self, said: Any) -> None:
+        process, thread = said.process, said.thread
+        is_thread = said.HasField("thread")
+        self.tracks[said.uuid] = Track(
+            said.parent_uuid if said.HasField("parent_uuid") else None,
+            thread.pid if is_thread else process.pid if said.HasField("process") else None,
+            thread.tid if is_thread else None,
+            text(process.process_name) or None,
+            text(thread.thread_name or said.name or said.static_name) or None,
+        )
+
+    def _time(self, packet: Any, sequence: _Sequence, number: int) -> int | None:
+        clock = packet.timestamp_clock_id if packet.HasField("timestamp_clock_id") else sequence.clock
+        if not packet.HasField("timestamp"):
+            self.counts["no_time"] += 1
+            return None
+        found = self._clocks.ns(number, clock, packet.timestamp)
+        self.counts["unknown_clock"] += found is None
+        return None if found is None else _bounded(found)
+
+    def _text(self, sequence: _Sequence, kind: str, iid: int) -> str | None:
+        found = sequence.texts.get((kind, iid))
+        self.counts["missing_text"] += found is None
+        return found
+
+    def _track_event(self, packet: Any, sequence: _Sequence, number: int) -> Row | None:
+        event = packet.track_event
+        ph = _PHASES.get(event.type) or (event.legacy_event.HasField("phase") and chr(event.legacy_event.phase & 0x7F))
+        if event.type == _COUNTER or not ph or ph not in "BEXi":
+            self.others["counters" if event.type == _COUNTER else "track events of other types"] += 1
+            return None
+        track = event.track_uuid if event.HasField("track_uuid") else sequence.track
+        args = arguments(event.debug_annotations, lambda kind, iid: self._text(sequence, kind, iid))
+        name = text(event.name) or (self._text(sequence, "name", event.name_iid) if event.name_iid else None)
+        category = next(map(text, event.categories), None)
+        if category is None and event.category_iids:
+            category = self._text(sequence, "category", event.category_iids[0])
+        dur_ns = _bounded(event.legacy_event.duration_us * 1000) if ph == "X" else None
+        flows = [*event.flow_ids, *event.flow_ids_old]
+        ended = [*event.terminating_flow_ids, *event.terminating_flow_ids_old]
+        return (
+            ph, *self._place(ph, sequence), _signed(track), self._time(packet, sequence, number), dur_ns, category, None,
+            name, None, None, as_json(args), [_signed(one) for one in flows], [_signed(one) for one in ended],
+        )  # fmt: skip
+
+    def _place(self, ph: str, sequence: _Sequence) -> tuple[int | None, int | None]:
+        """Returns the run of a begin or end event, and its place among the begins or ends there."""
+        if ph not in "BE":
+            return None, None
+        if sequence.run < 0 or (ph == "B" and sequence.ends):
+            self._runs += 1
+            sequence.run, sequence.begins, sequence.ends = self._runs, 0, 0
+        if ph == "B":
+            sequence.begins += 1
+            return sequence.run, sequence.begins
+        sequence.ends += 1
+        return sequence.run, sequence.ends
+
+    def _stage(self, packet: Any, sequence: _Sequence, number: int) -> Row:
+        event = packet.gpu_render_stage_event
+        stage = self._text(sequence, "gpu", event.stage_iid) if event.stage_iid else None
+        queue = self._text(sequence, "gpu", event.hw_queue_iid) if event.hw_queue_iid else None
+        name = text(event.name) or (self._text(sequence, "name", event.name_iid) if event.name_iid else None)
+        args = extra_data(event.extra_data)
+        device = event.gpu_id if event.HasField("gpu_id") else None
+        last = (queue or "").split()[-1:]
+        stream = args.get("stream", int(last[0]) if last and last[0].isdecimal() and len(last[0]) < 19 else None)
+        args |= {key: value for key, value in (("device", device), ("stream", stream)) if value is not None}
+        if event.HasField("launch"):
+            sizes = {"grid": event.launch.grid_size, "block": event.launch.workgroup_size}
+            args |= {key: [size.x, size.y, size.z] for key, size in sizes.items()}
+        dur_ns = _bounded(event.duration) if event.HasField("duration") else None
+        return (
+            "X", None, None, None, self._time(packet, sequence, number), dur_ns, None, stage or "(unknown)", name or stage,
+            device, stream if isinstance(stream, int) else None, as_json(args), [], [],
+        )  # fmt: skip
+
+
+def _signed(number: int) -> int:
+    """Returns a number of 64 bits as DuckDB's BIGINT holds it."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _bounded(time: int) -> int:
+    """Returns a time that fits a BIGINT; one that does not is out of the range of times all the same."""
+    return min(max(time, -(1 << 63)), (1 << 63) - 1)
+
+
+def shown(others: Counter[str]) -> str:
+    """Returns what was left out, most frequent first, as text."""
+    return ", ".join(f"{n} {visible(kind)}" for kind, n in others.most_common(8))

@@ -1,0 +1,110 @@
+"""The tables that `sql/ingest/_perfetto_events.sql` reads, and how packets fill them, a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pipelines.models.python_tables import create_table, given_table, types_of
+from pipelines.readers.perfetto.rows import Row, Track
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# Rows are held in Python, at some kB each, until so many, or so many characters, are written.
+_ROWS_AT_ONCE = 10_000
+_CHARACTERS_AT_ONCE = 8 << 20
+_TIME, _NO_TIME = 4, -(1 << 63)  # where a row has its time
+_ROWS = (
+    ("n", "BIGINT", "Place in the file."),
+    ("at_ns", "BIGINT", "Time, ns; the least there is where it is not known."),
+    ("ph", "VARCHAR", "B begin, E end, X with its duration, i instant."),
+    ("run", "BIGINT", "Begin events of a writer in a row and the end events after them: their number."),
+    ("place", "BIGINT", "Place among the begins, or the ends, of the run."),
+    ("track", "BIGINT", "Track; NULL for work of a GPU's queue."),
+    ("ts_ns", "BIGINT", "Time, ns."),
+    ("dur_ns", "BIGINT", "Duration, ns."),
+    ("category", "VARCHAR", "Category, where the writer tells one."),
+    ("stage", "VARCHAR", "Render stage of work on a GPU."),
+    ("name", "VARCHAR", "Name."),
+    ("device", "BIGINT", "GPU of work on one."),
+    ("stream", "BIGINT", "Stream of work on a GPU."),
+    ("args", "VARCHAR", "Arguments, as JSON."),
+    ("flows", "BIGINT[]", "Arrows that start at the event or pass it."),
+    ("ended_flows", "BIGINT[]", "Arrows that end at it."),
+)
+_TRACKS = (
+    ("track", "BIGINT", "Track."),
+    ("is_thread", "BOOLEAN", "Whether it is a thread's, and not one below it or a process's."),
+    ("pid", "VARCHAR", "Process that it belongs to."),
+    ("tid", "VARCHAR", "Thread that it belongs to, or the track's own name or number."),
+    ("process", "VARCHAR", "Name of the process."),
+    ("thread", "VARCHAR", "Name of the thread."),
+)
+
+
+@given_table("_perfetto_rows", layer="ingest", doc="One row: an event of a Perfetto trace.", columns=_ROWS)
+def stage_rows(con: duckdb.DuckDBPyConnection, rows: Iterable[Row]) -> int:
+    """Fill the table; returns the number of rows."""
+    create_table(con, "_perfetto_rows")
+    n = 0
+    for part in _parts((i, _NO_TIME if row[_TIME] is None else row[_TIME], *row) for i, row in enumerate(rows)):
+        _insert(con, "_perfetto_rows", part)
+        n += len(part)
+    return n
+
+
+@given_table("_perfetto_tracks", layer="ingest", doc="One row: a track of a Perfetto trace.", columns=_TRACKS)
+def stage_tracks(con: duckdb.DuckDBPyConnection, tracks: dict[int, Track]) -> None:
+    """Fill the table from the descriptors."""
+    create_table(con, "_perfetto_tracks")
+    for part in _parts(_resolved(tracks)):
+        _insert(con, "_perfetto_tracks", part)
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    part, size = [], 0
+    for row in rows:
+        part.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str))
+        if len(part) >= _ROWS_AT_ONCE or size >= _CHARACTERS_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _resolved(tracks: dict[int, Track]) -> Iterator[Row]:
+    """Yields tracks with the process and thread of what is above them."""
+    for uuid, track in tracks.items():
+        above = [track]
+        parent, seen = track.parent, {uuid}
+        while parent in tracks and parent not in seen:
+            seen.add(parent)
+            above.append(tracks[parent])
+            parent = tracks[parent].parent
+        pid = next((one.pid for one in above if one.pid is not None), None)
+        tid = next((one.tid for one in above if one.tid is not None), None)
+        process = next((one.process for one in above if one.process is not None), None)
+        own = track.thread or str(uuid)
+        yield (
+            uuid - (1 << 64) if uuid >= 1 << 63 else uuid, track.tid is not None, None if pid is None else str(pid),
+            own if tid is None else str(tid), process, track.thread,
+        )  # fmt: skip
+
+
+def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[Row]) -> None:
+    con.register("_part", _arrow(types_of(table), rows))
+    con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM _part")
+    con.unregister("_part")
+
+
+def _arrow(types: dict[str, str], rows: list[tuple[Any, ...]]) -> pa.Table:
+    import pyarrow as pa
+
+    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "BIGINT[]": pa.list_(pa.int64())}
+    columns = zip(*rows, strict=True)
+    return pa.table(
+        {name: pa.array(values, kinds[kind]) for (name, kind), values in zip(types.items(), columns, strict=True)}
+    )

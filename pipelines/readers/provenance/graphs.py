@@ -1,0 +1,133 @@
+"""The kernels of a compiled graph, each with the graph nodes and source lines that it was made of.
+
+Source: torch/_inductor/debug.py (`dump_inductor_provenance_info`, `set_kernel_post_grad_provenance_tracing`) of torch 2.13, node
+mappings of version 2.0, and https://docs.pytorch.org/docs/main/torch.compiler_inductor_provenance.html. `cppCodeToPost` has
+the kernels of all languages. A key is the kernel's name and, behind a colon, the number of its call in the graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.models.sqltext import as_text
+
+NEWEST = 2.0  # version of the node mappings; files of debug folders have none
+LONGEST_NAME = 4096  # characters; Inductor cuts the names of kernels far below that
+_HANDLE = re.compile(r"(.+):(0|[1-9][0-9]{0,8})", re.DOTALL)
+_NUMBER = re.compile(r"(?<=.)_\d+$")
+_FRAME = re.compile(r'^  File "(.*)", line (\d{1,9}), in (.*)$')
+_CODE = re.compile(r"^ {4}(?=\S)")
+
+
+class WrongForm(ValueError):
+    """The content is not as Inductor writes it; the message says where."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of a source file, outside of torch."""
+
+    file: str
+    line: int
+    function: str
+    code: str | None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A call of a kernel. `post_nodes`: nodes after the passes on the graph, each with the nodes before them that it came from.
+
+    `is_mapped`: the nodes are told (maybe none). `stacks`: innermost frame last; None where they are not told.
+    """
+
+    name: str
+    handle: int | None
+    is_mapped: bool
+    post_nodes: dict[str, list[str]]
+    stacks: list[list[Frame]] | None
+
+
+@dataclass
+class Graph:
+    """A compiled graph. `mapping`, `stacks`: JSON as it was read; None where it was not there."""
+
+    compile_id: str | None = None
+    mapping: dict[str, Any] | None = None
+    stacks: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """16 hex digits, the same for the same kernels and nodes, whichever file tells them."""
+        mapping = self.mapping or {}
+        told: Any = [mapping.get("cppCodeToPost") or {}, mapping.get("postToPre") or {}]
+        if not told[0]:
+            told = sorted(self.stacks or {})
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    def kernels(self) -> Iterator[Kernel]:
+        """Yields its kernels. Raises WrongForm."""
+        mapping = self.mapping or {}
+        version = mapping.get("version", NEWEST)
+        if not isinstance(version, int | float) or not version <= NEWEST:
+            raise WrongForm(f"version {as_text(str(version))[:40]} of the node mappings is not known, only {NEWEST}")
+        to_post = _table(mapping, "cppCodeToPost")
+        to_pre = _table(mapping, "postToPre")
+        before: dict[str, list[str]] = {}  # once per node: many kernels may name one node with a long list
+        keys: dict[str, None] = dict.fromkeys([*to_post, *(self.stacks or {})])
+        for key in keys:
+            found = _HANDLE.fullmatch(_name(key, "a kernel"))
+            name, handle = (found[1], int(found[2])) if found else (key, None)
+            nodes = {}
+            for node in _names(to_post.get(key, []), "cppCodeToPost", key):
+                if node not in before:
+                    before[node] = _names(to_pre.get(node, []), "postToPre", node)
+                nodes[as_text(node)] = before[node]
+            stacks = None
+            if self.stacks is not None and key in self.stacks:
+                stacks = [_frames(text) for text in _texts(self.stacks[key], "the stack traces", key)]
+            yield Kernel(as_text(name), handle, key in to_post, nodes, stacks)
+
+
+def operator_of(node: str) -> str:
+    """Returns the operator after which a node is called: `addmm_1` → addmm, `convolution_default` → convolution."""
+    return _NUMBER.sub("", node).removesuffix("_default")
+
+
+def _table(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+    value = mapping.get(key, {})
+    if not isinstance(value, dict):
+        raise WrongForm(f"{key} is a {type(value).__name__}, not names by name")
+    return value
+
+
+def _texts(value: Any, table: str, key: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise WrongForm(f"{table} of {as_text(key)[:80]} are not a list of texts")
+    return value
+
+
+def _names(value: Any, table: str, key: str) -> list[str]:
+    found: dict[str, None] = dict.fromkeys(_texts(value, table, key))
+    return [_name(one, "a node") for one in found]
+
+
+def _name(value: str, what: str) -> str:
+    if not 0 < len(value) <= LONGEST_NAME:
+        raise WrongForm(f"the name of {what} has {len(value):,} characters, not 1 to {LONGEST_NAME:,}")
+    return value
+
+
+def _frames(text: str) -> list[Frame]:
+    """The frames of a stack as Python prints it: a line for the place, and one for the code, where it was at hand."""
+    frames, lines = [], text.split("\n")
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if found := _FRAME.match(line):
+            code = as_text(after.strip())[:LONGEST_NAME] if _CODE.match(after) else None
+            file, function = (as_text(found[group])[:LONGEST_NAME] for group in (1, 3))
+            frames.append(Frame(file, int(found[2]), function, code))
+    return frames

@@ -1,0 +1,246 @@
+"""Provenance of torch.compile → the lake: the log of a process, or the files of a graph's debug folder, a set each.
+
+A log that has grown replaces what was read of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.base.paths import path_text
+from pipelines.models.sqltext import as_text
+from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
+from pipelines.readers.inputs.growing_logs import known_bytes
+from pipelines.readers.inputs.row_files import RowFiles
+from pipelines.readers.kineto.limits import Limits
+from pipelines.readers.kineto.numbers import whole
+from pipelines.readers.kineto.source import Source, TooLarge
+from pipelines.readers.origin import job_from_path, rank_from_name
+from pipelines.readers.provenance.graphs import Frame, Graph, Kernel, WrongForm, operator_of
+from pipelines.readers.provenance.torch_log import HEAD, TorchLog
+
+TABLE, KERNELS, NODES, FRAMES, FINDINGS = (
+    *("compile_provenance", "compiled_kernels", "compiled_kernel_nodes", "compiled_kernel_frames"),
+    "compile_findings",
+)
+MOST_JSON = 32 << 20  # bytes of one file of a debug folder; 75,000 kernels with 8 nodes each have 31 MB
+MOST_NAMES = 5_000_000  # nodes and frames of a set: a file may name long lists over and over
+_PARTS = {
+    "inductor_provenance_tracking_node_mappings": "mapping",
+    "inductor_provenance_tracking_kernel_stack_traces": "stacks",
+}
+_HEAD = 4096
+_PID = re.compile(r"-pid_(\d{1,18})")
+_WHOLE, _TEXT = pa.int64(), pa.string()
+COLUMNS = {
+    KERNELS: {
+        **{"kernel_id": _WHOLE, "graph": _WHOLE, "compile_id": _TEXT, "graph_key": _TEXT, "name": _TEXT},
+        **{"handle": _WHOLE, "n_post_grad_nodes": _WHOLE, "operators": _TEXT, "post_grad_nodes": _TEXT},
+        **{"pre_grad_nodes": _TEXT, "source_lines": _TEXT},
+    },
+    NODES: {**{"kernel_id": _WHOLE, "name": _TEXT, "post_grad_node": _TEXT, "operator": _TEXT, "pre_grad_node": _TEXT}},
+    FRAMES: {
+        **{"kernel_id": _WHOLE, "name": _TEXT, "stack": _WHOLE, "depth": _WHOLE, "file": _TEXT, "line": _WHOLE},
+        **{"function": _TEXT, "code": _TEXT},
+    },
+}
+
+
+def provenance(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Returns the logs, each for itself, and the files of Inductor's debug folders by folder."""
+    found: dict[Path, list[Path]] = {}
+    for path in files:
+        if _part(path):
+            found.setdefault(path.parent, []).append(path)
+        elif path.name.endswith((".log", ".log.gz")) and is_log(path):
+            found[path] = [path]
+    return {one[0] if len(one) == 1 else folder: one for folder, one in found.items()}
+
+
+def is_log(path: Path) -> bool:
+    """Returns whether a file begins like a log of TORCH_TRACE."""
+    try:
+        head = next(iter(Source(path).chunks()), b"")[:_HEAD] if path.is_file() else b""
+    except OSError:
+        return False
+    return bool(HEAD.match(head))
+
+
+def _part(path: Path) -> str | None:
+    """Returns what a file of a debug folder tells of its graph; None for other files."""
+    name = path.name.removesuffix(".gz")
+    return _PARTS.get(name.removesuffix(".json")) if name.endswith(".json") else None
+
+
+def read_provenance(reading: Reading, path: Path, files: Collection[Path]) -> Read:
+    """Stage the tables of a log or of a debug folder. Raises Rejected."""
+    if any(_part(file) for file in files):
+        return _read_folder(reading, path, sorted(files))
+    source = Source(path, limits=Limits.of_environment())
+    log = TorchLog(_pieces(source))
+    with tempfile.TemporaryDirectory() as folder:
+        with RowFiles(Path(folder), COLUMNS) as rows:
+            written = _Written(rows)
+            for graph in log:
+                written.add(graph, log.faults)
+        key = hashlib.sha256(log.first_line or b"").hexdigest()[:16]
+        if (known := reading.known.get(key)) is not None and known >= source.unpacked_bytes:
+            return Read(key, status="known", state=known)
+        rank = rank_from_name(path.name) if log.rank is None else log.rank
+        if source.damage:
+            log.faults.append(("cut_file", source.damage))
+        return _put(reading, path, key, rows, written, log.faults, source.unpacked_bytes, log.pid, rank)
+
+
+def _read_folder(reading: Reading, path: Path, files: list[Path]) -> Read:
+    graph, n_bytes = Graph(), 0
+    digest = hashlib.sha256(path_text(files[0].absolute().parent).encode())  # all ranks of a job compile the same
+    for file in files:
+        source = Source(file, limits=Limits.of_environment())
+        content = b""
+        for piece in _pieces(source):
+            if source.unpacked_bytes > MOST_JSON:
+                raise Rejected(f"{file.name} has more than {MOST_JSON >> 20} MiB, which no graph's provenance needs")
+            content += piece
+        digest.update(content)
+        n_bytes += len(content)
+        setattr(graph, _part(file) or "", _json(file, content, source.damage))
+    key = digest.hexdigest()[:16]
+    if key in reading.known:
+        return Read(key, status="known", state=reading.known[key])
+    pid = next((whole(found[1]) for part in reversed(path.absolute().parts) if (found := _PID.search(part))), None)
+    faults: list[tuple[str, str]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        with RowFiles(Path(folder), COLUMNS) as rows:
+            written = _Written(rows)
+            written.add(graph, faults)
+        if faults:
+            ((_, why),) = faults
+            raise Rejected(f"not provenance as Inductor writes it: {why}; compile again with INDUCTOR_PROVENANCE=1")
+        return _put(reading, files[0], key, rows, written, faults, n_bytes, pid, None)
+
+
+def _json(file: Path, content: bytes, damage: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        why = damage or error
+        raise Rejected(f"{file.name} is broken JSON: {as_text(str(why))}; write or copy it again") from None
+    if not isinstance(value, dict):
+        raise Rejected(f"{file.name} holds a {type(value).__name__}, not Inductor's names by kernel; write it again")
+    return value
+
+
+def _pieces(source: Source) -> Iterator[bytes]:
+    try:
+        yield from source.chunks()
+    except TooLarge as error:
+        raise Rejected(f"provenance of torch.compile that is too large: {error.reason}") from None
+
+
+def _put(
+    reading: Reading,
+    path: Path,
+    key: str,
+    rows: RowFiles,
+    written: _Written,
+    faults: list[tuple[str, str]],
+    n_bytes: int,
+    pid: int | None,
+    rank: int | None,
+) -> Read:
+    for table in COLUMNS:
+        reading.add_files(table, rows.paths(table))
+    kinds = sorted({kind for kind, _ in faults})
+    told = {kind: [text for one, text in faults if one == kind] for kind in kinds}
+    reading.add_rows(FINDINGS, [{"fault": kind, "n": len(told[kind]), "detail": told[kind][0]} for kind in kinds])
+    row = {
+        "path": path_text(path.absolute()),
+        "source": "debug_folder" if _part(path) else "log",
+        "rank": rank,
+        "pid": pid,
+        "job": reading.job or job_from_path(path),
+        "n_graphs": written.n_graphs,
+        "n_kernels": rows.count(KERNELS),
+        "unpacked_bytes": n_bytes,
+        "ingested_at": datetime.now(UTC),
+    }
+    reading.add_rows(TABLE, [row])
+    why = None
+    if faults:
+        why = f"{len(faults):,} parts could not be read: compile_findings"
+    elif not rows.count(KERNELS):
+        why = "it holds no provenance: compile with INDUCTOR_PROVENANCE=1"
+    return Read(key, rows.count(KERNELS), "partial" if why else "ok", why, n_bytes)
+
+
+class _Written:
+    """Graphs as rows. `n_graphs`: those with kernels."""
+
+    def __init__(self, rows: RowFiles) -> None:
+        self.n_graphs = 0
+        self._rows, self._left = rows, MOST_NAMES
+
+    def add(self, graph: Graph, faults: list[tuple[str, str]]) -> None:
+        """Add the rows of a graph, or a fault. Raises Rejected if the set becomes too large."""
+        try:
+            kernels = list(graph.kernels())
+        except WrongForm as error:
+            faults.append(("wrong_form", f"graph {self.n_graphs} ({graph.compile_id or 'no compile id'}): {error}"))
+            return
+        key = graph.key
+        for kernel in kernels:
+            frames = sum(map(len, kernel.stacks or ()))
+            self._left -= 1 + frames + sum(1 + len(before) for before in kernel.post_nodes.values())
+            if self._left < 0:
+                raise Rejected(f"it names more than {MOST_NAMES:,} nodes and source lines, which no program compiles")
+            self._add(graph, key, kernel)
+        self.n_graphs += bool(kernels)
+
+    def _add(self, graph: Graph, key: str, kernel: Kernel) -> None:
+        kernel_id, nodes = self._rows.count(KERNELS), kernel.post_nodes
+        before = [as_text(name) for names in nodes.values() for name in names]
+        inner = [stack[-1] for stack in kernel.stacks or () if stack]
+        told = (
+            *(kernel_id, self.n_graphs, graph.compile_id, key, kernel.name, kernel.handle),
+            len(nodes) if kernel.is_mapped else None,
+            *(_listed(texts) for texts in ({operator_of(node) for node in nodes}, nodes, before, map(_place, inner))),
+        )
+        self._rows.add(KERNELS, told)
+        for node, names in nodes.items():
+            for name in names or [None]:
+                pre = None if name is None else as_text(name)
+                self._rows.add(NODES, (kernel_id, kernel.name, node, operator_of(node), pre))
+        for number, stack in enumerate(kernel.stacks or ()):
+            for depth, frame in enumerate(reversed(stack)):
+                place = (frame.file, frame.line, frame.function, frame.code)
+                self._rows.add(FRAMES, (kernel_id, kernel.name, number, depth, *place))
+
+
+def _place(frame: Frame) -> str:
+    return f"{frame.file}:{frame.line} {frame.function}"
+
+
+def _listed(texts: Iterable[str]) -> str | None:
+    """One text, the same for the same parts; None without any."""
+    return ", ".join(sorted(set(texts))) or None
+
+
+INPUT = SetInput(
+    scope="compile_provenance",
+    suffixes=(".json", ".json.gz", ".log", ".log.gz"),
+    recognise=provenance,
+    read=read_provenance,
+    known=partial(known_bytes, TABLE),
+    settled=lambda known: set(),  # a log may have grown
+)

@@ -1,0 +1,276 @@
+"""CSV files of rocprofv3 → the staged tables: those of one process lie beside each other and begin with the same name.
+
+    1234_kernel_trace.csv  1234_hip_api_trace.csv  1234_memory_copy_trace.csv  1234_marker_api_trace.csv  1234_agent_info.csv
+
+Columns are found by name, as releases add and move some (generateCSV.cpp of rocprofiler-sdk; `rocpd convert` spells a few
+otherwise). DuckDB reads them a part at a time; lines that it cannot read are left out and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from pipelines.base.foreign_text import visible
+from pipelines.base.paths import UnusablePath, path_text, utf8_path
+from pipelines.models.sqltext import first_line, quoted
+from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.kineto.reading_result import Finding
+
+AGENTS = "agent_info.csv"
+_PIECE = 1 << 20
+_LONGEST_LINE_MIB = 8  # twice as much is held in memory
+_INTEGER = "TRY_CAST({} AS BIGINT)"
+_AGENT = "TRY_CAST(regexp_extract({}, '([0-9]+)$', 1) AS BIGINT)"  # 2, Agent 2 or GPU 0
+_TEXT = "{}"
+_ON_GPU = {
+    "start_ns": "start_timestamp",
+    "end_ns": "end_timestamp",
+    "stream": "stream_id",
+    "correlation": "correlation_id",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Files whose names end so. `columns`: ours → theirs in lower case, the first that is there; `needed`: ours.
+
+    `values`: how DuckDB reads a column that is no integer. `work`: what its rows are called, if they ran on a GPU.
+    """
+
+    staged: str
+    columns: Mapping[str, tuple[str, ...]]
+    needed: frozenset[str]
+    values: Mapping[str, str]
+    work: str = ""
+
+
+_KERNELS = Kind(
+    "_rocm_work",
+    {
+        **{ours: (theirs,) for ours, theirs in _ON_GPU.items()},
+        "agent": ("agent_id",), "queue": ("queue_id",), "name": ("kernel_name",),
+        "group_bytes": ("lds_block_size", "group_segment_size"), "registers": ("vgpr_count",),
+        **{f"grid_{axis}": (f"grid_size_{axis}",) for axis in "xyz"},
+        **{f"block_{axis}": (f"workgroup_size_{axis}",) for axis in "xyz"},
+    },
+    frozenset({"start_ns", "end_ns", "correlation", "agent", "name"}),
+    {"agent": _AGENT, "name": _TEXT},
+    "kernel",
+)  # fmt: skip
+_COPIES = Kind(
+    "_rocm_work",
+    {
+        **{ours: (theirs,) for ours, theirs in _ON_GPU.items()},
+        "agent": ("source_agent_id",), "target_agent": ("destination_agent_id",), "name": ("direction",),
+    },
+    frozenset({"start_ns", "end_ns", "correlation", "agent", "target_agent", "name"}),
+    {"agent": _AGENT, "target_agent": _AGENT, "name": _TEXT},
+    "copy",
+)  # fmt: skip
+_CALLS = Kind(
+    "_rocm_calls",
+    {
+        "start_ns": ("start_timestamp",), "end_ns": ("end_timestamp",), "thread": ("thread_id",),
+        "correlation": ("correlation_id",), "domain": ("domain",), "name": ("function",),
+    },
+    frozenset({"start_ns", "end_ns", "thread", "correlation", "domain", "name"}),
+    {"domain": _TEXT, "name": _TEXT},
+)  # fmt: skip
+KINDS = {
+    "kernel_trace.csv": _KERNELS,
+    "memory_copy_trace.csv": _COPIES,
+    **dict.fromkeys(
+        (
+            "hip_api_trace.csv", "hip_trace.csv", "marker_api_trace.csv", "marker_trace.csv", "hsa_api_trace.csv",
+            "hsa_trace.csv", "rccl_api_trace.csv", "rccl_trace.csv",
+        ),
+        _CALLS,
+    ),
+}  # fmt: skip
+"""End of the name → what is in the file. Of those that are there, the first stands for all."""
+
+
+def beside(path: Path) -> list[Path]:
+    """Returns the files of the same process, itself among them, the one that stands for all first."""
+    end = next((end for end in (*KINDS, AGENTS) if path.name.endswith(end)), None)
+    if end is None:
+        return [path]
+    beginning = path.name.removesuffix(end)
+    found = [path.with_name(beginning + other) for other in (*KINDS, AGENTS)]
+    return [one for one in found if one.is_file()]
+
+
+def header(path: Path) -> list[str]:
+    """Returns the names of a CSV file's columns, in lower case; [] if its first line is no such list. Raises OSError."""
+    with path.open("rb") as file:
+        line = file.readline(1 << 16)
+    try:
+        return [name.strip().lower() for name in next(csv.reader([line.decode("utf-8-sig")]), [])]
+    except (UnicodeDecodeError, csv.Error):
+        return []
+
+
+def stage_file(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
+    """Append a file's rows to the table of its kind; returns what is missing or wrong. Raises TraceRejected."""
+    kind = next(kind for end, kind in KINDS.items() if path.name.endswith(end))
+    names = _names(path)
+    columns = {ours: next((one for one in theirs if one in names), None) for ours, theirs in kind.columns.items()}
+    chosen = {
+        ours: kind.values.get(ours, _INTEGER).format(_named(theirs)) for ours, theirs in columns.items() if theirs
+    }
+    if not chosen:
+        return list(_missing(path, kind, columns))
+    source = _read(con, path, names, max_line_mib)
+    constant = f"{quoted(kind.work)} AS source, " if kind.work else ""
+    listed = ", ".join(f"{value} AS {ours}" for ours, value in chosen.items())
+    wrong = " + ".join(
+        f"count(*) FILTER ({_named(str(columns[ours]))} <> '' AND ({value}) IS NULL)" for ours, value in chosen.items()
+    )
+    with _readable(path):
+        inserted = con.execute(f"INSERT INTO {kind.staged} BY NAME SELECT {constant}{listed} FROM {source}").fetchall()
+        findings = [*_broken_lines(con, path, source, names, inserted[0][0]), *_missing(path, kind, columns)]
+        (n,) = con.execute(f"SELECT {wrong} FROM {source}").fetchall()[0]
+    if n:
+        told = f"{path_text(path.name)}: values that are not of their column's type became NULL"
+        findings.append(Finding("rocm_wrong_type", "error", n, told))
+    return findings
+
+
+def stage_agents(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> list[Finding]:
+    """Fill `_rocm_agents`; returns what is missing or wrong. Raises TraceRejected.
+
+    Agents are numbered as seen by the program (relative, rocprofv3's default), where that is told.
+    """
+    names = _names(path)
+    number = next((name for name in ("logical_node_id", "node_id") if name in names), None)
+    if number is None or "agent_type" not in names:
+        told = f"{path_text(path.name)} has no node_id or no agent_type: devices have the numbers of agents, among which CPUs count"
+        return [Finding("rocm_missing_column", "warning", 1, told)]
+    source = _read(con, path, names, max_line_mib)
+    with _readable(path):
+        inserted = con.execute(
+            f"INSERT INTO _rocm_agents BY NAME SELECT {_INTEGER.format(_named(number))} AS id, agent_type AS kind "
+            f"FROM {source}"
+        ).fetchall()
+        return list(_broken_lines(con, path, source, names, inserted[0][0]))
+
+
+def process_of(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> int | None:
+    """Returns the process of a file of calls; None where it does not say. Raises TraceRejected if there are several."""
+    if "process_id" not in (names := _names(path)):
+        return None
+    source = _read(con, path, names, max_line_mib)
+    with _readable(path):
+        found = con.execute(f"SELECT DISTINCT {_INTEGER.format('process_id')} AS pid FROM {source} LIMIT 3").fetchall()
+    pids = [pid for (pid,) in found if pid is not None]
+    if len(pids) > 1:
+        raise TraceRejected(
+            path_text(path),
+            None,
+            f"calls of several processes: {', '.join(map(str, sorted(pids)))}: give the rocpd database instead, of which each "
+            "process is a trace, or one file for each (%pid% in rocprofv3's --output-file)",
+        )
+    return next(iter(pids), None)
+
+
+def is_by_kind(con: duckdb.DuckDBPyConnection, path: Path, max_line_mib: int) -> bool:
+    """Whether GPU work names its agent by kind (GPU 0: --agent-index=type-relative), so that this is the device."""
+    if "agent_id" not in (names := _names(path)):
+        return False
+    source = _read(con, path, names, max_line_mib)
+    with _readable(path):
+        return bool(con.execute(f"SELECT 1 FROM {source} WHERE agent_id LIKE 'GPU%' LIMIT 1").fetchall())
+
+
+def _names(path: Path) -> list[str]:
+    # A comma too many makes a column without a name.
+    names = [name or f"column {place}" for place, name in enumerate(header(path), 1)]
+    if not names or len(set(names)) != len(names):
+        raise TraceRejected(
+            path_text(path), 0, "line 1 does not name the columns of a CSV file: profile or copy it again"
+        )
+    return names
+
+
+def _read(con: duckdb.DuckDBPyConnection, path: Path, names: list[str], max_line_mib: int) -> str:
+    _check_name(path)
+    con.execute("DROP TABLE IF EXISTS _csv_errors; DROP TABLE IF EXISTS _csv_scans")
+    line = min(max_line_mib, _LONGEST_LINE_MIB) << 20
+    columns = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in names)
+    return (
+        f"read_csv({quoted(path)}, columns = {{{columns}}}, auto_detect = false, header = true, delim = ',', quote = '\"', "
+        f"escape = '\"', max_line_size = {line}, buffer_size = {2 * line}, store_rejects = true, rejects_table = '_csv_errors', "
+        "rejects_scan = '_csv_scans', rejects_limit = 0)"
+    )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Names the file and what is most likely: some stray quotes and line ends are more than lines left out to DuckDB."""
+    try:
+        yield
+    except duckdb.Error as error:
+        why = first_line(error).rstrip(".")
+        told = f"DuckDB cannot read it as CSV, as after a stray quote or line end: {why}; profile or copy it again"
+        raise TraceRejected(path_text(path), None, f"{path_text(path.name)}: {told}") from None
+
+
+def _check_name(path: Path) -> None:
+    """DuckDB takes some names for patterns, and cannot open others."""
+    try:
+        utf8_path(path)
+    except UnusablePath as error:
+        raise TraceRejected(path_text(path), None, str(error)) from None
+    if glob.has_magic(str(path)):
+        raise TraceRejected(path_text(path), None, "its path has one of the characters * ? [: rename it")
+
+
+def _broken_lines(
+    con: duckdb.DuckDBPyConnection, path: Path, source: str, names: list[str], n_rows: int
+) -> Iterator[Finding]:
+    """Counts the lines of which none of the file's `n_rows` rows was made.
+
+    A stray quote makes one line of all up to the next quote, and DuckDB keeps only the first kilobytes of it: so those that
+    were read are taken from all.
+    """
+    n, first = con.execute("SELECT count(DISTINCT line), min(line) FROM _csv_errors").fetchall()[0]
+    if n:
+        ends = " + ".join(
+            f"coalesce(length({name}) - length(replace({name}, chr(10), '')), 0)" for name in map(_named, names)
+        )
+        (within,) = con.execute(f"SELECT coalesce(sum({ends}), 0) FROM {source}").fetchall()[0]
+        left_out = max(n, _lines(path) - 1 - n_rows - within)
+        told = (
+            f"{path_text(path.name)}: lines that are not as the first line says are left out, the first is line {first}"
+        )
+        yield Finding("rocm_broken_line", "error", left_out, told)
+
+
+def _lines(path: Path) -> int:
+    """Returns the number of lines with anything in them."""
+    n, begins = 0, True
+    with path.open("rb") as file:
+        while piece := file.readline(_PIECE):
+            n += begins and not piece.isspace()
+            begins = piece.endswith(b"\n")
+    return n
+
+
+def _missing(path: Path, kind: Kind, columns: Mapping[str, str | None]) -> Iterator[Finding]:
+    absent = {ours for ours, theirs in columns.items() if theirs is None}
+    for severity, names in (("warning", absent & kind.needed), ("info", absent - kind.needed)):
+        if names:
+            listed = ", ".join(sorted(kind.columns[name][0] for name in names))
+            told = f"{visible(path_text(path.name))} has no {listed}: NULL"
+            yield Finding("rocm_missing_column", severity, len(names), told)
+
+
+def _named(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,114 @@
+"""The tables that `sql/ingest/_rocm_events.sql` reads, and how one set of tables of a rocpd database fills them."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.python_tables import create_table, given_table
+from pipelines.models.run import run_models
+from pipelines.readers.kineto.reading_result import Finding
+from pipelines.readers.rocm.schema import sources_of
+from pipelines.readers.sqlite_exports.opened import Exported
+from pipelines.readers.sqlite_exports.ranges import stage_range_texts
+from pipelines.readers.sqlite_exports.sources import stage_source
+
+_TABLES = (
+    "_rocm_work", "_rocm_calls", "_rocm_samples", "_rocm_tracks", "_rocm_event_details", "_rocm_strings",
+    "_rocm_kernels", "_rocm_agents", "_rocm_threads", "_rocm_session",
+)  # fmt: skip
+_WORK = (
+    ("source", "VARCHAR", "kernel or copy."),
+    ("start_ns", "BIGINT", "Start, ns since the machine's start."),
+    ("end_ns", "BIGINT", "End, ns."),
+    ("agent", "BIGINT", "Agent that it ran on; of a copy, the one copied from."),
+    ("target_agent", "BIGINT", "Agent copied to."),
+    ("stream", "BIGINT", "HIP stream; 0 is the default one."),
+    ("queue", "BIGINT", "Queue of the GPU."),
+    ("event", "BIGINT", "Row in _rocm_event_details."),
+    ("correlation", "BIGINT", "Correlation id, where the row has it (CSV)."),
+    ("name", "VARCHAR", "Name of the kernel, or direction, where the row has it (CSV)."),
+    ("name_id", "BIGINT", "Direction of a copy, in _rocm_strings."),
+    ("kernel", "BIGINT", "Kernel, in _rocm_kernels."),
+    ("bytes", "BIGINT", "Bytes copied."),
+    ("group_bytes", "BIGINT", "Local memory of a workgroup (LDS)."),
+    ("registers", "BIGINT", "Vector registers per thread, where the row has them (CSV)."),
+    ("grid_x", "BIGINT", "Threads of the whole grid, X."),
+    ("grid_y", "BIGINT", "Threads of the whole grid, Y."),
+    ("grid_z", "BIGINT", "Threads of the whole grid, Z."),
+    ("block_x", "BIGINT", "Threads of a workgroup, X."),
+    ("block_y", "BIGINT", "Threads of a workgroup, Y."),
+    ("block_z", "BIGINT", "Threads of a workgroup, Z."),
+)
+_CALLS = (
+    ("start_ns", "BIGINT", "Start, ns since the machine's start."),
+    ("end_ns", "BIGINT", "End, ns."),
+    ("thread", "BIGINT", "Row in _rocm_threads; in CSV files the system's number."),
+    ("event", "BIGINT", "Row in _rocm_event_details."),
+    ("correlation", "BIGINT", "Correlation id, where the row has it (CSV)."),
+    ("domain", "VARCHAR", "Domain, where the row has it (CSV)."),
+    ("name", "VARCHAR", "Function or message, where the row has it (CSV)."),
+    ("name_id", "BIGINT", "Function, in _rocm_strings."),
+)
+_SAMPLES = (
+    ("at_ns", "BIGINT", "Time, ns since the machine's start."),
+    ("track", "BIGINT", "Row in _rocm_tracks."),
+    ("event", "BIGINT", "Row in _rocm_event_details."),
+)
+_TRACKS = (("id", "BIGINT", "Number of the row."), ("thread", "BIGINT", "Row in _rocm_threads."))
+_EVENT_DETAILS = (
+    ("id", "BIGINT", "Number of the row."),
+    ("domain_id", "BIGINT", "Domain, in _rocm_strings."),
+    ("correlation", "BIGINT", "Correlation id that a call shares with the GPU work which it launched."),
+    ("details", "VARCHAR", "JSON: the message of a marker."),
+)
+_STRINGS = (("id", "BIGINT", "Number of the text."), ("value", "VARCHAR", "The text."))
+_KERNELS = (
+    ("id", "BIGINT", "Number of the kernel."),
+    ("display_name", "VARCHAR", "Name for people."),
+    ("mangled_name", "VARCHAR", "Name in the code object."),
+    ("registers", "BIGINT", "Vector registers per thread."),
+)
+_AGENTS = (
+    ("id", "BIGINT", "Number of the agent."),
+    ("kind", "VARCHAR", "CPU or GPU."),
+    ("type_index", "BIGINT", "Number among those of its kind."),
+)
+_THREADS = (
+    ("id", "BIGINT", "Number of the row."),
+    ("thread", "BIGINT", "The system's number."),
+    ("name", "VARCHAR", "Name of the thread."),
+)
+_SESSION = (("process_id", "BIGINT", "The process; NULL where that is not told."),)
+
+
+@given_table("_rocm_work", layer="ingest", doc="One row: a piece of GPU work.", columns=_WORK)
+@given_table("_rocm_calls", layer="ingest", doc="One row: a call or a ROCTx range.", columns=_CALLS)
+@given_table("_rocm_samples", layer="ingest", doc="One row: a mark, or a call that took no time.", columns=_SAMPLES)
+@given_table("_rocm_tracks", layer="ingest", doc="One row: a thread that has samples.", columns=_TRACKS)
+@given_table("_rocm_event_details", layer="ingest", doc="One row: more about one of these.", columns=_EVENT_DETAILS)
+@given_table("_rocm_strings", layer="ingest", doc="One row: a text of the database.", columns=_STRINGS)
+@given_table("_rocm_kernels", layer="ingest", doc="One row: a kernel.", columns=_KERNELS)
+@given_table("_rocm_agents", layer="ingest", doc="One row: a CPU or GPU.", columns=_AGENTS)
+@given_table("_rocm_threads", layer="ingest", doc="One row: a thread.", columns=_THREADS)
+@given_table("_rocm_session", layer="ingest", doc="One row: the process.", columns=_SESSION)
+def create_tables(con: duckdb.DuckDBPyConnection, process_id: int | None) -> None:
+    """Create the staged tables, empty but for the process."""
+    for table in _TABLES:
+        create_table(con, table)
+    con.execute("INSERT INTO _rocm_session VALUES (?)", [process_id])
+
+
+def stage_database(con: duckdb.DuckDBPyConnection, export: Exported, end: str, process: int | None) -> list[Finding]:
+    """Fill the tables with one process of the set of tables whose names end so; returns what is missing or wrong."""
+    return [one for source in sources_of(end) for one in stage_source(con, "rocm", export, source, process)]
+
+
+def finish(con: duckdb.DuckDBPyConnection) -> list[Finding]:
+    """Do what is left when all rows are staged; returns what limits what they say."""
+    stage_range_texts(con, "_rocm_range_texts")
+    catalog = load_catalog()
+    run_models(con, catalog, ["_rocm_doubts"], frozenset(catalog.given))
+    rows = con.execute('SELECT "check", severity, n, detail FROM _rocm_doubts ORDER BY "check"').fetchall()
+    con.execute("DROP TABLE _rocm_doubts")
+    return [Finding(*row) for row in rows]

@@ -1,0 +1,62 @@
+"""Runs of schedules: folders of Parquet files that `python -m pipelines.schedule.run` wrote.
+
+A run is ingested once, by its run_id, and as a whole: its rows become visible with the file of `schedule_runs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import duckdb
+
+from pipelines.lake.lake import Lake
+from pipelines.lake.layout import RUN_MARK, tables_of
+from pipelines.models.header import RUN
+from pipelines.models.sqltext import file_list
+from pipelines.readers.inputs import Read, Reading, Rejected, SetInput
+
+RUN_TABLES = tables_of(RUN)
+_NEEDED = ("schedule_runs", "schedule_plans", "schedule_task_timings")
+
+
+def run_folders(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """The folders that hold a run, each with those of its tables that are among the files."""
+    tables = [path for path in files if path.suffix == ".parquet" and path.stem in RUN_TABLES]
+    folders = sorted({path.parent for path in tables if path.stem == RUN_MARK})
+    return {folder: [path for path in tables if path.parent == folder] for folder in folders}
+
+
+def read_run(reading: Reading, folder: Path, _: Collection[Path]) -> Read:
+    """Stage the tables of one run. Raises Rejected."""
+    missing = [table for table in _NEEDED if not (folder / f"{table}.parquet").exists()]
+    if missing:
+        raise Rejected(f"incomplete run: {', '.join(missing)} missing; run the schedule again with --out")
+    for table in reading.tables:
+        reading.add_files(table, [path for path in [folder / f"{table}.parquet"] if path.exists()])
+    runs = reading.con.execute(f"SELECT run_id FROM one.{RUN_MARK}").fetchall()
+    if len(runs) != 1 or not runs[0][0]:
+        raise Rejected(f"{RUN_MARK}.parquet holds {len(runs)} runs; a folder may hold only one")
+    if runs[0][0] in reading.known:
+        return Read(runs[0][0], status="known")
+    return Read(runs[0][0], reading.count("schedule_task_timings"))
+
+
+def _forget_known_plans(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    """Keep a plan's tasks only once in the lake, with the first run that brought them."""
+    con.execute(
+        "DELETE FROM schedule_plans WHERE (plan_hash, run_id) NOT IN "
+        "(SELECT plan_hash, min(run_id) FROM schedule_plans GROUP BY plan_hash)"
+    )
+    if files := lake.committed_files("schedule_plans"):
+        known = f"SELECT plan_hash FROM read_parquet({file_list(files)})"
+        con.execute(f"DELETE FROM schedule_plans WHERE plan_hash IN ({known})")
+
+
+INPUT = SetInput(
+    scope="run",
+    suffixes=(".parquet",),
+    recognise=run_folders,
+    read=read_run,
+    before_put=_forget_known_plans,
+)

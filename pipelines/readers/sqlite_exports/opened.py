@@ -1,0 +1,176 @@
+"""A SQLite file that somebody gave us, opened so that it can only be read, and only as tables.
+
+A database can carry views, triggers, virtual tables and generated columns, which run code of the file's author. No table
+of a profiler needs them, so they are refused where a table is expected. Nothing is written, and no lock is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from pipelines.base.foreign_text import visible
+from pipelines.base.paths import path_text
+from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.kineto.limits import allow
+
+MAGIC = b"SQLite format 3\0"
+_WAL = 2  # in the header's bytes 18 and 19: recent writes may be in a file beside this one
+_GENERATED = (2, 3)  # in `hidden` of table_xinfo
+# The last one: of a message about a name that is not UTF-8.
+_UNREADABLE = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError)
+_CHUNK_ROWS = 20_000
+_CHUNK_CHARACTERS = 16 << 20
+
+
+class Exported:
+    """The tables of an export. Whatever fails raises TraceRejected with the file and the table."""
+
+    def __init__(self, con: sqlite3.Connection, path: Path, max_text_mib: int, again: str) -> None:
+        self._con, self.path, self._max_text_mib, self._again = con, path, max_text_mib, again
+        self._columns: dict[str, frozenset[str]] = {}
+        listed = self._fetch("sqlite_master", "SELECT name, type, rootpage, sql FROM sqlite_master")
+        self._kinds = {str(name): (kind, page, str(sql or "")) for name, kind, page, sql in listed}
+        self.tables = frozenset(name for name, (kind, *_) in self._kinds.items() if kind in ("table", "view"))
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Returns a table's columns; none if there is no such table. Raises TraceRejected if it is no plain table."""
+        if table not in self._columns:
+            self._columns[table] = self._read_columns(table) if table in self.tables else frozenset()
+        return self._columns[table]
+
+    def _read_columns(self, table: str) -> frozenset[str]:
+        kind, page, sql = self._kinds[table]
+        if kind != "table" or not isinstance(page, int) or page < 1 or re.match(r"\s*create\s+virtual", sql, re.I):
+            raise self.rejected(f"{table} is not a plain table, as the profiler writes it: {self._again}")
+        rows = self._fetch(table, f"SELECT name, hidden FROM pragma_table_xinfo({_text(table)})")
+        if any(hidden in _GENERATED for _, hidden in rows):
+            raise self.rejected(f"{table} has generated columns, which no profiler writes: {self._again}")
+        return frozenset(name for name, _ in rows)
+
+    def has(self, table: str) -> bool:
+        """Whether there is such a table, with rows."""
+        return bool(self.columns(table)) and bool(self._fetch(table, f"SELECT 1 FROM {column(table)} LIMIT 1"))
+
+    def rows(self, table: str, query: str, values: tuple[object, ...] = ()) -> list[tuple]:
+        """Returns all rows of a query for `table`, of which there are few."""
+        return self._fetch(table, query, values)
+
+    def check_unique(self, table: str, name: str) -> None:
+        """Raises TraceRejected if rows share a number by which others refer to them: those would be there twice."""
+        keys = self._fetch(table, f"SELECT name FROM pragma_table_xinfo({_text(table)}) WHERE pk > 0")
+        if keys == [(name,)]:
+            return
+        shown = column(name)
+        query = f"SELECT count(*) - count(DISTINCT {shown}) FROM {column(table)} WHERE typeof({shown}) = 'integer'"
+        if n := self._fetch(table, query)[0][0]:
+            raise self.rejected(
+                f"{table} has {n:,} rows too many with the same {name}, by which others name them: {self._again}"
+            )
+
+    def chunks(self, table: str, query: str, values: tuple[object, ...] = ()) -> Iterator[list[tuple]]:
+        """Yields the rows of a query for `table`, some at a time: memory does not grow with their number."""
+        with self._errors(table):
+            found = self._con.execute(query, values)
+            chunk, size = [], 0
+            for row in found:
+                chunk.append(row)
+                size += sum(len(value) for value in row if isinstance(value, str))
+                if len(chunk) >= _CHUNK_ROWS or size >= _CHUNK_CHARACTERS:
+                    yield chunk
+                    chunk, size = [], 0
+            if chunk:
+                yield chunk
+
+    def _fetch(self, table: str, query: str, values: tuple[object, ...] = ()) -> list[tuple]:
+        with self._errors(table):
+            return self._con.execute(query, values).fetchall()
+
+    @contextmanager
+    def _errors(self, table: str) -> Iterator[None]:
+        try:
+            yield
+        except _UNREADABLE as error:
+            text = str(error)
+            if "too big" in text:
+                why = f"{table} has a text over {self._max_text_mib} MiB; {allow('max_event_mib')}"
+            else:
+                why = (
+                    f"SQLite cannot read {visible(table)}: {visible(text)}; the file is damaged or incomplete: copy it again, "
+                    f"or {self._again}"
+                )
+            raise self.rejected(why) from None
+
+    def rejected(self, why: str) -> TraceRejected:
+        """Returns the rejection of this file."""
+        return TraceRejected(path_text(self.path), None, why)
+
+
+@contextmanager
+def opened(path: Path, max_text_mib: int, again: str) -> Iterator[Exported]:
+    """Opens a SQLite file read-only; `again` tells users how to write it anew.
+
+    Raises TraceRejected for one that is still being written, or OSError.
+    immutable: no lock and no journal, so the file may lie on read-only or network storage.
+    """
+    _check_finished(path)
+    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(address, uri=True)) as con:
+        con.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        con.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(max_text_mib << 20, 1_000_000_000))
+        con.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        try:
+            con.execute("PRAGMA trusted_schema = OFF")
+            con.execute("PRAGMA query_only = ON")
+            con.execute("PRAGMA cell_size_check = ON")
+            con.execute("PRAGMA mmap_size = 0")
+        except _UNREADABLE as error:
+            raise TraceRejected(path_text(path), None, f"SQLite cannot open it: {visible(error)}") from None
+        yield Exported(con, path, max_text_mib, again)
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file begins as a SQLite database does."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def has_table_like(path: Path, beginning: str) -> bool:
+    """Whether a SQLite database has a table or view whose name begins so; False where that cannot be read."""
+    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as con:
+            con.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)
+            found = con.execute(
+                "SELECT 1 FROM sqlite_master WHERE substr(name, 1, ?) = ? LIMIT 1", (len(beginning), beginning)
+            )
+            return found.fetchone() is not None
+    except _UNREADABLE:
+        return False
+
+
+def _check_finished(path: Path) -> None:
+    """Rows that are only in a journal beside the file would be missing without notice."""
+    with path.open("rb") as file:
+        head = file.read(20)
+    beside = {suffix: path.with_name(f"{path.name}-{suffix}") for suffix in ("journal", "wal")}
+    waiting = [name for name, file in beside.items() if file.is_file() and file.stat().st_size]
+    if "journal" in waiting or ("wal" in waiting and _WAL in head[18:20]):
+        name = path_text(beside[waiting[0]].name)
+        raise TraceRejected(
+            path_text(path), None, f"{name} lies beside it: the export is still running, or was cut off; export again"
+        )
+
+
+def column(name: str) -> str:
+    """Returns a name of the export as SQLite reads it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

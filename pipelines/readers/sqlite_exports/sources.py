@@ -1,0 +1,135 @@
+"""Tables of an export, described as data → their rows in DuckDB, a part at a time.
+
+Columns that an export lacks, and values of a type that the schema does not have, become NULL, and a finding says so. Its
+name begins with the tool: nsys_missing_table, …_missing_column, …_wrong_type, …_without_time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from pipelines.models.python_tables import types_of
+from pipelines.readers.kineto.reading_result import Finding
+from pipelines.readers.sqlite_exports.opened import Exported, column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of the export. `columns`: ours → the export's; `staged`: our table.
+
+    `needed`: those without which answers are wrong or missing, ours; the others are new, and NULL in older exports.
+    `process`: the export's column with the process, in the bits from `process_shift` on. `about`: what its absence means;
+    '' where tables of this name are absent in most exports. `work`: what its rows are called in the column `source`, if
+    they ran on a GPU. `timed`: columns, ours, that every row has a time in. `texts`: columns that are text, ours; all
+    others are integers.
+    """
+
+    name: str
+    staged: str
+    columns: dict[str, str]
+    needed: frozenset[str]
+    process: str | None
+    about: str = ""
+    work: str = ""
+    timed: tuple[str, ...] = ("start_ns", "end_ns")
+    texts: frozenset[str] = frozenset()
+    process_shift: int = 0
+
+    @property
+    def process_sql(self) -> str:
+        """The process of a row, as SQLite computes it."""
+        return f"{column(self.process or '')} >> {self.process_shift}"
+
+
+def stage_source(
+    con: duckdb.DuckDBPyConnection, tool: str, export: Exported, source: Source, process: int | None
+) -> list[Finding]:
+    """Copy the rows of one process (None: all rows) into `source.staged`; returns what is missing or wrong.
+
+    Raises TraceRejected, also if two rows have one `id`.
+    """
+    there = export.columns(source.name)
+    if not there:
+        about = f"{source.name}: {source.about}"
+        return [Finding(f"{tool}_missing_table", "warning", 1, about)] if source.about else []
+    columns = {ours: theirs for ours, theirs in source.columns.items() if theirs in there}
+    if "id" in columns:
+        export.check_unique(source.name, columns["id"])
+    where, values = _of_process(source, there, process)
+    selected = [(text_or_null if ours in source.texts else integer_or_null)(theirs) for ours, theirs in columns.items()]
+    constant = ("source",) if source.work else ()
+    query = f"SELECT {', '.join(['?'] * len(constant) + selected) or 'NULL'} FROM {column(source.name)}{where}"
+    chunks = export.chunks(source.name, query, (*((source.work,) if constant else ()), *values))
+    insert_chunks(con, source.staged, (*constant, *columns), chunks if columns else ())
+    return [*_missing(tool, source, columns), *_wrong(tool, export, source, columns, where, values)]
+
+
+def _of_process(source: Source, there: frozenset[str], process: int | None) -> tuple[str, tuple[int, ...]]:
+    if process is None or source.process not in there:
+        return "", ()
+    return f" WHERE {source.process_sql} = ?", (process,)
+
+
+def _missing(tool: str, source: Source, columns: dict[str, str]) -> Iterator[Finding]:
+    """Old exports lack new columns, which is worth a note; what every export has is worth a warning."""
+    absent = source.columns.keys() - columns.keys()
+    for severity, names in (("warning", absent & source.needed), ("info", absent - source.needed)):
+        if names:
+            listed = ", ".join(sorted(source.columns[name] for name in names))
+            yield Finding(f"{tool}_missing_column", severity, len(names), f"{source.name} has no {listed}: NULL")
+
+
+def _wrong(
+    tool: str, export: Exported, source: Source, columns: dict[str, str], where: str, values: tuple[int, ...]
+) -> Iterator[Finding]:
+    """Counts values that are neither NULL nor of the column's type, and rows of timed tables that have no time."""
+    kinds = [
+        f"sum(typeof({column(theirs)}) NOT IN ('null', '{'text' if ours in source.texts else 'integer'}'))"
+        for ours, theirs in columns.items()
+    ]
+    times = [f"typeof({column(columns[ours])}) <> 'integer'" for ours in source.timed if ours in columns]
+    untimed = f"sum({' OR '.join(times)})" if times else "0"
+    ((wrong, without),) = export.rows(
+        source.name, f"SELECT {' + '.join(kinds) or '0'}, {untimed} FROM {column(source.name)}{where}", values
+    )
+    if wrong:
+        told = f"{source.name}: values that are not of their column's type became NULL"
+        yield Finding(f"{tool}_wrong_type", "error", wrong, told)
+    if without:
+        yield Finding(f"{tool}_without_time", "warning", without, f"{source.name}: rows without a start or an end")
+
+
+def insert_chunks(
+    con: duckdb.DuckDBPyConnection, table: str, columns: tuple[str, ...], chunks: Iterable[list[tuple]]
+) -> None:
+    """Append rows of these columns to a staged table."""
+    for chunk in chunks:
+        con.register("_chunk", _arrow(table, columns, chunk))
+        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM _chunk")
+        con.unregister("_chunk")
+
+
+def _arrow(table: str, columns: tuple[str, ...], rows: list[tuple]) -> pa.Table:
+    import pyarrow as pa
+
+    kinds = {"BIGINT": pa.int64(), "VARCHAR": pa.string()}
+    types = types_of(table)
+    values = zip(*rows, strict=True) if rows else ([] for _ in columns)
+    return pa.table({name: pa.array(found, kinds[types[name]]) for name, found in zip(columns, values, strict=True)})
+
+
+def integer_or_null(name: str) -> str:
+    """Returns a column's value as SQLite computes it, NULL where it is no integer."""
+    return f"CASE typeof({column(name)}) WHEN 'integer' THEN {column(name)} END"
+
+
+def text_or_null(name: str) -> str:
+    """The same for text."""
+    return f"CASE typeof({column(name)}) WHEN 'text' THEN {column(name)} END"

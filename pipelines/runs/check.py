@@ -1,0 +1,255 @@
+"""`tracelake check`: compare every file of a lake with its record; with repair, recompute or set aside what is damaged.
+
+What can be computed from `events` is recomputed. A batch that lost what it was ingested with goes to
+`.quarantine/`, with a row in `rejects` for each of its traces, and can be ingested again (not automatically).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.lake import Batch, Lake
+from pipelines.lake.commit import manifest
+from pipelines.lake.commit.staged_rows import create_staged, insert_reject
+from pipelines.lake.layout import (
+    ANALYST,
+    CAPTURE_MARK,
+    CAPTURE_TABLES,
+    KEYS,
+    MARK,
+    PUBLISHED,
+    QUARANTINE,
+    REJECTS,
+    mark_of,
+    table_of,
+)
+from pipelines.lake.publish.analyst_file import publish, published_whole
+from pipelines.lake.read.damage import Broken, unreadable
+from pipelines.lake.retain.retention import notices, write_again
+from pipelines.models.catalog import load_catalog
+from pipelines.models.sqltext import quoted
+from pipelines.runs.materialize.per_capture import compute_captures
+from pipelines.runs.materialize.per_trace import compute_traces
+
+_STRAY, _LOG, _ANALYST, _NOTICE = "stray", "log", "analyst", "retired"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something in a lake that is not as it was written.
+
+    `table` is None for what is not a table's file; `keys`: the traces (or runs, captures, …) whose rows the file holds, where that
+    was recorded; `repaired`: what was done about it, None for nothing.
+    """
+
+    path: str
+    why: str
+    table: str | None = None
+    batch_id: str | None = None
+    keys: tuple[str, ...] = ()
+    repaired: str | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The faults, how many files were compared, and how many had no record and were only read."""
+
+    faults: list[Fault]
+    n_files: int
+    n_not_recorded: int
+
+
+def check(lake: Lake, repair: bool = False, on_file: Callable[[str], Any] | None = None) -> Checked:
+    """Read every file of the lake and compare. Raises OSError if the lake cannot be read, or cannot be written for a repair."""
+    found = _find(lake, on_file or (lambda _: None))
+    if repair and found.faults:
+        done = _repair(lake, found.faults)
+        found = replace(found, faults=[replace(f, repaired=done.get(f.path)) for f in found.faults])
+    return found
+
+
+def _find(lake: Lake, on_file: Callable[[str], Any]) -> Checked:
+    broken = {one.path: one for one in lake.broken()}
+    files = sorted(path for path in lake.root.glob("*/day=*/*") if path.is_file() and path.parts[-3][0] != ".")
+    strays = [path for path in files if path.suffix != ".parquet" or not Batch(path.stem).is_valid]
+    logs = {
+        batch.batch_id: log for batch in manifest.logged_batches(lake.root) if (log := manifest.read(lake.root, batch))
+    }
+    committed = lake.all_batches()
+    n_files = n_not_recorded = 0
+    with database.connect() as con:
+        for path in sorted({*files} - {*strays} - broken.keys()):
+            table, batch = table_of(path), Batch(path.stem)
+            if table != REJECTS and batch not in committed:
+                continue  # hidden, or what a killed run left
+            on_file(f"{table}/{path.name}")
+            n_files += 1
+            log = logs.get(batch.batch_id)
+            records = log.records.get(table) if log else None
+            n_not_recorded += records is None
+            if one := _content(con, path, records):
+                broken[path] = one
+    faults = [_fault(lake, one) for one in broken.values()]
+    faults += [Fault(str(path), "is not a file of the lake", _STRAY) for path in strays]
+    return Checked([*faults, *_of_lake(lake, logs)], n_files, n_not_recorded)
+
+
+def _content(con: duckdb.DuckDBPyConnection, path: Path, records: list[manifest.Record] | None) -> Broken | None:
+    """Compare a file's bytes; without a record, only read it, which checks its page checksums."""
+    if records is None:
+        return _read_through(con, path)
+    try:
+        digest = manifest.describe(path).digest
+    except FileNotFoundError:  # recomputed, or retired meanwhile
+        return None
+    except OSError as error:
+        return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {error.strerror}")
+    if any(record.digest == digest for record in records):
+        return None
+    return Broken(table_of(path), Batch(path.stem), path, "does not contain the bytes that were written")
+
+
+def _read_through(con: duckdb.DuckDBPyConnection, path: Path) -> Broken | None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            for number in range(file.num_row_groups):
+                file.read_row_group(number)
+    except (pa.ArrowException, OSError) as error:
+        return Broken(table_of(path), Batch(path.stem), path, f"cannot be read: {str(error).splitlines()[0]}")
+    return next(iter(unreadable(con, [path])), None)
+
+
+def _fault(lake: Lake, one: Broken) -> Fault:
+    keys = manifest.read_keys(lake.root, one.batch) or {}
+    return Fault(str(one.path), one.why, one.table, one.batch.batch_id, tuple(sorted(keys)))
+
+
+def _of_lake(lake: Lake, logs: dict[str, manifest.Manifest]) -> Iterator[Fault]:
+    """What is wrong besides the tables' files: logs, retention records, the analysts' file."""
+    for name in sorted(os.listdir(lake.root / manifest.MANIFEST)) if (lake.root / manifest.MANIFEST).exists() else ():
+        path = lake.root / manifest.MANIFEST / name
+        if not name.startswith(".") and (not Batch(name).is_valid or logs[name].damaged):
+            yield Fault(str(path), "the log of a batch has lines that cannot be read", _LOG, name)
+    for path, notice in notices(lake):
+        if notice is None:
+            yield Fault(str(path), "the record of a removed batch cannot be read", _NOTICE, path.stem)
+    if (lake.root / PUBLISHED).exists() and not published_whole(lake):
+        yield Fault(str(lake.root / ANALYST), "does not match what was published", _ANALYST)
+
+
+def _repair(lake: Lake, faults: list[Fault]) -> dict[str, str]:
+    """Repair what can be repaired, independent tables first; returns what was done, by path."""
+    done: dict[str, str] = {}
+    catalog = lake.catalog()
+    computed = set(catalog.materialized)
+    by_batch: defaultdict[str, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        if fault.table == _STRAY:
+            done[fault.path] = _set_aside(lake, Path(fault.path))
+        elif fault.batch_id and fault.table not in (_LOG, _NOTICE):
+            by_batch[fault.batch_id].append(fault)
+    again: list[tuple[Batch, str]] = []
+    for batch_id, several in by_batch.items():
+        batch, tables = Batch(batch_id), {fault.table or "" for fault in several}
+        if lost := tables - computed - set(CAPTURE_TABLES) - {REJECTS}:
+            _quarantine_batch(lake, batch, several, lost)
+            done |= {fault.path: "quarantined with its batch" for fault in several}
+            continue
+        gone = set(CAPTURE_TABLES) if CAPTURE_MARK in tables else tables
+        lake.take_away(batch, gone, lake.root / QUARANTINE / batch_id)
+        again += [(batch, table) for table in gone & computed]
+        done |= {f.path: "quarantined" if f.table == REJECTS else "computed again" for f in several}
+    for fault in faults:
+        if fault.table == _LOG:
+            done[fault.path] = _log_again(lake, fault)
+        elif fault.table == _NOTICE and fault.path not in done:
+            written = write_again(lake, Path(fault.path))
+            done[fault.path] = "written again" if written else _set_aside(lake, Path(fault.path))
+    _compute(lake, again, {fault.table or "" for fault in faults})
+    if any(fault.table == _ANALYST for fault in faults) or done:
+        publish(lake, catalog)
+        done |= {fault.path: "published again" for fault in faults if fault.table == _ANALYST}
+    return done
+
+
+def _compute(lake: Lake, again: Iterable[tuple[Batch, str]], tables: set[str]) -> None:
+    for batch in sorted({batch for batch, _ in again}):
+        list(compute_traces(lake, [table for of, table in again if of == batch], [batch], force=True))
+    if of_captures := tables & set(CAPTURE_TABLES):
+        list(compute_captures(lake, of_captures))
+
+
+def _set_aside(lake: Lake, path: Path) -> str:
+    target = lake.root / QUARANTINE / _STRAY / path.relative_to(lake.root)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(path, target)
+    return "quarantined"
+
+
+def _quarantine_batch(lake: Lake, batch: Batch, faults: list[Fault], lost: set[str]) -> None:
+    """Remove a whole batch, once `rejects` says so."""
+    mark = mark_of(sorted(lost)[0])
+    keys = manifest.read_keys(lake.root, batch)
+    paths = _paths(lake, mark, batch) or keys or {}
+    files = ", ".join(f"{fault.table} ({fault.why})" for fault in faults)
+    hint = "ingest it again" if mark == MARK else "ingest its folder again"
+    rows = [
+        (path or f"({KEYS[mark]} {key})", f"{KEYS[mark]} {key}: `tracelake check --repair` took its batch "
+        f"{batch.batch_id} out, broken: {files}; {hint}")
+        for key, path in paths.items()
+    ]  # fmt: skip
+    _reject(lake, rows or [(str(faults[0].path), f"batch {batch.batch_id} was taken out, broken: {files}")])
+    tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")} - {REJECTS}
+    lake.take_away(batch, tables | lost, lake.root / QUARANTINE / batch.batch_id)
+
+
+def _paths(lake: Lake, mark: str, batch: Batch) -> dict[str, str | None]:
+    if mark != MARK:
+        return {}
+    with database.connect() as con:
+        try:
+            path = quoted(lake.root / MARK / f"day={batch.day}" / f"{batch.batch_id}.parquet")
+            return dict(con.execute(f"SELECT trace_id, path FROM read_parquet({path})").fetchall())
+        except duckdb.Error:  # as noted when it was written
+            return {}
+
+
+def _reject(lake: Lake, rows: Iterable[tuple[str, str]]) -> None:
+    """Add rows to `rejects`, in a batch of their own."""
+    batch = lake.new_batch()
+    target = lake.staging(batch) / "rejects.parquet"
+    with database.connect() as con:
+        catalog = load_catalog()
+        create_staged(con, catalog, REJECTS)
+        for path, reason in rows:
+            insert_reject(con, path, reason, batch)
+        con.execute(f"COPY ({catalog.models[REJECTS].sql}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)")
+    lake.put(REJECTS, batch, target)
+    target.parent.rmdir()
+
+
+def _log_again(lake: Lake, fault: Fault) -> str:
+    """Record a batch's files as they are now: what could be compared was compared, and the rest is readable."""
+    path = Path(fault.path)
+    if not Batch(path.name).is_valid:
+        path.unlink()
+        return "removed"
+    batch = Batch(path.name)
+    files = lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")
+    log = manifest.read(lake.root, batch)
+    left_out = {table: records[0].left_out for table, records in log.records.items()} if log else {}
+    with lake.manifest_lock():
+        records = {table_of(p): manifest.describe(p, None, left_out.get(table_of(p), ())) for p in files}
+        manifest.rewrite(lake.root, batch, records, manifest.read_keys(lake.root, batch) or {})
+    return "noted again"

@@ -1,0 +1,178 @@
+"""Remove one trace from the lake: from view at once, then from every file of its batch.
+
+Its row is first removed from the batch's `traces` file, atomically, which hides it in every table. A record in `.forgotten/`
+exists from before that until the end, so the next run completes one that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.lake import Batch, Lake
+from pipelines.lake.commit import manifest
+from pipelines.lake.commit.parquet import row_groups, write_tables
+from pipelines.lake.lake import Staged
+from pipelines.lake.layout import (
+    CAPTURE_TABLES,
+    MARK,
+    OVERLAYS,
+    REJECTS,
+    VERSION_KEY,
+    mark_of,
+    table_file,
+    table_files,
+    table_of,
+)
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.retain.retention import forget_for_good, sources_of
+from pipelines.models.sqltext import quoted
+from pipelines.runs.materialize.per_capture import materialize_captures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORGOTTEN = ".forgotten"
+
+
+class NoSuchTrace(Exception):
+    """No trace id, or more than one, starts with the given text; the message says which."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A removed trace: the file it was read from, and how many rows it had in all per-trace tables."""
+
+    trace_id: str
+    batch_id: str
+    path: str | None
+    for_good: bool
+    n_rows: int = 0
+
+
+def forget(
+    lake: Lake, beginning: str, for_good: bool = False, on_step: Callable[[str], Any] = lambda _: None
+) -> Forgotten:
+    """Remove the one trace whose id starts with `beginning`; its captures are recomputed.
+
+    Its content may be ingested again, unless `for_good`. Also completes what earlier runs left half done. It is hidden at
+    once, but if another process is computing tables with its rows, these are waited for, which `on_step(text)` tells.
+    Raises NoSuchTrace, BrokenFiles, or OSError if the lake cannot be written.
+    """
+    trace = _find(lake, beginning, for_good)
+    _write(_notice(lake, trace.trace_id), trace)
+    n_rows = {one.trace_id: _remove(lake, one, on_step) for one in _notices(lake)}
+    if tables := [table for table in CAPTURE_TABLES if table_files(lake.root, table)]:
+        materialize_captures(lake, tables, on_step=on_step)
+    else:
+        publish(lake)
+    return Forgotten(**{**asdict(trace), "n_rows": n_rows[trace.trace_id]})
+
+
+def _find(lake: Lake, beginning: str, for_good: bool) -> Forgotten:
+    known = lake.known_traces()
+    begun = {one.trace_id: one for one in _notices(lake)}
+    found = sorted(name for name in {*known, *begun} if name.startswith(beginning))
+    if len(found) != 1 or not beginning:
+        several = f"{len(found)} trace ids start with {beginning!r}: {', '.join(found[:5])}; give more of the id"
+        raise NoSuchTrace(several if found else f"no trace id in the lake starts with {beginning!r}")
+    trace_id = found[0]
+    if trace_id not in known:
+        return begun[trace_id]
+    batch = known[trace_id]
+    path = (manifest.read_keys(lake.root, batch) or {}).get(trace_id)
+    return Forgotten(trace_id, batch.batch_id, path, for_good)
+
+
+def _remove(lake: Lake, trace: Forgotten, on_step: Callable[[str], Any]) -> int:
+    """Remove a trace from its batch's files, the mark first; returns its rows in the others."""
+    batch = Batch(trace.batch_id)
+    if trace.for_good:
+        forget_for_good(lake, trace.trace_id)
+    with lake.commit_lock():
+        _rewrite(lake, MARK, batch, trace.trace_id)
+    publish(lake)
+    waiting = partial(on_step, f"batch {batch.batch_id}: another process computes it, waiting")
+    with lake.claims.on(batch.batch_id, on_wait=waiting):  # which would put tables with the trace's rows in place again
+        n_rows = _remove_rows(lake, batch, trace.trace_id)
+    for source in sources_of(lake, batch):  # merged, and not deleted yet
+        if table_file(lake.root, MARK, source).exists():
+            _rewrite(lake, MARK, source, trace.trace_id)
+        _remove_rows(lake, source, trace.trace_id)
+    shutil.rmtree(lake.root / OVERLAYS / f"day={batch.day}" / trace.trace_id, ignore_errors=True)
+    _notice(lake, trace.trace_id).unlink(missing_ok=True)
+    return n_rows
+
+
+def _remove_rows(lake: Lake, batch: Batch, trace_id: str) -> int:
+    tables = {table_of(path) for path in lake.root.glob(f"*/day={batch.day}/{batch.batch_id}.parquet")}
+    of_traces = sorted(table for table in tables - {MARK, REJECTS} if mark_of(table) == MARK)
+    return sum(_rewrite(lake, table, batch, trace_id) for table in of_traces)
+
+
+def _rewrite(lake: Lake, table: str, batch: Batch, trace_id: str) -> int:
+    """Put a table's file in place without a trace; returns the rows that it had in it."""
+    source = table_file(lake.root, table, batch)
+    with database.connect() as con:
+        rows = f"FROM read_parquet({quoted(source)}, hive_partitioning = false)"
+        of_trace, n_rows = con.execute(
+            f"SELECT count(*) FILTER (WHERE trace_id = {quoted(trace_id)}), count(*) {rows}"
+        ).fetchall()[0]
+        if not of_trace:
+            return 0
+        staged = lake.staging(batch) / f"{table}-without.parquet"
+        if table == "events":
+            write_tables(_without(source, trace_id), staged)
+        else:
+            kept = f"SELECT * {rows} WHERE trace_id <> {quoted(trace_id)}"
+            options = f"FORMAT parquet, COMPRESSION zstd{_version(con, source)}"
+            con.execute(f"COPY ({kept}) TO {quoted(staged)} ({options})")
+    log = manifest.read(lake.root, batch)
+    records = log.records.get(table, []) if log else []
+    left_out = tuple(one for record in records[:1] for one in record.left_out if one.trace_id != trace_id)
+    keys = {key: path for key, path in (manifest.read_keys(lake.root, batch) or {}).items() if key != trace_id}
+    lake.put_all(batch, {table: Staged(staged, n_rows - of_trace, left_out)}, keys if table == MARK else None)
+    return of_trace
+
+
+def _version(con: duckdb.DuckDBPyConnection, source: Path) -> str:
+    """The option that keeps which version of its model a file was computed with."""
+    query = f"SELECT decode(key), decode(value) FROM parquet_kv_metadata({quoted(source)})"
+    found = dict(con.execute(query).fetchall()).get(VERSION_KEY)
+    return f", KV_METADATA {{{VERSION_KEY}: {quoted(found)}}}" if found else ""
+
+
+def _without(source: Path, trace_id: str) -> Iterator[pa.Table]:
+    """The row groups without a trace's rows; those of other traces as they are."""
+    import pyarrow.compute as pc
+
+    for group in row_groups(source):
+        yield group.filter(pc.field("trace_id") != trace_id)
+
+
+def _notice(lake: Lake, trace_id: str) -> Path:
+    return lake.root / FORGOTTEN / f"{trace_id}.json"
+
+
+def _notices(lake: Lake) -> list[Forgotten]:
+    paths = sorted(lake.root.joinpath(FORGOTTEN).glob("*.json"))
+    return [Forgotten(**json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def _write(path: Path, trace: Forgotten) -> None:
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_suffix(".part")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(asdict(trace), file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

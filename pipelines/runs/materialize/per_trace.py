@@ -1,0 +1,300 @@
+"""Batches of the lake → model tables. A file that is missing, or computed by another version of its model, is
+recomputed.
+
+A batch is processed in groups of traces of at most GROUP_EVENTS events, so memory does not grow with the batch. Each
+table's file is put in place in one step, so a killed run leaves the old or the new one. If a model fails, the trace
+that it fails on is found by bisection and left out of the tables that need the model (table model_failures); the others
+continue.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.lake.commit.manifest import LeftOut
+from pipelines.lake.lake import Lake, Staged
+from pipelines.lake.layout import MARK, VERSION_KEY, Batch, table_file
+from pipelines.lake.publish.contents import column_types
+from pipelines.lake.read.damage import Broken, BrokenFiles, unreadable
+from pipelines.models.catalog import Catalog
+from pipelines.models.errors import CatalogError
+from pipelines.models.run import run_models
+from pipelines.models.sqltext import file_list, quoted
+from pipelines.renamed import tables_now
+from pipelines.runs.materialize.publishing import Materialized, run_and_publish
+
+# 1.5 million events and their edges stay below the memory limit without spilling; a larger trace is a group of its own.
+GROUP_EVENTS = 1_500_000
+MEMORY_GB = 2
+# DuckDB shares out tables by about 120,000 rows: models of few rows take a fifth more CPU time on two cores than on one.
+FEW_EVENTS = 300_000
+SOURCES = ("traces", "events", "findings")
+# The machine, the lake or the code is at fault, not a trace.
+_NO_FAULT_OF_A_TRACE = (CatalogError, OSError, MemoryError, duckdb.IOException, duckdb.InterruptException)
+
+
+def stale(lake: Lake, catalog: Catalog, tables: Iterable[str], batch: Batch) -> list[str]:
+    """Returns the tables of a batch whose file is missing or was computed by another version of the model."""
+    versions = lake.versions_of(batch, tables)
+    return [table for table in tables if versions.get(table) != catalog.version(table)]
+
+
+def materialize(
+    lake: Lake,
+    tables: Iterable[str] | None = None,
+    batches: Iterable[Batch] | None = None,
+    force: bool = False,
+    on_step: Callable[[str], Any] | None = None,
+    and_publish: bool = True,
+    left: list[Batch] | None = None,
+) -> list[Materialized]:
+    """Update tables of traces (all by default), of some batches or all, and publish, unless the caller does.
+
+    `left`: see compute_traces. Raises what compute_traces raises.
+    """
+    asked = asked_tables(lake.catalog(), tables)
+    steps = compute_traces(lake, asked, batches, force, on_step, left)
+    of_all, theirs = batches is None, () if left is None else left
+    return run_and_publish(lake, steps, asked, of_all, force, and_publish, theirs)
+
+
+def asked_tables(catalog: Catalog, tables: Iterable[str] | None) -> list[str]:
+    """Returns the tables of traces among those named, in the order in which they are computed; None: all.
+
+    Raises CatalogError for a name that is not a table.
+    """
+    asked = set(catalog.materialized if tables is None else tables_now(tables))
+    catalog.closure(asked)  # rejects names that are not tables
+    return [table for table in catalog.materialized if table in asked]
+
+
+def compute_traces(
+    lake: Lake,
+    tables: Iterable[str] | None = None,
+    batches: Iterable[Batch] | None = None,
+    force: bool = False,
+    on_step: Callable[[str], Any] | None = None,
+    left: list[Batch] | None = None,
+) -> Iterator[Materialized]:
+    """Update model tables (all by default); `on_step(text)` is called before each model.
+
+    A batch that another process is computing is waited for and, once it is done, not computed again. With a list `left`, one
+    on which another run with such a list works, or which is kept (`lake.claims.keep`), is not waited for but added to that
+    list: it gets all its tables there.
+    Private models, and public ones that the requested tables read, are computed with them and not stored. Publishes
+    nothing. Raises CatalogError for a name that is not a table, or an op_formulas.csv that is needed and cannot be used, and, after all other batches are computed, BrokenFiles
+    for batches in which `events` or another input is missing or broken.
+    """
+    catalog = lake.catalog()
+    say = on_step or (lambda _: None)
+    asked = asked_tables(catalog, tables)
+    catalog.refuse_errors(asked)
+    broken: list[Broken] = []
+    todo = lake.batches() if batches is None else list(batches)
+    for batch in todo if force else stale_batches(lake, catalog, asked, todo):
+        waiting = partial(say, f"batch {batch.batch_id}: another process does it, waiting")
+        leave = left is not None and lake.claims.is_kept(batch.batch_id)
+        with lake.claims.on(batch.batch_id, not leave, waiting, whole=left is not None) as is_ours:
+            if not is_ours and left is not None:
+                left.append(batch)
+                continue
+            wanted = asked if force else stale(lake, catalog, asked, batch)
+            if not wanted:  # another process computed it
+                continue
+            if lost := lake.broken(SOURCES, [batch]):
+                broken += lost
+                continue
+            try:
+                done = _compute_batch(lake, _Work(catalog, wanted, batch, say))
+            except BrokenFiles as error:
+                broken += error.broken
+                continue
+        yield from done
+    if broken and not lake.without_broken:
+        raise BrokenFiles(broken)
+
+
+def stale_batches(lake: Lake, catalog: Catalog, tables: Sequence[str], batches: Sequence[Batch]) -> list[Batch]:
+    """Returns the batches in which some table's file is missing or was computed by another version of the model."""
+    versions = lake.versions(batches, tables)
+    wanted = {table: catalog.version(table) for table in tables}
+    is_current: dict[int, bool] = {}  # many batches share their versions
+    for found in versions.values():
+        if id(found) not in is_current:
+            is_current[id(found)] = all(found.get(table) == version for table, version in wanted.items())
+    return [batch for batch in batches if not is_current[id(versions[batch])]]
+
+
+@dataclass
+class _Work:
+    """Tables to compute for one batch, the seconds each took so far and the traces that it lacks."""
+
+    catalog: Catalog
+    tables: list[str]
+    batch: Batch
+    on_step: Callable[[str], Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, list[LeftOut]] = field(default_factory=dict)
+    n_parts: int = 0
+    step: str = ""  # the model that is running
+
+    def next_part(self, folder: Path) -> Path:
+        """Returns a new folder, named so that parts sort in the order in which they are made."""
+        self.n_parts += 1
+        part = folder / f"{self.n_parts:06d}"
+        part.mkdir()
+        return part
+
+
+def _compute_batch(lake: Lake, work: _Work) -> list[Materialized]:
+    """Raises BrokenFiles if the inputs of the tables cannot be read."""
+    folder = Path(tempfile.mkdtemp(dir=lake.staging(work.batch)))
+    try:
+        groups = _groups(lake, work.batch)
+        for number, traces in enumerate(groups):
+            label = "" if len(groups) == 1 else f" (group {number + 1} of {len(groups)})"
+            _run(lake, work, work.tables, traces, folder, label)
+        with database.connect() as con:  # one connection for all: opening one costs as much as many of the tables
+            staged = {table: _joined(con, work, table, folder) for table in work.tables}
+        lake.put_all(work.batch, staged)
+        return [Materialized(t, work.batch, s.n_rows or 0, work.seconds.get(t, 0.0)) for t, s in staged.items()]
+    except duckdb.Error:
+        if broken := _unreadable_sources(lake, work.batch):
+            raise BrokenFiles(broken) from None
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unreadable_sources(lake: Lake, batch: Batch) -> list[Broken]:
+    with database.connect() as con:
+        return unreadable(con, [table_file(lake.root, table, batch) for table in SOURCES])
+
+
+def _run(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: Path, label: str) -> None:
+    """Compute tables of traces into parts; if a model fails, bisect, and for the failing trace itself compute what is
+    possible.
+    """
+    part = work.next_part(folder)
+    try:
+        _run_group(lake, work, tables, traces, part, label)
+    except _NO_FAULT_OF_A_TRACE:
+        raise
+    except Exception as error:  # models in Python fail in other ways than DuckDB
+        shutil.rmtree(part)
+        if broken := _unreadable_sources(lake, work.batch):
+            raise BrokenFiles(broken) from None
+        if len(traces) > 1:
+            half = len(traces) // 2
+            _run(lake, work, tables, traces[:half], folder, label)
+            _run(lake, work, tables, traces[half:], folder, label)
+        else:
+            rest = _without_failed(work, tables, traces[0], error)
+            if rest:
+                _run(lake, work, rest, traces, folder, label)
+
+
+def _without_failed(work: _Work, tables: list[str], trace_id: str, error: Exception) -> list[str]:
+    """Returns the tables that do not need the failed model; the others are recorded to lack the trace."""
+    said = str(error).strip().splitlines() or [""]
+    reason = f"{type(error).__name__}: {said[0]}"[:500]
+    if isinstance(error, duckdb.OutOfMemoryException):
+        limit = database.at_most(MEMORY_GB)
+        reason = f"the trace needs more memory than the {limit} that its models may use: profile fewer steps. {reason}"
+    lost = [table for table in tables if not work.step or work.step in work.catalog.closure([table])]
+    for table in lost:
+        work.left_out.setdefault(table, []).append(LeftOut(trace_id, work.step or "(windows)", reason))
+    return [table for table in tables if table not in lost]
+
+
+def _groups(lake: Lake, batch: Batch) -> list[list[str]]:
+    """Yields the batch's traces in order of trace_id, in groups of at most GROUP_EVENTS events."""
+    with database.connect() as con:
+        path = quoted(table_file(lake.root, "traces", batch))
+        rows = con.execute(f"SELECT trace_id, n_events FROM read_parquet({path}) ORDER BY trace_id").fetchall()
+    groups: list[list[str]] = []
+    size = 0
+    for trace_id, n_events in rows:
+        if not groups or size + n_events > GROUP_EVENTS:
+            groups.append([])
+            size = 0
+        groups[-1].append(trace_id)
+        size += n_events
+    return groups
+
+
+def _run_group(lake: Lake, work: _Work, tables: list[str], traces: list[str], folder: Path, label: str) -> None:
+    def starts(name: str) -> None:
+        work.step = name
+        work.on_step(name + label)
+
+    from pipelines.critical_path.graph.windows import (  # a run that is up to date needs none
+        request_windows,
+        usual_windows,
+    )
+
+    work.step = ""
+    # In memory: a database on disk compresses and flushes what lives for seconds. What does not fit is spilled.
+    with database.connect(config={"temp_directory": str(folder)}) as con:
+        con.execute(f"SET memory_limit = '{database.at_most(MEMORY_GB)}'")
+        con.execute("SET preserve_insertion_order = false")
+        _sources(con, lake, work.batch, traces)
+        request_windows(con, usual_windows(con, traces))
+        # So that a trace's row groups are found by their bounds.
+        order = " ORDER BY trace_id" if len(traces) > 1 else ""
+
+        def write(table: str, rows: str) -> None:
+            with_batch = f"SELECT *, {quoted(work.batch.batch_id)} AS batch_id FROM (\n{rows}\n){order}"
+            _write(con, with_batch, folder / f"{table}.parquet", work.catalog.version(table))
+
+        for run in run_models(con, work.catalog, tables, on_model=starts, write=write):
+            work.seconds[run.name] = work.seconds.get(run.name, 0.0) + run.seconds
+
+
+def _sources(con: duckdb.DuckDBPyConnection, lake: Lake, batch: Batch, traces: list[str]) -> None:
+    """Creates what ingestion wrote of these traces as views; of few events as tables: some forty models read them, and
+    each would open the files again.
+    """
+    listed = ", ".join(quoted(trace_id) for trace_id in traces)
+    kind = "VIEW"
+    for table in SOURCES:
+        path = quoted(table_file(lake.root, table, batch))
+        columns = "* EXCLUDE (capture_id)" if table == MARK else "*"  # no batch records which capture a trace is in
+        rows = f"SELECT {columns} FROM read_parquet({path}, hive_partitioning = false) WHERE trace_id IN ({listed})"
+        con.execute(f"CREATE {kind} {table} AS {rows}")
+        if table == MARK and _n_events(con) < FEW_EVENTS:
+            con.execute("SET threads = 1")
+            kind = "TABLE"
+
+
+def _n_events(con: duckdb.DuckDBPyConnection) -> int:
+    return con.execute(f"SELECT coalesce(sum(n_events), 0) FROM {MARK}").fetchall()[0][0]
+
+
+def _joined(con: duckdb.DuckDBPyConnection, work: _Work, table: str, folder: Path) -> Staged:
+    """Returns the parts of a table as one file; if no trace could be computed, one without rows."""
+    parts = sorted(folder.glob(f"*/{table}.parquet"))
+    version = work.catalog.version(table)
+    whole = parts[0] if parts else folder / f"{table}.whole"
+    if not parts:
+        columns = (f'CAST(NULL AS {kind}) AS "{name}"' for name, kind in column_types(work.catalog)[table])
+        _write(con, f"SELECT {', '.join(columns)} WHERE false", whole, version)
+    elif len(parts) > 1:
+        whole = folder / f"{table}.whole"
+        _write(con, f"SELECT * FROM read_parquet({file_list(parts)})", whole, version)
+    n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(whole)})").fetchall()[0][0]
+    return Staged(whole, n_rows, tuple(work.left_out.get(table, ())), version)
+
+
+def _write(con: duckdb.DuckDBPyConnection, rows: str, target: Path, version: str) -> None:
+    options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{VERSION_KEY}: {quoted(version)}}}"
+    con.execute(f"COPY ({rows}) TO {quoted(target)} ({options})")

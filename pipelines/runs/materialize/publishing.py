@@ -1,0 +1,60 @@
+"""The end of every run: everything is published, once.
+
+A run that is killed before it publishes leaves the old analysts' file; the next run, or the next access to the lake,
+publishes (see `is_published` in pipelines/lake/publish/analyst_file.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipelines.lake.lake import Lake
+from pipelines.lake.layout import Batch
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.runs.materialize.computed_tables import is_complete, look, note_complete
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """A table's file that was written: its rows and the seconds that its own model and writing it took."""
+
+    table: str
+    batch: Batch
+    n_rows: int
+    seconds: float
+
+
+def run_and_publish(
+    lake: Lake,
+    steps: Iterator[Materialized],
+    tables: Sequence[str],
+    of_all: bool,
+    force: bool,
+    and_publish: bool = True,
+    left: Sequence[Batch] = (),
+) -> list[Materialized]:
+    """Take all steps, then publish; if a step fails, what was made before it is still published.
+
+    `tables`: what the steps bring up to date; `of_all`: for the whole lake and not only part of it. If the tables are
+    known to be complete no step is taken, unless `force` is set. Without `and_publish` only a failed run publishes:
+    the caller does so at its end. `left`: the batches that the steps left to other processes: nothing is complete then.
+    Raises what the steps and `publish` raise.
+    """
+    catalog = lake.catalog()
+    if not force and is_complete(lake, catalog, tables):
+        return []
+    before = look(lake) if of_all else None
+    done: list[Materialized] = []
+    try:
+        for step in steps:
+            done.append(step)
+    except Exception:
+        if done:
+            publish(lake, catalog)
+        raise
+    if and_publish:
+        publish(lake, catalog)
+    if before and not left and (and_publish or not done):  # else the caller has yet to publish what was made
+        note_complete(lake, catalog, tables, before, [(one.table, one.batch) for one in done])
+    return done

@@ -1,0 +1,108 @@
+"""Connections to DuckLakes: extensions loaded, keys given, the catalog attached as `lake`. Errors say what to do."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from pipelines.base import database
+from pipelines.models.sqltext import quoted
+from pipelines.runs.store.ducklake.address import Address, hidden
+from pipelines.runs.store.ducklake.extensions import load_extensions
+from pipelines.runs.store.ducklake.locks import COMMIT, locked
+from pipelines.runs.store.ducklake.objects import check_data, give_access
+from pipelines.runs.store.interface import StoreError
+
+LAKE = "lake"
+_PATIENCE_S = 60.0  # for a catalog in a DuckDB file, which one process at a time can have open for writing
+_ADVICE = (
+    (r"unable to open database file|Cannot open (file|database)", "there is no such catalog; `tracelake ingest` makes it, given where its data is (?data=…)"),
+    (r"password authentication failed|no password supplied", "wrong or missing password: set PGPASSWORD, or use ~/.pgpass"),
+    (r"role .* does not exist", "there is no such user in Postgres"),
+    (r"database .* does not exist", "there is no such database; make it with createdb"),
+    (r"Connection refused|could not translate host|No such file or directory", "is the server running, and reachable from here?"),
+    (r"(?i)unsupported.*version|version.*(not supported|newer|unsupported)|DuckLake (catalog )?version", "the catalog was made by another version of DuckLake: upgrade with pip install -U 'tracelake[lake]'"),
+    (r"DATA_PATH|data path", "the data path differs from the one in the catalog, or is missing: add ?data=… to the address, or set TRACELAKE_DATA"),
+    (r"(?i)lock on file|being used by another", "another process has the catalog open; for several processes use SQLite or Postgres"),
+    (r"database is locked", "a query or another writer has held the catalog for too long: run it again when that has ended, or keep the catalog in Postgres"),
+    (r"HTTP 403|AccessDenied|Forbidden", "access denied: are the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY right?"),
+)  # fmt: skip
+
+
+def attach(
+    address: Address,
+    read_only: bool,
+    config: Mapping[str, Any] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> duckdb.DuckDBPyConnection:
+    """Returns a connection that has the DuckLake attached as `lake`. Raises StoreError; ValueError for a wrong setting."""
+    con = database.connect(config=dict(config or {}))
+    try:
+        for name, value in (settings or {}).items():
+            try:
+                con.execute(f"SET {name} = {quoted(value)}")
+            except duckdb.Error:
+                raise ValueError(f"{value!r} is not a size; write it like 512MB or 4GB") from None
+        load_extensions(con, address, address.is_remote)
+        if address.is_remote:
+            give_access(con)
+        with told(address):
+            _attach_or_create(con, address, read_only)
+        if not address.data and data_of(con).startswith("s3://"):
+            load_extensions(con, address, remote=True)
+            give_access(con)
+        return con
+    except BaseException:
+        con.close()
+        raise
+
+
+def _attach_or_create(con: duckdb.DuckDBPyConnection, address: Address, read_only: bool) -> None:
+    try:
+        _attach(con, address, read_only, create=False)
+    except duckdb.Error:
+        if read_only:
+            raise
+        with locked(con, address, COMMIT):  # two writers that make the catalog at once: one of them would fail
+            _attach(con, address, read_only, create=True)
+
+
+def _attach(con: duckdb.DuckDBPyConnection, address: Address, read_only: bool, create: bool) -> None:
+    options = ["READ_ONLY"] if read_only else ["DATA_INLINING_ROW_LIMIT 0"]
+    options += [] if create else ["CREATE_IF_NOT_EXISTS false"]
+    options += [f"DATA_PATH {quoted(address.data + '/')}"] if address.data else []
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            con.execute(
+                f"ATTACH {quoted(f'ducklake:{address.kind}:{address.catalog}')} AS {LAKE} ({', '.join(options)})"
+            )
+            return
+        except duckdb.Error as error:
+            if address.kind == "postgres" or "lock" not in str(error).lower() or time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def data_of(con: duckdb.DuckDBPyConnection) -> str:
+    """Returns where the attached DuckLake's files are, as the catalog says, without a slash at the end."""
+    found = con.execute(f"SELECT value FROM {LAKE}.options() WHERE option_name = 'data_path'").fetchall()
+    return found[0][0].rstrip("/")
+
+
+@contextmanager
+def told(address: Address) -> Iterator[None]:
+    """Turns DuckDB's errors into StoreErrors that say what to do, without passwords."""
+    try:
+        yield
+    except duckdb.Error as error:  # fmt: skip
+        if address.is_remote and re.search(r"HTTP|404|NoSuchBucket", str(error)):
+            check_data(address)  # says it better
+        said = hidden(" ".join(str(error).split()))
+        advice = next((text for pattern, text in _ADVICE if re.search(pattern, said)), None)
+        raise StoreError(f"{address.text}: {advice} ({said[:300]})" if advice else f"{address.text}: {said}") from None

@@ -1,0 +1,177 @@
+"""Tables of traces that are in a DuckLake, computed again by another version of their models.
+
+A batch's inputs are copied into a private lake and modelled there. The new rows take the place of the old ones in one
+transaction under the lock of commits. A kill leaves the old rows; a batch that was removed meanwhile stays removed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+
+from pipelines.lake.lake import Lake, Staged
+from pipelines.lake.layout import MARK, Batch
+from pipelines.lake.publish.user_formulas import OP_FORMULAS, catalog_with, write_formulas
+from pipelines.models.catalog import Catalog
+from pipelines.models.sqltext import quoted, row
+from pipelines.runs.materialize.per_trace import SOURCES, materialize
+from pipelines.runs.store.ducklake import versions
+from pipelines.runs.store.ducklake.attach import LAKE, told
+from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, counted, in_types
+from pipelines.runs.store.ducklake.locks import COMMIT, locked
+from pipelines.runs.store.ducklake.objects import check_data, put_files
+from pipelines.runs.store.ducklake.reader_views import stored_rows
+from pipelines.runs.store.ducklake.schema import (
+    FAILURES,
+    Columns,
+    add_columns,
+    casts,
+    columns_of_file,
+    create_own,
+    lake_columns,
+)
+from pipelines.runs.store.ducklake.store import TRIES, DuckLakeStore
+from pipelines.runs.store.ducklake.user_tables import catalog_of, formulas_of
+from pipelines.runs.store.interface import StoreError
+from pipelines.runs.store.unit_batches import UnitBatch, unit_batches
+
+
+@dataclass(frozen=True)
+class StaleBatch:
+    """A batch with tables that are missing or of another version of their model; `n_events` of its traces."""
+
+    batch: Batch
+    n_events: int
+
+
+def stale_batches(store: DuckLakeStore, tables: Sequence[str], force: bool = False) -> list[StaleBatch]:
+    """Returns the batches of traces in which one of these tables is missing or of another version; with `force` all.
+
+    Raises StoreError.
+    """
+    with store.writer() as con:
+        if not tables or MARK not in lake_columns(con):
+            return []
+        con.begin()  # one state of the store
+        catalog = catalog_of(con)
+        known = versions.read(con)
+        rows = con.execute(
+            f"SELECT batch_id, sum(n_events)::BIGINT FROM {LAKE}.{MARK} GROUP BY batch_id ORDER BY batch_id"
+        ).fetchall()
+        con.rollback()
+    return [
+        StaleBatch(Batch(name), n or 0)
+        for name, n in rows
+        if force or versions.stale_tables(catalog, tables, known.get(name, {}))
+    ]
+
+
+def recompute(store: DuckLakeStore, lake: Lake, batch: Batch, tables: Sequence[str], force: bool = False) -> list[str]:
+    """Compute those of these tables of a batch that are out of date, in an empty private lake, and replace them.
+
+    `force`: also those that are up to date. Returns the tables that were replaced: none if another process did it meanwhile, or removed the traces. Raises
+    StoreError and what the models raise.
+    """
+    with store.writer() as con:
+        formulas = formulas_of(con)
+        catalog = catalog_with(formulas)
+        known = {} if force else versions.read(con, [batch.batch_id]).get(batch.batch_id, {})
+        stale = versions.stale_tables(catalog, tables, known)
+        if not stale or not _fetch(con, catalog, lake, batch):
+            return []
+    write_formulas(lake.root / OP_FORMULAS, formulas)
+    materialize(lake, stale, [batch], and_publish=False)
+    (computed,) = (one for one in unit_batches(lake) if one.batch == batch)
+    mine = {table: staged for table, staged in computed.files.items() if table in stale}
+    with tempfile.TemporaryDirectory(prefix="tracelake-unit-") as folder, store.writer() as con:
+        return _replace(con, store, replace(computed, files=mine), Path(folder), force)
+
+
+def _fetch(con: duckdb.DuckDBPyConnection, catalog: Catalog, lake: Lake, batch: Batch) -> bool:
+    """Copies what ingestion wrote of a batch into the private lake; returns whether there is any of it."""
+    folder, own = lake.staging(batch), f"WHERE batch_id = {quoted(batch.batch_id)}"
+    con.begin()  # one state of the store
+    there = lake_columns(con)
+    keys: Mapping[str, str | None] = dict(con.execute(f"SELECT trace_id, path FROM {LAKE}.{MARK} {own}").fetchall())
+    files = {table: folder / f"{table}.parquet" for table in sorted(SOURCES, key=lambda name: name == MARK)}
+    for table, path in files.items():
+        rows = f"SELECT * FROM ({stored_rows(catalog, table, there)}) {own}"
+        con.execute(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd)")
+    con.rollback()
+    if keys:
+        lake.put_all(batch, {table: Staged(path) for table, path in files.items()}, keys)
+    return bool(keys)
+
+
+def _replace(
+    con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path, force: bool
+) -> list[str]:
+    check_data(store.parsed)
+    for number in range(TRIES):
+        done = _tried(con, store, batch, folder / str(number), force)
+        if done is not None:
+            return done
+    raise StoreError(f"{store.address}: other writers changed the same tables {TRIES} times; try again")
+
+
+def _tried(
+    con: duckdb.DuckDBPyConnection, store: DuckLakeStore, batch: UnitBatch, folder: Path, force: bool
+) -> list[str] | None:
+    """Returns the tables that were replaced; None if another writer came in between, so nothing was written."""
+    types = {table: columns_of_file(con, staged.path) for table, staged in batch.files.items()}
+    cast = _casts(con, types)
+    files = {table: counted(con, one) for table, one in in_types(batch, cast, types, folder).files.items()}
+    put = _upload(store, batch.batch, files)
+    done: list[str] = []
+    with locked(con, store.parsed, COMMIT), told(store.parsed):
+        create_own(con)
+        versions.create(con)
+        is_done = all_or_nothing(con, lambda: _casts(con, types) == cast and _swap(con, batch, files, put, done, force))
+    return done if is_done else None
+
+
+def _casts(con: duckdb.DuckDBPyConnection, types: Mapping[str, Columns]) -> dict[str, Columns]:
+    there = lake_columns(con)
+    return {table: found for table, own in types.items() if (found := casts(there.get(table, {}), own))}
+
+
+def _upload(store: DuckLakeStore, batch: Batch, files: Mapping[str, Staged]) -> dict[str, str]:
+    """Returns where the file of each table that has rows was put."""
+    run = secrets.token_hex(4)
+    names = {table: f"main/{table}/{batch.batch_id}-{run}.parquet" for table in files if files[table].n_rows}
+    put_files(store.parsed, {name: files[table].path for table, name in names.items()})
+    return {table: f"{store.parsed.data}/{name}" for table, name in names.items()}
+
+
+def _swap(
+    con: duckdb.DuckDBPyConnection,
+    batch: UnitBatch,
+    files: Mapping[str, Staged],
+    put: Mapping[str, str],
+    done: list[str],
+    force: bool,
+) -> bool:
+    """Puts the new rows in place of the old ones, as part of a transaction; adds the tables to `done`."""
+    name = batch.batch.batch_id
+    own = f"batch_id = {quoted(name)}"
+    known = dict(versions.read(con, [name]).get(name, {}))
+    there = {key for (key,) in con.execute(f"SELECT trace_id FROM {LAKE}.{MARK} WHERE {own}").fetchall()}
+    mine = [table for table, staged in files.items() if force or known.get(table) != staged.version]
+    done.clear()
+    if there != batch.keys[MARK].keys() or not mine:
+        return True  # removed, or computed by another process: nothing is to be changed
+    columns = lake_columns(con)
+    for table in columns.keys() & set(mine):
+        con.execute(f"DELETE FROM {LAKE}.{table} WHERE {own}")
+    add_columns(con, columns, {table: columns_of_file(con, files[table].path) for table in mine})
+    add_files(con, ((table, put[table]) for table in mine if table in put))
+    con.execute(f"DELETE FROM {FAILURES} WHERE {own} AND table_name IN {row(mine)}")
+    versions.note_left_out(con, batch.batch, {table: files[table] for table in mine})
+    versions.note_replaced(con, batch.batch, known | {table: str(files[table].version) for table in mine})
+    done += mine
+    return True

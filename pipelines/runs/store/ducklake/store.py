@@ -1,0 +1,262 @@
+"""DuckLake as a store: Parquet files in a bucket or folder, a catalog in Postgres, SQLite or a DuckDB file."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.fleet.captures.grouping import Role
+from pipelines.lake.lake import Lake
+from pipelines.lake.layout import KEYS, MARK, REJECTS
+from pipelines.lake.publish.user_formulas import Formula
+from pipelines.lake.read.sandbox import CLOSED
+from pipelines.models.catalog import load_catalog
+from pipelines.models.sqltext import file_list, quoted, row
+from pipelines.runs.store.ducklake import upkeep, versions
+from pipelines.runs.store.ducklake import user_tables as told_rows
+from pipelines.runs.store.ducklake.address import Address, parse_address
+from pipelines.runs.store.ducklake.attach import LAKE, attach, data_of, told
+from pipelines.runs.store.ducklake.batch_files import add_files, all_or_nothing, in_types, new_files
+from pipelines.runs.store.ducklake.locks import COMMIT, locked
+from pipelines.runs.store.ducklake.objects import check_data, put_files
+from pipelines.runs.store.ducklake.reader_views import create_views, lock_to
+from pipelines.runs.store.ducklake.schema import (
+    KEYS_TABLE,
+    Columns,
+    add_columns,
+    casts,
+    check_format,
+    columns_of_file,
+    create_own,
+    has_own,
+    lake_columns,
+)
+from pipelines.runs.store.interface import GRACE, Committed, Compacted, Expired, StoreError
+from pipelines.runs.store.unit_batches import UnitBatch, already, unit_batches
+
+TRIES = 8
+"""How often a commit is tried again because another one changed the same tables."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What of a unit the store has: the keys of each batch, and its rejected files; columns that need another type."""
+
+    keys: list[dict[str, set[str]]]
+    rejects: set[tuple[str, str]]
+    cast: dict[str, Columns]
+
+
+@dataclass
+class _Plan:
+    """What of a unit is to be committed, as far as was known when it was made."""
+
+    seen: _Seen
+    batches: list[UnitBatch]
+    put: list[tuple[str, str]] = field(default_factory=list)  # table, file at the data path
+
+
+class DuckLakeStore:
+    """A Store in a DuckLake. A unit is one transaction of the catalog; files are uploaded before it."""
+
+    def __init__(self, address: str, data: str | None = None) -> None:
+        """Connects to nothing yet. Raises StoreError for an address that cannot be one."""
+        self.parsed: Address = parse_address(address, data)
+
+    @property
+    def address(self) -> str:
+        """See Store."""
+        return self.parsed.text
+
+    def writer(self) -> duckdb.DuckDBPyConnection:
+        """Returns a connection that may write, with the DuckLake attached as `lake`. The caller closes it."""
+        con = attach(self.parsed, read_only=False)
+        if not self.parsed.data:
+            self.parsed = replace(self.parsed, data=data_of(con))
+        check_format(con, self.address)
+        return con
+
+    def known(self, trace_ids: Iterable[str]) -> set[str]:
+        """See Store."""
+        with self.writer() as con:
+            return _known(con, MARK, trace_ids)
+
+    def commit(self, unit: Lake) -> Committed:
+        """See Store. All batches of the unit are committed in one transaction."""
+        batches = unit_batches(unit)
+        with tempfile.TemporaryDirectory(prefix="tracelake-unit-") as folder, self.writer() as con:
+            types = {table: columns for batch in batches for table, columns in _types(con, batch).items()}
+            for number in range(TRIES):
+                plan = self._planned(con, batches, types, Path(folder) / str(number))
+                if not plan.batches:
+                    return _outcome(plan)
+                check_data(self.parsed)
+                self._upload(plan)
+                with locked(con, self.parsed, COMMIT), told(self.parsed):
+                    if self._write(con, batches, types, plan):
+                        return _outcome(plan)
+        raise StoreError(f"{self.address}: other writers changed the same tables {TRIES} times; try again")
+
+    def _planned(
+        self, con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns], folder: Path
+    ) -> _Plan:
+        seen = _look(con, batches, types)
+        rest = []
+        for batch, known in zip(batches, seen.keys, strict=True):
+            own = folder / batch.batch.batch_id
+            left = in_types(batch.without(known, own), seen.cast, types, own / "cast")
+            rest.append(replace(left, files=new_files(con, left, seen.rejects, own)))
+        return _Plan(seen, [batch for batch in rest if batch.keys or batch.files])
+
+    def _upload(self, plan: _Plan) -> None:
+        run = secrets.token_hex(4)  # two writers of the same unit do not overwrite each other's files
+        files = {
+            f"main/{table}/{batch.batch.batch_id}-{run}.parquet": (table, staged.path)
+            for batch in plan.batches
+            for table, staged in batch.files.items()
+            if staged.n_rows
+        }
+        put_files(self.parsed, {name: path for name, (_, path) in files.items()})
+        plan.put = [(table, f"{self.parsed.data}/{name}") for name, (table, _) in files.items()]
+
+    def _write(
+        self, con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns], plan: _Plan
+    ) -> bool:
+        """Commits under the lock; returns False if what the plan rests on has changed, so nothing was written."""
+        create_own(con)
+        versions.create(con)
+
+        def write() -> bool:
+            if _look(con, batches, types) != plan.seen:
+                return False
+            tables = {table for batch in plan.batches for table in batch.files}
+            add_columns(con, lake_columns(con), {table: types[table] for table in sorted(tables)})
+            add_files(con, plan.put)
+            for batch in plan.batches:
+                _note(con, batch)
+            return True
+
+        return all_or_nothing(con, write)
+
+    def tell(self, prices: Path | None = None, roles: Path | None = None, formulas: Path | None = None) -> None:
+        """See Store. They are tables of the store, for all who use it."""
+        given = told_rows.read_given(prices, roles, formulas)
+        with self.writer() as con, locked(con, self.parsed, COMMIT), told(self.parsed):
+            create_own(con)
+            told_rows.create(con)
+            if not any(told_rows.put(con, given) for _ in range(TRIES)):
+                raise StoreError(f"{self.address}: other writers changed the same tables {TRIES} times; try again")
+
+    def roles(self) -> Sequence[Role]:
+        """See Store."""
+        with attach(self.parsed, read_only=True) as con:
+            return told_rows.roles_of(con)
+
+    def formulas(self) -> Sequence[Formula]:
+        """See Store."""
+        with attach(self.parsed, read_only=True) as con:
+            return told_rows.formulas_of(con)
+
+    def tables(self) -> list[str]:
+        """See Store."""
+        return sorted(load_catalog().public)
+
+    def connect(self, settings: Mapping[str, str] | None = None, *, locked: bool = True) -> duckdb.DuckDBPyConnection:
+        """See Store. Each query sees one state of the store; several queries do in a transaction (`con.begin()`)."""
+        # Without persistent secrets DuckDB cannot attach a catalog in Postgres; none is used, ours are temporary.
+        config = {name: value for name, value in CLOSED.items() if name != "allow_persistent_secrets"} if locked else {}
+        con = attach(self.parsed, read_only=True, config=config, settings=settings)
+        try:
+            check_format(con, self.address)
+            create_views(con, told_rows.catalog_of(con))  # op_kinds and op_patterns show the store's own formulas
+            if locked:
+                lock_to(con, data_of(con))
+            return con
+        except BaseException:
+            con.close()
+            raise
+
+    def expire(
+        self, keep_days: int, grace: timedelta = GRACE, dry_run: bool = False, now: datetime | None = None
+    ) -> list[Expired]:
+        """See Store."""
+        with self.writer() as con:
+            return upkeep.expire(con, self.parsed, keep_days, grace, dry_run, now)
+
+    def compact(self, dry_run: bool = False, grace: timedelta = GRACE) -> list[Compacted]:
+        """See Store. Files of any days are merged."""
+        with self.writer() as con:
+            return upkeep.compact(con, self.parsed, dry_run, grace)
+
+    def sweep(self, older_than: timedelta = GRACE) -> list[Any]:
+        """See Store."""
+        with self.writer() as con:
+            return upkeep.sweep(con, older_than)
+
+
+def _known(con: duckdb.DuckDBPyConnection, mark: str, keys: Iterable[str]) -> set[str]:
+    asked = sorted(set(keys))
+    if not asked or not has_own(con):
+        return set()
+    query = f"SELECT DISTINCT key FROM {KEYS_TABLE} WHERE mark = {quoted(mark)} AND key IN {row(asked)}"
+    return {key for (key,) in con.execute(query).fetchall()}
+
+
+def _look(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch], types: dict[str, Columns]) -> _Seen:
+    keys = [already(batch, lambda mark, names: _known(con, mark, names), _has(con, batch)) for batch in batches]
+    there = lake_columns(con)
+    cast = {table: found for table, own in types.items() if (found := casts(there.get(table, {}), own))}
+    return _Seen(keys, _known_rejects(con, batches) if REJECTS in there else set(), cast)
+
+
+def _known_rejects(con: duckdb.DuckDBPyConnection, batches: list[UnitBatch]) -> set[tuple[str, str]]:
+    files = [batch.files[REJECTS].path for batch in batches if REJECTS in batch.files]
+    if not files:
+        return set()
+    own = f"SELECT path, reason FROM read_parquet({file_list(files)}, hive_partitioning = false)"
+    return set(
+        con.execute(f"SELECT path, reason FROM {LAKE}.{REJECTS} SEMI JOIN ({own}) USING (path, reason)").fetchall()
+    )
+
+
+def _has(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> bool:
+    if not has_own(con):
+        return False
+    query = f"SELECT count(*) FROM {KEYS_TABLE} WHERE batch_id = {quoted(batch.batch.batch_id)}"
+    return bool(con.execute(query).fetchall()[0][0])
+
+
+def _types(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> dict[str, Columns]:
+    return {table: columns_of_file(con, staged.path) for table, staged in batch.files.items()}
+
+
+def _note(con: duckdb.DuckDBPyConnection, batch: UnitBatch) -> None:
+    """Adds the keys of a batch, and the traces that its tables lack, to the store's own tables."""
+    name = quoted(batch.batch.batch_id)
+    for mark in batch.keys:
+        partial = "status = 'partial'" if mark == MARK else "false"
+        source = f"read_parquet({quoted(batch.files[mark].path)}, hive_partitioning = false)"
+        con.execute(f"INSERT INTO {KEYS_TABLE} SELECT {quoted(mark)}, {KEYS[mark]}, {name}, {partial} FROM {source}")
+    versions.note_left_out(con, batch.batch, batch.files)
+    versions.note(con, batch.batch, {table: staged.version for table, staged in batch.files.items()})
+
+
+def _outcome(plan: _Plan) -> Committed:
+    keys: dict[str, list[str]] = {}
+    known: dict[str, list[str]] = {}
+    for batch in plan.batches:
+        for mark, found in batch.keys.items():
+            keys.setdefault(mark, []).extend(sorted(found))
+    for left_out in plan.seen.keys:
+        for mark, names in left_out.items():
+            known.setdefault(mark, []).extend(sorted(names))
+    return Committed(
+        {m: tuple(k) for m, k in keys.items()}, {m: tuple(k) for m, k in known.items() if k}, len(plan.put)
+    )

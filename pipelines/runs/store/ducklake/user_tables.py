@@ -1,0 +1,100 @@
+"""What users tell a DuckLake: the rows of their prices.csv, roles.csv and op_formulas.csv, as tables of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, fields
+from pathlib import Path
+
+import duckdb
+
+from pipelines.fleet.captures.grouping import Role
+from pipelines.fleet.captures.roles import read_roles
+from pipelines.lake.publish.prices import COLUMNS, read_prices
+from pipelines.lake.publish.user_formulas import COLUMNS as FORMULA_COLUMNS
+from pipelines.lake.publish.user_formulas import Formula, catalog_with, read_formulas
+from pipelines.models.catalog import Catalog
+from pipelines.models.sqltext import quoted, row
+from pipelines.runs.store.ducklake.attach import LAKE
+from pipelines.runs.store.ducklake.batch_files import all_or_nothing
+from pipelines.runs.store.ducklake.schema import OWN
+
+PRICES = f"{LAKE}.{OWN}.prices"
+_ROLES = f"{LAKE}.{OWN}.roles"
+_FORMULAS = f"{LAKE}.{OWN}.op_formulas"
+_ROLE_COLUMNS = tuple(field.name for field in fields(Role))
+_CREATE = {
+    PRICES: ", ".join(f'"{name}" VARCHAR' for name in COLUMNS),
+    _ROLES: ", ".join(f'"{name}" {"BIGINT" if name == "rank" else "VARCHAR"}' for name in _ROLE_COLUMNS),
+    _FORMULAS: ", ".join(("place BIGINT", *(f"{name} VARCHAR" for name in FORMULA_COLUMNS))),
+}
+
+Rows = Sequence[tuple]
+
+
+def read_given(prices: Path | None, roles: Path | None, formulas: Path | None = None) -> dict[str, Rows]:
+    """Returns the rows of these files by table. Raises CatalogError and RolesError, which name file and line, and OSError."""
+    for path in (prices, roles, formulas):
+        if path:
+            path.stat()  # to who gives it by name a missing file is no empty one
+    given: dict[str, Rows] = {}
+    if prices:
+        given[PRICES] = read_prices(prices)
+    if roles:
+        given[_ROLES] = [astuple(role) for role in read_roles(roles)]
+    if formulas:
+        given[_FORMULAS] = [(place, *one) for place, one in enumerate(read_formulas(formulas))]
+    return given
+
+
+def create(con: duckdb.DuckDBPyConnection) -> None:
+    """Creates the tables where there are none yet. Called under the lock."""
+    for table, columns in _CREATE.items():
+        con.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+
+
+def put(con: duckdb.DuckDBPyConnection, given: dict[str, Rows]) -> bool:
+    """Replaces all rows of the given tables, in one transaction; returns False if another writer came in between."""
+
+    def write() -> bool:
+        for table, rows in given.items():
+            con.execute(f"DELETE FROM {table}")
+            if rows:
+                con.execute(f"INSERT INTO {table} VALUES {', '.join(map(row, rows))}")
+        return True
+
+    return all_or_nothing(con, write)
+
+
+def has_prices(con: duckdb.DuckDBPyConnection) -> bool:
+    """Returns whether the store has a table of prices."""
+    return _has(con, PRICES)
+
+
+def roles_of(con: duckdb.DuckDBPyConnection) -> list[Role]:
+    """Returns what the store was told about ranks; nothing if it never was."""
+    if not _has(con, _ROLES):
+        return []
+    columns = ", ".join(f'"{name}"' for name in _ROLE_COLUMNS)
+    return [Role(*values) for values in con.execute(f"SELECT {columns} FROM {_ROLES} ORDER BY ALL").fetchall()]
+
+
+def formulas_of(con: duckdb.DuckDBPyConnection) -> list[Formula]:
+    """Returns the formulas of operators that the store was told; nothing if it never was."""
+    if not _has(con, _FORMULAS):
+        return []
+    return con.execute(f"SELECT {', '.join(FORMULA_COLUMNS)} FROM {_FORMULAS} ORDER BY place").fetchall()
+
+
+def catalog_of(con: duckdb.DuckDBPyConnection) -> Catalog:
+    """Returns the models as they are for this store: with its own formulas."""
+    return catalog_with(formulas_of(con))
+
+
+def _has(con: duckdb.DuckDBPyConnection, table: str) -> bool:
+    name = table.rpartition(".")[2]
+    query = (
+        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = '{LAKE}' AND schema_name = '{OWN}' "
+        f"AND table_name = {quoted(name)}"
+    )
+    return con.execute(query).fetchall()[0][0] > 0

@@ -1,0 +1,99 @@
+"""Which version of its model computed each table of each batch of a DuckLake: what is older can be found and computed again.
+
+Most batches share all their versions, so a batch has one row, which names a kind; a kind has a row per table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import duckdb
+
+from pipelines.lake.lake import Staged
+from pipelines.lake.layout import Batch
+from pipelines.models.cache import digest_of
+from pipelines.models.catalog import Catalog
+from pipelines.models.sqltext import quoted, row
+from pipelines.runs.store.ducklake.attach import LAKE
+from pipelines.runs.store.ducklake.schema import FAILURES, OWN
+
+_BATCHES = f"{LAKE}.{OWN}.batches"
+_KINDS = f"{LAKE}.{OWN}.kinds"
+
+Versions = Mapping[str, str]
+"""The version of the model of each table."""
+
+
+def create(con: duckdb.DuckDBPyConnection) -> None:
+    """Creates the tables in a store that has none: a new one, or one of an older tracelake. Called under the lock."""
+    if not _are_there(con):
+        con.begin()
+        con.execute(f"CREATE TABLE {_BATCHES} (batch_id VARCHAR, kind VARCHAR)")
+        con.execute(f"CREATE TABLE {_KINDS} (kind VARCHAR, table_name VARCHAR, version VARCHAR)")
+        con.commit()
+
+
+def _are_there(con: duckdb.DuckDBPyConnection) -> bool:
+    query = (
+        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = '{LAKE}' AND schema_name = '{OWN}' "
+        "AND table_name IN ('batches', 'kinds')"
+    )
+    return con.execute(query).fetchall()[0][0] == 2
+
+
+def read(con: duckdb.DuckDBPyConnection, batches: Iterable[str] | None = None) -> dict[str, Versions]:
+    """Returns what is known of each batch (of some, by default of all). Tables of which nothing is known are not there:
+    they were committed by a tracelake that noted no versions.
+    """
+    if not _are_there(con):
+        return {}
+    where = "" if batches is None else f" WHERE batch_id IN {row(['', *batches])}"
+    rows = con.execute(  # one query, which sees one state: another writer may add a kind at any time
+        f"SELECT kind, NULL, table_name, version FROM {_KINDS} "
+        f"UNION ALL SELECT kind, batch_id, NULL, NULL FROM {_BATCHES}{where}"
+    ).fetchall()
+    kinds: dict[str, dict[str, str]] = {}
+    for kind, batch, table, version in rows:
+        if batch is None:
+            kinds.setdefault(kind, {})[table] = version
+    found: dict[str, Versions] = {}
+    for kind, batch, *_ in rows:
+        if batch is not None:
+            # Copies of one batch, committed by two versions: only what both say is known.
+            found[batch] = dict(found[batch].items() & kinds[kind].items()) if batch in found else kinds[kind]
+    return found
+
+
+def note(con: duckdb.DuckDBPyConnection, batch: Batch, versions: Mapping[str, str | None]) -> None:
+    """Adds a batch with the versions of its tables. Called in the transaction that adds the tables."""
+    told = {table: version for table, version in sorted(versions.items()) if version}
+    if not told:
+        return
+    kind = digest_of([json.dumps(told)])[:16]
+    if not con.execute(f"SELECT 1 FROM {_KINDS} WHERE kind = {quoted(kind)} LIMIT 1").fetchall():
+        rows = ", ".join(row([kind, table, version]) for table, version in told.items())
+        con.execute(f"INSERT INTO {_KINDS} VALUES {rows}")
+    con.execute(f"INSERT INTO {_BATCHES} VALUES {row([batch.batch_id, kind])}")
+
+
+def note_replaced(con: duckdb.DuckDBPyConnection, batch: Batch, versions: Versions) -> None:
+    """Notes other versions of a batch than before. Called in the transaction that replaces the tables."""
+    con.execute(f"DELETE FROM {_BATCHES} WHERE batch_id = {quoted(batch.batch_id)}")
+    note(con, batch, versions)
+
+
+def note_left_out(con: duckdb.DuckDBPyConnection, batch: Batch, files: Mapping[str, Staged]) -> None:
+    """Adds the traces that these files lack, because a model failed."""
+    rows = [
+        row([one.trace_id, table, one.model, one.reason, batch.batch_id])
+        for table, staged in sorted(files.items())
+        for one in staged.left_out
+    ]
+    if rows:
+        con.execute(f"INSERT INTO {FAILURES} VALUES {', '.join(rows)}")
+
+
+def stale_tables(catalog: Catalog, tables: Iterable[str], known: Versions) -> list[str]:
+    """Returns those of these tables whose version is not that of the model."""
+    return [table for table in tables if known.get(table) != catalog.version(table)]

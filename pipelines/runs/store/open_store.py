@@ -1,0 +1,31 @@
+"""Which store an address names."""
+
+from __future__ import annotations
+
+import os
+
+from pipelines.runs.store.interface import Store
+
+DATA = "TRACELAKE_DATA"
+_SCHEME = "ducklake:"
+
+
+def is_folder_address(address: str) -> bool:
+    """Returns whether an address is the folder of a lake on this machine."""
+    return not address.startswith(_SCHEME)
+
+
+def open_store(address: str, data: str | None = None) -> Store:
+    """Returns the store that an address names: a folder, or `ducklake:postgres:…`, `ducklake:sqlite:…`, `ducklake:duckdb:…`.
+
+    `data`: where DuckLake keeps its Parquet files, `s3://bucket/prefix` or a folder; by default `?data=` of the address,
+    the environment variable TRACELAKE_DATA, or what the catalog says. Raises StoreError; UnusablePath for a folder that
+    cannot be one.
+    """
+    if is_folder_address(address):
+        from pipelines.runs.store.folder import FolderStore
+
+        return FolderStore(address)
+    from pipelines.runs.store.ducklake.store import DuckLakeStore
+
+    return DuckLakeStore(address, data or os.environ.get(DATA) or None)

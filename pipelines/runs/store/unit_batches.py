@@ -1,0 +1,132 @@
+"""The batches of a private lake, as they are committed to a store: files by table, without what the store has already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipelines.base import database
+from pipelines.lake.commit import manifest
+from pipelines.lake.lake import Lake, Staged
+from pipelines.lake.layout import (
+    CAPTURE_MARK,
+    GROWING,
+    KEYS,
+    MARK,
+    REJECTS,
+    VERSION_KEY,
+    Batch,
+    batch_files,
+    mark_of,
+    retired_batches,
+    table_of,
+)
+from pipelines.models.sqltext import quoted, row
+
+NEWEST = (CAPTURE_MARK, *GROWING)
+"""Marks whose keys may be committed again: the newest batch counts. For all others the first one does."""
+
+
+@dataclass(frozen=True)
+class UnitBatch:
+    """A committed batch of a private lake: its files by table, and the keys of its marks with their paths."""
+
+    batch: Batch
+    files: Mapping[str, Staged]
+    keys: Mapping[str, Mapping[str, str | None]]
+
+    def without(self, known: Mapping[str, set[str]], folder: Path) -> UnitBatch:
+        """Returns the batch without the rows of these keys, by mark. Files are rewritten into `folder` where needed."""
+        left = {
+            mark: {k: path for k, path in keys.items() if k not in known.get(mark, ())}
+            for mark, keys in self.keys.items()
+        }
+        files = {}
+        for table, staged in self.files.items():
+            mark = mark_of(table)
+            if table == REJECTS or not known.get(mark):
+                files[table] = staged
+            elif left.get(mark):
+                rows = f"{KEYS[mark]} NOT IN {row(sorted(known[mark]))}"
+                kept = tuple(one for one in staged.left_out if mark != MARK or one.trace_id in left[mark])
+                files[table] = replace(rewritten(staged, rows, folder / f"{table}.parquet"), left_out=kept)
+        return UnitBatch(self.batch, files, {mark: keys for mark, keys in left.items() if keys})
+
+
+def unit_batches(unit: Lake) -> list[UnitBatch]:
+    """Returns the committed batches of a private lake, oldest first, and those that only have rejected files.
+
+    Raises BrokenFiles if a file is missing or damaged, so that no trace is committed without its rows.
+    """
+    from pipelines.lake.read.damage import BrokenFiles
+
+    if broken := unit.broken():
+        raise BrokenFiles(broken)
+    committed = unit.all_batches()
+    hidden = retired_batches(unit.root)
+    found: dict[Batch, dict[str, Path]] = {}
+    for path in batch_files(unit.root):
+        batch = Batch(path.stem)
+        if batch.batch_id not in hidden and (batch in committed or table_of(path) == REJECTS):
+            found.setdefault(batch, {})[table_of(path)] = path
+    return [_described(unit, batch, found[batch]) for batch in sorted(found)]
+
+
+def _described(unit: Lake, batch: Batch, paths: Mapping[str, Path]) -> UnitBatch:
+    log = manifest.read(unit.root, batch)
+    told = {table: records[0] for table, records in (log.records if log else {}).items()}
+    files = {}
+    for table, path in paths.items():
+        record = told.get(table)
+        files[table] = Staged(path, record.n_rows, record.left_out, record.version) if record else Staged(path)
+    paths_of = manifest.read_keys(unit.root, batch) or {}
+    marks = {mark: paths[mark] for mark in KEYS if mark in paths}
+    with database.connect() as con:
+        keys = {
+            mark: {key: paths_of.get(key) for (key,) in con.execute(_keys(mark, path)).fetchall()}
+            for mark, path in marks.items()
+        }
+    return UnitBatch(batch, files, keys)
+
+
+def _keys(mark: str, path: Path) -> str:
+    return f"SELECT DISTINCT {KEYS[mark]} FROM read_parquet({quoted(path)}, hive_partitioning = false)"
+
+
+def rewritten(staged: Staged, where: str, target: Path, columns: str = "*") -> Staged:
+    """Writes the rows of a file that meet a condition into another one, with the same version of the model."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    rows = f"SELECT {columns} FROM read_parquet({quoted(staged.path)}, hive_partitioning = false) WHERE {where}"
+    with database.connect() as con:
+        con.execute("SET preserve_insertion_order = true")
+        told = con.execute(
+            f"SELECT decode(value) FROM parquet_kv_metadata({quoted(staged.path)}) WHERE decode(key) = {quoted(VERSION_KEY)}"
+        ).fetchone()
+        version = f", KV_METADATA {{{VERSION_KEY}: {quoted(told[0])}}}" if told else ""
+        con.execute(f"COPY ({rows}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd{version})")
+        n_rows = con.execute(f"SELECT count(*) FROM read_parquet({quoted(target)})").fetchall()[0][0]
+    return replace(staged, path=target, n_rows=n_rows)
+
+
+def linked(staged: Staged, target: Path) -> Staged:
+    """Puts the same file at another path: a link where the file system allows it (no file of a lake is ever changed)."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    try:
+        os.link(staged.path, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(staged.path, target)
+    return replace(staged, path=target)
+
+
+def already(batch: UnitBatch, known: Callable[[str, Iterable[str]], set[str]], is_there: bool) -> dict[str, set[str]]:
+    """Returns the keys of a batch that are not to be committed, by mark. `known`: says which keys of a mark are in the
+    store; `is_there`: whether the very same batch is.
+    """
+    return {
+        mark: (set(keys) if is_there else set()) if mark in NEWEST else known(mark, keys)
+        for mark, keys in batch.keys.items()
+    }

@@ -1,0 +1,121 @@
+"""The data-flow engine: submits a task as soon as its dependencies are submitted (SWP-54 to SWP-58)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from threading import RLock
+from typing import Any
+
+from pipelines.schedule.engine.firing import Firing
+from pipelines.schedule.engine.lanes import ORDERS, Item
+from pipelines.schedule.engine.pipeline import _END, _PipelineBase
+from pipelines.schedule.plan.plan import PipelinePlan
+from pipelines.schedule.plan.validate import validate_plan
+
+
+class DataFlowPipeline(_PipelineBase):
+    """Runs a plan without a clock: a task starts when its inputs are ready, with at most `max_depth` iterations in
+    flight.
+
+    A task is "done" when it is submitted (its event is recorded), not when the device has run it. `max_depth` limits
+    memory and provides the back-pressure: an iteration leaves only when progress() returns it, and only then a new one
+    starts. So a task counts as in flight (`pending`) from its submission until that return, however early it was done
+    (trap T10). `max_depth=1` runs one iteration after the other, with overlap only inside an iteration; the document's
+    claim that this "degenerates to synchronous" (trap T8) does not hold for plans of more than one stage.
+
+    `order`: which order is kept besides the dependencies.
+
+    - "stages": the order of tasks on each stream is SWPipeline's (lanes.py). Stages mean nothing else here: a stream
+      waits for another one only for a dependency. So state that tasks of one stream share, such as the weights, is used
+      in the clock's order, and the document's FusedSparseDist plan trains the same as under SWPipeline.
+    - "dependencies": none. A task overtakes another on its stream unless a dependency forbids it. With max_depth > 1
+      that plan then trains on wrong gradients, because ZeroGrad(i+1) is submitted before OptimizerStep(i). Tasks that
+      declare the state they share (`shared_reads`, `shared_writes`) get a PlanWarning that names the missing
+      dependency.
+
+    Why it cannot hang: a task that a thread has taken waits only for its turn among the globally ordered tasks, and the
+    threads get those in that same order. So the first of them that is not submitted is always running, and the oldest
+    iteration always has a task that can be given to a thread: the plan has no cycle, and the order of the lanes is
+    compatible with it (`lanes.lane_order`).
+    """
+
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        max_depth: int,
+        device: Any = 0,
+        *,
+        order: str = "stages",
+        process_group: Any = None,
+    ) -> None:
+        if not isinstance(max_depth, int) or isinstance(max_depth, bool) or max_depth < 1:
+            raise ValueError(
+                f"max_depth={max_depth!r}: give a whole number from 1, how many iterations may be in flight"
+            )
+        if order not in ORDERS:
+            raise ValueError(f"order={order!r}: use one of {', '.join(map(repr, ORDERS))}")
+        checked = validate_plan(plan, clocked=False, needs_functions=True, max_depth=max_depth, order=order)
+        self.max_depth = max_depth
+        self.order = order
+        self._fire_lock = RLock()
+        self._firing = Firing(checked, max_depth, order)
+        super().__init__(plan, checked, max_depth, device, process_group)
+
+    def _reset_state(self) -> None:
+        super()._reset_state()
+        self._firing.reset()
+
+    def _do_fill(self, data_iter: Iterator[Any]) -> None:
+        self._try_advance(data_iter)
+
+    def _prepare(self, data_iter: Iterator[Any] | None) -> None:
+        if data_iter is not None:
+            self._try_advance(data_iter)
+        elif self._next_retire in self._contexts:
+            self._let_pass(self._next_retire)
+
+    def _do_retire(self, retired: int, data_iter: Iterator[Any] | None) -> None:
+        with self._fire_lock:
+            del self._contexts[retired]
+            self._firing.retire(retired)
+        if data_iter is not None:
+            self._try_advance(data_iter)
+        if self._firing.held_back:  # by the limit; what a dependency or lane held back is retried later
+            self._sweep_fire()
+
+    def _try_advance(self, data_iter: Iterator[Any]) -> None:
+        """Start iterations until `max_depth` are in flight, and at once fire every task of each that can run (the
+        burst).
+        """
+        while not self._exhausted and len(self._contexts) < self.max_depth:
+            batch = self._fetch(data_iter)
+            if batch is _END:
+                if self._contexts:
+                    self._let_pass(self._next_iter - 1)
+                return
+            with self._fire_lock:
+                iter_idx = self._open_iteration(batch)
+                self._give_to_threads(self._firing.begin(iter_idx))
+
+    def _let_pass(self, iter_idx: int) -> None:
+        with self._fire_lock:
+            self._give_to_threads(self._firing.let_pass(iter_idx))
+
+    def _sweep_fire(self) -> None:
+        with self._fire_lock:
+            self._give_to_threads(self._firing.sweep())
+
+    def _after_task_complete(self, name: str, iter_idx: int) -> None:
+        with self._fire_lock:
+            self._give_to_threads(self._firing.submitted(name, iter_idx))
+
+    def _give_to_threads(self, fired: Iterable[Item]) -> None:
+        """Requires `_fire_lock`."""
+        for item in fired:
+            self._enqueue(*item)
+
+    def _order(self) -> list[tuple[str, int]]:
+        return list(self._firing.stages.items())
+
+    def __repr__(self) -> str:
+        return self._described(f"max_depth={self.max_depth}")

@@ -1,0 +1,86 @@
+"""The order in which a clocked engine submits the tasks of one period (SWP-18, SWP-26 to SWP-32).
+
+The functions take a CheckedPlan and trust it: for a plan with a cycle, which the validator rejects, `ready_first`
+leaves out what the cycle blocks and orders the rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from pipelines.schedule.plan.checked_plan import CheckedPlan
+
+ORDERS = ("ready_first", "stage_descending")
+
+
+def enqueue_order(plan: CheckedPlan, order: str) -> list[str]:
+    """Returns the submission order with that name. Raises ValueError for an unknown one."""
+    if order == "ready_first":
+        return ready_first(plan)
+    if order == "stage_descending":
+        return stage_descending(plan)
+    raise ValueError(f"order={order!r}: use one of {', '.join(map(repr, ORDERS))}")
+
+
+def period_edges(plan: CheckedPlan) -> dict[str, list[str]]:
+    """Returns task -> its dependencies within one period (SWP-26).
+
+    Of the same iteration: tasks of the same stage. Of the previous iteration: tasks one stage later (k = 1). Everything
+    else was submitted in an earlier period.
+    """
+    return {
+        name: [d for d in plan.intra[name] if plan.stage(d) == plan.stage(name)]
+        + [d for d in plan.inter[name] if plan.stage(d) == plan.stage(name) + 1]
+        for name in plan.schedule
+    }
+
+
+def stall_costs(plan: CheckedPlan) -> dict[str, int]:
+    """Returns how many of the task's dependencies within a period are on another stream (SWP-27).
+
+    A dependency on an earlier stage does not count although the stream may stall on it (trap T5): its work was
+    submitted a period earlier and is assumed done.
+    """
+    edges = period_edges(plan)
+    return {name: sum(plan.stream(d) != plan.stream(name) for d in deps) for name, deps in edges.items()}
+
+
+def ready_first(plan: CheckedPlan) -> list[str]:
+    """Of the tasks whose dependencies are submitted, always takes the one with the lowest (stall cost, name) (SWP-28).
+
+    The document's worked SparseDist example (SWP-29) prints ZeroGrad before InputDistWait; its own pseudocode, which
+    this follows, sorts again after every step and gives the reverse (trap T2). Likewise its last example prints a
+    stage-descending table (trap T3).
+    """
+    cost = stall_costs(plan)
+    return topological(period_edges(plan), lambda name: (cost[name], name))
+
+
+def stage_descending(plan: CheckedPlan) -> list[str]:
+    """Older iterations first; within a stage by dependency, then in order of declaration (SWP-18, SWP-30)."""
+    declared = {name: i for i, name in enumerate(plan.schedule)}
+    return topological(period_edges(plan), lambda name: (-plan.stage(name), declared[name]))
+
+
+def serial_order(plan: CheckedPlan) -> list[str]:
+    """One iteration after the other: by dependency, then by name, as the document's `_topo_sort` does."""
+    return topological(plan.intra, lambda name: name)
+
+
+def topological(waits_for: Mapping[str, Sequence[str]], key: Callable[[str], Any]) -> list[str]:
+    """Of the ready tasks, always takes the one with the lowest `key`; what a cycle blocks is left out."""
+    sorter = TopologicalSorter(waits_for)
+    with suppress(CycleError):  # the sorter still yields what no cycle blocks
+        sorter.prepare()
+    ready: list[tuple[Any, str]] = []
+    order = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heapq.heappush(ready, (key(name), name))
+        order.append(heapq.heappop(ready)[1])
+        sorter.done(order[-1])
+    return order

@@ -1,0 +1,306 @@
+"""The base class of both engines: fill, progress, drain, serial runs, shortcuts (SWP-35).
+
+Subclasses decide when a task is submitted: `_do_fill`, `_prepare`, `_do_retire`, `_after_task_complete`. The
+implementation behind the public methods is in engine/.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Self
+
+from pipelines.schedule.devices import Work
+from pipelines.schedule.engine.batches import _END
+from pipelines.schedule.engine.modes import Modes
+from pipelines.schedule.engine.state import _Run
+from pipelines.schedule.engine.stopping import _left_behind, _StopOnError, _task_failed
+from pipelines.schedule.engine.submitting import _Submitting
+from pipelines.schedule.errors import PipelineError
+from pipelines.schedule.plan.plan import IterContext, TaskRef, name_of
+
+__all__ = ["_END", "_PipelineBase"]
+
+OnRetire = Callable[[IterContext], None]
+
+
+class _PipelineBase(_Submitting):
+    """An engine for one plan. Not thread-safe: call it from one thread at a time.
+
+    `device`: a CUDA index or "cuda:N", "cpu", "simulated", or a device object. `process_group`: a gloo group over the
+    ranks that run the same plan; by default one is created when a task is globally ordered and torch.distributed is
+    initialized.
+
+    A failure (in a task, in the data, a timeout) is raised as PipelineError, with `task` and `iteration`, by the call
+    that notices it. By then the threads have ended, and after `drain()` the engine can be used again. An error from the
+    data iterator is raised on every rank, after the iterations before it have finished. Any other failure on several
+    ranks may leave a collective that only some of them started, so no further run can start in these process groups:
+    that raises PipelineError too.
+
+    `with pipe:` ends with drain(), or with abort() after an exception. When an engine is garbage-collected, its threads
+    end as soon as the tasks in flight are done.
+
+    Tasks run in the modes of the caller of fill_pipeline or run (no_grad, inference_mode, autocast, the default
+    device); modes that cannot be carried to another thread give a RuntimeWarning, once per engine.
+    """
+
+    # --- running
+
+    def fill_pipeline(self, data_iter: Iterable[Any], on_retire: OnRetire | None = None) -> Iterator[Any]:
+        """Start the threads and the first iterations; returns the iterator to give to progress() (SWP-38).
+
+        `on_retire` gets the context of each iteration that progress() or drain() finishes, in order and in the caller's
+        thread; on CUDA the caller's current stream already waits for the iteration's work. An exception in it stops the
+        engine.
+
+        Raises RuntimeError if the pipeline is already filled: call drain() first.
+        """
+        if self._state in ("running", "failed"):
+            raise RuntimeError("fill_pipeline was called on a pipeline that is already filled: call drain() first")
+        self._check_in_step()
+        data = iter(data_iter)
+        self._reset_state()
+        self._run, self._on_retire = _Run(Modes.current()), on_retire
+        self._begin_agreement()
+        self._start_workers()
+        self._state = "running"
+        with _StopOnError(self):
+            self._do_fill(data)
+            if not self._contexts:
+                self._raise_data_error()
+        return data
+
+    def progress(self, data_iter: Iterator[Any] | None = None) -> int:
+        """Wait for the oldest iteration, submit what follows, return the oldest's index (SWP-39).
+
+        Pass None as `data_iter` to take no new batch and only finish what is in flight. Raises StopIteration when
+        nothing is left (the threads have ended by then), PipelineError for a failure, RuntimeError if fill_pipeline was
+        not called.
+        """
+        self._check_started()
+        if data_iter is not None and not hasattr(data_iter, "__next__"):
+            raise TypeError("progress() takes the iterator that fill_pipeline returned, not the data it was made from")
+        self._warn_of_modes()
+        with _StopOnError(self):
+            oldest = self._next_retire
+            self._prepare(data_iter)
+            if oldest not in self._contexts:
+                if data_iter is not None or self._exhausted:
+                    self._finish()
+                    self._raise_data_error()
+                raise StopIteration
+            self._await_iteration(oldest)
+            ctx = self._contexts[oldest]
+            self._next_retire += 1
+            self._do_retire(oldest, data_iter)
+            if self._on_retire is not None:
+                self._give(ctx, self._on_retire)
+            return oldest
+
+    def _give(self, ctx: IterContext, on_retire: OnRetire) -> None:
+        self.device.keep_alive(vars(ctx), self.device.current_stream())
+        try:
+            on_retire(ctx)
+        except StopIteration as error:
+            raise RuntimeError("on_retire raised StopIteration, which would look like the end of the data") from error
+
+    def _await_iteration(self, iter_idx: int) -> None:
+        """Wait until the iteration is submitted, and make the caller wait for its device work."""
+        slot = self._slots.of(iter_idx)
+        end = time.monotonic() + self.progress_timeout_s
+        if not slot.complete.wait(self.progress_timeout_s):
+            raise self._late(iter_idx, slot.unsubmitted())
+        self._raise_failure()
+        for name in self._sinks:
+            if not self.device.join(slot.events[name], max(0.0, end - time.monotonic())):
+                self._raise_failure()
+                raise self._late(iter_idx, [name])
+        self._raise_failure()
+
+    def run(
+        self,
+        data_iter: Iterable[Any],
+        verbose: bool = False,
+        emit_nvtx: bool = False,
+        on_retire: OnRetire | None = None,
+    ) -> float:
+        """Run all of `data_iter` and return the seconds it took, including the last work on the device (SWP-40).
+
+        `emit_nvtx` wraps every submitting thread in torch.autograd.profiler.emit_nvtx(); it has no effect off CUDA.
+        `on_retire`: as for fill_pipeline.
+        """
+        self._emit_nvtx = emit_nvtx
+        try:
+            start = self.device.clock()
+            data = self.fill_pipeline(data_iter, on_retire)
+            done = 0
+            while True:
+                try:
+                    self.progress(data)
+                    done += 1
+                except StopIteration:
+                    break
+            elapsed = self.device.clock() - start
+        finally:
+            self._emit_nvtx = False
+        if verbose:
+            _print_speed(type(self).__name__, done, elapsed)
+        return elapsed
+
+    def run_serial(
+        self,
+        data_iter: Iterable[Any],
+        verbose: bool = False,
+        emit_nvtx: bool = False,
+        on_retire: OnRetire | None = None,
+    ) -> float:
+        """Run all of `data_iter` without pipelining or threads, task after task on the default stream: the baseline
+        (SWP-41).
+        """
+        self._check_not_running("run_serial")
+        self._check_in_step()
+        data, done = iter(data_iter), 0
+        self._reset_state()
+        self._begin_agreement()
+        with self.device.open_thread(emit_nvtx):
+            self._synchronize()
+            start = self.device.clock()
+            while (batch := self._fetch_serially(data)) is not _END:
+                ctx = IterContext(batch, done)
+                self._run_serially(ctx)
+                if on_retire is not None:
+                    self._give(ctx, on_retire)
+                done += 1
+            self._synchronize()
+            self._raise_data_error()
+            elapsed = self.device.clock() - start
+        if verbose:
+            _print_speed(f"{type(self).__name__} (serial)", done, elapsed)
+        return elapsed
+
+    def _fetch_serially(self, data_iter: Iterator[Any]) -> Any:
+        try:
+            return self._fetch(data_iter)
+        except BaseException as error:
+            self._lose_step(error)
+            raise
+
+    def run_one_serial_iter(self, batch: Any, iter_idx: int = 0) -> None:
+        """Run one iteration on the default stream, in topological order (SWP-42). Shortcuts apply. Afterward nothing
+        is in flight.
+
+        Does not synchronize the device.
+        """
+        self._check_not_running("run_one_serial_iter")
+        self._check_in_step()
+        self._run_serially(IterContext(batch, iter_idx))
+
+    def _run_serially(self, ctx: IterContext) -> None:
+        for name in self._serial_order:
+            task, replay = self._tasks[name], self._shortcuts.will_replay(name)
+            work = Work(name, ctx.iter_idx, replay, "SWP_serial")
+            try:
+                self.device.run_here(partial(self._exec_task, task, ctx, replay), work)
+            except BaseException as error:
+                self._shortcuts.forget_promises()
+                failure = _task_failed(error, name, ctx.iter_idx) if isinstance(error, Exception) else error
+                self._lose_step(failure)
+                if failure is error:
+                    raise
+                raise failure from error
+
+    def drain(self) -> None:
+        """Finish what is in flight, end the threads, and make the engine ready for fill_pipeline (SWP-45).
+
+        Shortcuts and their recordings are kept. After a failure it only cleans up. A failure while draining is raised,
+        but the engine is ready for reuse.
+        """
+        try:
+            while self._state == "running":
+                try:
+                    self.progress(None)
+                except StopIteration:
+                    self._finish()
+            if self._state != "failed":
+                self._synchronize()
+        finally:
+            self._stop_workers()
+            self._reset_state()
+
+    def abort(self) -> None:
+        """Stop at once: tasks that have not started do not run, iterations in flight are dropped. Then the engine is as
+        new.
+
+        Waits at most `join_timeout_s` for running tasks; a RuntimeWarning says which did not end (a thread cannot be
+        killed from outside). With iterations in flight on several ranks, no other run can follow (see the class).
+        """
+        try:
+            if self._state == "running":
+                aborted = PipelineError("abort() was called", None, self._next_retire)
+                self._fail(self._run, aborted, None, None)
+                if self._contexts:
+                    self._lose_step(aborted)
+                if left := self._stop_workers():
+                    warnings.warn(_left_behind(left), RuntimeWarning, stacklevel=2)
+        finally:
+            self._reset_state()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.drain()
+        else:
+            self.abort()
+
+    # --- shortcuts
+
+    def enable_shortcut(self, *task_names: TaskRef) -> None:
+        """Let tasks record their next run, and replay it from then on (SWP-43).
+
+        Every rank must switch the same tasks. Raises ValueError for an unknown task (no task is switched then), and
+        RuntimeError while iterations are in flight: call drain() first.
+        """
+        names = self._known(task_names)
+        self._check_not_running("enable_shortcut")
+        self._shortcuts.enable(names)
+
+    def disable_shortcut(self, *task_names: TaskRef) -> None:
+        """Let tasks run normally again, and discard what they recorded (SWP-44). Raises the same errors as
+        enable_shortcut.
+        """
+        names = self._known(task_names)
+        self._check_not_running("disable_shortcut")
+        self._shortcuts.disable(names)
+
+    def _known(self, refs: Iterable[TaskRef]) -> list[str]:
+        names = [name_of(ref) for ref in refs]
+        for name in names:
+            if name not in self._tasks:
+                close = difflib.get_close_matches(name, self._tasks, n=1)
+                raise ValueError(f"no task is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+        return names
+
+    # --- what the subclasses decide
+
+    @abstractmethod
+    def _do_fill(self, data_iter: Iterator[Any]) -> None:
+        """Submit the first iterations."""
+
+    @abstractmethod
+    def _prepare(self, data_iter: Iterator[Any] | None) -> None:
+        """Called before waiting for the oldest iteration: submit what is still missing from it."""
+
+    @abstractmethod
+    def _do_retire(self, retired: int, data_iter: Iterator[Any] | None) -> None:
+        """Called when an iteration is done: discard it and submit what may follow."""
+
+
+def _print_speed(what: str, iterations: int, seconds: float) -> None:
+    each = f", {seconds / iterations * 1e3:.3f} ms each" if iterations else ""
+    print(f"{what}: {iterations} iterations in {seconds:.3f} s{each}")

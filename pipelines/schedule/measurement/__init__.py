@@ -1,0 +1,1 @@
+"""One run of a plan: its options, its measurements, its tables."""

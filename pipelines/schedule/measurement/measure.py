@@ -1,0 +1,205 @@
+"""One run of a plan, on a device or simulated: takes the options of `run.py`, returns measurements."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.record.peaks import device_name
+from pipelines.schedule.measurement.delays import Late, delayed, delays, pause_on
+from pipelines.schedule.pictures.timeline import Timeline
+from pipelines.schedule.plan.plan import PipelineTask
+from pipelines.schedule.plan.plan_file import PlanFile
+from pipelines.schedule.simulation.durations import Duration
+from pipelines.schedule.simulation.simulated import SimulatedDevice, simulate
+from pipelines.schedule.workloads import WORKLOADS, build
+
+if TYPE_CHECKING:
+    from pipelines.schedule.engine.pipeline import _PipelineBase
+    from pipelines.schedule.measurement.profiler import ProfileResult
+    from pipelines.schedule.measurement.recording import Launch, RecordingDevice
+
+ENGINES = {"serial": "serial", "sw": "SWPipeline", "dataflow": "DataFlowPipeline"}
+"""Command line names → timeline names."""
+TRACE_FILE = "trace.json.gz"
+TRACE_KEY = "schedule_run_id"
+"""The metadata key of the trace that names the run."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run. `device`: cuda:N, cpu or simulated."""
+
+    plan: PlanFile
+    engine: str
+    device: str
+    iterations: int
+    warmup: int = 0
+    seed: int = 0
+    size: str = "small"
+    max_depth: int | None = None
+    jitter_us: float = 0.0
+    jitter_task: str | None = None
+    profile: bool = False
+
+    @property
+    def depth(self) -> int:
+        """Returns how many iterations may be in flight."""
+        if self.engine == "dataflow":
+            return self.max_depth or self.plan.checked.depth + 2
+        return 1 if self.engine == "serial" else self.plan.checked.depth
+
+    @property
+    def limit(self) -> int | None:
+        """Returns the same as an option of the engine; None for engines whose depth follows from the plan."""
+        return self.depth if self.engine == "dataflow" else None
+
+    def simulated(self, durations: Mapping[str, Duration], **options: Any) -> Timeline:
+        """Returns the plan's simulation under this engine; `options` are those of `simulate`."""
+        engine = ENGINES[self.engine]
+        return simulate(self.plan.checked, durations, engine=engine, max_depth=self.limit, **options)
+
+
+@dataclass
+class Measured:
+    """The result of a run. `launches`: one per span, in the same order; None for a simulation."""
+
+    timeline: Timeline
+    launches: list[Launch] | None
+    wall_ns: int
+    started_at: datetime
+    """UTC, without a time zone."""
+    device_name: str | None
+    profile: ProfileResult | None
+
+    @property
+    def by_events(self) -> bool:
+        """Whether the times are a GPU's."""
+        return any(launch.device_start_ns is not None for launch in self.launches or ())
+
+
+def measure(run: Settings, run_id: str, trace: Path | None = None) -> Measured:
+    """Run it. `trace`: where to write torch.profiler's trace of the measured iterations. Raises what the engines raise."""
+    if run.device == "simulated":
+        return _on_paper(run)
+    return _on_device(run, run_id, trace)
+
+
+def torch_version() -> str | None:
+    """Returns the version of the torch that ran or is installed; None if there is none."""
+    if torch := sys.modules.get("torch"):
+        return torch.__version__
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# --- simulated
+
+
+def _on_paper(run: Settings) -> Measured:
+    durations = {
+        name: Late(ns, run.jitter_us * 1e3 if name == run.jitter_task else 0.0)
+        for name, ns in WORKLOADS[run.plan.workload].nominal_ns.items()
+    }
+    started_at = datetime.now(UTC).replace(tzinfo=None)
+    timeline = run.simulated(durations, iterations=run.iterations, seed=run.seed)
+    profile = None
+    if run.profile:
+        device = SimulatedDevice(durations, seed=run.seed)
+        profile = _profile(_engine(run, {n: PipelineTask(n, _nothing) for n in durations}, device), None)
+    return Measured(timeline, None, timeline.end_ns, started_at, None, profile)
+
+
+def _nothing(ctx: Any) -> None:
+    """What a simulated task computes."""
+
+
+# --- on a device
+
+
+def _on_device(run: Settings, run_id: str, trace: Path | None) -> Measured:
+    import torch
+
+    from pipelines.schedule.devices import resolve_device
+    from pipelines.schedule.measurement.recording import RecordingDevice, recorded_timeline
+
+    device = torch.device(run.device)
+    if device.type == "cuda":
+        resolve_device(device)  # raises a clear error if there is none
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")  # TF32, as is usual in training
+    else:
+        torch.set_num_threads(1)  # a stream is a thread: streams beside each other need the cores that one would take
+    work = build(run.plan.workload, run.size, device, run.seed)
+    tasks = {task.name: task for task in work.tasks()}
+    if run.jitter_us and run.jitter_task:
+        late = delays(run.jitter_task, run.jitter_us, max(run.iterations, run.warmup), run.seed)
+        tasks[run.jitter_task] = delayed(tasks[run.jitter_task], late, pause_on(device))
+    recorder = RecordingDevice(resolve_device(device), events=device.type == "cuda")
+    pipe = _engine(run, tasks, recorder)
+
+    _go(run, pipe, work.batches(run.warmup), recorder)
+    pipe.drain()
+    with _profiled(trace, run_id, device.type) if trace else nullcontext():
+        started_at = datetime.now(UTC).replace(tzinfo=None)
+        recorder.start()
+        retired = _go(run, pipe, work.batches(run.iterations), recorder)
+        wall_ns = recorder.now_ns()
+        launches = recorder.stop()
+    pipe.drain()
+    timeline = recorded_timeline(launches, run.plan.checked, ENGINES[run.engine], retired, run.depth)
+    profile = _profile(pipe, next(iter(work.batches(1)))) if run.profile else None
+    name = device_name(str(device)).removeprefix("cpu:")
+    return Measured(timeline, launches, wall_ns, started_at, name, profile)
+
+
+def _engine(run: Settings, tasks: dict[str, PipelineTask], device: Any) -> _PipelineBase:
+    from pipelines.schedule import DataFlowPipeline, SWPipeline
+
+    plan = run.plan.plan(tasks)
+    return DataFlowPipeline(plan, run.depth, device) if run.engine == "dataflow" else SWPipeline(plan, device)
+
+
+def _go(run: Settings, pipe: _PipelineBase, batches: Iterable[Any], recorder: RecordingDevice) -> list[int]:
+    """Run all batches. Returns when progress() returned each iteration, ns since the recorder's start."""
+    retired: list[int] = []
+    if run.engine == "serial":
+        pipe.run_serial(batches)
+        return retired
+    data = pipe.fill_pipeline(batches)
+    while True:
+        try:
+            pipe.progress(data)
+        except StopIteration:
+            return retired
+        retired.append(recorder.now_ns())
+
+
+def _profile(pipe: _PipelineBase, batch: Any) -> ProfileResult:
+    from pipelines.schedule.measurement.profiler import TaskProfiler
+
+    return TaskProfiler(pipe).profile(batch, num_warmup=2, num_measure=5, num_rounds=3)
+
+
+@contextmanager
+def _profiled(trace: Path, run_id: str, device: str) -> Iterator[None]:
+    """Profile the run with torch.profiler; the trace is exported if the run succeeded."""
+    from torch._C._profiler import _ExperimentalConfig
+    from torch.profiler import ProfilerActivity, profile
+
+    gpu = [ProfilerActivity.CUDA] if device == "cuda" else []
+    # The tasks run in threads of the engine, not in this one.
+    threads = _ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU, *gpu], experimental_config=threads, acc_events=True) as profiler:
+        profiler.add_metadata_json(TRACE_KEY, json.dumps(run_id))
+        yield
+    profiler.export_chrome_trace(str(trace))

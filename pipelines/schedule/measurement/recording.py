@@ -1,0 +1,185 @@
+"""Records what a run did: a device that logs every launch, and the timeline built from that log.
+
+`RecordingDevice` sits between an engine and its device, so the engines need no hooks and pay nothing when it is not
+used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pipelines.schedule.devices.base import Device, Work
+from pipelines.schedule.pictures.timeline import EVENT, HOST, RETIRE, SIGNAL, SUBMIT, Span, Timeline
+from pipelines.schedule.plan.plan import DEFAULT_STREAM
+from pipelines.schedule.plan.validate import CheckedPlan
+from pipelines.schedule.simulation.simulator import Wait, stalls_between
+
+_REANCHOR_MS = 1000.0  # CUDA returns times between events as 32-bit floats: up to this length they are exact to 0.06 us
+
+
+@dataclass(slots=True)
+class Launch:
+    """One task of one iteration. Host times are ns since `RecordingDevice.start`; so are device times, measured by
+    events.
+    """
+
+    task: str
+    iteration: int
+    stream: str
+    submit_ns: int
+    """The host started to launch it."""
+    submitted_ns: int = 0
+    """The host had launched it."""
+    start_ns: int = 0
+    """Its function started."""
+    end_ns: int = 0
+    """Its function returned."""
+    device_start_ns: int | None = None
+    device_end_ns: int | None = None
+    marks: tuple[Any, Any] | None = None
+    """CUDA events around it, until the run is over."""
+
+    @property
+    def began_ns(self) -> int:
+        """Start on the clock of the work: the device's where there is one."""
+        return self.start_ns if self.device_start_ns is None else self.device_start_ns
+
+    @property
+    def ended_ns(self) -> int:
+        """End on the same clock."""
+        return self.end_ns if self.device_end_ns is None else self.device_end_ns
+
+
+@Device.register
+class RecordingDevice:
+    """Forwards everything to `inner`; between `start` and `stop` it keeps a Launch of each task.
+
+    `events`: whether the device uses CUDA events. They give the times at which a stream reached and left a task; a gap
+    inside a task, where the host was late with its next kernel, counts as the task's time.
+    """
+
+    def __init__(self, inner: Device, *, events: bool) -> None:
+        self.inner, self.name, self.runs_later = inner, inner.name, inner.runs_later
+        self._events = events
+        self._launches: list[Launch] | None = None
+        self._zero_ns = 0
+        self._zero_mark: Any = None
+
+    def start(self) -> None:
+        """Start recording: times count from now."""
+        self.inner.synchronize()
+        self._launches = []
+        self._zero_ns = time.perf_counter_ns()
+        if self._events:
+            self._zero_mark = self._mark()
+
+    def now_ns(self) -> int:
+        """Returns host time since `start`."""
+        return time.perf_counter_ns() - self._zero_ns
+
+    def stop(self) -> list[Launch]:
+        """Stop recording. Returns the launches in order, once the device has finished all of them."""
+        self.inner.synchronize()
+        launches, self._launches = self._launches or [], None
+        launches.sort(key=lambda launch: launch.submit_ns)
+        if self._events:
+            _read_marks(self._zero_mark, launches)
+        return launches
+
+    def _mark(self) -> Any:
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()  # on the current stream, which launch() has set
+        return event
+
+    def _timed(self, launch: Launch, body: Callable[[], None]) -> None:
+        launch.start_ns = self.now_ns()
+        if self._events:
+            before = self._mark()
+            body()
+            launch.marks = (before, self._mark())
+        else:
+            body()
+        launch.end_ns = self.now_ns()
+
+    def launch(self, stream: Any, body: Callable[[], None], work: Work) -> None:
+        name = self.inner.stream_name(stream) or DEFAULT_STREAM
+        self._logged(partial(self.inner.launch, stream), name, body, work)
+
+    def run_here(self, body: Callable[[], None], work: Work) -> None:
+        self._logged(self.inner.run_here, DEFAULT_STREAM, body, work)
+
+    def _logged(self, run: Callable[..., None], stream: str, body: Callable[[], None], work: Work) -> None:
+        if self._launches is None:
+            run(body, work)
+            return
+        launch = Launch(work.task, work.iteration, stream, self.now_ns())
+        self._launches.append(launch)
+        run(partial(self._timed, launch, body), work)
+        launch.submitted_ns = self.now_ns()
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is forwarded to the inner device."""
+        return getattr(self.inner, name)
+
+
+def _read_marks(zero: Any, launches: Iterable[Launch]) -> None:
+    """Converts events to ns since `zero`. A new anchor now and then keeps the float intervals short."""
+    anchor, anchor_ms = zero, 0.0
+    for launch in launches:
+        if launch.marks is None:  # it never ran: the engine had failed
+            continue
+        before, after = launch.marks
+        since = anchor.elapsed_time(before)
+        launch.device_start_ns = round((anchor_ms + since) * 1e6)
+        launch.device_end_ns = launch.device_start_ns + round(before.elapsed_time(after) * 1e6)
+        if since > _REANCHOR_MS:
+            anchor, anchor_ms = before, anchor_ms + since
+        launch.marks = None
+
+
+def recorded_timeline(
+    launches: Sequence[Launch], plan: CheckedPlan, engine: str, retired_ns: Sequence[int] = (), in_flight: int = 0
+) -> Timeline:
+    """Returns the launches as spans, in order, with what each stream waited for before each (the kinds of timeline.py).
+
+    `engine`: one of simulated.ENGINES. `retired_ns`: when progress() returned each iteration; `in_flight`: how many
+    there may be. The causes of a stall follow from the plan: the task's dependencies, when they were submitted and
+    done, and when the iteration whose place it takes was retired. The rest is `submit`: the launch itself.
+    """
+    by_key = {(launch.task, launch.iteration): launch for launch in launches}
+    spans: dict[int, Span] = {}
+    free: dict[str, int] = {}
+    for launch in sorted(launches, key=lambda launch: launch.began_ns):
+        waits: list[Wait] = []
+        needed: list[Launch] = []
+        if engine != "serial":
+            waits += _retirement(launch, plan, engine, retired_ns, in_flight)
+            keys = plan.dependencies(launch.task, launch.iteration)
+            needed = [by_key[key] for key in keys if key in by_key]
+        waits += sorted((dep.submitted_ns, SIGNAL, dep.task, dep.iteration) for dep in needed)
+        waits.append((launch.submit_ns, HOST, "", None))
+        waits += sorted((dep.ended_ns, EVENT, dep.task, dep.iteration) for dep in needed)
+        waits.append((launch.began_ns, SUBMIT, launch.task, launch.iteration))
+        # The host's and the GPU's clock agree only to some microseconds: a wait must not end after the span begins.
+        clipped = [(min(until, launch.began_ns), kind, task, it) for until, kind, task, it in waits]
+        stalls, _ = stalls_between(free.get(launch.stream, 0), clipped)
+        spans[id(launch)] = Span(
+            launch.task, launch.iteration, launch.stream, launch.submit_ns, launch.began_ns, launch.ended_ns, stalls
+        )
+        free[launch.stream] = max(free.get(launch.stream, 0), launch.ended_ns)
+    return Timeline(engine, [spans[id(launch)] for launch in launches], tuple(retired_ns))
+
+
+def _retirement(
+    launch: Launch, plan: CheckedPlan, engine: str, retired_ns: Sequence[int], in_flight: int
+) -> list[Wait]:
+    """Clocked: stage s of iteration i is submitted when iteration i + s - depth is retired. Otherwise all of i at once."""
+    stage = plan.stage(launch.task) if engine == "SWPipeline" else 0
+    before = launch.iteration + stage - in_flight
+    return [(retired_ns[before], RETIRE, "", before)] if 0 <= before < len(retired_ns) else []

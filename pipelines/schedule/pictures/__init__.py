@@ -1,0 +1,1 @@
+"""What ran when: timelines, Gantt charts, printed tables."""

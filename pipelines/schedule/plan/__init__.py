@@ -1,0 +1,1 @@
+"""Tasks and plans: declared, read from files, validated."""

@@ -1,0 +1,138 @@
+"""What a pipeline does (tasks) and how it is scheduled (plan): plain data, no torch.
+
+Rules and names follow the SWPipeline API Reference, data classes (SWP-1 to SWP-8).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+from pipelines.schedule.plan.namesakes import builds_a_dict
+
+DEFAULT_STREAM = "default"
+T = TypeVar("T")
+
+
+class IterContext:
+    """What the tasks of one iteration share (SWP-1).
+
+    Tasks store results on it (`ctx.x = ...`) and free them early (`del ctx.x`). Every iteration in flight has its own
+    context, so two iterations never see each other's values.
+    """
+
+    batch: Any  # the batch that next(data_iter) returned
+    iter_idx: int  # counts from 0
+
+    def __init__(self, batch: Any, iter_idx: int) -> None:
+        self.batch = batch
+        self.iter_idx = iter_idx
+
+    if TYPE_CHECKING:  # any attribute may be set
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"iteration {vars(self).get('iter_idx')}: no task has set ctx.{name}, or it was deleted")
+
+    def __repr__(self) -> str:
+        return f"IterContext(iter_idx={self.iter_idx}, attributes={sorted(vars(self))})"
+
+
+@dataclass
+class DeclaredIO:
+    """A task's effect outside its context, declared so that a shortcut can replay it (SWP-2).
+
+    `capture` is called after the task ran and returns a snapshot, which is copied like a context value; `restore` gets
+    a fresh copy of it each time the task is replayed.
+    """
+
+    capture: Callable[[], Any]
+    restore: Callable[[Any], None]
+
+
+@dataclass(eq=False)
+class PipelineTask:
+    """One unit of work: its name and what it computes, not when or where (SWP-3).
+
+    Equal and hashed by `name`, which is also its tag in profiler traces. The other fields are optional and never change
+    a schedule; they let the validator find missing dependencies. `reads`, `writes`: the context attributes it uses.
+    `shared_reads`, `shared_writes`: your names for state that all iterations share ("weights", "gradients"), where
+    reading a stale value would be wrong.
+    """
+
+    name: str
+    fn: Callable[[IterContext], None]
+    io: list[DeclaredIO] = field(default_factory=list)
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    shared_reads: tuple[str, ...] = ()
+    shared_writes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._dropped_a_namesake = False  # see namesakes.py
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PipelineTask):
+            return NotImplemented
+        if self.name == other.name and self.fn != other.fn and builds_a_dict(sys._getframe(1), self):
+            self._dropped_a_namesake = True  # a dict compares the key that it holds, `self`, with the one being added
+        return self.name == other.name
+
+
+TaskRef = Union[str, PipelineTask]  # noqa: UP007  (an alias used at run time by callers that check types)
+
+
+@dataclass
+class TaskSchedule:
+    """When and where one task runs (SWP-4)."""
+
+    stage: int = 0  # in period p, stage k works on iteration p - k
+    stream: Any = None  # None = the device's default stream; a name; or a stream object of the device
+    thread_group: str = "default"  # tasks of one group are submitted by one thread, one after the other
+    globally_ordered: bool = False  # submitted in the same order on every rank (collectives)
+
+
+@dataclass
+class PipelinePlan:
+    """A complete schedule: the keys of `schedule` are the tasks (SWP-5, SWP-6).
+
+    Dependencies are (task, depends_on): on the same iteration in `intra_iter_deps`, on the previous iteration in
+    `inter_iter_deps`. Tasks are named by object or by name; a key of `schedule` that is only a name must appear as an
+    object elsewhere in the plan before an engine can run it (a simulator needs no functions).
+
+    `pipeline_depth` is always max(stage) + 1. Leave it out (None) and it is inferred; a number that disagrees with the
+    stages is an error, even 2. The document's signature has the default 2, and its own depth-3 example leaves it out
+    (trap T6): with that default, an explicit 2 could not be told from an omitted one.
+    """
+
+    schedule: dict[TaskRef, TaskSchedule]
+    intra_iter_deps: list[tuple[TaskRef, TaskRef]]
+    inter_iter_deps: list[tuple[TaskRef, TaskRef]] = field(default_factory=list)
+    pipeline_depth: int | None = None
+
+
+def name_of(ref: TaskRef) -> str:
+    """Returns the task's name. Raises TypeError for anything that is neither a task nor a name."""
+    if isinstance(ref, PipelineTask):
+        return ref.name
+    if isinstance(ref, str):
+        return ref
+    raise TypeError(f"a task is named by a PipelineTask or its name, not by {ref!r}")
+
+
+def by_name(values: Mapping[Any, T]) -> dict[str, T]:
+    """Returns the values by task name; their keys are tasks or names."""
+    return {getattr(key, "name", key): value for key, value in values.items()}
+
+
+def stream_key(stream: Any) -> Any:
+    """Returns a stream's identity within a plan: its name or the object itself. None is the default stream, and so is
+    torch.cuda.default_stream(), whose handle is 0.
+    """
+    return DEFAULT_STREAM if stream is None or getattr(stream, "cuda_stream", None) == 0 else stream

@@ -1,0 +1,199 @@
+"""Validates plans: everything that could hang is rejected here, before anything runs (SWP-17 to SWP-25).
+
+Why a plan that passes cannot hang: a clocked engine submits period by period, and within a period in an order in which
+every dependency of that period comes first (order.py); each thread takes its work first-in-first-out. Corollaries 1 and
+3 say exactly that no dependency is in a later period. So the oldest unfinished work never waits for other unfinished
+work. Without stages (data flow), work is submitted when its dependencies are done; only a cycle can stop that.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Any
+
+from pipelines.schedule.engine.lanes import lane_order
+from pipelines.schedule.errors import PlanError, Problem
+from pipelines.schedule.plan.checked_plan import CheckedPlan
+from pipelines.schedule.plan.corollaries import clock_problems, stage_problems
+from pipelines.schedule.plan.plan import PipelinePlan, PipelineTask, TaskRef, TaskSchedule, name_of
+from pipelines.schedule.plan.suspicious import Before, suspicious, unordered_state
+
+__all__ = ["CheckedPlan", "validate_plan"]
+
+
+def validate_plan(
+    plan: PipelinePlan,
+    *,
+    clocked: bool = True,
+    needs_functions: bool = False,
+    max_depth: int | None = None,
+    order: str = "dependencies",
+) -> CheckedPlan:
+    """Resolve and check a plan. Raises PlanError (a ValueError) that lists every fault found and how to fix it.
+
+    `clocked` = stages count (SWPipeline); a data-flow engine ignores them, and with them corollaries 1 and 3.
+    `needs_functions` = every task must come with something to call. `max_depth` and `order` = DataFlowPipeline's. With
+    a `max_depth` of 1 no iteration overtakes another, so warnings that assume overtaking are not given. By default the
+    plan is checked as if only its dependencies gave an order.
+    """
+    problems: list[str] = []
+    checked = _resolve(plan, problems)
+    problems += _check_settings(checked)
+    if clocked:
+        problems += stage_problems(checked)
+    if needs_functions:
+        problems += _check_functions(checked)
+    problems += _check_cycles(checked)
+    if clocked and not problems:
+        problems += clock_problems(checked) + _check_depth(plan, checked)
+    if problems:
+        raise PlanError(problems)
+    if not clocked and order == "stages" and (ignored := clock_problems(checked)):
+        checked.warnings.append(
+            "no clock could run these stages, so each stream takes one iteration after the other, in the order of a serial "
+            'run. Correct them, or pass order="dependencies" if only the dependencies matter: ' + "; ".join(ignored)
+        )
+    before = _first_on_stream(checked, clocked, max_depth, order)
+    checked.warnings += suspicious(checked, clocked, before)
+    if (checked.depth if clocked else max_depth) != 1:
+        checked.warnings += unordered_state(checked, before)
+    return checked
+
+
+def _first_on_stream(checked: CheckedPlan, clocked: bool, max_depth: int | None, order: str) -> Before:
+    """Whether the engine keeps a task behind another of the same stream without a dependency: see suspicious.Before."""
+    if not clocked and order == "dependencies":
+        return lambda earlier, later, iterations: False
+    stages = lane_order(checked, checked.depth if clocked or max_depth is None else max_depth)
+    places = {name: place for place, name in enumerate(stages)}
+
+    def before(earlier: str, later: str, iterations: int) -> bool:
+        a, b = checked.schedule[earlier], checked.schedule[later]
+        if checked.stream(earlier) != checked.stream(later) or (clocked and a.thread_group != b.thread_group):
+            return False
+        return (stages[earlier], places[earlier]) < (stages[later] + iterations, places[later])
+
+    return before
+
+
+def _resolve(plan: PipelinePlan, problems: list[str]) -> CheckedPlan:
+    """Resolves references to names. Faults are added to `problems`, and the items at fault are left out."""
+    checked = CheckedPlan(schedule={}, tasks={}, intra={}, inter={}, depth=1)
+    if not plan.schedule:
+        problems.append("`schedule` is empty: add at least one task")
+    for ref, settings in plan.schedule.items():
+        name = name_of(ref)
+        if name in checked.schedule:
+            problems.append(f"task {name!r} is in `schedule` twice, as an object and by name: keep one of them")
+        checked.schedule[name] = settings
+        _remember(ref, checked, problems)
+        if isinstance(ref, PipelineTask) and ref._dropped_a_namesake:
+            problems.append(_two_functions(name))
+    checked.intra = _resolve_deps("intra_iter_deps", plan.intra_iter_deps, checked, problems)
+    checked.inter = _resolve_deps("inter_iter_deps", plan.inter_iter_deps, checked, problems)
+    stages = [s.stage for s in checked.schedule.values() if isinstance(s, TaskSchedule) and isinstance(s.stage, int)]
+    checked.depth = max(stages, default=0) + 1
+    return checked
+
+
+def _remember(ref: TaskRef, checked: CheckedPlan, problems: list[str]) -> None:
+    if not isinstance(ref, PipelineTask):
+        return
+    known = checked.tasks.setdefault(ref.name, ref)
+    if known is not ref and known.fn != ref.fn and _two_functions(ref.name) not in problems:
+        problems.append(_two_functions(ref.name))
+
+
+def _two_functions(name: str) -> str:
+    return (
+        f"two different tasks are named {name!r}: tasks are identified by name, and a dict keeps the first task with the second's "
+        "settings. Create them again, one of them with another name"
+    )
+
+
+def _resolve_deps(kind: str, deps: Iterable[Any], checked: CheckedPlan, problems: list[str]) -> dict:
+    found: dict[str, list[str]] = {name: [] for name in checked.schedule}
+    for entry in deps:
+        if not isinstance(entry, tuple | list) or len(entry) != 2:
+            problems.append(f"{kind} has the entry {entry!r}: write (task, depends_on)")
+            continue
+        for ref in entry:
+            _remember(ref, checked, problems)
+        task, dep = (name_of(ref) for ref in entry)
+        unknown = [n for n in (task, dep) if n not in checked.schedule]
+        problems += [_unknown(kind, task, dep, n, checked) for n in unknown]
+        if kind == "intra_iter_deps" and task == dep:
+            says = (
+                f"{kind}: task {task!r} depends on itself and would wait forever. Remove the entry, or put it into "
+                "inter_iter_deps if it needs its own result of the iteration before"
+            )
+            problems.append(Problem(says, kind, deps=[(task, dep)]))
+        elif not unknown and dep in found[task]:
+            checked.warnings.append(f"{kind} names ({task!r}, {dep!r}) twice; the second is ignored")
+        elif not unknown:
+            found[task].append(dep)
+    return {name: tuple(deps) for name, deps in found.items()}
+
+
+def _unknown(kind: str, task: str, dep: str, name: str, checked: CheckedPlan) -> Problem:
+    close = difflib.get_close_matches(name, checked.schedule, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "add it to `schedule` or remove the entry"
+    says = f"{kind}: ({task!r}, {dep!r}) names task {name!r}, which is not in `schedule`: {hint}"
+    return Problem(says, kind, deps=[(task, dep)])
+
+
+def _check_settings(checked: CheckedPlan) -> list[str]:
+    problems = []
+    for name, s in checked.schedule.items():
+        if not isinstance(s, TaskSchedule):
+            problems.append(f"task {name!r} is scheduled by {s!r}: write TaskSchedule(stage=...)")
+            continue
+        if not name:
+            problems.append("a task has an empty name: give it one")
+        if not isinstance(s.thread_group, str) or not s.thread_group:
+            says = f"task {name!r} has thread_group {s.thread_group!r}: a group must be a name"
+            problems.append(Problem(says, "thread_group", name))
+    return problems
+
+
+def _check_functions(checked: CheckedPlan) -> list[str]:
+    problems = []
+    for name in checked.schedule:
+        task = checked.tasks.get(name)
+        if task is None:
+            problems.append(
+                f"task {name!r} is only a name: use a PipelineTask with a function as the key in `schedule`"
+            )
+        elif not callable(task.fn):
+            problems.append(
+                f"task {name!r} has fn={task.fn!r}, which cannot be called: give it a function of one context"
+            )
+    return problems
+
+
+def _check_cycles(checked: CheckedPlan) -> list[Problem]:
+    """Faults for cycles within an iteration. Inter-iteration dependencies form none: each goes one iteration back."""
+    try:
+        TopologicalSorter(checked.intra).prepare()
+        return []
+    except CycleError as error:
+        cycle = error.args[1][::-1]  # each depends on the next
+    path = " -> ".join(repr(n) for n in cycle)
+    stages = ", ".join(f"{n!r} stage {checked.stage(n)}" for n in cycle[:-1])
+    says = (
+        f"intra_iter_deps have a cycle: {path} (each waits for the next; {stages}). None of them could ever start: "
+        "remove one of these dependencies, or make it an inter_iter_deps entry if it means the iteration before"
+    )
+    return [Problem(says, "intra_iter_deps", deps=pairwise(cycle))]
+
+
+def _check_depth(plan: PipelinePlan, checked: CheckedPlan) -> list[str]:
+    if plan.pipeline_depth in (None, checked.depth):  # trap T6: None = inferred
+        return []
+    return [
+        f"pipeline_depth={plan.pipeline_depth!r}, but the stages give max(stage) + 1 = {checked.depth}: "
+        "leave pipeline_depth out, or change the stages"
+    ]

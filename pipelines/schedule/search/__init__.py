@@ -1,0 +1,1 @@
+"""What a plan will cost, and the best legal one."""

@@ -1,0 +1,131 @@
+"""Predicts period, bubbles and efficiency of a plan before it runs, from a simulation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from pipelines.schedule.pictures.timeline import Timeline
+from pipelines.schedule.plan.plan import PipelinePlan
+from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
+from pipelines.schedule.simulation.durations import Duration
+from pipelines.schedule.simulation.simulated import simulate
+from pipelines.schedule.simulation.simulator import stream_labels
+
+_LONGEST_REPEAT = 24
+_ITERATIONS = 200
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Steady state of a plan. Times are ns per iteration."""
+
+    engine: str
+    period_ns: float
+    """T_actual: from one iteration's end to the next's."""
+    ideal_ns: float
+    """T_ideal = max(T_load, T_comp, T_save) (PRB-20): the work on the plan's busiest stream, a lower bound of the
+    period.
+    """
+    bottleneck: str
+    """The busiest stream."""
+    busy_ns: dict[str, float]
+    """Work by stream it ran on (a serial run has one)."""
+    bubbles: dict[str, dict[str, float]]
+    """How long each stream is idle, by kind of stall (`timeline.KINDS`)."""
+    fill_ns: int
+    """When the first iteration was finished, ns since the start."""
+
+    @property
+    def efficiency(self) -> float:
+        """T_ideal / T_actual (PRB-21), 0 to 1; 1 where nothing takes time."""
+        return self.ideal_ns / self.period_ns if self.period_ns else 1.0
+
+    def bubble_ns(self, stream: str) -> float:
+        """Returns how long the stream is idle."""
+        return sum(self.bubbles[stream].values())
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.engine}: period {self.period_ns / 1e3:.3f} us, ideal {self.ideal_ns / 1e3:.3f} us "
+            f"({self.bottleneck}), efficiency {self.efficiency:.1%}"
+        ]
+        for stream, busy in self.busy_ns.items():
+            kinds = ", ".join(f"{kind} {ns / 1e3:.3f}" for kind, ns in self.bubbles[stream].items())
+            lines.append(f"  {stream}: busy {busy / 1e3:.3f} us, idle {kinds or '0'}")
+        return "\n".join(lines)
+
+
+def predict(
+    plan: PipelinePlan | CheckedPlan,
+    durations: Mapping[Any, Duration],
+    *,
+    iterations: int = _ITERATIONS,
+    **simulation: Any,
+) -> Prediction:
+    """Simulate the plan and return its steady state. `simulation`: engine, max_depth, order … as for `simulate`.
+
+    With fixed durations the period is exact if the run settles into a cycle of at most 24 iterations; otherwise
+    (distributions) it is the mean over the middle of the run, as are busy times and bubbles. Raises ValueError for
+    fewer than 8 iterations, which have no middle, and what `simulate` raises.
+    """
+    if iterations < 8:
+        raise ValueError(f"iterations={iterations}: a steady state needs at least 8")
+    timeline = simulate(plan, durations, iterations=iterations, **simulation)
+    checked = plan if isinstance(plan, CheckedPlan) else validate_plan(plan, clocked=False)
+    return prediction_of(timeline, stream_labels(checked))
+
+
+def prediction_of(timeline: Timeline, streams: Mapping[str, str] | None = None) -> Prediction:
+    """Returns the steady state of an existing timeline, simulated or recorded, of at least 8 iterations.
+
+    `streams`: task → the stream it would have if only its own kind shared it; the ideal is computed from this. None:
+    the streams it ran on. For a serial run that is a single stream, so a serial run would be its own ideal.
+    """
+    ends = timeline.completions()
+    if len(ends) < 8:
+        raise ValueError(f"{len(ends)} iterations: a steady state needs at least 8")
+    first, past = steady(ends, repeats=_always_the_same(timeline))
+    span = past - first
+    busy: dict[str, int] = dict.fromkeys(timeline.streams, 0)
+    bubbles: dict[str, Counter[str]] = {stream: Counter() for stream in busy}
+    loads: Counter[str] = Counter()
+    for work in timeline.spans:
+        if first < work.iteration <= past:
+            busy[work.stream] += work.duration_ns
+            loads[streams[work.task] if streams else work.stream] += work.duration_ns
+            for stall in work.stalls:
+                bubbles[work.stream][stall.kind] += stall.ns
+    bottleneck = max(loads, key=lambda stream: loads[stream])
+    return Prediction(
+        engine=timeline.engine,
+        period_ns=(ends[past] - ends[first]) / span,
+        ideal_ns=loads[bottleneck] / span,
+        bottleneck=bottleneck,
+        busy_ns={stream: ns / span for stream, ns in busy.items()},
+        bubbles={s: {kind: ns / span for kind, ns in kinds.items()} for s, kinds in bubbles.items()},
+        fill_ns=ends[0],
+    )
+
+
+def _always_the_same(timeline: Timeline) -> bool:
+    """Returns whether every task takes the same time in every iteration; only then is an apparent repeat a real one."""
+    first: dict[str, int] = {}
+    return all(first.setdefault(span.task, span.duration_ns) == span.duration_ns for span in timeline.spans)
+
+
+def steady(ends: Sequence[int], *, repeats: bool = True) -> tuple[int, int]:
+    """Returns the iterations (first, past) between which to measure: the last whole repeat (`repeats`), else the middle
+    of the run.
+
+    The last quarter is left out: with no new iterations coming in, the last ones find the streams emptier.
+    """
+    past = len(ends) * 3 // 4
+    steps = [b - a for a, b in pairwise(ends[: past + 1])]
+    for length in range(1, min(_LONGEST_REPEAT, len(steps) // 3) + 1) if repeats else ():
+        if steps[-length:] == steps[-2 * length : -length] == steps[-3 * length : -2 * length]:
+            return past - length, past
+    return past // 3, past

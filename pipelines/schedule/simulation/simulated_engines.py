@@ -1,0 +1,97 @@
+"""The three ways to run a plan, on the virtual host and streams of simulator.py: clocked, by data flow, serially."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipelines.schedule.engine.firing import Firing
+from pipelines.schedule.engine.lanes import Item
+from pipelines.schedule.pictures.timeline import RETIRE, SUBMIT
+from pipelines.schedule.plan.plan import DEFAULT_STREAM
+from pipelines.schedule.simulation.simulator import Simulation, Wait, Work
+from pipelines.schedule.simulation.virtual_host import Thread
+
+_KEPT_WAITS = 16
+"""How far back a fired task remembers what earlier tasks waited for."""
+
+
+class ClockedSimulation(Simulation):
+    """SWPipeline: period p submits every task once, stage s for iteration p - s; `depth` periods are in flight."""
+
+    engine = "SWPipeline"
+
+    def _main(self) -> Thread:
+        for period in range(self.plan.depth):
+            self._enqueue_period(period, ())
+        for iteration in range(self.work.iterations):
+            yield from self._retire(iteration)
+            self._enqueue_period(iteration + self.plan.depth, [(self.host.now, RETIRE, "", iteration)])
+        self._stop()
+
+    def _enqueue_period(self, period: int, asked: Sequence[Wait]) -> None:
+        for task in self.order:
+            iteration = period - self.plan.stage(task)
+            if 0 <= iteration < self.work.iterations:
+                self._put(task, iteration, asked)
+
+
+class DataFlowSimulation(Simulation):
+    """DataFlowPipeline: which tasks fire, and when, comes from firing.py, which the engine uses too."""
+
+    engine = "DataFlowPipeline"
+
+    def __init__(self, work: Work, max_depth: int, order: str) -> None:
+        super().__init__(work)
+        self._max_depth, self._created = max_depth, 0
+        self._firing = Firing(self.plan, max_depth, order)
+
+    def _main(self) -> Thread:
+        self._advance(0, ())
+        for iteration in range(self.work.iterations):
+            yield from self._retire(iteration)
+            self._firing.retire(iteration)
+            self._advance(iteration + 1, [(self.host.now, RETIRE, "", iteration)])
+        self._stop()
+
+    def _advance(self, oldest: int, asked: Sequence[Wait]) -> None:
+        """Start new iterations up to the limit."""
+        while self._created < min(oldest + self._max_depth, self.work.iterations):
+            self._created += 1
+            self._put_all(self._firing.begin(self._created - 1), asked)
+        if oldest < self._created == self.work.iterations:
+            self._put_all(self._firing.let_pass(self._created - 1), asked)
+
+    def _after(self, task: str, iteration: int, asked: Sequence[Wait]) -> None:
+        self._put_all(self._firing.submitted(task, iteration), lengthening(asked)[-_KEPT_WAITS:])
+
+    def _put_all(self, fired: Sequence[Item], asked: Sequence[Wait]) -> None:
+        for task, iteration in fired:
+            self._put(task, iteration, asked)
+
+
+class SerialSimulation(Simulation):
+    """run_serial: one thread, one stream, tasks in topological order, no waits."""
+
+    engine = "serial"
+
+    def __init__(self, work: Work, order: Sequence[str]) -> None:
+        super().__init__(work, order)
+        self.streams = dict.fromkeys(order, DEFAULT_STREAM)
+        self._free = {DEFAULT_STREAM: 0}
+
+    def _main(self) -> Thread:
+        for iteration in range(self.work.iterations):
+            for task in self.order:
+                yield self.host.now + self.work.submit_ns[task]
+                self._launch(task, iteration, [(self.host.now, SUBMIT, task, iteration)])
+        self.retired = self._iteration_end
+        self._stop()
+
+
+def lengthening(waits: Sequence[Wait]) -> list[Wait]:
+    """Returns the waits that delayed the host."""
+    kept: list[Wait] = []
+    for wait in waits:
+        if not kept or wait[0] > kept[-1][0]:
+            kept.append(wait)
+    return kept

@@ -1,6 +1,0 @@
-"""Reads one trace file into Arrow tables of its events, its metadata and its findings."""
-
-from pipelines.traces.reader import TraceReader, base_of, connect_reader
-from pipelines.traces.record import Finding, KnownTrace, ReadTrace, TraceRejected
-
-__all__ = ["Finding", "KnownTrace", "ReadTrace", "TraceReader", "TraceRejected", "base_of", "connect_reader"]

@@ -1,0 +1,96 @@
+"""Nothing but answers goes to stdout: DuckDB draws a progress bar there for what takes 2 seconds, be it a terminal or not."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.base import database
+
+ROOT = Path(__file__).parents[2]
+SLOW = "SELECT count(*) AS n FROM range(16000) AS a, range(16000) AS b WHERE (a.range * b.range) % 7 = 8"
+
+
+def test_connections_draw_no_bar() -> None:
+    """In a program that is no file, as in a notebook, DuckDB would."""
+    program = (
+        "import duckdb; from pipelines import database\n"
+        "con = database.connect()\n"
+        "for one in (duckdb.connect(), con, database.cursor(con), database.cursor()):\n"
+        """    print(one.execute("SELECT current_setting('enable_progress_bar')").fetchall())\n"""
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["[(True,)]", *["[(False,)]"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("TRACELAKE_MEMORY", "8", "TRACELAKE_MEMORY=8: give a whole number from 64 on (MiB), or unset it"),
+        ("TRACELAKE_MEMORY", "63", "TRACELAKE_MEMORY=63: "),
+        ("TRACELAKE_MEMORY", "2GB", "TRACELAKE_MEMORY=2GB: "),
+        ("TRACELAKE_MEMORY", "-512", "TRACELAKE_MEMORY=-512: "),
+        ("TRACELAKE_MEMORY", "64", None),
+        ("TRACELAKE_MEMORY", "", None),
+        ("TRACELAKE_THREADS", "0", "TRACELAKE_THREADS=0: give a whole number from 1 on, or unset it"),
+        ("TRACELAKE_THREADS", "two", "TRACELAKE_THREADS=two: "),
+        ("TRACELAKE_THREADS", "1", None),
+    ],
+)
+def test_a_share_that_nothing_can_work_with_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str | None
+) -> None:
+    monkeypatch.setenv(name, value)
+    if told is None:
+        with database.connect() as con:
+            assert con.execute("SELECT 1").fetchall() == [(1,)]
+        return
+    for ask in (database.connect, lambda: (database.at_most(1), database.threads(2))):
+        with pytest.raises(database.WrongShare) as raised:
+            ask()
+        assert str(raised.value).startswith(told)
+
+
+def test_the_command_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRACELAKE_MEMORY", "8")
+    found = subprocess.run(
+        [sys.executable, "-m", "tracelake", "ingest", str(tmp_path), "--lake", str(tmp_path / "lake")],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert found.returncode == 1 and "TRACELAKE_MEMORY=8: give a whole number from 64 on (MiB)" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.slow
+def test_a_slow_query_prints_its_answer_alone() -> None:
+    """On its connection, and on those that are made beside it."""
+    program = (
+        "from pipelines import database\n"
+        "con = database.connect()\n"
+        "con.execute('SET threads = 1')\n"
+        f"print(con.execute({SLOW!r}).fetchall())\n"
+        "beside = database.cursor(con)\n"
+        f"print(beside.execute({SLOW!r}).fetchall())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[(0,)]\n[(0,)]\n"
+
+
+def test_every_connection_is_quiet() -> None:
+    loud = []
+    for path in [
+        path for folder in ("pipelines", "assets", "dagster_project") for path in (ROOT / folder).rglob("*.py")
+    ]:
+        if path.name == "database.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                if (node.value.id, node.attr) in {("duckdb", "connect"), ("duckdb", "cursor"), ("duckdb", "sql")}:
+                    loud.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                if node.attr == "cursor" and node.value.id == "con":
+                    loud.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not loud

@@ -1,0 +1,24 @@
+"""An executor that is killed in the middle of a query leaves the answer as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.lake import Lake
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_executor_killed_at_work_changes_nothing(everything: Lake) -> None:
+    command = [sys.executable, "-m", "tests.engines.spark.killed", str(everything.root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env={**os.environ, "PYTHONPATH": "."})
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    assert len(told["alive"]) == 2 and set(told["killed"]) < set(told["alive"])
+    assert told["killed"][0] not in told["left"]
+    assert told["before"] == told["after"] != []

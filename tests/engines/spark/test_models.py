@@ -1,0 +1,49 @@
+"""All models of traces, captures and the lake give on Spark what they give in DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.engines.spark.rules import carried_over
+from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from tests.engines.spark.models import compare, compared_models, difference, on_spark, reference
+
+# Tables without a row in this lake: their comparison only tells that Spark runs the text.
+EMPTY = 42
+
+
+def test_differences_are_seen(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    file = tmp_path / "t.parquet"
+    rows = pa.table({"a": [1, 1, None], "f": [0.1, 2e20, None]})
+    pq.write_table(rows, file)
+    assert difference(file, rows)[0] == "same"
+    nearly = pa.table({"a": [1, 1, None], "f": [0.1 + 1e-13, 2e20, None]})
+    assert difference(file, nearly)[0] == "near"
+    others = [
+        pa.table({"a": [1, 1], "f": [0.1, 2e20]}),
+        pa.table({"a": [1, 1, None, None], "f": [0.1, 2e20, None, None]}),
+        pa.table({"a": [1, 2, None], "f": [0.1, 2e20, None]}),
+        pa.table({"a": [1, 1, None], "f": [0.1 + 1e-8, 2e20, None]}),
+        pa.table({"a": [1, 1, None]}),
+    ]
+    assert [difference(file, other)[0] for other in others] == ["differs"] * len(others)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_every_model_gives_the_same_on_spark(spark: Any, everything: Lake, tmp_path: Path) -> None:
+    rows = reference(everything, tmp_path / "reference")
+    models = compared_models(load_catalog())
+    assert sum(rows[model.name] == 0 for model in models) <= EMPTY
+    texts = {model.name: carried_over(model.sql) for model in models}
+    run = on_spark(spark, tmp_path / "reference")
+    outcomes = list(compare(run, tmp_path / "reference", models, texts))
+    assert len(outcomes) == len(models) > 130
+    assert [one for one in outcomes if not one.is_equal] == []

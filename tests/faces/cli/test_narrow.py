@@ -1,0 +1,59 @@
+"""Tables on a narrow terminal: numbers stay, names lose their middle and still differ."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.faces.cli.narrow_tables import LEAST, Kind, fit, shortened
+
+NAMES = st.lists(
+    st.text("abX<>, ", min_size=0, max_size=60).map(lambda middle: f"void at::native::kernel<{middle}>(int, float)")
+    | st.text(max_size=40),
+    max_size=12,
+)
+
+
+@given(NAMES, st.integers(8, 70))
+def test_names_fit_and_differ(names: list[str], width: int) -> None:
+    shown = shortened(names, width)
+    assert all(len(text) <= width for text in shown)
+    assert len(set(shown)) == len(set(names))
+    assert all(a == b for a, b in zip(names, shown, strict=True) if len(a) <= width and "~" not in b)
+
+
+def test_what_differs_in_the_middle_is_shown() -> None:
+    names = [
+        f"void at::native::elementwise_kernel<128, 4, {kind}Functor<float>>(int, Array<char*, 3>)"
+        for kind in ("Add", "Mul")
+    ]
+    first, second = shortened(names, 40)
+    assert "Add" in first and "Mul" in second
+    assert first.startswith("void at::n") and first.endswith("char*, 3>)")
+
+
+def test_beginning_and_end_stay() -> None:
+    assert shortened(["ampere_sgemm_128x64_tn_very_long_name_of_a_kernel_v2"], 20) == ["ampere_sge…kernel_v2"]
+
+
+@given(NAMES.filter(bool), st.lists(st.integers(0, 10**12), min_size=1), st.integers(40, 120))
+def test_numbers_stay(names: list[str], numbers: list[int], width: int) -> None:
+    columns = [["name", *names], ["ns", *map(str, numbers)], ["detail", "a sentence that is folded where it must be"]]
+    fitted = fit(columns, [Kind.NAME, Kind.WHOLE, Kind.PROSE], width)
+    assert fitted.columns[1:] == columns[1:]
+    assert fitted.has_room  # 13 digits, and two columns of LEAST
+    widths = [max(map(len, column)) for column in columns]
+    if sum(widths) <= width - 10:
+        assert fitted.columns == columns
+    assert max(map(len, fitted.columns[0])) + widths[1] + min(LEAST, widths[2]) <= width - 10
+
+
+def test_a_table_without_room_is_left_to_folding() -> None:
+    numbers = [[f"n{number}", "1234567890123"] for number in range(8)]
+    assert not fit(numbers, [Kind.WHOLE] * 8, 80).has_room
+
+
+def test_a_pipe_gets_whole_names() -> None:
+    columns = [["name", "a" * 500], ["ns", "1"]]
+    assert fit(columns, [Kind.NAME, Kind.WHOLE], 80, shorten=False) == (columns, True)
+    assert len(fit(columns, [Kind.NAME, Kind.WHOLE], 80).columns[0][1]) < 80

@@ -1,0 +1,163 @@
+"""The README's commands run: every line, on synthetic files that have the names it gives; its queries print what it shows."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipelines.faces.cli import console as cli
+from pipelines.faces.cli.app import app
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.fleet.op_job.make import Shape, write_job
+from tests.pages import WIDTH
+from tests.readers.execution.make import Op, write
+from tests.readers.memory_snapshots import make as snapshots
+
+README = Path(__file__).parents[3] / "README.md"
+NOT_RUN = {
+    "make demo": "runs Dagster; tests/dagster does",
+    "make test": "these are its tests",
+    "tracelake ui": "a server that does not end",
+    "tracelake serve": "another; tests/faces/serve runs it",
+    "export": "tested here: the lake's folder is in TRACELAKE_LAKE",
+}
+# What stands for something else in a line, and what it is here. `{…}` are the files and ids of this test.
+STANDS_FOR = {
+    "/fleet/job42/": "{fleet}",
+    "/data/lake": "{lake}",
+    "/tmp/nccl_trace_rank_*": "{dumps}/nccl_trace_rank_*",
+    "/tmp": "{out}",
+    '"SELECT …"': '"SELECT rank FROM traces"',
+    "table|csv|json|parquet": "csv",
+    "3f2a 91bc": "{captures}",
+    "20261121T111955-fused_sparse_dist-dataflow": "{run}",
+    "flame 20261121T0530": "flame {stacks}",
+    "python train.py": "{python} -c pass",
+    "python -m": "{python} -m",
+    "--iterations 100": "--iterations 10 --device simulated",
+}
+
+
+def blocks() -> Iterator[str]:
+    """The README's blocks of commands, without those in another language."""
+    for block in re.finditer(r"^```(\w*)\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.DOTALL):
+        if not block[1]:
+            yield block[2]
+
+
+def commands() -> list[str]:
+    """Each line that a reader may type, without what follows behind a #."""
+    lines = [line for block in blocks() if "$ " not in block for line in block.splitlines()]
+    return [shlex.join(shlex.split(line, comments=True)) if "#" in line else line for line in lines if line.strip()]
+
+
+def queries() -> list[tuple[str, str]]:
+    """Each query with the table that the README shows."""
+    found = []
+    for block in blocks():
+        for part in block.split("$ ")[1:]:
+            command, frame, table = part.partition("┏")
+            found.append((shlex.split(command)[2], frame + table.rstrip()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all files that the README names."""
+    folder = tmp_path_factory.mktemp("readme")
+    write_capture(CaptureSpec(ranks=4, steps=3, straggler=2, seed=7), folder / "fleet")  # as `make demo` does
+    for name, seed in (("rank0", 1), ("before", 2), ("after", 3)):
+        (path,) = write_capture(CaptureSpec(ranks=1, steps=3, seed=seed), folder / "one").paths
+        text = gzip.decompress(path.read_bytes()).replace(b"sm90_xmma_gemm", b"ampere_gemm")
+        (folder / f"{name}.json.gz").write_bytes(gzip.compress(text))
+        if name == "rank0":
+            operators = [e for e in json.loads(text)["traceEvents"] if e.get("cat") == "cpu_op"]
+            ops = [Op(e["name"], [i], [i + 1], rf_id=e["args"]["External id"]) for i, e in enumerate(operators, 1)]
+            write(folder / "execution_trace_0.json", ops)
+    write_job(folder, Shape(2, 2, (0, 1), 2), lambda key: 0.5 if key[2] == 1 else 0.25, "trace-ST")
+    snapshots.write(folder / "rank3_snapshot.pickle", snapshots.snapshot(snapshots.training()))
+    for rank in range(2):
+        write_dump(folder / "dumps" / f"nccl_trace_rank_{rank}", n_calls=2 - rank)
+    (folder / "out").mkdir()
+    (folder / "train.py").write_text("import time\nfor _ in range(50):\n    time.sleep(0.01)\n")
+    return folder
+
+
+def write_dump(path: Path, n_calls: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    call = {"pg_id": 0, "process_group": ["0", "default_pg"], "profiling_name": "nccl:all_reduce", "p2p_seq_id": 0}
+    call |= {side: [[4]] for side in ("input_sizes", "output_sizes")} | {"is_p2p": False, "timeout_ms": 600_000}
+    call |= {side: ["Float"] for side in ("input_dtypes", "output_dtypes")} | {"retired": False, "state": "scheduled"}
+    numbers = [{"record_id": i, "collective_seq_id": i + 1, "op_id": i + 1} for i in range(n_calls)]
+    times = {"time_created_ns": 1, "time_discovered_started_ns": 0, "time_discovered_completed_ns": 0}
+    group = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    content = {"version": "2.10", "pg_config": group, "entries": [{**call, **number, **times} for number in numbers]}
+    path.write_text(json.dumps(content))
+
+
+def asked(query: str) -> str:
+    """The first column of a query's rows, blanks between."""
+    said = CliRunner().invoke(app, ["sql", query, "--format", "json"])
+    return " ".join(str(next(iter(row.values()))) for row in json.loads(said.stdout))
+
+
+def run(line: str, world: Path) -> Result | subprocess.CompletedProcess[str]:
+    """Run a line of the README with the names of this test."""
+    for name, here in STANDS_FOR.items():
+        line = line.replace(name, here)
+    names = {name: str(world / name) for name in ("fleet", "lake", "dumps", "out")} | {"python": sys.executable}
+    if "{captures}" in line:
+        names["captures"] = asked("SELECT capture_id FROM captures ORDER BY n_ranks DESC LIMIT 2")
+    if "{run}" in line:
+        names["run"] = asked("SELECT run_id FROM schedule_runs")
+    if "{stacks}" in line:
+        names["stacks"] = asked("SELECT recording_id FROM recordings WHERE kind = 'stacks'")
+    words = shlex.split(re.sub(r"\{(\w+)\}", lambda found: names[found[1]], line))
+    words = [path for word in words for path in (sorted(glob.glob(word)) if "_*" in word else [word])]
+    if words[0] != "tracelake":
+        return subprocess.run(words, capture_output=True, text=True, check=False, cwd=world)
+    return CliRunner().invoke(app, words[1:])
+
+
+@pytest.mark.slow
+def test_every_line_runs_and_every_query_prints_what_is_shown(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+    monkeypatch.setenv("TRACELAKE_LAKE", str(world / "lake"))
+    monkeypatch.setattr(cli.out, "_width", WIDTH)
+    monkeypatch.setenv("PYTHONPATH", str(README.parent))
+    assert CliRunner().invoke(app, ["ingest", "fleet"]).exit_code == 0
+    shown = queries()
+    assert len(shown) == 4
+    for query, table in shown[:3]:  # of the demo's capture; the fourth is of a machine's measurements
+        said = CliRunner().invoke(app, ["sql", query])
+        assert [row.rstrip() for row in said.stdout.splitlines()] == table.splitlines(), query
+    lines = [line for line in commands() if not line.startswith(tuple(NOT_RUN))]
+    assert len(lines) >= 30
+    for line in lines:
+        if " 3f2a " in line:  # another capture, to compare with
+            CliRunner().invoke(app, ["ingest", "before.json.gz", "--job", "nightly"])
+        done = run(line, world)
+        status, err = (done.exit_code, done.output) if isinstance(done, Result) else (done.returncode, done.stderr)
+        assert status == 0, f"{line}\n{err}"
+    said = CliRunner().invoke(app, ["sql", shown[3][0], "--format", "csv"])
+    heading = "engine,delay_ms,period_ms,speedup,ideal_ms,efficiency"
+    assert said.stdout.splitlines()[0].replace('"', "") == heading
+    assert [name.strip() for name in shown[3][1].splitlines()[1].strip("┃").split("┃")] == heading.split(",")
+    for name in ("edges.parquet", "rank0.zip", "report.html", "heat.svg", "schedule.svg"):
+        assert (world / name).stat().st_size > 0
+
+
+def test_what_stands_for_something_stands_there() -> None:
+    text = README.read_text(encoding="utf-8")
+    for name in (*STANDS_FOR, *NOT_RUN):
+        assert name in text, f"{name!r} is no longer in the README: remove it here"

@@ -1,0 +1,187 @@
+"""`tracelake status`: what a probe sees, and when it says that something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+import pipelines.lake.inbox
+import pipelines.lake.status
+from pipelines.faces.cli.app import app
+from pipelines.lake import Lake
+from pipelines.lake.layout import table_files
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.lake.status import status
+from pipelines.readers.ingest import ingest
+from tests.dagster.conftest import age, write_trace
+from tests.lake import world
+
+
+class Watched:
+    """A lake with one trace of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake, self.inbox = Lake(folder / "lake"), folder / "inbox"
+        self.inbox.mkdir()
+        ingest([age(write_trace(self.inbox / "rank0.json"))], self.lake)
+
+    def ask(self, *options: str) -> tuple[int, dict, str]:
+        command = ["status", "--lake", str(self.lake.root), "--inbox", str(self.inbox), "--json", *options]
+        done = CliRunner().invoke(app, command)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return done.exit_code, json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def test_nothing_is_wrong(watched: Watched) -> None:
+    code, found, said = watched.ask()
+    assert (code, found["wrong"], said) == (0, [], "")
+    assert (found["batches"], found["traces"], found["backlog"], found["lag_seconds"]) == (1, 1, 0, None)
+    assert found["idle_seconds"] < 60
+    assert found["published"] == "never"
+    assert found["lake_bytes"] == sum(p.stat().st_size for p in watched.lake.root.rglob("*") if p.is_file())
+    publish(watched.lake)
+    assert watched.ask()[1]["published"] == "fresh"
+    ingest([write_trace(watched.inbox / "rank1.json", 1)], watched.lake)
+    assert watched.ask()[1]["published"] == "stale"
+
+
+def test_files_that_wait(watched: Watched) -> None:
+    age(write_trace(watched.inbox / "rank1.json", 1), 1800)
+    code, found, _ = watched.ask()
+    assert (code, found["backlog"]) == (0, 1)
+    assert found["lag_seconds"] == pytest.approx(1800, abs=60)
+    code, _, said = watched.ask("--max-lag", "20")
+    assert code == 1 and "(of 1) has been waiting for 1,8" in said
+    assert watched.ask("--max-backlog", "0")[0] == 1
+
+
+def test_rejected_files(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    (watched.inbox / "notes.txt").write_text("this is no trace")
+    ingest([watched.inbox / "notes.txt"], watched.lake)
+    code, found, said = watched.ask()
+    assert (code, found["backlog"], found["rejected_last_day"]) == (1, 0, 1)
+    assert "1 files were rejected" in said
+    assert watched.ask("--max-rejected", "1")[0] == 0
+    assert status(watched.lake, None, now=time.time() + 90_000).rejected_last_day == 0
+
+
+def test_a_lake_that_is_idle_or_full(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watched.ask("--max-idle", "10")[0] == 0
+    assert watched.ask("--max-idle", "0")[0] == 1
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(pipelines.lake.status.shutil, "disk_usage", lambda _: usage(1000, 960, 40))
+    code, found, said = watched.ask()
+    assert (code, found["free_percent"]) == (1, 4.0)
+    assert "only 4.0 % of the disk is free" in said
+    assert watched.ask("--min-free", "3")[0] == 0
+
+
+def test_runs_that_failed(watched: Watched) -> None:
+    path = watched.lake.root / ".dagster" / "history" / "runs.db"
+    path.parent.mkdir(parents=True)
+    with sqlite3.connect(path) as con:
+        con.execute("CREATE TABLE runs (id INTEGER PRIMARY KEY, run_id TEXT, pipeline_name TEXT, status TEXT)")
+        rows = [("a", "one", "FAILURE"), ("b", "one", "SUCCESS"), ("c", "two", "FAILURE"), ("d", "two", "STARTED")]
+        con.executemany("INSERT INTO runs (run_id, pipeline_name, status) VALUES (?, ?, ?)", rows)
+    con.close()
+    code, found, _ = watched.ask()
+    assert (code, found["failed_runs"]) == (1, ["two c"])
+    assert found["dagster_bytes"] == path.stat().st_size
+    path.write_bytes(b"no database at all, and longer than its header would be" * 50)
+    code, _, said = watched.ask()
+    assert code == 1 and "is unknown" in said
+
+
+def test_models_that_failed(watched: Watched) -> None:
+    with duckdb.connect(str(watched.lake.root / "analyst.duckdb")) as con:
+        rows = "FROM (VALUES ('a', 'm'), ('b', 'm')) AS v(trace_id, model)"
+        con.execute(f"CREATE TABLE {pipelines.lake.status.FAILURES} AS {rows}")
+    code, found, said = watched.ask()
+    assert (code, found["failed_models"]) == (1, ["m (2 traces)"])
+    assert "models failed: m (2 traces)" in said
+    assert watched.ask("--max-failed", "1")[0] == 0
+
+
+def test_dagster_still_keeps_its_runs_so(tmp_path: Path) -> None:
+    import dagster as dg
+
+    from tests.dagster.test_old_runs import chatty
+
+    lake = Lake(tmp_path)
+    (tmp_path / ".dagster").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / ".dagster")) as instance:
+        run = instance.create_run_for_job(chatty)
+        instance.report_run_failed(run)
+    assert status(lake, None).failed_runs == [f"chatty {run.run_id}"]
+
+
+def test_what_cannot_be_looked_at(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    (watched.inbox / "linked").symlink_to(watched.lake.root)
+    code, found, _ = watched.ask()
+    assert code == 0  # on purpose, perhaps; it is named
+    assert list(found["passed_over"]) == [str(watched.inbox / "linked")]
+    really = os.scandir
+    locked = watched.inbox / "locked"
+    locked.mkdir()
+
+    def scandir(path):
+        if str(path) == str(locked):
+            raise PermissionError(13, "Permission denied")
+        return really(path)
+
+    monkeypatch.setattr(pipelines.lake.inbox.os, "scandir", scandir)
+    code, _, said = watched.ask()
+    assert code == 1 and f"{locked} cannot be listed: Permission denied" in said
+
+
+def test_what_is_broken(watched: Watched, tmp_path: Path) -> None:
+    (mark,) = table_files(watched.lake.root, "traces")
+    mark.write_bytes(b"nothing")
+    code, _, said = watched.ask()
+    assert code == 1 and str(mark) in said
+    none = CliRunner().invoke(app, ["status", "--lake", str(tmp_path / "none")])
+    assert none.exit_code == 1 and "there is no lake" in none.stderr
+    gone = CliRunner().invoke(app, ["status", "--lake", str(watched.lake.root), "--inbox", str(tmp_path / "gone")])
+    assert gone.exit_code == 1 and "is not a folder on this machine" in gone.stderr
+
+
+def test_it_reads_no_events_and_writes_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in table_files(watched.lake.root, "events"):
+        path.write_bytes(b"nothing that could be read")
+    before = {path: path.stat().st_mtime_ns for path in (watched.lake.root, *watched.lake.root.rglob("*"))}
+    con, asked = duckdb.connect, []
+    monkeypatch.setattr(duckdb, "connect", lambda *args, **more: asked.append(1) or con(*args, **more))
+    assert watched.ask()[0] == 0
+    assert len(asked) <= 2
+    assert {path: path.stat().st_mtime_ns for path in (watched.lake.root, *watched.lake.root.rglob("*"))} == before
+
+
+def test_for_people(watched: Watched) -> None:
+    done = CliRunner().invoke(app, ["status", "--lake", str(watched.lake.root), "--inbox", str(watched.inbox)])
+    assert done.exit_code == 0
+    assert "last commit" in done.stdout and "waiting files" in done.stdout
+
+
+def test_a_trace_that_gave_way_to_a_better_one_is_nothing_wrong(watched: Watched) -> None:
+    """A file that is written while it is taken in comes cut first, and whole later."""
+    whole = world.write_trace(watched.inbox / "rank5.json", 5, n=12)
+    data = whole.read_bytes()
+    for content in (data[: len(data) // 2], data):
+        whole.write_bytes(content)
+        ingest([age(whole)], watched.lake)
+    with watched.lake.connect(["rejects"]) as con:
+        assert con.execute("SELECT count(*) FROM rejects WHERE contains(reason, 'superseded')").fetchall() == [(1,)]
+    assert watched.ask()[0] == 0

@@ -1,0 +1,166 @@
+"""SQL, saved questions and charts in a notebook: what they show is what the tables hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from pipelines.base.extras import MissingExtra
+from pipelines.faces.notebook import TraceAnalysis
+from pipelines.faces.notebook.answers import SHOWN, Answer
+from pipelines.faces.notebook.plots import Chart, Plots
+from pipelines.lake import Lake
+from pipelines.models.questions import NotAsked
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
+from pipelines.synthetic import CaptureSpec, write_capture
+
+CHARTS = ("breakdown", "kernels", "queue_length", "bandwidth", "overlap", "steps", "roofline", "stragglers")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Two jobs: two ranks of which rank 1 is slow, and one rank."""
+    folder = tmp_path_factory.mktemp("answers")
+    lake = Lake(folder / "lake")
+    for job, ranks in (("both", 2), ("alone", 1)):
+        made = write_capture(CaptureSpec(ranks=ranks, steps=3, straggler=ranks - 1, seed=ranks), folder / job)
+        ingest([str(path) for path in made.paths], lake, job=job)
+    materialize_all(lake)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def both(lake: Lake) -> Iterator[TraceAnalysis]:
+    with TraceAnalysis(lake=lake, job="both") as analysis:
+        yield analysis
+
+
+def test_sql_sees_the_traces_of_the_analysis(both: TraceAnalysis, lake: Lake) -> None:
+    ids = {trace.trace_id for trace in both.traces}
+    query = "SELECT DISTINCT k.trace_id, t.rank FROM kernels AS k JOIN traces AS t ON t.trace_id = k.trace_id"
+    assert {row["trace_id"] for row in both.sql(query).to_dicts()} == ids and len(ids) == 2
+    with TraceAnalysis(lake=lake) as all_of_them:
+        assert len(all_of_them.sql(query)) == 3
+    nested = "WITH kernels AS (SELECT trace_id FROM events) SELECT count(DISTINCT trace_id) AS n FROM kernels"
+    assert both.sql(nested).to_dicts() == [{"n": 2}]
+    with pytest.raises(duckdb.Error, match="nothing"):
+        both.sql("SELECT * FROM nothing")
+    with pytest.raises(duckdb.Error):
+        both.sql("DELETE FROM traces")
+
+
+def test_columns_of_equal_names_keep_their_own_values(both: TraceAnalysis) -> None:
+    found = both.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1")
+    assert found.to_dicts() == [{"a": 1, "a_1": 2, "a_1_1": 3}] and "2" in repr(found)
+    for none in ("", "SET threads = 1"):
+        with pytest.raises(ValueError, match="give a SELECT"):
+            both.sql(none)
+
+
+def test_saved_questions_answer_too(both: TraceAnalysis) -> None:
+    found = both.ask("step-losses", top=4)
+    assert len(found) == 4 and {row["job"] for row in found.to_dicts()} == {"both"}
+    assert found.reading in found._repr_html_()
+    assert {row["rank"] for row in both.ask("idle-reasons", rank=1).to_dicts()} == {1}
+    with pytest.raises(KeyError, match="step-losses"):
+        both.ask("nonsense")
+    with pytest.raises(NotAsked):
+        both.ask("schedules", rank=1)
+
+
+def test_an_answer_shows_its_first_rows_and_nothing_runs() -> None:
+    rows = pa.table({"name": ["<script>alert(1)</script>\x1b", *"b" * 29], "n": [None, *range(29)]})
+    shown = Answer(rows, "SELECT 1")
+    page, text = shown._repr_html_(), repr(shown)
+    assert "<script>" not in page and "\x1b" not in page and "\x1b" not in text
+    assert page.count("<tr>") == SHOWN + 1 and f"the first {SHOWN} of 30 rows" in page and "NULL" in page
+    assert len(text.splitlines()) == SHOWN + 2 and text.splitlines()[1].endswith("NULL")
+    assert shown.to_pyarrow() is rows and shown.columns == ["name", "n"] and len(shown.to_dicts()) == 30
+    assert "1 row<" in Answer(rows.slice(0, 1), "")._repr_html_()
+
+
+def test_data_frames(both: TraceAnalysis) -> None:
+    found = both.sql("SELECT rank FROM traces ORDER BY rank")
+    pytest.importorskip("pandas")
+    assert found.to_pandas()["rank"].tolist() == [0, 1]
+    pytest.importorskip("polars")
+    assert found.to_polars()["rank"].to_list() == [0, 1]
+
+
+def test_the_first_answer_needs_no_ibis(lake: Lake) -> None:
+    """Ibis takes two seconds to import: an answer comes without it, and without computing anything again."""
+    program = (
+        "import sys; from pipelines.faces.notebook import TraceAnalysis; "
+        f"a = TraceAnalysis(lake={str(lake.root)!r}); a.ask('gaps', top=5)._repr_html_(); a.plot.steps().spec; "
+        "print([name for name in ('ibis', 'pandas', 'torch', 'dagster') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_tables_show_their_rows_in_a_notebook(both: TraceAnalysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ibis
+
+    monkeypatch.setattr(ibis.options, "interactive", False)
+    assert "┃" not in repr(both.get_temporal_breakdown())
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: object()))  # pyright: ignore[reportArgumentType]
+    assert "┃" in repr(both.get_temporal_breakdown()) and ibis.options.interactive
+
+
+def test_every_chart_names_columns_of_its_rows(both: TraceAnalysis) -> None:
+    assert [name for name in vars(Plots) if not name.startswith("_")] == list(CHARTS)
+    for name in CHARTS:
+        chart: Chart = getattr(both.plot, name)()
+        spec = json.loads(json.dumps(chart.spec))
+        channels = [
+            one for given in spec["encoding"].values() for one in (given if isinstance(given, list) else [given])
+        ]
+        assert {channel["field"] for channel in channels} <= set(chart.data.columns), name
+        assert len(spec["data"]["values"]) == len(chart.data), name
+        assert len(chart.data) > 0 or name in ("bandwidth", "roofline"), name
+        assert list(chart._repr_mimebundle_()) == ["application/vnd.vegalite.v5+json", "text/plain"]
+
+
+def test_charts_draw_what_the_tables_hold(both: TraceAnalysis, tmp_path: Path) -> None:
+    parts = both.plot.breakdown().data.to_dicts()
+    for rank in (0, 1):
+        assert sum(row["percent"] for row in parts if row["rank"] == rank) == pytest.approx(100)
+    steps = {(row["rank"], row["step"]): row["ms"] for row in both.plot.steps().data.to_dicts()}
+    told = both.sql("SELECT rank, step, dur_ns FROM step_times JOIN traces USING (trace_id)").to_dicts()
+    assert steps == {(row["rank"], row["step"]): row["dur_ns"] / 1e6 for row in told}
+    [longest] = both.sql("SELECT max(queue_length) AS n FROM queue_length").to_dicts()
+    queue = both.plot.queue_length(points=7).data.to_dicts()
+    assert max(row["queue_length"] for row in queue) == longest["n"]
+    assert all(len({row["ms"] for row in queue if row["rank"] == rank}) <= 8 for rank in (0, 1))
+    assert [row["is_straggler"] for row in both.plot.stragglers().data.to_dicts()] == [False, True]
+    assert sum(row["percent"] for row in both.plot.kernels(top=10_000).data.to_dicts()) == pytest.approx(100)
+    saved = json.loads(Path(both.plot.steps().save(tmp_path / "steps.vl.json")).read_text())
+    assert saved["data"]["values"] and saved["mark"] == {"type": "line", "point": True}
+
+
+def test_a_roofline_and_a_bandwidth_of_a_real_trace(shared: Path) -> None:
+    with TraceAnalysis(shared / "traces" / "ranks" / "dlrm_8" / "worker0.json.gz") as analysis:
+        copies = analysis.plot.bandwidth().data.to_dicts()
+        assert copies and all(row["gigabytes_per_s"] > 0 for row in copies)
+        roofline = analysis.plot.roofline().data.to_dicts()
+        assert roofline and all(row["flops_per_byte"] > 0 and row["suspect"] is not None for row in roofline)
+
+
+def test_altair_draws_them(both: TraceAnalysis) -> None:
+    if find_spec("altair") is None:
+        with pytest.raises(MissingExtra, match=r"tracelake\[plots\]"):
+            both.plot.steps().to_altair()
+        pytest.skip("altair is not installed")
+    for name in CHARTS:
+        chart = getattr(both.plot, name)()
+        assert chart.to_altair().to_dict()["encoding"].keys() == chart.spec["encoding"].keys()

@@ -1,0 +1,106 @@
+"""The page docs/migrating-from-hta.md: its code runs without pandas and prints what it shows, every cell of its table
+runs, and its SQL gives HTA's numbers.
+
+After a change to the code on the page, `python -m tests.faces.notebook.test_page` writes what it prints.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.faces.notebook import TraceAnalysis
+from tests.faces.notebook.page import BLOCK, PAGE, SQL, cells
+from tests.faces.notebook.test_hta_numbers import ANALYSES, golden, records
+
+
+def ran(folder: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faces.notebook.page", str(folder)],
+        cwd=PAGE.parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def command(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 0, (words, done.output)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    blocks, table = list(BLOCK.finditer(page)), cells(page)
+    assert len(blocks) == page.count("```python") >= 8 and len(SQL.findall(page)) == page.count("```sql")
+    assert len([block for block in blocks if block["shown"]]) == page.count("```text")
+    found = ran(tmp_path)
+    for block, printed in zip(blocks, found["blocks"], strict=True):
+        assert printed == (block["shown"] or ""), f"the block in line {page.count(chr(10), 0, block.start()) + 1}"
+    assert found["cells"] == len(table) >= 20
+    monkeypatch.chdir(tmp_path)
+    for query in (*(query for _, query, _ in table if query), *SQL.findall(page)):
+        assert json.loads(command("sql", query, "--lake", "lake", "--format", "json")), query
+    for _, _, line in table:
+        if line:
+            program, *words = shlex.split(line)
+            assert program == "tracelake" and command(*words)
+
+
+def test_every_method_is_on_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    methods = [name for name in vars(TraceAnalysis) if name.startswith("get_") or name.endswith("_analysis")]
+    assert len(methods) >= 10
+    assert [name for name in methods if not any(f"analyzer.{name}(" in python for python, _, _ in cells(page))] == []
+
+
+def test_sql_of_the_other_analyses_equals_hta(shared: Path, tmp_path: Path) -> None:
+    expected = golden(shared, ANALYSES)
+    folder = shared / "traces" / "ranks" / "sampled_128"
+    TraceAnalysis({r: folder / f"rank{r}.json.gz" for r in expected["ranks"]}, lake=tmp_path / "lake").close()
+    idle, annotations = SQL.findall(PAGE.read_text(encoding="utf-8"))
+
+    def asked(query: str) -> list[dict[str, Any]]:
+        return json.loads(command("sql", query, "--lake", str(tmp_path / "lake"), "--format", "json"))
+
+    ours = {(row["rank"], row["stream"], row["idle_category"]): row["idle_ns"] / 1000 for row in asked(idle)}
+    theirs = {
+        (row["rank"], row["stream"], row["idle_category"]): row["idle_time"]
+        for row in records(expected["idle_time_breakdown"]["breakdown"])
+    }
+    assert len(ours) > 20
+    assert {key: us for key, us in ours.items() if us} == {key: us for key, us in theirs.items() if us}
+    columns = {"sum_ns": "sum (us)", "max_ns": "max (us)", "min_ns": "min (us)", "mean_ns": "mean (us)"}
+    found = {(row["rank"], row["name"]): row for row in asked(annotations)}
+    for row in records(expected["cpu_user_annotation_breakdown"]):
+        ns = found[row["rank"], row["name"]]
+        assert [ns[name] / 1000 for name in columns] == pytest.approx([row[name] for name in columns.values()])
+
+
+def rewrite() -> None:
+    """Put what the code prints in its place."""
+    page = PAGE.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        printed = ran(Path(folder))["blocks"]
+    parts, end = [], 0
+    for block, text in zip(BLOCK.finditer(page), printed, strict=True):
+        shown = f"\n```text\n{text}```\n" if text else ""
+        parts += [page[end : block.start()], f"```python\n{block['code']}```\n{shown}"]
+        end = block.end()
+    PAGE.write_text("".join(parts) + page[end:], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()

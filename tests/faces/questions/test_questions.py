@@ -1,0 +1,161 @@
+"""The saved questions: all run, on their own and limited to a part of the lake; docs/questions.md shows what they answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.lake import Lake
+from pipelines.lake.read.sandbox import LockedLake
+from pipelines.models import questions as saved
+from pipelines.models.catalog import load_catalog
+from pipelines.models.errors import CatalogError
+from pipelines.models.questions import NotAsked, load_questions
+from tests.faces.questions.page import PAGE, make_lake, page
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return make_lake(tmp_path_factory.mktemp("questions"))
+
+
+@pytest.fixture(scope="module")
+def locked(lake: Lake):
+    with LockedLake(lake) as connection:
+        yield connection
+
+
+def answer(locked: LockedLake, sql: str) -> list[dict]:
+    with locked.asked(sql) as found:
+        assert found is not None
+        return [dict(zip(found.columns, row, strict=True)) for row in found.rows()]
+
+
+def test_the_page_shows_what_they_answer(lake: Lake) -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(lake), "run `python -m tests.faces.questions.page` and commit"
+
+
+def test_limits_choose_the_rows_that_they_name(locked: LockedLake) -> None:
+    rank = answer(locked, load_questions()["step-times"].asked(rank=2, job="llama-70b"))
+    assert {(row["job"], row["rank"]) for row in rank} == {("llama-70b", 2)} and len(rank) == 1
+    (capture, *_) = answer(locked, "SELECT capture_id FROM captures WHERE n_ranks = 4 ORDER BY capture_id")
+    found = answer(locked, load_questions()["stragglers"].asked(capture=capture["capture_id"]))
+    assert {row["capture_id"] for row in found} == {capture["capture_id"]} and len(found) == 4
+    for one in load_questions().values():
+        whole = answer(locked, one.asked())
+        assert answer(locked, one.asked(top=1)) == whole[:1], one.name
+        nobody = {name: -1 if name == "rank" else "it's nobody" for name in one.limits}
+        for name, value in nobody.items():
+            assert answer(locked, one.asked(**{name: value})) == [], (one.name, name)
+        if one.limits:
+            part = answer(locked, one.asked(job="llama-70b"))
+            assert len(part) <= len(whole)
+        with pytest.raises(NotAsked, match="cannot be limited by step"):
+            one.asked(step=3)
+
+
+def test_the_straggler_and_the_damaged_file_are_found(locked: LockedLake) -> None:
+    worst, *_ = answer(locked, load_questions()["persistent-stragglers"].sql)
+    assert (worst["job"], worst["rank"], worst["n_straggler"]) == ("llama-70b", 2, 3)
+    assert [Path(row["path"]).name for row in answer(locked, load_questions()["rejected-files"].sql)] == ["notes.json"]
+    assert "truncated" in [row["check_name"] for row in answer(locked, load_questions()["quality"].sql)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mfu", "tf32", "why"),
+    [
+        ("bf16", 0.6, 0.6, None),
+        ("fp32", 1.3, 0.2, "TF32? Against the peak of TF32 it is 20.0 %"),
+        ("fp32", 9.0, 1.2, "impossible"),
+        ("bf16", 1.01, 1.01, "impossible"),
+        ("fp32", None, None, None),
+    ],
+)
+def test_no_question_shows_more_than_the_hardware_can_without_saying_why(
+    dtype: str, mfu: float | None, tf32: float | None, why: str | None
+) -> None:
+    """Also between 100 % and where the tables call it suspect, 105 %."""
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE traces AS SELECT 't' AS trace_id, 'j' AS job, 0 AS rank")
+        columns = {column.name: "NULL" for column in load_catalog().models["family_utilization"].columns}
+        given = {"trace_id": "'t'", "dtype": f"'{dtype}'", "mfu": str(mfu or "NULL"), "mfu_tf32": str(tf32 or "NULL")}
+        listed = ", ".join(f"{value} AS {name}" for name, value in (columns | given).items())
+        con.execute(f"CREATE TABLE family_utilization AS SELECT {listed}")
+        told = con.sql(load_questions()["mfu"].sql).to_arrow_table().to_pylist()[0]["why"]
+    assert (told is None) == (why is None) and (why or "") in (told or "")
+    shown = [one.name for one in load_questions().values() if re.search(r"\bmfu\b", one.sql)]
+    assert shown == ["mfu"], "a question that shows MFU needs its `why`"
+
+
+def relations() -> list[tuple[str, str, str, dict[str, str]]]:
+    """Of each line of the diagram: one table, how many rows of the other, the other, and which columns are equal."""
+    found = re.findall(r'^    (\w+) \|\|--(o[{|]) (\w+) : "(.*)"$', PAGE.read_text(encoding="utf-8"), re.M)
+    return [(a, many, b, {c.split(" = ")[0]: c.split(" = ")[-1] for c in by.split(", ")}) for a, many, b, by in found]
+
+
+@pytest.mark.parametrize(("one", "many", "other", "columns"), relations(), ids=lambda value: str(value))
+def test_the_diagram_tells_the_truth(locked: LockedLake, one: str, many: str, other: str, columns: dict) -> None:
+    """Every row on the right has exactly one row on the left, and `o|` at most one on the right."""
+    left, right = (
+        ", ".join(f"{alias}.{name}" for name in names) for alias, names in (("a", columns), ("b", columns.values()))
+    )
+    whole = " AND ".join(f"b.{name} IS NOT NULL" for name in columns.values())
+    joined = " AND ".join(f"a.{mine} = b.{theirs}" for mine, theirs in columns.items())
+    assert answer(locked, f"SELECT {left} FROM {one} AS a GROUP BY ALL HAVING count(*) > 1") == []
+    assert answer(locked, f"SELECT {right} FROM {other} AS b ANTI JOIN {one} AS a ON {joined} WHERE {whole}") == []
+    assert answer(locked, f"SELECT count(*) AS n FROM {other} AS b WHERE {whole}")[0]["n"]
+    if many == "o|":
+        assert answer(locked, f"SELECT {right} FROM {other} AS b WHERE {whole} GROUP BY ALL HAVING count(*) > 1") == []
+
+
+def test_the_diagram_is_there() -> None:
+    assert len(relations()) == PAGE.read_text(encoding="utf-8").count(" ||--") > 20
+    assert {name for one, _, other, _ in relations() for name in (one, other)} <= set(load_catalog().public)
+
+
+def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACELAKE_LAKE", str(lake.root))
+    said = CliRunner().invoke(app, ["ask"])
+    assert said.exit_code == 0 and all(name in said.stdout for name in load_questions())
+    assert len(json.loads(CliRunner().invoke(app, ["ask", "--format", "json"]).stdout)) == len(load_questions())
+    said = CliRunner().invoke(app, ["ask", "stragglers", "--top", "2", "--format", "json"])
+    assert [row["rank"] for row in json.loads(said.stdout)] == [2, 2]
+    said = CliRunner().invoke(app, ["ask", "stragglers"])
+    assert "Which rank do the others wait for?" in said.stdout and "culprit_uncertain" in said.stderr
+    said = CliRunner().invoke(app, ["ask", "gpu-idle", "--rank", "3", "--sql"])
+    assert said.stdout.startswith("SELECT") and "FROM traces WHERE rank = 3) AS t" in said.stdout
+    for words, told in ((["straglers"], "stragglers"), (["schedules", "--job", "x"], "cannot be limited by job")):
+        said = CliRunner().invoke(app, ["ask", *words])
+        assert (said.exit_code, told in said.stderr) == (1, True)
+
+
+def test_tables_are_found_by_what_they_mean() -> None:
+    said = CliRunner().invoke(app, ["tables", "--search", "Exposed", "--json"])
+    found = {(row["table"], row["column"]) for row in json.loads(said.stdout)}
+    assert {
+        ("temporal_breakdown", "exposed_communication_ns"),
+        ("step_exposure", ""),
+        ("capture_costs", "cause"),
+    } <= found
+    assert ("temporal_breakdown", "device") not in found
+    said = CliRunner().invoke(app, ["tables", "step_exposure", "--search", "exposed", "--json"])
+    assert {row["table"] for row in json.loads(said.stdout)} == {"step_exposure"}
+    assert CliRunner().invoke(app, ["tables", "no_such", "--search", "x"]).exit_code == 1
+
+
+def test_a_header_that_lacks_a_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ask").mkdir()
+    (tmp_path / "ask" / "what.sql").write_text("-- Topic: Weather\n-- Question: What?\n-- Reading: So.\nSELECT 1\n")
+    monkeypatch.setattr(saved, "SQL_DIR", tmp_path)
+    saved.load_questions.cache_clear()
+    try:
+        with pytest.raises(CatalogError, match=r"what\.sql:1: write `-- Topic"):
+            saved.load_questions()
+    finally:
+        saved.load_questions.cache_clear()

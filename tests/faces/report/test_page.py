@@ -1,0 +1,292 @@
+"""The page's numbers are the lake's and those of a simulated machine; foreign names stay text; a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
+from pipelines.synthetic import CaptureSpec, write_capture
+from pipelines.synthetic.capture import Capture
+from tests.faces.report.read_page import Page, report
+from tests.harness import call, kernel, op, x
+
+SECTIONS = (
+    "verdict",
+    "steps",
+    "kernels",
+    "launches",
+    "breakdown",
+    "path",
+    "spans",
+    "utilization",
+    "memory",
+    "collectives",
+    "stragglers",
+    "quality",
+)
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return write_capture(
+        CaptureSpec(ranks=4, steps=4, straggler=2, seed=2), tmp_path_factory.mktemp("capture") / "job7"
+    )
+
+
+@pytest.fixture(scope="module")
+def world(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
+    """The page of a capture in a lake, and the lake."""
+    folder = tmp_path_factory.mktemp("world")
+    ingest(capture.paths, Lake(folder / "lake"), job="job <7>")
+    con = open_analyst(folder / "lake", ["captures"])
+    ((capture_id,),) = con.execute("SELECT capture_id FROM captures").fetchall()
+    con.close()
+    return report(folder, capture_id[:10], "--lake", folder / "lake"), folder / "lake"
+
+
+def test_every_section_is_there(world: tuple[Page, Path]) -> None:
+    page, _ = world
+    assert set(SECTIONS) <= set(page.texts)
+    assert "job <7>" in page.texts[""] and "4 of 4 ranks" in page.texts[""]
+    assert "hangs" not in page.texts  # there are no dumps of the job
+    assert "script" not in page.tags and not {"src", "onload"} & page.attributes
+    assert page.links == [f"#{ident}" for ident in page.sections]  # the table of contents, and nothing elsewhere
+
+
+def test_what_it_comes_to_is_on_top(world: tuple[Page, Path], capture: Capture) -> None:
+    page, _ = world
+    assert page.sections[:3] == ["verdict", "stragglers", "breakdown"]
+    said = page.texts["verdict"]
+    assert re.search(r"Rank 2 is a straggler: the other ranks wait [\d.]+ ms for it", said)
+    assert said.index("rank 2 holds the others up") < said.index("What to do")
+    assert re.search(r"the job would go on [\d.]+ ms sooner if only rank 2 were on time, [\d.]+ % of the span", said)
+    # What a finding says is gained is what the command beside it answers.
+    for option in re.findall(r"tracelake what-if RANK.json.gz (--.*?); more", said)[:1]:
+        answer = CliRunner().invoke(app, ["what-if", str(capture.ranks[2].path), *shlex.split(option), "--json"])
+        before, after = (json.loads(answer.output)[when]["length_us"] / 1e3 for when in ("before", "after"))
+        assert f"would take {after:.2f} ms instead of {before:.2f} ms" in said
+        break
+    else:
+        pytest.fail(f"there is no finding with a command: {said}")
+
+
+def assert_exposed_parts_add_up(page: Page) -> None:
+    exposed = sum(int(row["exposed_communication_ns"] or 0) for row in page.rows("temporal_breakdown"))
+    parts = {
+        what: sum(ns for kind, ns in page.parts["breakdown"] if kind == f"exposed: {what}")
+        for what in ("waiting for late ranks", "transfer")
+    }
+    assert sum(parts.values()) == exposed and min(parts.values()) > 0
+    costs = {kind: ns for kind, ns in page.parts["breakdown"] if kind in ("straggler_wait", "exposed_communication")}
+    assert costs["exposed_communication"] == parts["transfer"]
+    assert costs["straggler_wait"] >= parts["waiting for late ranks"]
+
+
+def test_exposed_communication_is_waiting_for_late_ranks_plus_transfer(world: tuple[Page, Path]) -> None:
+    assert_exposed_parts_add_up(world[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["dlrm_8", "torchrec_4", "torchrec_unequal"])
+def test_exposed_communication_of_real_captures_has_one_meaning(folder: str, shared: Path, tmp_path: Path) -> None:
+    """dlrm_8: 46.9 ms of exposed communication, of which 1.61 ms are transfer."""
+    assert_exposed_parts_add_up(report(tmp_path, shared / "traces" / "ranks" / folder))
+
+
+def test_labels_are_words(world: tuple[Page, Path]) -> None:
+    page, _ = world
+    text = "".join(page.texts.values())
+    for name in ("gpu_compute_bound", "straggler_wait", "idle_host", "COMPUTATION", "gpu_kernel", "cuda_runtime"):
+        assert name not in text, name
+    assert "waiting for late ranks" in text and "GPU computing" in text
+
+
+def test_times_are_those_of_the_simulated_machine(world: tuple[Page, Path], capture: Capture) -> None:
+    page, _ = world
+    rows = {int(row["rank"] or -1): row for row in page.rows("temporal_breakdown")}
+    for rank in capture.ranks:
+        truth, row = rank.truth.breakdown, rows[rank.rank]
+        assert (row["span_ns"], row["communication_ns"]) == (str(truth.span_ns), str(truth.communication_ns))
+        assert row["exposed_communication_ns"] == str(truth.exposed_communication_ns)
+    parts = [value for kind, value in page.parts["breakdown"] if kind == "computing"]
+    assert parts == [rank.truth.breakdown.compute_ns for rank in capture.ranks]
+    found = {(kind, value) for kind, value in page.parts["path"]}
+    for rank in capture.ranks:
+        assert {(kind, float(ns)) for kind, ns in rank.truth.full.bound_by.items() if ns} <= found
+
+
+def test_the_straggler_is_named_and_taken_apart(world: tuple[Page, Path], capture: Capture) -> None:
+    page, _ = world
+    assert "straggler: rank 2" in page.texts["stragglers"]
+    assert "Of rank 2, the straggler" in page.texts["spans"]
+    ranks = {int(row["rank"] or -1): row for row in page.rows("straggler_ranks")}
+    # Durations tell the simulated waiting up to the skew with which ranks leave a collective (1 us each).
+    for rank in capture.ranks:
+        waited = int(ranks[rank.rank]["wait_ns"] or -1)
+        assert waited == pytest.approx(rank.truth.collective_wait_ns, abs=1000 * capture.n_collectives)
+        assert ranks[rank.rank]["n_last"] == str(rank.truth.arrived_last)
+
+
+@pytest.mark.parametrize(
+    ("table", "query"),
+    [
+        ("step_pipeline", "SELECT step, actual_ns, comp_ns FROM step_pipeline JOIN traces USING (trace_id) WHERE rank = 2"),
+        ("step_pipeline", "SELECT step, exposed_wait_ns, exposed_transfer_share AS exposed_comm_share FROM step_exposure WHERE rank = 2"),
+        ("capture_costs", "SELECT gpu_ns FROM capture_costs WHERE gpu_ns IS NOT NULL"),
+        ("straggler_ranks", "SELECT rank, wait_ns, caused_wait_ns, marginal_ns FROM straggler_ranks"),
+        ("op_work_coverage", "SELECT n_ops, n_ops_modelled FROM op_work_coverage JOIN traces USING (trace_id) WHERE rank = 2"),
+        ("critical_path_by_name", "SELECT p.n_events, duration_ns FROM critical_path_by_name AS p JOIN traces USING (trace_id) "
+         "WHERE rank = 2 AND window_id = 'full' ORDER BY duration_ns DESC LIMIT 15"),
+    ],
+)  # fmt: skip
+def test_numbers_are_the_lake_s(world: tuple[Page, Path], table: str, query: str) -> None:
+    page, lake = world
+    con = open_analyst(lake, [table])
+    found = con.execute(query)
+    names = [column[0] for column in found.description or ()]
+    expected = sorted(tuple(map(str, row)) for row in found.fetchall())
+    con.close()
+    assert expected
+    assert sorted(tuple(str(row[name]) for name in names) for row in page.rows(table)) == expected
+
+
+def test_another_rank_can_be_asked_for(world: tuple[Page, Path], tmp_path: Path) -> None:
+    _, lake = world
+    con = open_analyst(lake, [])
+    ((capture_id,),) = con.execute("SELECT capture_id FROM captures").fetchall()
+    con.close()
+    assert "Of rank 1, the one asked for" in report(tmp_path, capture_id, "--lake", lake, "--rank", 1).texts["spans"]
+    result = CliRunner().invoke(app, ["report", capture_id, "--lake", str(lake), "--rank", "9"])
+    assert result.exit_code == 1 and "there is no rank 9; the ranks are: rank 0, rank 1" in result.stderr
+    result = CliRunner().invoke(app, ["report", "zz", "--lake", str(lake)])
+    assert result.exit_code == 1 and "no trace id starts with 'zz'" in result.stderr
+
+
+@pytest.mark.slow
+def test_one_real_trace(shared: Path, tmp_path: Path) -> None:
+    page = report(tmp_path, shared / "traces" / "single" / "h100_qwen.json.gz")
+    reference = json.loads((shared / "golden" / "modelling" / "spans__h100_qwen.json").read_text())
+    (step,) = [span for span in reference["spans"] if span["kind"] == "step"]
+    (row,) = [row for row in page.rows("span_names") if row.get("window") is not None]
+    assert row["host_ns"] == str(round(step["cpu_dur_us"] * 1000))
+    assert row["window"] == str(round(step["window"]["busy_us"] * 1000))
+    assert "not measured: there is only one rank" in page.texts["stragglers"]
+    assert "Qwen2DecoderLayer_13" in page.texts["spans"] and "svg" in page.tags
+    devices = json.loads((shared / "golden" / "modelling" / "memory_events.json").read_text())["h100_qwen"]["devices"]
+    peaks = {
+        f"({row['device_type']}, {row['device']})": row["peak_allocated_bytes"] for row in page.rows("memory_peaks")
+    }
+    assert peaks == {device: str(row["max_total_allocated"]) for device, row in devices.items()}
+    (attention,) = (row for row in page.rows("op_shape_utilization") if row["gpu_ns"] == "2722705")
+    assert (attention["n_ops"], round(float(attention["tflops"] or 0), 3)) == ("24", 90.258)
+
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&lt;\u0000\x1b</svg></style>"
+
+
+def hostile_trace() -> list[dict[str, Any]]:
+    return [
+        x("user_annotation", "ProfilerStep#1", 0, 100),
+        x("user_annotation", HOSTILE, 1, 90),
+        x("python_function", f"nn.Module: {HOSTILE}_0", 2, 80, **{"Python id": 1, "Python module id": 0}),
+        op(HOSTILE, 3, 10),
+        call("cudaLaunchKernel", 4, 2, 1),
+        kernel(HOSTILE, 20, 30, 1),
+    ]
+
+
+def test_foreign_names_stay_text(tmp_path: Path) -> None:
+    path = tmp_path / "<u>rank0.json"
+    printable = HOSTILE.replace("\0", "")
+    info = {"rank": 0, "world_size": 1, "job_name": printable}
+    device = [{"id": 0, "name": printable}]
+    path.write_text(json.dumps({"distributedInfo": info, "deviceProperties": device, "traceEvents": hostile_trace()}))
+    page = report(tmp_path, path)
+    assert not {"script", "img", "u"} & page.tags and "onerror" not in page.attributes
+    for section in ("path", "spans"):
+        assert "<script>alert(1)</script>" in page.texts[section], section
+
+
+def test_a_trace_of_the_cpu_alone_says_what_is_not_measured(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    path.write_text(json.dumps({"traceEvents": [op("aten::mm", 0, 10), op("aten::add", 10, 5)]}))
+    page = report(tmp_path, path)
+    for section, why in {
+        "breakdown": "the traces have no GPU work",
+        "kernels": "has no GPU work",
+        "launches": "launches no GPU work",
+        "steps": "has no profiler steps",
+        "spans": "has no profiler steps, annotations, modules or tasks",
+        "utilization": "has no GPU work",
+        "memory": r"no \[memory\] events .* profile_memory=True",
+        "collectives": "ran no communication kernels",
+        "stragglers": "there is only one rank",
+    }.items():
+        assert re.search(f"not measured: .*{why}", page.texts[section]), section
+    assert "rank unknown" in page.texts[""] and page.rows("quality")
+
+
+def test_ranks_that_nothing_tells(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for name, start in (("a", 0), ("b", 7)):
+        events = [op("aten::mm", start, 10), call("cudaLaunchKernel", start + 1, 2, 1), kernel("gemm", start + 5, 9, 1)]
+        (folder / f"{name}.json").write_text(json.dumps({"traceEvents": events}))
+    page = report(tmp_path, folder)
+    assert [row["rank"] for row in page.rows("temporal_breakdown")] == [None, None]
+    assert "no_rank" in page.texts["quality"]
+
+
+def browser() -> str:
+    found = next((path for name in ("chromium", "chrome", "google-chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("neither chromium nor chrome is on the PATH")
+    return found
+
+
+def pixels(png: bytes) -> set[bytes]:
+    """The distinct filtered rows of a PNG: a blank picture has few."""
+    at, data, width, depth = 8, b"", 0, 0
+    while at < len(png):
+        (length,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
+        body = png[at + 8 : at + 8 + length]
+        if kind == b"IHDR":
+            width, depth = struct.unpack(">I", body[:4])[0], {2: 3, 6: 4}[body[9]]
+        data += body if kind == b"IDAT" else b""
+        at += 12 + length
+    raw, line = zlib.decompress(data), width * depth + 1
+    return {raw[i : i + line] for i in range(0, len(raw), line)}
+
+
+def test_a_browser_shows_it_without_complaint(world: tuple[Page, Path], tmp_path: Path) -> None:
+    program, (_, lake) = browser(), world
+    html, picture = lake.parent / "report.html", tmp_path / "page.png"
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--v=0",
+        "--window-size=1280,3600",
+    ]
+    done = subprocess.run(
+        [program, *options, f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", html.as_uri()],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "CONSOLE" not in done.stderr
+    assert len(pixels(picture.read_bytes())) > 500

@@ -1,0 +1,117 @@
+"""Parts of the page by themselves: folded layers, the queue's curve, the roofline, words, links into the docs."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.faces.report import page
+from pipelines.faces.report.folded_rows import folded
+from pipelines.faces.report.pictures.roofline import roofline
+from pipelines.faces.report.sections.launches import STRETCHES, queue
+
+
+def layer(name: str, ns: int | None, mfu: float | None = 0.5, **more: Any) -> dict[str, Any]:
+    return {"name": name, "n": 1, "mfu": mfu, "bound_by": "memory", "ns": ns, **more}
+
+
+def test_equal_layers_are_one_row_and_the_odd_one_stands_out() -> None:
+    rows = [layer(f"Block_{i}.mlp", 100 + i, 0.4) for i in range(8)]
+    rows += [layer("Block_8.mlp", 200), layer("Head_0", 50), layer("Head_1", 51), layer("Tail_0", None)]
+    found = folded(rows, ("n", "ns"), alike=("bound_by",))
+    assert [(row["name"], row["n"], row["ns"]) for row in found] == [
+        ("Block_{0…7}.mlp (8 alike)", 8, sum(range(100, 108))),
+        ("Block_8.mlp", 1, 200),
+        ("Head_1", 1, 51),
+        ("Head_0", 1, 50),
+        ("Tail_0", 1, None),
+    ]
+    assert found[0]["mfu"] == pytest.approx(0.4) and found[0]["bound_by"] == "memory"
+
+
+def test_ratios_of_folded_layers_are_weighted_by_their_time() -> None:
+    rows = [layer("L_0", 100, 0.2), layer("L_1", 120, 0.4), layer("L_2", 110, None)]
+    (one,) = folded(rows, ("n", "ns"))
+    assert one["mfu"] == pytest.approx((100 * 0.2 + 120 * 0.4) / 220)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a_#", "b_#.c", "d", "e_#_#"]), st.integers(0, 9), st.integers(1, 50), st.booleans()
+        ),
+        max_size=30,
+    )
+)
+def test_folding_loses_nothing(given: list[tuple[str, int, int, bool]]) -> None:
+    rows = [layer(shape.replace("#", str(i)), ns, kind=kind) for shape, i, ns, kind in given]
+    found = folded(rows, ("n", "ns"), alike=("kind",))
+    assert sum(row["n"] for row in found) == len(rows)
+    assert sum(row["ns"] for row in found) == sum(row["ns"] for row in rows)
+    assert [row["ns"] for row in found] == sorted((row["ns"] for row in found), reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_queue_s_curve_is_the_longest_queue_of_each_stretch(seed: int) -> None:
+    dice = random.Random(seed)
+    span = (1, 50, 3_000, 10**6)[seed]
+    changes = []
+    for _ in range((1, 6, 60, 90)[seed]):
+        start = dice.randrange(span)
+        changes += [(start, 1), (dice.randrange(start, span + 1), -1)]
+    con = duckdb.connect()
+    con.execute("CREATE TABLE queue_length (trace_id VARCHAR, ts_ns BIGINT, change BIGINT)")
+    con.executemany("INSERT INTO queue_length VALUES ('t', ?, ?)", changes)
+    found, length = queue(con, "'t'")
+    times = sorted({at for at, _ in changes})
+    first, whole = times[0], times[-1] - times[0] + 1
+    assert length == whole
+    expected = [0.0] * STRETCHES
+    for at, until in zip(times, [*times[1:], times[-1]], strict=True):
+        waiting = float(sum(change for ts, change in changes if ts <= at))
+        for place in range((at - first) * STRETCHES // whole, (until - first) * STRETCHES // whole + 1):
+            expected[place] = max(expected[place], waiting)
+    assert found == expected
+
+
+def operator(flops: int, size: int, gpu_ns: int, dtype: str = "bf16") -> dict[str, Any]:
+    """On a device of 1000 TFLOP/s and 2000 GB/s."""
+    return {
+        "op": "aten::mm", "dtype": dtype, "n_ops": 1, "flops_matrix": flops, "bytes": size, "gpu_ns": gpu_ns,
+        "ideal_ns": flops / 1e6, "memory_ns": size / 2000, "tflops": flops / gpu_ns / 1000, "roofline_utilization": 0.5,
+    }  # fmt: skip
+
+
+def test_no_operator_is_above_its_roof_and_slower_ones_are_lower() -> None:
+    rows = [operator(10**9, 10**6, 2_000), operator(10**9, 10**6, 4_000), operator(10**7, 10**6, 1_000)]
+    svg = roofline("r", rows) or ""
+    boxes = [
+        (float(x) + float(w) / 2, float(y) + float(w) / 2)
+        for x, y, w in re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="[\d.]+" class="op"', svg)
+    ]
+    roofs = [tuple(map(float, found)) for found in re.findall(r'class="roof" x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"', svg)]  # fmt: skip
+    assert len(boxes) == 3 and len(roofs) == 2
+    assert boxes[0][0] == pytest.approx(boxes[1][0], abs=0.1) and boxes[0][1] < boxes[1][1]
+    for x, y in boxes:
+        x1, y1, x2, y2 = next(roof for roof in roofs if roof[0] <= x <= roof[2])
+        assert y >= y1 + (y2 - y1) * (x - x1) / (x2 - x1) - 0.2
+    assert roofline("r", [{**rows[0], "ideal_ns": None}]) is None and roofline("r", []) is None
+
+
+@pytest.mark.parametrize(
+    ("base", "address"),
+    [
+        ("", ""),
+        ("https://x.org/docs", "https://x.org/docs/critical-path.md"),
+        ("https://x.org/site/", "https://x.org/site/critical-path/"),
+    ],
+)
+def test_links_into_the_docs(base: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(page.DOCS, base)
+    assert page._docs("critical-path.md") == address

@@ -1,0 +1,181 @@
+"""Memory, collectives, hangs and operators by shape on the page of two ranks whose numbers were worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.faces.report.sections.memory import STRETCHES, stretches
+from tests.faces.report.read_page import Page, report
+from tests.harness import call, kernel, x
+
+H100 = [{"id": i, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 80 << 30, "numSms": 132} for i in range(2)]
+TOTALS = ((0, 1000, 5000), (40, 3000, 5000), (41, -1500, 5000), (90, 500, 6000))  # µs, bytes, reserved
+START = 700  # in use when the trace begins
+
+
+def memory(ts: float, size: int, address: int, allocated: int, reserved: int) -> dict[str, Any]:
+    told = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": address}
+    told |= {"Total Allocated": allocated, "Total Reserved": reserved}
+    return {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "s": "t",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": ts,
+        "args": told,
+    }
+
+
+def collective(name: str, start: float, us: float, elements: int, rank: int, correlation: int) -> dict[str, Any]:
+    event = kernel("ncclDevKernel_Generic", start, us, correlation, stream=20, device=rank)
+    event["args"] |= {
+        "Collective name": name,
+        "In msg nelems": elements,
+        "Out msg nelems": elements,
+        "dtype": "BFloat16",
+    }
+    return event | {
+        "args": event["args"] | {"Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
+    }
+
+
+def trace(rank: int) -> dict[str, Any]:
+    """A step with two products of 1024³ in 100 and 300 µs, one of 64³ in 50, and four collectives."""
+    events = [x("user_annotation", "ProfilerStep#1", 0, 2000)]
+    for number, (size, us) in enumerate(((1024, 100), (1024, 300), (64, 50)), 1):
+        shapes = {"Input Dims": [[size, size]] * 2, "Input type": ["c10::BFloat16"] * 2, "Concrete Inputs": ["", ""]}
+        events += [
+            x("cpu_op", "aten::mm", 400 * number, 50, **shapes),
+            call("cudaLaunchKernel", 400 * number + 1, 5, number),
+            kernel("gemm", 400 * number + 60, us, number, device=rank),
+        ]
+    for number, (name, us, elements) in enumerate(
+        (("allreduce", 10, 1000), ("allreduce", 30, 1000), ("allreduce", 15, 64), ("broadcast", 20, 1000)), 4
+    ):
+        events.append(call("cudaLaunchKernel", 1600 + 10 * number, 5, number))
+        events.append(collective(name, 2000 + 100 * number, us, elements, rank, number))
+    if rank == 0:
+        total = START
+        for number, (ts, size, reserved) in enumerate(TOTALS):
+            total += size
+            events.append(memory(ts, size, number, total, reserved))
+    return {"distributedInfo": {"rank": rank, "world_size": 2}, "deviceProperties": H100, "traceEvents": events}
+
+
+def dump(rank: int) -> dict[str, Any]:
+    """Rank 1 does not call the third collective."""
+    entries = [
+        {
+            "record_id": number, "process_group": ["0", "default"], "collective_seq_id": number, "p2p_seq_id": 0,
+            "profiling_name": "nccl:all_reduce", "time_created_ns": 10**18 + number, "input_sizes": [[8]],
+            "output_sizes": [[8]], "input_dtypes": ["Float"], "output_dtypes": ["Float"],
+            "state": "completed" if number < 3 else "scheduled",
+        }
+        for number in range(1, 4 - rank)
+    ]  # fmt: skip
+    groups = {"0": {"name": "0", "desc": "default", "ranks": "[0, 1]"}}
+    return {"version": "2.10", "pg_config": groups, "entries": entries}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces and dumps of a job."""
+    made = tmp_path_factory.mktemp("made") / "job"
+    made.mkdir()
+    for rank in range(2):
+        (made / f"rank{rank}.json").write_text(json.dumps(trace(rank)))
+        (made / f"dump_{rank}").write_text(json.dumps(dump(rank)))
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Page:
+    return report(folder.parent, folder, "--rank", 0)
+
+
+def numbers(rows: list[dict[str, str | None]], *keys: str) -> list[tuple[float | None, ...]]:
+    return [tuple(None if row[key] is None else float(row[key] or 0) for key in keys) for row in rows]
+
+
+def near(value: float) -> Any:
+    return pytest.approx(value, rel=1e-9)
+
+
+def test_memory_s_peaks_and_who_has_none(page: Page) -> None:
+    keys = ("rank", "device_type", "peak_allocated_bytes", "peak_reserved_bytes", "peak_relative_bytes", "net_bytes")
+    assert numbers(page.rows("memory_peaks"), *keys, "n_allocs", "n_frees") == [(0, 1, 4700, 6000, 4000, 3000, 3, 1)]
+    assert "no [memory] events in the trace of rank 1: record with profile_memory=True" in page.texts["memory"]
+
+
+def test_memory_s_curve_has_the_steps_of_the_trace(page: Page) -> None:
+    used, held = page.lines["first"], page.lines["second"]
+    ground = used[0][1]
+    whole = ground - min(y for _, y in held)  # 6000 bytes
+    levels = [round((ground - y) / whole * 6000, -2) for _, y in used[1:-1]]
+    assert list(dict.fromkeys(levels)) == [1700, 4700, 3200, 3700]
+    width = used[-1][0] - used[0][0]
+    rise = next(x for x, y in used if (ground - y) / whole > 0.75)
+    assert (rise - used[0][0]) / width == pytest.approx(40 / 90, abs=1 / STRETCHES)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stretches_are_the_highest_of_every_nanosecond(seed: int) -> None:
+    dice = random.Random(seed)
+    times = sorted(dice.sample(range(10**6), (1, 2, 40, 300)[seed]))
+    events = [(ts, seq, dice.randrange(-50, 50), dice.randrange(100)) for seq, ts in enumerate(times)]
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE memory_timeline (trace_id VARCHAR, device_type BIGINT, device BIGINT, ts_ns BIGINT, seq BIGINT, "
+        "net_bytes BIGINT, allocated_bytes BIGINT, reserved_bytes BIGINT)"
+    )
+    con.executemany("INSERT INTO memory_timeline VALUES ('t', 1, NULL, ?, ?, ?, NULL, ?)", events)
+    peaks = {"trace_id": "t", "device_type": 1, "device": None, "peak_allocated_bytes": None}
+    used, held, span_ns = stretches(con, peaks)
+    first, length = times[0], times[-1] - times[0]
+    assert span_ns == length
+    places = [(ts - first) * STRETCHES // (length + 1) for ts in times]
+    for found, of in ((used, 2), (held, 3)):
+        for place, highest in enumerate(found):
+            inside = [event[of] for event, at in zip(events, places, strict=True) if at == place]
+            before = [event[of] for event, at in zip(events, places, strict=True) if at < place]
+            assert highest == max(inside + before[-1:])
+
+
+def test_collectives_are_summed_by_kind_and_size_the_worst_first(page: Page) -> None:
+    keys = ("bytes", "group_size", "n", "dur_ns", "ideal_ns", "algbw_gbps", "busbw_lower_gbps", "link_utilization")
+    expected = [(2000, 2, 40_000), (2000, 1, 20_000), (128, 1, 15_000)]
+    assert numbers(page.rows("collective_bandwidth_by_size"), *keys) == [
+        (size, 2, n, ns, near(n * size / 450), near(n * size / ns), near(n * size / ns), near(n * size / ns / 450))
+        for size, n, ns in expected
+    ]
+    assert "Of rank 0, the one asked for" in page.texts["collectives"]
+
+
+def test_operators_of_equal_shapes_are_one_row_with_what_could_be_gained(page: Page) -> None:
+    rows = numbers(page.rows("op_shape_utilization"), "n_ops", "gpu_ns", "above_ns", "tflops", "mfu")
+    large, moved = 2 * 2 * 1024**3, 3 * 2 * 64**2
+    tflops = large / 4e8, 2 * 64**3 / 5e7
+    assert rows == [
+        (2, 400_000, near(400_000 - large / 989.4e3), near(tflops[0]), near(tflops[0] / 989.4)),
+        (1, 50_000, near(50_000 - moved / 3350), near(tflops[1]), near(tflops[1] / 989.4)),
+    ]
+    assert "1024x1024, 1024x1024" in page.texts["utilization"]
+
+
+def test_the_hang_is_told_with_who_is_the_reason(page: Page) -> None:
+    text = page.texts["hangs"]
+    assert (
+        "the job is stuck on all_reduce number 3 of group 0 (missing_rank; because of ranks [1], for whom [0] wait)"
+        in text
+    )
+    assert "2 dumps; 0 of 5 calls are found in the traces" in text
+    assert page.texts["verdict"].startswith("In shortThe job is stuck on all_reduce number 3 of group 0")
+    assert [(row["seq"], row["is_root"]) for row in page.rows("flight_recorder_verdicts")] == [("3", "True")]

@@ -1,0 +1,80 @@
+"""Invariants of what is shown of an answer: a prefix of it, exact, and announced where it is cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.base.foreign_text import visible
+from pipelines.faces.asking import Rows, first_rows
+from pipelines.faces.serve.cells import LONGEST, rows_as_json
+from tests.effort import examples
+
+ROWS = st.lists(st.tuples(st.text(max_size=8), st.integers(-(2**127), 2**127)), max_size=30)
+
+
+class Given:
+    """An answer with these rows, of which it counts those that were read."""
+
+    columns: tuple[str, ...] = ("text", "number")
+    types: tuple[str, ...] = ("VARCHAR", "HUGEINT")
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self.rows, self.n_read = rows, 0
+
+    def parts(self, n: int) -> Iterator[list[tuple[Any, ...]]]:
+        for at in range(0, len(self.rows), n):
+            self.n_read += len(self.rows[at : at + n])
+            yield self.rows[at : at + n]
+
+
+@settings(max_examples=examples(400))
+@given(ROWS, st.integers(1, 35), st.integers(1, 400))
+def test_first_rows_are_a_prefix_and_a_cut_is_announced(rows: list[Any], most: int, most_bytes: int) -> None:
+    answer: Any = Given(rows)
+    found = first_rows(answer, most, most_bytes)
+    n = len(found.rows)
+    assert found.rows == rows[:n] and n <= most
+    assert bool(found.cut) == (n < len(rows))
+    assert answer.n_read <= n + min(500, most + 1)  # the rest is not computed
+    sizes = [len(text) + 8 for text, _ in rows]
+    assert n <= 1 or sum(sizes[:n]) <= most_bytes
+    if n < len(rows):  # not cut too early
+        assert n == most or sum(sizes[: n + 1]) > most_bytes
+
+
+@settings(max_examples=examples(400))
+@given(ROWS)
+def test_values_survive_javascript(rows: list[Any]) -> None:
+    """JavaScript reads every JSON number as a double."""
+    shown = json.loads(json.dumps(rows_as_json(Rows(["t", "n"], ["VARCHAR", "HUGEINT"], rows, ""))), parse_int=float)
+    assert [int(n) if isinstance(n, str) else int(float(n)) for _, n in shown["rows"]] == [n for _, n in rows]
+    for text, _ in shown["rows"]:
+        assert text == visible(text)
+
+
+@settings(max_examples=examples(100))
+@given(st.integers(0, 3 * LONGEST))
+def test_only_long_texts_are_cut(n: int) -> None:
+    shown = rows_as_json(Rows(["t"], ["VARCHAR"], [("x" * n,)], ""))
+    ((text,),) = shown["rows"]
+    assert (text == "x" * n, shown["n_cut"]) == ((True, 0) if n <= LONGEST else (False, 1))
+    assert text.startswith("x" * min(n, LONGEST))
+
+
+def test_every_type_of_duckdb_becomes_json() -> None:
+    relation = duckdb.sql("SELECT * FROM test_all_types()")
+    kept = []
+    for name in relation.columns:  # what DuckDB itself cannot give to Python is an error of the query
+        try:
+            kept.append((name, relation.select(f'"{name}"').fetchall()))
+        except (ValueError, OverflowError, duckdb.Error):
+            continue
+    assert len(kept) > 40
+    for name, rows in kept:
+        json.dumps(rows_as_json(Rows([name], [""], rows, "")), allow_nan=False)

@@ -1,0 +1,127 @@
+"""`tracelake serve` as a process: what it prints, whom it listens to, how it ends, and what it refuses to start on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+
+from pipelines.base import extras
+from pipelines.faces.cli.app import app
+from tests.faces.serve.world import FOREVER, Server, hostile_lake, until
+
+
+def start(*words: str) -> tuple[subprocess.Popen[str], int]:
+    """The process, and the port that it says it listens on."""
+    command = [sys.executable, "-m", "tracelake", "serve", "--port", "0", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    found = re.fullmatch(r"tracelake: http://127\.0\.0\.1:(\d+)  \(Ctrl-C stops it\)\n", line)
+    assert found, line + process.stderr.read()
+    return process, int(found[1])
+
+
+@pytest.mark.slow
+def test_it_serves_and_ends_with_a_query_running(tmp_path: Path) -> None:
+    lake = hostile_lake(tmp_path, ranks=1)
+    process, port = start("--lake", str(lake.root))
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as page:
+            assert b"<title>tracelake</title>" in page.read()
+        running = Server(port, None).begun("/query", {"sql": FOREVER})
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        running.close()
+    finally:
+        process.kill()
+    assert "Traceback" not in told
+    assert process.returncode in (0, 130, -signal.SIGINT)
+
+
+def test_it_says_that_there_is_no_login(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    process, port = start("--lake", str(tmp_path / "lake"), "--host", "0.0.0.0", "--allow-host", "traces.example")
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("caveat: there is no login; ")
+        server = Server(port, None)
+        until(lambda: server.ask("/contents").status == 200)
+        assert server.ask("/contents", headers={"Host": "Traces.Example:80"}).status == 200
+        assert server.ask("/contents", headers={"Host": "other.example"}).status == 421
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--lake", "nowhere"], "nowhere is not a folder"),
+        (["--memory", "much"], "'much' is not a size"),
+        (["--spill", "more"], "'more' is not a size"),
+        (["--port", "{taken}"], "Address already in use"),
+    ],
+)
+def test_what_cannot_be_served_is_told(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lake").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        given = [word.format(taken=taken.getsockname()[1]) for word in words]
+        said = CliRunner().invoke(app, ["serve", *given])
+    assert said.exit_code == 1 and told in said.stderr and said.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("name", ["serve", "mcp"])
+def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    said = CliRunner().invoke(app, [name])
+    assert said.exit_code == 1 and f"pip install 'tracelake[{name}]'" in said.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in /proc, and limited on Linux")
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Of a download of any length, and of texts, which DuckDB's own limit does not count."""
+    lake = hostile_lake(tmp_path, ranks=1)
+    process, port = start("--lake", str(lake.root), "--memory", "200MB", "--queries", "2")
+    try:
+        server = Server(port, None)
+        con = server.begun("/download", {"sql": "SELECT range, repeat('x', 100) FROM range(6000000)", "format": "csv"})
+        n = 0
+        while part := con.recv(1 << 20):
+            n += len(part)
+            if part.endswith(b"0\r\n\r\n"):
+                break
+        con.close()
+        assert n > 600_000_000
+        assert peak(process.pid) < 700
+        answer = server.ask("/query", {"sql": "SELECT repeat('x', 100000000) FROM range(2000)"})
+        assert answer.status == 400 and "raise --memory" in answer.json["error"]
+        assert server.rows("SELECT count(*) FROM traces") == [[1]]
+        assert peak(process.pid) < 2_000
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def peak(pid: int) -> int:
+    """The most memory that a process had, MB."""
+    told = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert told
+    return int(told[1]) // 1000

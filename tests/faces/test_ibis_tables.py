@@ -1,0 +1,60 @@
+"""The lake's tables in Ibis."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import ibis
+import pytest
+
+from pipelines.faces.ibis_tables import open_tables
+from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.renamed import old_tables
+from tests.lake.world import write_trace
+
+
+def test_models_are_ibis_tables(tmp_path: Path) -> None:
+    """Every public table is there; a named one is computed first; a join and a sum are as in SQL."""
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / f"rank{rank}.json", rank, distributedInfo={"rank": rank}) for rank in (0, 1)], lake)
+    tables = open_tables(lake, "kernels")
+    assert set(tables.list_tables()) == {*load_catalog().public, *old_tables()}
+    kernels, traces = tables.table("kernels"), tables.table("traces")
+    per_rank = kernels.join(traces, "trace_id").group_by("rank").agg(busy_ns=kernels.dur_ns.sum()).order_by("rank")
+    assert per_rank.to_pyarrow().to_pylist() == [{"rank": 0, "busy_ns": 80_000}, {"rank": 1, "busy_ns": 80_000}]
+    assert kernels.schema()["ts_ns"] == ibis.dtype("int64")
+    with pytest.raises(duckdb.InvalidInputException, match="read-only"):
+        tables.raw_sql("CREATE TABLE mine AS SELECT 1")
+    tables.disconnect()
+
+
+def test_opened_again_it_has_what_was_published_meanwhile(tmp_path: Path) -> None:
+    """Ingestion goes on beside an open backend, which keeps its state; the next one has the new state."""
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "rank0.json", 0)], lake)
+    before = open_tables(lake.root)
+    ingest([write_trace(tmp_path / "rank1.json", 1)], lake)
+    publish(lake)
+    after = open_tables(str(lake.root))
+    assert [tables.table("traces").count().to_pyarrow().as_py() for tables in (before, after)] == [1, 2]
+
+
+def test_a_lake_without_traces_is_refused(tmp_path: Path) -> None:
+    """With what is missing and where; no file is made."""
+    with pytest.raises(FileNotFoundError, match="no traces in the lake"):
+        open_tables(tmp_path / "lake")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_commands_leave_it_alone() -> None:
+    """The commands import neither ibis, which takes two seconds, nor pandas."""
+    code = "import sys, pipelines.faces.cli.app; print({'ibis', 'pandas'} & set(sys.modules))"
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parents[2]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout == "set()\n"

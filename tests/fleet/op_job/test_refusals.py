@@ -1,0 +1,146 @@
+"""What is no op-level trace of a job is refused with file, column and row, or with the op and the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.fleet.op_job import JobRejected, read_job, what_if
+from tests.fleet.op_job.make import UNIT, Shape, write_job
+
+SHAPE = Shape(pp=2, dp=2, steps=(3, 5), batches=2)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_job(tmp_path, SHAPE, lambda key: 8 * UNIT)
+
+
+def changed(path: Path, change: Callable[[pa.Table], pa.Table]) -> str:
+    """The message after a change of the table."""
+    pq.write_table(change(pq.read_table(path)), path)
+    with pytest.raises(JobRejected) as caught:
+        what_if(read_job(path))
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def with_value(column: str, row: int, value: float | int | str | None) -> Callable[[pa.Table], pa.Table]:
+    def change(table: pa.Table) -> pa.Table:
+        at = table.schema.get_field_index(column)
+        values = table.column(column).to_pylist()
+        values[row] = value
+        return table.set_column(at, column, pa.array(values, table.schema.field(column).type))
+
+    return change
+
+
+def where(table: pa.Table, **values: object) -> pa.Array:
+    found = None
+    for column, value in values.items():
+        same = pc.equal(table.column(column), value)
+        found = same if found is None else pc.and_(found, same)
+    return found
+
+
+def without(**values: object) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: table.filter(pc.invert(where(table, **values)))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("start_ts", None, "column 'start_ts', row 7: no value"),
+        ("start_ts", float("nan"), "column 'start_ts', row 7: nan"),
+        ("duration", float("inf"), "column 'duration', row 7: inf"),
+        ("duration", -0.5, "column 'duration', row 7: -0.5"),
+        ("stage", 2, "column 'stage', row 7: 2; it must be 0 to 1"),
+        ("dp_rank", -1, "column 'dp_rank', row 7: -1"),
+        ("rank", 99, "a stage and dp_rank with two ranks"),
+    ],
+)
+def test_a_value_that_cannot_be(path: Path, column: str, value: float | None, says: str) -> None:
+    assert says in changed(path, with_value(column, 7, value))
+
+
+def test_columns(path: Path) -> None:
+    assert "no column 'gmc'" in changed(path, lambda table: table.drop_columns(["gmc"]))
+
+
+def test_a_column_of_text(path: Path) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        at = table.schema.get_field_index("start_ts")
+        return table.set_column(at, "start_ts", pa.array(["soon"] * table.num_rows))
+
+    assert "column 'start_ts' is string; it must be float" in changed(path, change)
+
+
+def test_ops_differ_between_steps(path: Path) -> None:
+    says = changed(path, without(step=5, dp_rank=1, optype="gc", stage=1))
+    assert "no row of gc 0 of stage 1 in step 5, dp_rank 1" in says
+
+
+def test_an_op_twice(path: Path) -> None:
+    says = changed(path, lambda table: pa.concat_tables([table, table.slice(5, 1)]))
+    assert f"row {pq.read_table(path).num_rows - 1}: " in says and "twice in step" in says
+
+
+def test_a_dp_rank_is_missing(path: Path) -> None:
+    assert "step 3, dp_rank 1" in changed(path, without(dp_rank=1))
+
+
+@pytest.mark.parametrize(
+    ("gone", "says"),
+    [
+        ({"optype": "optimizer-clip-main-grad", "stage": 1}, "optimizer-clip-main-grad 0 has rows of the stages [0]"),
+        ({"optype": "embedding-grads-all-reduce", "stage": 0}, "has rows of the stages [1], not of [0, 1]"),
+        ({"optype": "forward-recv"}, "2 forward-send ops of stage 0 for 0 forward-recv ops of stage 1"),
+        ({"optype": "forward-send", "seq_id": 1}, "stage 0: 1 forward-send ops for 2 forward-compute ops"),
+        ({"optype": "optimizer", "stage": 1}, "stage 1 has no optimizer op"),
+    ],
+)
+def test_groups_of_a_wrong_size(path: Path, gone: dict[str, object], says: str) -> None:
+    assert says in changed(path, without(**gone))
+
+
+def test_an_unknown_op_type(path: Path) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        names = ["nap" if kind == "gc" else kind for kind in table.column("optype").to_pylist()]
+        return table.set_column(table.schema.get_field_index("optype"), "optype", pa.array(names))
+
+    assert "'nap' is unknown; known are: forward-compute" in changed(path, change)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("dp_size: [", "not YAML"),
+        ("just words", "holds str"),
+        ("dp_size: 2\n", "dsp_size is None"),
+        ("dp_size: two\n", "dp_size is 'two'"),
+        ("dp_size: 2\ndsp_size: 1\npp_size: 2\ntp_size: 1\nvpp_size: 1\nworld_size: 8\n", "dp·dsp·pp·tp is 4"),
+    ],
+)
+def test_sizes(path: Path, text: str, says: str) -> None:
+    meta = path.with_suffix(".yaml")
+    meta.write_text(text)
+    with pytest.raises(JobRejected, match=says) as caught:
+        read_job(path)
+    assert str(meta) in str(caught.value)
+
+
+def test_no_sizes(path: Path) -> None:
+    path.with_suffix(".yaml").unlink()
+    with pytest.raises(JobRejected, match=r"no synthetic\.yaml or .* next to it"):
+        read_job(path)
+
+
+def test_no_parquet(path: Path) -> None:
+    path.write_bytes(b"PAR1 cut short")
+    with pytest.raises(JobRejected, match="not a Parquet file"):
+        read_job(path)

@@ -1,0 +1,149 @@
+"""Verdicts on dumps that PyTorch wrote itself: jobs of three gloo ranks on this machine's CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.faces.cli.fleet.flight_recorder import conclusion
+from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.flight_recorder.dump import read_dump
+from pipelines.readers.flight_recorder.verdicts import Verdict, judge
+from pipelines.readers.ingest import ingest
+
+pytest.importorskip("torch.distributed")
+JOBS = Path(__file__).with_name("gloo_ranks.py")
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder a job, with its ranks' pickles, and the same in JSON in its folder json."""
+    folder = tmp_path_factory.mktemp("gloo")
+    program = subprocess.Popen(
+        [sys.executable, str(JOBS), str(folder)], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, said = program.communicate(timeout=120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)  # its ranks, too, whatever became of it
+    assert program.returncode == 0, said
+    return folder
+
+
+def verdict(folder: Path) -> Verdict:
+    return judge([read_dump(path) for path in sorted(folder.glob("nccl_trace_rank_*"))])
+
+
+def line_of(text: str) -> str:
+    """`gloo_ranks.py:31` for a line of that file."""
+    lines = JOBS.read_text().splitlines()
+    (number,) = [at for at, line in enumerate(lines, 1) if line.strip() == text]
+    return f"{JOBS.name}:{number} "
+
+
+@pytest.mark.parametrize("form", ["", "json"])
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        ("skipped", ("missing_rank", 5, (1,), (0, 2))),
+        ("wrong_size", ("size_mismatch", 4, (2,), (0, 1))),
+        ("wrong_order", ("op_mismatch", 4, (1,), (0, 2))),
+    ],
+)
+def test_a_hang_is_a_hang_and_its_rank_is_named(dumps: Path, job: str, form: str, expected: tuple) -> None:
+    found = verdict(dumps / job / form)
+    assert found.verdict == "hang" and found.root is not None
+    finding = found.root.finding
+    assert finding and (finding.kind, finding.seq, finding.culprits, finding.waiting) == expected
+    assert (found.root.group.name, found.root.group.ranks, found.root.confidence) == ("0", (0, 1, 2), "high")
+    assert found.unplaced == () and found.doubts == ()
+
+
+def test_the_frames_are_the_user_s(dumps: Path) -> None:
+    found = verdict(dumps / "skipped").root
+    assert found and found.finding
+    called = line_of("dist.all_reduce(torch.ones(size), group=group)")
+    assert {rank: Path(frame).name for rank, frame in found.finding.frames.items()} == {
+        0: f"{called}train",
+        2: f"{called}train",
+    }
+    assert found.finding.last_calls[1].startswith("all_reduce number 4 of group 0 at ")
+    assert called in found.finding.last_calls[1]
+    assert "last call: all_reduce number 4" in conclusion(verdict(dumps / "skipped"))
+
+
+def test_a_rank_that_is_only_late_looks_like_a_hang_and_this_is_said(dumps: Path) -> None:
+    found = verdict(dumps / "skipped").root
+    assert found and found.finding and found.finding.may_be_slow  # dumped long before the timeout of 40 s
+    assert found.finding.timeout_ms == 40_000 and 0 < (found.finding.waited_ns or 0) < 40e9
+    assert "whose timeout is 40 s: a rank that is merely late looks the same" in conclusion(verdict(dumps / "skipped"))
+    order = verdict(dumps / "wrong_order").root
+    assert order and order.finding and not order.finding.may_be_slow  # waiting does not mend it
+
+
+@pytest.mark.parametrize("form", ["", "json"])
+@pytest.mark.parametrize("job", ["slow", "all_kinds"])
+def test_a_job_that_went_on_is_no_hang(dumps: Path, job: str, form: str) -> None:
+    found = verdict(dumps / job / form)
+    assert (found.verdict, found.root, found.doubts) == ("no_mismatch", None, ())
+    last = max(found.groups[0].last_seq.values())
+    assert last == 5 if job == "slow" else last > 10
+    assert conclusion(found).startswith("no mismatch")
+
+
+def test_a_dead_rank_leaves_no_dump_and_nobody_says_healthy(dumps: Path) -> None:
+    found = verdict(dumps / "dead")
+    assert sorted(path.name for path in (dumps / "dead").glob("error_*")) == ["error_0", "error_1"]
+    assert found.verdict == "undecided" and found.groups[0].dump_missing == (2,)
+    said = conclusion(found)
+    assert said.startswith("undecided") and "no dump of rank 2; it may have died" in said and "healthy:" in said
+
+
+def test_groups_without_ranks_in_the_dumps_are_those_that_call(dumps: Path) -> None:
+    """With several groups gloo tells the ranks of none. All wait, but for one: the others only for each other."""
+    found = verdict(dumps / "several_groups")
+    assert {group.group.desc: group.group.ranks for group in found.groups} == {
+        "default_pg": (0, 1, 2),
+        "first": (0, 1),
+        "second": (1, 2),
+    }
+    assert found.root and found.root.group.desc == "second" and found.root.finding
+    assert found.root.finding.culprits == (2,) and found.root.finding.waiting == (1,)
+    others = {group.group.desc: group.finding and group.finding.kind for group in found.groups}
+    assert others == {"default_pg": "missing_rank", "first": None, "second": "missing_rank"}
+
+
+def test_groups_called_in_another_order_wait_in_a_circle(dumps: Path) -> None:
+    found = verdict(dumps / "crossed")
+    assert found.verdict == "hang" and found.is_circle
+    assert "do all ranks call the groups in the same order?" in conclusion(found)
+    assert not verdict(dumps / "several_groups").is_circle
+
+
+def test_they_come_into_the_lake_with_their_verdicts(dumps: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    jobs = ("skipped", "slow", "dead")
+    report = ingest([path for job in jobs for path in (dumps / job).glob("nccl_trace_rank_*")], lake)
+    assert [row.status for row in report.rows] == ["ok"] * 3
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        ask = "SELECT DISTINCT regexp_extract(folder, '[^/]*$'), verdict, doubts <> '[]' FROM flight_recorder_dumps ORDER BY 1"
+        assert con.execute(ask).fetchall() == [
+            ("dead", "undecided", True),
+            ("skipped", "hang", False),
+            ("slow", "no_mismatch", False),
+        ]
+        ask = "SELECT kind, culprits, frames ->> '0' LIKE '%gloo_ranks.py:% train', may_be_slow FROM flight_recorder_verdicts WHERE is_root"
+        assert con.execute(ask).fetchall() == [("missing_rank", "[1]", True, True)]
+        ask = """
+            SELECT count(*), count(*) FILTER (WHERE NOT is_over), min(group_ranks) FROM flight_recorder_entries
+            JOIN flight_recorder_dumps USING (set_id, rank) WHERE folder LIKE '%/skipped'"""
+        assert con.execute(ask).fetchall() == [(5 + 4 + 5, 2, "[0, 1, 2]")]

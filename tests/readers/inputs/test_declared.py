@@ -1,0 +1,143 @@
+"""What inputs declare is read and not run; which input takes which file; one that fails stops no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import pipelines.readers.kineto.events_file
+import pipelines.readers.schedule_runs
+from pipelines.lake import Lake
+from pipelines.models.catalog import load_catalog
+from pipelines.models.errors import CatalogError
+from pipelines.models.header import FILE, TRACE
+from pipelines.models.sources import DeclaredInput, read_code
+from pipelines.readers.ingest import ingest
+from pipelines.readers.inputs import EventInput, Read, SetInput, find
+from tests.lake.world import capture, write_trace
+from tests.readers.test_schedule_runs import write_run
+
+
+def test_every_scope_that_comes_in_has_one_input() -> None:
+    scopes = {model.scope for model in load_catalog().models.values() if model.kind == "lake"} - {TRACE, FILE}
+    assert sorted(one.scope for one in read_code().inputs if one.kind == "SetInput") == sorted(scopes)
+    modules = [one.module for one in read_code().inputs if one.kind == "EventInput"]
+    read = ("nsys.read", "perfetto.read", "rocm.read", "rocm.read_csv")
+    assert modules == ["pipelines.readers.kineto.events_file", *(f"pipelines.{name}" for name in read)]
+    assert pipelines.readers.kineto.events_file.INPUT.recognise is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "EventInput(suffixes=SUFFIXES, read=read)",
+        "EventInput(read=read)",
+        "SetInput(scope=RUN, suffixes=('.x',), recognise=recognise, read=read)",
+        "Other(suffixes=('.x',))",
+        "7",
+    ],
+)
+def test_a_declaration_that_cannot_be_read_is_told(tmp_path: Path, value: str) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "new.py").write_text(f"import sys\nINPUT = {value}\n")
+    with pytest.raises(CatalogError, match=r"new\.py:2: the declaration of an input cannot be read"):
+        read_code(tmp_path / "pkg")
+
+
+def test_an_annotated_declaration_counts(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    text = "import sys\n\nINPUT: SetInput = SetInput(scope='a', suffixes=('.b', '.c'), read=sys.exit)\n"
+    (tmp_path / "pkg" / "new.py").write_text(text)
+    assert read_code(tmp_path / "pkg").inputs == [DeclaredInput("pkg.new", "SetInput", [".b", ".c"], "a")]
+
+
+def test_inputs_are_asked_in_turn_and_only_for_their_suffixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "r", "r", "sw", 40)
+    trace = write_trace(tmp_path / "t.json", 1)
+    asked: dict[str, list[str]] = {}
+    imported = find.import_module
+
+    def imported_once(module: str) -> object:
+        asked.setdefault(module, [])
+        return imported(module)
+
+    monkeypatch.setattr(find, "import_module", imported_once)
+    files = [*sorted((tmp_path / "r").iterdir()), trace]
+    sets, left, _ = find.sort_out(files)
+    assert [(kind.scope, [*found]) for kind, found in sets] == [("run", [tmp_path / "r"])]
+    assert left == [trace]
+    # Dumps have names of any kind, execution traces those of traces.
+    assert asked.keys() == {
+        "pipelines.readers.schedule_runs",
+        "pipelines.readers.flight_recorder.lake",
+        "pipelines.readers.execution.lake",
+        "pipelines.readers.nccl_inspector.lake",
+        "pipelines.readers.provenance.lake",
+    }
+    # Without its mark a run is none.
+    assert find.sort_out([trace, *files[1:3]]) == ([], [trace, *files[1:3]], {})
+
+
+def test_an_input_that_fails_rejects_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def recognise(path: Path) -> bool:
+        if path.name == "rank1.json":
+            raise ZeroDivisionError("in recognise")
+        return False
+
+    odd = DeclaredInput("tests.readers.inputs.odd", "EventInput", [".json"])
+    real, imported = find._declared, find.import_module
+    monkeypatch.setattr(find, "_declared", lambda kind: [*real(kind), *([odd] if kind == "EventInput" else [])])
+
+    class Odd:
+        INPUT = EventInput(
+            suffixes=(".json",), recognise=recognise, read=pipelines.readers.kineto.events_file.load_events
+        )
+
+    monkeypatch.setattr(find, "import_module", lambda name: Odd if name == odd.module else imported(name))
+    lake = Lake(tmp_path / "lake")
+    report = ingest(capture(tmp_path / "in"), lake)
+    assert [row.status for row in report.rows] == ["ok", "rejected", "ok", "rejected"]
+    assert "ZeroDivisionError" in str(report.rows[1].reason)
+    with lake.connect(["traces", "rejects"]) as con:
+        assert con.execute("SELECT count(*) FROM rejects").fetchall() == [(2,)]
+
+
+def test_bytes_of_every_kind_are_progress(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "in" / "r", "r", "sw", 40)
+    trace = write_trace(tmp_path / "in" / "t.json", 1)
+    read: list[int] = []
+    ingest([tmp_path / "in"], Lake(tmp_path / "lake"), on_bytes=read.append)
+    runs = sum(path.stat().st_size for path in run.iterdir())
+    assert sum(read) >= runs + trace.stat().st_size
+    assert isinstance(find.sort_out([*run.iterdir()])[0][0][0], SetInput)
+
+
+def test_a_file_at_which_an_input_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "in" / "r", "r", "sw", 40)
+    write_run(tmp_path / "in" / "s", "s", "sw", 40)
+    bad = tmp_path / "in" / "r" / "schedule_plans.parquet"
+
+    def recognise(files: Iterable[Path]) -> Mapping[Path, Collection[Path]]:
+        if bad in (given := list(files)):
+            raise ZeroDivisionError("in recognise")
+        return pipelines.readers.schedule_runs.run_folders(given)
+
+    monkeypatch.setattr(
+        pipelines.readers.schedule_runs, "INPUT", replace(pipelines.readers.schedule_runs.INPUT, recognise=recognise)
+    )
+    report = ingest([tmp_path / "in"], Lake(tmp_path / "lake"))
+    assert {Path(row.path).name: row.status for row in report.rows} == {bad.name: "rejected", "r": "ok", "s": "ok"}
+
+
+def test_a_set_that_would_never_be_seen_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "in" / "r", "r", "sw", 40)
+    monkeypatch.setattr(
+        pipelines.readers.schedule_runs,
+        "INPUT",
+        replace(pipelines.readers.schedule_runs.INPUT, read=lambda *_: Read("r", 40)),
+    )
+    (row,) = ingest([tmp_path / "in"], Lake(tmp_path / "lake")).rows
+    assert (row.status, "no rows in schedule_runs" in str(row.reason)) == ("rejected", True)

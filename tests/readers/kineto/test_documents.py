@@ -1,0 +1,191 @@
+"""One document a file, and nothing of it silently left out: joined files, keys twice, keys that are not known."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from pipelines.readers.kineto import ReadTrace, TraceRejected, reader
+from pipelines.readers.kineto.events_file import load_events
+from tests.effort import examples
+from tests.readers.kineto.test_event_ids import pieces_of
+from tests.readers.kineto.test_malformed import GOOD, stage, trace
+
+
+def document(rank: int, n: int = 30, array: bool = False, more: str = "") -> bytes:
+    events = [
+        {"ph": "X", "name": f"r{rank}e{i}", "pid": 1, "tid": 1, "ts": i, "dur": 1, "args": {"l": [{"a": i}]}}
+        for i in range(n)
+    ]
+    text = (
+        json.dumps(events)
+        if array
+        else json.dumps({"schemaVersion": 1, "traceEvents": events, "distributedInfo": {"rank": rank}})
+    )
+    return (text if array else text[:-1] + more + "}").encode()
+
+
+@pytest.mark.parametrize("pieces", [(12 << 20, 2 << 20), (700, 300), (2000, 100)])
+@pytest.mark.parametrize("between", [b"", b"\n", b" \n\n"])
+@pytest.mark.parametrize("array", [False, True])
+def test_two_traces_in_one_file_are_refused(
+    tmp_path: Path, pieces: tuple[int, int], between: bytes, array: bool
+) -> None:
+    for second in (document(1, array=array), document(1, 1), b"[]", b"{}"):
+        with pieces_of(*pieces), pytest.raises(TraceRejected, match="two files in one"):
+            stage(tmp_path, document(0, array=array) + between + second)
+
+
+def test_two_packed_traces_in_one_file_are_refused(tmp_path: Path) -> None:
+    packed = gzip.compress(document(0)) + gzip.compress(document(1))
+    with pytest.raises(TraceRejected, match="two files in one"):
+        stage(tmp_path, packed, "both.json.gz")
+    whole = document(0)
+    _, findings, rows, _ = stage(tmp_path, gzip.compress(whole[:900]) + gzip.compress(whole[900:]), "members.json.gz")
+    assert (len(rows), findings) == (30, {})
+
+
+def test_what_follows_the_trace_is_counted(tmp_path: Path) -> None:
+    staged, findings, rows, _ = stage(tmp_path, document(0) + b" and more")
+    assert (len(rows), findings) == (30, {"trailing_text": 1})
+    assert staged.status == "ok"
+
+
+@pytest.mark.parametrize("pieces", [(12 << 20, 2 << 20), (700, 300)])
+def test_a_second_event_array_is_counted(tmp_path: Path, pieces: tuple[int, int]) -> None:
+    more = ', "traceEvents": [{"ph": "X", "name": "late", "ts": 1}], "traceName": "x"'
+    with pieces_of(*pieces):
+        staged, findings, rows, _ = stage(tmp_path, document(0, more=more))
+    assert (len(rows), findings, staged.status) == (30, {"second_event_array": 1}, "partial")
+    assert staged.metadata == {"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceName": "x"}
+
+
+def test_metadata_that_stands_twice_overrides_nothing(tmp_path: Path) -> None:
+    text = document(0, more=', "schemaVersion": 7, "distributedInfo": {"rank": 1}, "x": {"k": 1, "k": 2}')
+    staged, findings, _, _ = stage(tmp_path, text)
+    assert staged.metadata == {"schemaVersion": 1, "distributedInfo": {"rank": 0}, "x": {"k": 1}}
+    assert findings == {"duplicate_metadata_key": 3}
+
+
+def test_unknown_keys_of_events_are_kept(tmp_path: Path) -> None:
+    events = [
+        {
+            "ph": "X",
+            "name": "a",
+            "ts": 1,
+            "dur": 1,
+            "args": {"v": 1},
+            "Collective": {"a": [1, "x"]},
+            "q\"/~'": None,
+            "PH": "Z",
+        },
+        {
+            "ph": "X",
+            "name": "b",
+            "ts": 2,
+            "dur": 1,
+            "tts": 5,
+            "stack": [{"x": 1}],
+            "attr": {"b": 1},
+            "args": {},
+            "k": "}",
+        },
+        {"ph": "X", "name": "c", "ts": 3, "dur": 1},
+    ]
+    for beside in (GOOD, GOOD.replace(b'"args": {}', b'"args": {"v": NaN}')):  # read by DuckDB, and mended
+        _, findings, _, con = stage(tmp_path, trace(*(json.dumps(event).encode() for event in events), beside))
+        extras = [
+            text and json.loads(text)
+            for (text,) in con.execute("SELECT extra FROM events ORDER BY event_id").fetchall()
+        ]
+        nothing = dict.fromkeys(("tts", "tdur", "cname", "sf", "stack"))
+        assert extras == [
+            {**nothing, "Collective": {"a": [1, "x"]}, "q\"/~'": None, "PH": "Z"},
+            {**nothing, "tts": "5", "stack": [{"x": 1}], "attr": {"b": 1}, "k": "}"},
+            None,
+            None,
+        ]
+        assert set(findings) <= {"repaired_nan"}
+
+
+@pytest.mark.parametrize(
+    ("key", "word"),
+    [(key, word) for key in ("cat", "ph", "bp", "cname", "ts", "dur", "zz", "args") for word in ("NaN", "-Infinity")]
+    + [(key, word) for key in ("args", "attr", "stack", "zz") for word in ("[NaN]", '{"a": Infinity}')],
+)
+def test_a_bare_word_anywhere_is_counted(tmp_path: Path, key: str, word: str) -> None:
+    event = (
+        GOOD.replace(b'"args": {}, ', b"")[:-1].replace(f'"{key}"'.encode(), b'"_"') + f', "{key}": {word}}}'.encode()
+    )
+    _, findings, _, con = stage(tmp_path, trace(GOOD, event))
+    assert findings.get("repaired_nan") == 1
+    text = str(con.execute("SELECT * FROM events WHERE event_id = 1").fetchall())
+    assert "NaN" not in text and "Infinity" not in text
+
+
+@pytest.mark.parametrize("member", ['"ts": 1.5', '"ts": "1.5"', '"ts": "~5"', '"dur": "~1.5"', '"ts": "~~1.5"'])
+def test_arguments_named_as_times_stay_as_they_are(tmp_path: Path, member: str) -> None:
+    event = GOOD.replace(b'"args": {}', f'"args": {{{member}, "l": [{{{member}}}]}}'.encode())
+    for beside in (
+        GOOD,
+        GOOD.replace(b'"ts": 10', b'"ts": 1234567890.1230'),
+        GOOD.replace(b'"args": {}', b'"args": {"v": NaN}'),
+    ):
+        _, findings, rows, con = stage(tmp_path, trace(event, beside))
+        ((args,),) = con.execute("SELECT args FROM events WHERE event_id = 0").fetchall()
+        assert json.loads(args) == json.loads(f'{{{member}, "l": [{{{member}}}]}}')
+        assert rows[0][2:] == (10_000, 5_000) and set(findings) <= {"repaired_nan"}
+
+
+def table_of(text: bytes) -> tuple[Any, ...]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "t.json"
+        path.write_bytes(text)
+        read = load_events(path, Path(folder))
+        assert isinstance(read, ReadTrace)
+        rows = parquet.read_table(Path(folder) / f"{read.trace_id}.parquet").to_pylist()
+    for row in rows:
+        row["args"], row["extra"] = (text and json.loads(text) for text in (row["args"], row["extra"]))
+    return rows, read.findings, read.metadata, read.status
+
+
+nested = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.sampled_from((1.5, "x", "~5", "NaN", "1.5", "}", "é")),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(("ts", "dur", "a", "name")), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+events = st.fixed_dictionaries(
+    {
+        "ph": st.sampled_from("XBEi"),
+        "ts": st.sampled_from((1, 2.125, "~5", "0x10", "17.5", "1e3", 9e15, 1712195495505583.123, "", None)),
+    },
+    optional={
+        **{key: nested for key in ("args", "attr", "stack", "zz", "PH", "a/b")},
+        "dur": st.sampled_from((1, "~2", 9e15, -3, "0x1", 2.0005)),
+        "cat": st.sampled_from(("Kernel", "NaN", "x")),
+        "tts": st.sampled_from((1, "2")),
+    },
+)
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(st.lists(events, min_size=1, max_size=6))
+def test_both_readers_give_the_same(given_events: list[dict]) -> None:
+    text = json.dumps({"traceEvents": given_events, "traceName": "x"}).encode()
+    plain = table_of(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader._Pieces, "_plainly", lambda *_: None)
+        assert table_of(text) == plain

@@ -1,0 +1,339 @@
+"""event_id is the position in traceEvents: in every dialect, in pieces of every size, and in broken files."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from isal import isal_zlib
+from pyarrow import parquet
+
+from pipelines.models.catalog import Catalog
+from pipelines.readers.ingest import load_trace
+from pipelines.readers.kineto import ReadTrace, events_file, segments
+from pipelines.readers.kineto.events_file import load_events
+from pipelines.readers.kineto.reading_result import FindingCounter
+from pipelines.readers.kineto.tolerant_reader import read_stretch
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.conftest import SHARED
+from tests.effort import LARGE, examples, slow_if
+
+SPELLINGS = {
+    "cpu_op": "Operator",
+    "kernel": "Kernel",
+    "gpu_memcpy": "Memcpy",
+    "gpu_memset": "Memset",
+    "cuda_runtime": "Runtime",
+    "python_function": "Python function",
+    "user_annotation": "User Annotation",
+    "ac2g": "async",
+}
+Rows = list[tuple[int, str | None, str | None]]
+
+
+def read(text: bytes) -> tuple[ReadTrace, list[tuple[int, str | None, str | None]]]:
+    """What a file with this text becomes: the trace, and event_id, name and phase of each row."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "t.json"
+        path.write_bytes(text)
+        trace = load_events(path, Path(folder))
+        assert isinstance(trace, ReadTrace)
+        table = parquet.read_table(Path(folder) / f"{trace.trace_id}.parquet", columns=["event_id", "name", "ph"])
+    return trace, list(zip(*(table.column(name).to_pylist() for name in ("event_id", "name", "ph")), strict=True))
+
+
+def positions(events: list[Any]) -> Rows:
+    """What Python's json says: position, name and phase; nothing of an entry that is no object."""
+    known = ((e.get("name"), e.get("ph")) if isinstance(e, dict) else (None, None) for e in events)
+    return [(i, *values) for i, values in enumerate(known)]
+
+
+def events_in(path: Path) -> list[Any]:
+    raw = path.read_bytes()
+    gc.disable()  # it would look at every object again and again
+    content = json.loads(isal_zlib.decompress(raw, 31) if path.suffix == ".gz" else raw, strict=False)
+    gc.enable()
+    return content if isinstance(content, list) else content["traceEvents"]
+
+
+@contextmanager
+def pieces_of(size: int, tail: int) -> Iterator[None]:
+    """The array is cut into pieces of `size` bytes; `tail` bytes at least are left for the last one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "PIECE_BYTES", size)
+        patch.setattr(segments, "TAIL_BYTES", tail)
+        yield
+
+
+def respelled(events: list[Any], seed: int) -> list[Any]:
+    """The same events, about half of them with the category in its other spelling, some without one."""
+    choice = random.Random(seed)
+    other = {**SPELLINGS, **{old: new for new, old in SPELLINGS.items()}}
+    changed = [dict(e) if isinstance(e, dict) else e for e in events]
+    for event in changed:
+        if isinstance(event, dict) and choice.random() < 0.5 and event.get("cat") in other:
+            event["cat"] = other[event["cat"]]
+        elif isinstance(event, dict) and choice.random() < 0.1:
+            event.pop("cat", None)
+    return changed
+
+
+DIALECTS = (
+    *("critical_path/alexnet.json.gz", "dialects/begin_end_pairs_huge_tid.json", "single/mi250_minitoy.json.gz"),
+    *("dialects/v100_2021.json.gz", "dialects/v100_2021_top_level_array.json.gz"),
+)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_spellings_may_be_mixed_in_every_dialect(shared: Path, name: str) -> None:
+    events = respelled(events_in(shared / "traces" / name)[:3_000], 7)
+    for text in (json.dumps({"traceEvents": events, "traceName": "x"}), json.dumps(events)):
+        trace, rows = read(text.encode())
+        assert rows == positions(events)
+        assert trace.status == "ok"
+
+
+def test_spellings_may_be_mixed_in_a_synthetic_capture(tmp_path: Path) -> None:
+    (path,) = write_capture(CaptureSpec(ranks=1, steps=3), tmp_path).paths
+    events = respelled(events_in(path), 3)
+    spelled = {event.get("cat") for event in events}
+    assert len({cat for cat in SPELLINGS if {cat, SPELLINGS[cat]} <= spelled}) >= 3
+    with pieces_of(20_000, 1_000):
+        assert read(json.dumps({"traceEvents": events}).encode())[1] == positions(events)
+
+
+def _listed() -> list[str]:
+    listing = SHARED / "traces" / "FILES.tsv"
+    lines = [line.split("\t") for line in listing.read_text().splitlines()[1:]] if listing.is_file() else []
+    other = ("execution_trace", "meta-", "result-", "ms-", "mw-", "trace-ST")
+    return [cells[0] for cells in lines if cells[5] and not any(o in cells[0] for o in other)]
+
+
+def _by_size(names: list[str]) -> list[Any]:
+    files = {name: SHARED / "traces" / name for name in names}
+    return [pytest.param(n, marks=slow_if(f.is_file() and f.stat().st_size > LARGE)) for n, f in files.items()]
+
+
+@pytest.mark.parametrize("name", _by_size(_listed()) or ["reference material is not there"])
+def test_every_shared_trace_has_each_event_at_its_position(shared: Path, name: str) -> None:
+    path = shared / "traces" / name
+    with duckdb.connect() as con:
+        trace = load_trace(con, path)
+        rows = con.execute("SELECT event_id, name, ph FROM events ORDER BY event_id").fetchall()
+    assert rows == positions(events_in(path))
+    assert (trace.status, trace.n_events) == ("ok", len(rows))
+
+
+# -- random files ------------------------------------------------------------------------------------------------------
+
+TEXTS = ("x", '}, {"name": "q"', "]}", "], ", "\\", "é", "a\tb\n", "[{", "😀", "NaN", "nan, inf", '"ph": "X"', "")
+CATEGORIES = (*SPELLINGS, *SPELLINGS.values(), "unknown", "", None)
+PIECES = ((150, 100), (400, 600), (1_000, 100), (12 << 20, 2 << 20))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**20) | st.floats(0, 1e6) | st.sampled_from(TEXTS),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("name", "ts", "id", "args", "traceEvents", "a")), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "ph": st.sampled_from("XBEMiCsf"),
+        "cat": st.sampled_from(CATEGORIES),
+        "name": st.sampled_from(TEXTS),
+        "pid": st.sampled_from((1, "0", 15514734831341844875)),
+        "tid": st.sampled_from((7, "stream 7")),
+        "ts": st.sampled_from((1, 2.125, 1712195495505583.123, "17.5")),
+        "dur": st.sampled_from((1, 0, 2.5)),
+        "args": values,
+    },
+)
+others = st.sampled_from((None, 5, "text", [1, {"name": "z"}], True, [], {}, 1.5))
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[str, list[Any]]:
+    """The text of a trace and its entries, the first an event for certain."""
+    choice = draw(st.randoms(use_true_random=False))
+    entries = [{"ph": "X", "ts": 1}, *draw(st.lists(fields | fields | fields | others, max_size=20))]
+    for entry in entries:
+        if isinstance(entry, dict) and choice.random() < 0.3:  # keys in any order
+            shuffled = choice.sample(sorted(entry.items(), key=str), len(entry))
+            entry.clear()
+            entry.update(shuffled)
+    style = draw(st.sampled_from(({}, {"indent": 1}, {"separators": (",", ":")}, {"ensure_ascii": False})))
+    array = "[" + draw(st.sampled_from((",", ",\n", " ,\n  "))).join(json.dumps(e, **style) for e in entries) + "\n]"
+    if draw(st.booleans()):
+        return array, entries
+    before, after = ({"deviceProperties": draw(values), "x": draw(values)} for _ in "ab")
+    head, tail = (json.dumps(side)[1:-1] for side in (before, {"gpus": [{"id": n} for n in range(9)], **after}))
+    return f'{{{head}, "traceEvents": {array}, {tail}}}', entries
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(file=files(), pieces=st.sampled_from(PIECES))
+def test_any_file_that_json_reads(file: tuple[str, list[Any]], pieces: tuple[int, int]) -> None:
+    text, entries = file
+    with pieces_of(*pieces):
+        trace, rows = read(text.encode())
+    assert rows == positions(entries)
+    assert trace.status == "ok"  # nothing was wrong with it, wherever it was cut
+    odd = sum(not isinstance(entry, dict) and entry is not None for entry in entries)
+    assert sum(f.n for f in trace.findings if f.check == "not_an_object") == odd
+    # Of a key that stands twice the first one holds: nothing later overrides it.
+    content = json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+    if isinstance(content, dict):
+        assert trace.metadata == {key: value for key, value in content.items() if key != "traceEvents"}
+
+
+GOOD = '{"ph": "X", "cat": "%s", "name": "n%d", "pid": 1, "tid": 2, "ts": 1, "dur": 1, "args": %s}'
+ARGS = (
+    '{"w": 1}',
+    '{"name": "q"}',
+    '{"l": [{"name": "x"}, {"name": "y"}]}',
+    '{"a": {"name": "z", "b": [1, 2], "c": 1}}',
+)
+
+
+def added(event: bytes, member: bytes) -> bytes:
+    """The event's text with one more argument."""
+    return event.replace(b'"args": {', b'"args": {' + member + b", ", 1)
+
+
+# What becomes of an event's text, whether it can still be read, and what is found for certain; it stays one entry.
+DAMAGES = {
+    "nan": (lambda b: added(b, b'"v": NaN'), True, "repaired_nan"),
+    "infinity": (lambda b: added(b, b'"v": [-inf, 1]'), True, "repaired_nan"),
+    "control character": (lambda b: added(b, b'"v": "a\x01b"'), True, "repaired_control_character"),
+    "no UTF-8": (lambda b: added(b, b'"v": "a\xff\xfeb"'), True, "repaired_utf8"),
+    "quotes": (lambda b: added(b, b'"v": "say "hi" now"'), True, "repaired_quote"),
+    "lone surrogate": (lambda b: added(b, b'"v": "\\ud800"'), True, "repaired_surrogate"),
+    "escape": (lambda b: added(b, b'"v": "C:\\x\\d"'), True, "repaired_escape"),
+    "key twice": (lambda b: b'{"name": "other", ' + b[1:], True, ""),
+    "key in another case": (lambda b: b'{"Name": "other", "PH": "Z", ' + b[1:], True, ""),
+    "bare word": (lambda b: b.replace(b'"pid": 1', b'"pid": undefined'), True, "repaired_value"),
+    "surplus comma": (lambda b: b + b",", True, "repaired_comma"),
+    "surplus bracket": (lambda b: b + b"]", True, "repaired_bracket"),
+    "surplus brace": (lambda b: b + b"}", True, "repaired_bracket"),
+    "deep": (lambda b: added(b, b'"v": ' + b"[" * 100 + b"]" * 100), True, ""),
+    "garbage": (lambda b: b"@@@ what", False, "unreadable_event"),
+    "no colon": (lambda b: b.replace(b'"pid":', b'"pid"'), False, ""),
+    "cut after a key": (lambda b: b[: b.index(b'"pid"') + 5], False, "unreadable_event"),
+    "cut in a string": (lambda b: b[: b.index(b'"name"') + 10], False, "unreadable_event"),
+    "cut before the end": (lambda b: b[:-1], False, "unreadable_event"),
+}
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data(), pieces=st.sampled_from(PIECES))
+def test_a_broken_event_moves_no_other(data: st.DataObject, pieces: tuple[int, int]) -> None:
+    n = data.draw(st.integers(2, 12))
+    parts = [
+        (GOOD % (data.draw(st.sampled_from(("Operator", "cpu_op"))), i, data.draw(st.sampled_from(ARGS)))).encode()
+        for i in range(n)
+    ]
+    # The last one is whole: cut short, it would be where the file ends.
+    broken = data.draw(st.dictionaries(st.integers(0, n - 2), st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=3))
+    lost = {i for i, damage in broken.items() if not DAMAGES[damage][1]}
+    # What cannot be read up to the next event is one entry: nobody can tell how many it was meant to be.
+    assume(not any(damage == "garbage" and i - 1 in lost for i, damage in broken.items()))
+    for i, damage in broken.items():
+        parts[i] = DAMAGES[damage][0](parts[i])
+    is_array = data.draw(st.booleans())
+    head, tail = (b"[", b"]") if is_array else (b'{"a": [{"id": 1}], "traceEvents": [', b'], "traceName": "x"}')
+    with pieces_of(*pieces):
+        trace, rows = read(head + b",\n".join(parts) + tail)
+    assert [row for row in rows if row[0] not in lost] == [(i, f"n{i}", "X") for i in range(n) if i not in lost]
+    assert trace.n_events == len(rows) == n
+    assert trace.metadata.get("traceName") == (None if is_array else "x")
+    assert sum(f.n for f in trace.findings if f.check == "unreadable_event") <= len(lost)
+    if damages := {DAMAGES[damage][2] for damage in broken.values()} - {""}:
+        assert damages <= {f.check for f in trace.findings}
+
+
+NESTED = {"ph": "X", "name": "outer", "ts": 1, "args": {"l": [{"name": f"inner {i}"} for i in range(40)]}}
+
+
+def test_a_cut_inside_of_an_event_is_no_flaw_of_the_file() -> None:
+    events = [NESTED, {"ph": "X", "name": "next", "ts": 2}] * 5
+    with pieces_of(300, 100):
+        trace, rows = read(json.dumps({"traceEvents": events}).encode())
+    assert (rows, trace.findings) == (positions(events), ())
+
+
+def test_a_cut_behind_bytes_that_are_no_text() -> None:
+    events = [{"ph": "X", "name": "\u00e9" * 90, "ts": 1}, NESTED, {"ph": "X", "name": "next", "ts": 2}]
+    with pieces_of(700, 100):
+        trace, rows = read(json.dumps(events, ensure_ascii=False).encode("latin-1"))
+    assert [row[1:] for row in rows] == [("\ufffd" * 90, "X"), ("outer", "X"), ("next", "X")]
+    assert {f.check: f.n for f in trace.findings} == {"repaired_utf8": 90}
+
+
+def test_the_array_ends_at_its_own_bracket() -> None:
+    """Not at one of the metadata's, and not at one that only fits where quotes are taken for text."""
+    entries = [{"ph": "X", "ts": 1}, [1, {"name": "z"}], "text"]
+    after = {"gpus": [{"id": 0}, {"id": 1}], "traceName": "x"}
+    trace, rows = read(json.dumps({"traceEvents": entries, **after}).encode())
+    assert (rows, trace.status, trace.metadata) == (positions(entries), "ok", after)
+
+
+def test_metadata_behind_the_array_may_be_longer_than_a_piece() -> None:
+    events = [{"ph": "X", "name": f"n{i}", "ts": i, "dur": 1} for i in range(12)]
+    for n in (1, 3, 12):
+        after = {"gpus": [{"id": i, "name": "gpu"} for i in range(200)], "baseTimeNanoseconds": 5, "traceName": "x"}
+        with pieces_of(400, 100):
+            trace, rows = read(json.dumps({"traceEvents": events[:n], **after}).encode())
+        assert rows == positions(events[:n])
+        assert (trace.metadata, trace.findings, trace.first_ts_ns) == (after, (), 5)
+
+
+def test_an_event_may_be_larger_than_a_read_buffer() -> None:
+    events = [{"ph": "X", "name": f"n{i}", "args": {"v": "x" * 1_200_000 * (i == 2)}} for i in range(5)]
+    trace, rows = read(json.dumps(respelled(events, 1)).encode())
+    assert (rows, trace.findings) == (positions(events), ())
+
+
+@pytest.mark.parametrize("every", [4_000, 1])
+def test_a_repair_costs_no_more_in_a_longer_piece(every: int) -> None:
+    """Where each entry's place is counted from the piece's beginning, this takes half a minute."""
+    name = b"x" * 3_000
+    events = [b'{"ph": "X", "name": "%s", "ts": 1, "args": {"v": 1.5}}' % name] * 4_000
+    events[::every] = [event.replace(b"1.5", b"NaN") for event in events[::every]]
+    counter, began = FindingCounter(), time.process_time()
+    assert len(read_stretch(b",\n".join(events) + b"]", True, 0, counter).entries) == 4_000
+    assert counter.counts == {"repaired_nan": 4_000 // every}
+    assert time.process_time() - began < 5
+
+
+def test_begin_events_are_completed_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order of the file, and with less memory than the file's events take."""
+    counts = events_file._counts
+
+    def in_little_memory(con: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, Any]:
+        con.execute("SET threads = 1")
+        con.execute("SET memory_limit = '14MB'")
+        return counts(con, catalog)
+
+    monkeypatch.setattr(events_file, "_counts", in_little_memory)  # called before and after
+    marks = [{"ph": "BE"[i % 2], "name": f"n{i}", "pid": 1, "tid": i // 2 % 8, "ts": i} for i in range(60_000)]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([{**mark, "args": {"v": f"{i:0400}"}} for i, mark in enumerate(marks)]))
+    with pieces_of(1 << 20, 1 << 20):
+        trace = load_events(path, tmp_path)
+    table = parquet.read_table(tmp_path / f"{trace.trace_id}.parquet")
+    assert table.column("event_id").to_pylist() == list(range(60_000))
+    assert table.column("name").to_pylist() == [mark["name"] for mark in marks]
+    assert table.column("dur_ns").to_pylist() == [1000, None] * 30_000

@@ -1,0 +1,124 @@
+"""Reading takes time that grows with the file, and what is larger than stated is refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.critical_path.answer import saved_path
+from pipelines.critical_path.answer.saved_path import NotASavedPath, restore_path
+from pipelines.faces.cli.app import app
+from pipelines.readers.kineto import TraceRejected, limits
+from pipelines.readers.kineto.events_file import load_events
+from pipelines.readers.kineto.limits import Limits, WrongLimit
+from tests.effort import SLOW
+
+EVENT = b'{"ph":"X","name":"a","cat":"cpu_op","pid":1,"tid":1,"ts":5,"dur":1,"args":{"v":1.5}}'
+GROWING: dict[str, tuple[int, Callable[[int], bytes]]] = {
+    "a string before the events": (8 << 20, lambda n: b'{"m":"' + b"n" * n + b'","traceEvents":[' + EVENT + b"]}"),
+    "a string behind the events": (8 << 20, lambda n: b'{"traceEvents":[' + EVENT + b'],"m":"' + b"n" * n + b'"}'),
+    "NaNs": (
+        1 << 19 if SLOW else 1 << 18,
+        lambda n: b'{"traceEvents":[' + b",".join([EVENT.replace(b"1.5", b"NaN")] * (n // 86)) + b"]}",
+    ),
+    "NaNs without phases": (
+        1 << 17 if SLOW else 1 << 16,
+        lambda n: b'{"traceEvents":[' + EVENT + b',{"a":NaN}' * (n // 10) + b"]}",
+    ),
+    "brackets that may end the array": (
+        1 << 19,
+        lambda n: b'{"traceEvents":[' + EVENT + b',{"a":[' + b'{}],"b":[{}],' * (n // 13) + b'"c":[]}],"z":NaN x',
+    ),
+    "brackets that do not close": (1 << 19, lambda n: b'{"a":' + b"[" * n),
+    "surplus brackets": (2 << 20, lambda n: b'{"traceEvents":[' + EVENT + b"]" * n),
+}
+
+
+def seconds(folder: Path, text: bytes) -> float:
+    path = folder / f"{len(text)}.json"
+    path.write_bytes(text)
+    began = time.process_time()
+    with contextlib.suppress(TraceRejected):
+        load_events(path, folder)
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_time_grows_with_the_file_and_no_faster(tmp_path: Path, name: str) -> None:
+    size, make = GROWING[name]
+    seconds(tmp_path, make(1000))  # warm
+    once = min(seconds(tmp_path, make(size)) for _ in range(2))
+    assert seconds(tmp_path, make(2 * size)) < 3 * once + 0.3
+
+
+def test_each_limit_refuses_by_its_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = b",".join([EVENT] * 400_000)
+    whole = b'{"traceEvents":[' + many + b"]}"
+    large = b'{"traceEvents":[{"ph":"X","args":"' + b"x" * (18 << 20) + b'"}]}'
+    files = {
+        "max_metadata_mib": b'{"m":"' + b"n" * (3 << 20) + b'","traceEvents":[]}',
+        "max_event_mib": large,
+        "max_ratio": gzip.compress(b'{"traceEvents":[' + EVENT + b" " * (4 << 20) + b"]}"),
+    }
+    monkeypatch.setattr(limits, "RATIO_FROM", 1 << 20)
+    for name, content in files.items():
+        path = tmp_path / f"{name}.json"
+        path.write_bytes(content)
+        option = f"--{name.replace('_', '-')}"
+        with pytest.raises(TraceRejected, match=option):
+            load_events(path, tmp_path, limits=Limits(**{name: 1}))
+    monkeypatch.setenv("TRACELAKE_MAX_METADATA_MIB", "1")
+    with pytest.raises(TraceRejected, match="TRACELAKE_MAX_METADATA_MIB"):
+        load_events(tmp_path / "max_metadata_mib.json", tmp_path)
+    assert "--max-unpacked-gib" in (Limits(max_unpacked_gib=1).unpacked(1 << 30, (1 << 30) + 1) or "")
+    assert Limits().unpacked(1 << 30, 5 << 30) is None
+    assert Limits(max_ratio=7).unpacked(1 << 20, 7 << 20) is None
+    assert "--max-ratio" in (Limits(max_ratio=7).unpacked(1 << 20, (7 << 20) + 1) or "")
+    (tmp_path / "good.json").write_bytes(whole)
+    load_events(tmp_path / "good.json", tmp_path, limits=Limits(1, 1, 1, 1))  # 34 MB of small events
+
+
+def test_a_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACELAKE_MAX_RATIO", "many")
+    with pytest.raises(WrongLimit, match="TRACELAKE_MAX_RATIO=many"):
+        Limits.of_environment()
+
+
+def test_limits_are_options_with_the_same_defaults() -> None:
+    shown = CliRunner().invoke(app, ["ingest", "--help"], env={"COLUMNS": "200"}).output
+    for field in fields(Limits):
+        assert f"--{field.name.replace('_', '-')}" in shown and f"TRACELAKE_{field.name.upper()}" in shown
+        assert str(field.default) in shown
+
+
+def test_a_saved_path_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused before it is unpacked: by its directory, and however much follows what the directory says."""
+    monkeypatch.setenv("TRACELAKE_MAX_SAVED_MIB", "16")
+    for name in ("meta.json", "events.parquet"):
+        with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(name, b" " * (80 << 20))
+        monkeypatch.setattr(saved_path, "_unpacked", lambda *_: pytest.fail("it was unpacked"))
+        with pytest.raises(NotASavedPath, match="TRACELAKE_MAX_SAVED_MIB"):
+            restore_path(tmp_path / "bomb.zip")
+
+
+def test_a_table_whose_texts_repeat_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    monkeypatch.setenv("TRACELAKE_MAX_SAVED_MIB", "16")
+    out = io.BytesIO()
+    codes = pa.array([0] * 1_000_000, pa.int32())
+    parquet.write_table(pa.table({"name": pa.DictionaryArray.from_arrays(codes, pa.array(["x" * 100_000]))}), out)
+    assert len(out.getvalue()) < 1 << 20
+    with pytest.raises(NotASavedPath, match="too large"):
+        saved_path._table(tmp_path / "s.zip", "path.parquet", out.getvalue())

@@ -1,0 +1,158 @@
+"""Bytes in, rows and findings out: what is plain is repaired and counted, what is not is rejected or kept empty."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipelines.readers.ingest import load_trace
+from pipelines.readers.kineto import TraceRejected
+from tests.effort import examples
+
+GOOD = b'{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "ts": 10, "dur": 5, "args": {}}'
+
+
+def stage(folder: Path, text: bytes, name: str = "t.json"):
+    path = folder / name
+    path.write_bytes(text)
+    con = duckdb.connect()
+    staged = load_trace(con, path)
+    rows = con.execute("SELECT event_id, name, ts_ns, dur_ns FROM events ORDER BY event_id").fetchall()
+    return staged, {f.check: f.n for f in staged.findings}, rows, con
+
+
+def trace(*events: bytes) -> bytes:
+    return b'{"schemaVersion": 1, "traceEvents": [\n' + b",\n".join(events) + b'\n], "traceName": "t.json"}'
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "finding"),
+    [
+        (GOOD.replace(b'"args": {}', b'"args": {"value": NaN}'), "aten::add", "repaired_nan"),
+        (GOOD.replace(b'"args": {}', b'"args": {"value": -inf}'), "aten::add", "repaired_nan"),
+        (GOOD.replace(b"aten::add", b"a\x01b"), "a\x01b", "repaired_control_character"),
+        (GOOD.replace(b"aten::add", b"a\xffb"), "a\ufffdb", "repaired_utf8"),
+        (GOOD.replace(b"aten::add", rb"C:\dir\x.py"), r"C:\dir\x.py", "repaired_escape"),
+        (GOOD.replace(b"aten::add", b'say "hi" now'), 'say "hi" now', "repaired_quote"),
+    ],
+)
+def test_plain_mistakes_are_repaired_and_counted(tmp_path: Path, event: bytes, name: str, finding: str) -> None:
+    staged, findings, rows, _ = stage(tmp_path, trace(GOOD, event, GOOD))
+    assert rows == [(0, "aten::add", 10_000, 5_000), (1, name, 10_000, 5_000), (2, "aten::add", 10_000, 5_000)]
+    assert findings == {finding: 2 if finding == "repaired_quote" else 1}  # two quotes, one event
+    assert staged.status == "repaired"
+    assert staged.metadata["traceName"] == "t.json"
+
+
+def test_integers_of_any_size_and_keys_that_differ_in_case(tmp_path: Path) -> None:
+    event = GOOD.replace(b'"tid": 2', b'"tid": 15514734831341844875').replace(
+        b'"args": {}', b'"args": {"Bytes": 1, "bytes": 2, "big": 123456789012345678901234567890}'
+    )
+    staged, _, _, con = stage(tmp_path, trace(event))
+    assert staged.status == "ok"
+    tid, args, n_bytes = con.execute("SELECT tid, args, bytes FROM events").fetchall()[0]
+    assert (tid, n_bytes) == ("15514734831341844875", 2)
+    assert json.loads(args) == {"Bytes": 1, "bytes": 2, "big": 123456789012345678901234567890}
+
+
+@pytest.mark.parametrize(
+    ("ts", "ns"),
+    [
+        (b"1712195495505583.123", 1712195495505583123),
+        (b'"1712195495505583.123"', 1712195495505583123),
+        (b"4503599627370.497", 4503599627370497),
+        (b"7", 7000),
+        (b"0.0005", 1),
+        (b"-1.5", -1500),
+    ],
+)
+def test_times_are_exact_nanoseconds(tmp_path: Path, ts: bytes, ns: int) -> None:
+    _, _, rows, _ = stage(tmp_path, trace(GOOD.replace(b'"ts": 10', b'"ts": ' + ts)))
+    assert rows == [(0, "aten::add", ns, 5_000)]
+
+
+def test_a_base_after_the_events_is_added(tmp_path: Path) -> None:
+    text = trace(GOOD).replace(b'"traceName"', b'"baseTimeNanoseconds": 1700000000000000001, "traceName"')
+    _, _, rows, _ = stage(tmp_path, text)
+    assert rows == [(0, "aten::add", 1700000000000010001, 5_000)]
+
+
+def test_brackets_in_names_and_metadata_do_not_end_the_array(tmp_path: Path) -> None:
+    text = trace(GOOD.replace(b"aten::add", b'x}], \\"traceEvents\\": [')).replace(b"t.json", b"]}, [{}]")
+    staged, findings, rows, _ = stage(tmp_path, text)
+    assert (len(rows), findings, staged.metadata["traceName"]) == (1, {}, "]}, [{}]")
+
+
+def test_elements_that_are_no_objects_keep_their_place(tmp_path: Path) -> None:
+    _, findings, rows, _ = stage(tmp_path, trace(GOOD, b"5", GOOD))
+    assert [row[0] for row in rows] == [0, 1, 2]
+    assert rows[1] == (1, None, None, None)
+    assert findings == {"not_an_object": 1}
+
+
+def test_truncation_at_every_byte_keeps_what_is_readable(tmp_path: Path) -> None:
+    text = trace(GOOD, GOOD, GOOD)
+    begin, end = text.index(b"[") + 1, text.rindex(b"]")
+    for size in range(begin + len(GOOD) + 2, end, 7):
+        staged, findings, rows, _ = stage(tmp_path, text[:size])
+        assert (staged.status, findings["truncated"]) == ("partial", 1)
+        assert len(rows) == text[:size].count(b'"args": {}}')
+
+
+def test_a_gzip_file_that_ends_early_is_partial(tmp_path: Path) -> None:
+    events = [GOOD.replace(b'"ts": 10', b'"ts": %d' % (i * 7919)) for i in range(5000)]
+    packed = gzip.compress(trace(*events))
+    staged, findings, rows, _ = stage(tmp_path, packed[: len(packed) // 2], "t.json.gz")
+    assert (staged.status, findings["truncated"]) == ("partial", 1)
+    assert 100 < len(rows) < 5000
+
+
+@pytest.mark.parametrize("text", [b"", b"hello", b'{"nodes": [], "schema": "1"}', b"[1, 2]", b'{"a": 1}', b"\x00\x01"])
+def test_what_is_no_trace_is_rejected_with_a_reason(tmp_path: Path, text: bytes) -> None:
+    with pytest.raises(TraceRejected) as rejected:
+        stage(tmp_path, text)
+    assert "t.json" in str(rejected.value) and rejected.value.reason
+
+
+def test_an_empty_array_is_a_trace(tmp_path: Path) -> None:
+    staged, _, rows, _ = stage(tmp_path, trace())
+    assert (staged.n_events, rows) == (0, [])
+
+
+@pytest.mark.parametrize("other", [(1, 2), (2, 1)], ids=["of a process", "of the same number in another process"])
+def test_begin_and_end_events_pair_by_thread(tmp_path: Path, other: tuple[int, int]) -> None:
+    def mark(ph: str, ts: int, thread: tuple[int, int] = (1, 1)) -> bytes:
+        return json.dumps({"ph": ph, "name": "f", "pid": thread[0], "tid": thread[1], "ts": ts}).encode()
+
+    marks = [
+        mark("B", 0),
+        mark("B", 1),
+        mark("E", 3),
+        mark("B", 2, other),
+        mark("E", 9),
+        mark("E", 7, other),
+        mark("B", 20),
+    ]
+    _, findings, rows, _ = stage(tmp_path, b"[" + b",".join(marks) + b"]")
+    assert [row[3] for row in rows] == [9000, 2000, None, 5000, None, None, None]
+    assert findings == {"unmatched_begin": 1}
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(place=st.integers(0, 300), junk=st.binary(min_size=1, max_size=3))
+@example(place=295, junk=b"\x80\x80")  # DuckDB's message about it ends within a character
+def test_random_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, place: int, junk: bytes) -> None:
+    text = bytearray(trace(GOOD, GOOD, GOOD))
+    text[place : place + len(junk)] = junk
+    try:
+        staged, _, rows, _ = stage(tmp_path_factory.mktemp("damage"), bytes(text))
+    except TraceRejected as rejection:
+        assert rejection.reason
+    else:
+        assert staged.n_events == len(rows)

@@ -1,0 +1,58 @@
+"""Memory of reading one trace: the same for three times the size, and below the bound that the README states."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.synthetic.capture import CaptureSpec, write_capture
+
+BOUND_MB = 700
+# VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
+CHILD = """
+import sys
+from pathlib import Path
+from pipelines.readers.kineto.events_file import load_events
+trace = load_events(Path(sys.argv[1]), Path(sys.argv[2]))
+status = Path("/proc/self/status").read_text()
+print(trace.n_events, next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+"""
+
+
+def peak_mb(path: Path, folder: Path) -> tuple[int, float]:
+    """(events, peak resident memory in MB) of a process that reads the trace."""
+    done = subprocess.run([sys.executable, "-c", CHILD, path, folder], capture_output=True, text=True, check=True)
+    n_events, kilobytes = done.stdout.split()
+    return int(n_events), int(kilobytes) / 1024
+
+
+def repeated(path: Path, events: list[dict], size: int) -> int:
+    """Write a trace of at least `size` bytes that holds the events again and again; returns how many it holds."""
+    block = ", ".join(json.dumps(event) for event in events).encode()
+    times = -(-size // (len(block) + 2))
+    with path.open("wb") as file:
+        file.write(b'{"traceEvents": [')
+        for number in range(times):
+            file.write((b", " if number else b"") + block)
+        file.write(b"]}")
+    return times * len(events)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
+    (capture,) = write_capture(CaptureSpec(ranks=1, steps=20, gz=False), tmp_path / "capture").paths
+    events = json.loads(capture.read_bytes())["traceEvents"]
+    peaks = {}
+    for megabytes in (250, 750):  # the smaller already fills every reader
+        path = tmp_path / f"{megabytes}.json"
+        written = repeated(path, events, megabytes << 20)
+        n_events, peaks[megabytes] = peak_mb(path, tmp_path)
+        assert n_events == written
+        path.unlink()
+    assert peaks[750] < 1.2 * peaks[250], peaks
+    assert peaks[750] < BOUND_MB, peaks

@@ -1,0 +1,216 @@
+"""Logs of the NCCL Inspector: every version's lines become the same rows, bad lines are told, ranks are joined."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import analyst
+from pipelines.models.questions import load_questions
+from pipelines.readers.ingest import ingest
+from pipelines.readers.nccl_inspector.lake import INPUT, is_log
+from pipelines.readers.nccl_inspector.records import Records
+from tests.effort import examples
+from tests.readers.inputs.loaded import loaded
+from tests.readers.nccl_inspector.make_logs import DAY_US, START_US, Call, lines, write
+
+VERSIONS = ("v4.0", "v4.1", "v4.2", "v4.3")
+CALLS: list[Call] = [(n, 1 << 20, 100 + n) for n in range(1, 6)]
+
+
+def rows(lake: Lake | duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
+    if isinstance(lake, Lake):
+        with analyst(lake) as con:
+            return con.execute(query).fetchall()
+    return lake.execute(query).fetchall()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("is_verbose", [False, True])
+def test_every_version_says_the_same(tmp_path: Path, version: str, is_verbose: bool) -> None:
+    path = write(tmp_path / "in" / "node0-pid4002.log", lines(2, CALLS, version, is_verbose=is_verbose))
+    lake = loaded(INPUT, [path])
+    is_new = version != "v4.0"
+    assert rows(lake, "SELECT * EXCLUDE (log_id, batch_id, line) FROM inspector_collectives ORDER BY seq") == [
+        (
+            *("0x7f8c496ae9f661", "dp" if is_new else None, 2, 4, 1, "coll", "AllReduce", seq, None),
+            *(("RING", "SIMPLE") if is_new else (None, None)),
+            *(size, us * 1000, "kernel_gpu", round(size / us / 1e3, 6), round(round(size / us / 1e3, 6) * 1.5, 6)),
+            *(START_US * 1000, START_US * 1000 if is_verbose else None),
+        )
+        for seq, size, us in CALLS
+    ]
+    told = "SELECT job, host, pid, version, n_collectives, n_dropped FROM inspector_logs"
+    assert rows(lake, told) == [("j", "node0", 4002, version, 5, 0)]
+    assert rows(lake, "SELECT * FROM inspector_findings") == []
+
+
+def test_point_to_point_calls_and_what_was_dropped(tmp_path: Path) -> None:
+    p2p = {
+        **{"p2p": "Send", "p2p_sn": 9, "p2p_peer": 3, "p2p_msg_size_bytes": 8192, "p2p_exec_time_us": 12},
+        **{"p2p_timing_source": "kernel_gpu", "p2p_algobw_gbs": 0.68, "p2p_busbw_gbs": 0.68},
+    }
+    path = write(tmp_path / "a.log", lines(0, CALLS[:1], "v4.3", p2p=[p2p], dropped=17))
+    lake = loaded(INPUT, [path], ["inspector_matches"])
+    told = "SELECT kind, name, seq, peer, size_bytes, duration_ns FROM inspector_collectives ORDER BY line"
+    assert rows(lake, told)[1] == ("p2p", "Send", 9, 3, 8192, 12_000)
+    assert rows(lake, "SELECT n_dropped FROM inspector_logs") == [(17,)]
+    assert rows(lake, "SELECT * FROM inspector_matches") == []
+
+
+def test_bad_lines_are_counted_with_the_first_of_them(tmp_path: Path) -> None:
+    good = lines(0, CALLS, "v4.2")
+    wrong = json.loads(good[-1])
+    wrong["coll_perf"]["coll_exec_time_us"] = -4
+    texts = [
+        *good[:3],
+        '{"header": {"id"',
+        "[]",
+        '{"header": {}, "metadata": {}}',
+        json.dumps(wrong),
+        "",
+        *good[3:],
+        "nothing",
+    ]
+    lake = Lake(tmp_path / "lake")
+    (row,) = ingest([write(tmp_path / "a.log", texts)], lake).rows
+    assert (row.status, row.n_events) == ("partial", 5)
+    assert "5 lines could not be read" in str(row.reason)
+    assert rows(lake, "SELECT fault, severity, n, detail FROM inspector_findings ORDER BY fault") == [
+        ("not_a_record", "warning", 1, "line 5 is no object"),
+        ("not_json", "warning", 2, 'line 4 is not JSON: {"header": {"id"'),
+        ("unknown_record", "warning", 1, "line 6 has neither coll_perf nor p2p_perf"),
+        ("wrong_field", "warning", 1, "line 7: coll_exec_time_us is -4, not a whole number below 2^63"),
+    ]
+
+
+def test_a_record_of_v43_needs_its_dump(tmp_path: Path) -> None:
+    """A line without its marker must not get the communicator of another dump; lines that are missing are told."""
+    first, second = lines(0, CALLS[:3], "v4.3"), lines(0, CALLS[3:], "v4.3")
+    texts = [*first[:-1], *second, second[-1]]  # one is missing, one is too many
+    lake = loaded(INPUT, [write(tmp_path / "a.log", texts)])
+    assert rows(lake, "SELECT fault, n, detail FROM inspector_findings ORDER BY fault") == [
+        ("incomplete_dump", 1, "1 lines of a dump are missing before line 4"),
+        ("no_communicator", 1, "line 7 does not say which communicator it is of"),
+    ]
+    assert rows(lake, "SELECT seq FROM inspector_collectives ORDER BY line") == [(1,), (2,), (4,), (5,)]
+
+
+def test_a_log_that_has_grown_replaces_what_was_read_of_it(tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake"), tmp_path / "a.log"
+    texts = lines(0, CALLS, "v4.1")
+    path.write_text("\n".join(texts[:2]) + "\n" + texts[2][:40])
+    assert [row.n_events for row in ingest([path], lake).rows] == [2]
+    assert rows(lake, "SELECT fault, severity FROM inspector_findings") == [("cut_line", "info")]
+    write(path, texts)
+    assert [(row.status, row.n_events) for row in ingest([path], lake).rows] == [("ok", 5)]
+    assert rows(lake, "SELECT seq FROM inspector_collectives ORDER BY line") == [(n,) for n in range(1, 6)]
+    assert rows(lake, "SELECT count(*), max(n_collectives) FROM inspector_logs") == [(1, 5)]
+    assert rows(lake, "SELECT * FROM inspector_findings") == []
+    path.write_text("\n".join(texts[:3]) + "\n")  # an older copy adds nothing
+    assert [row.status for row in ingest([path], lake).rows] == ["known"]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"traceEvents": []}', '{"header": 1}', "plain text", "", '{"inspector_output_format_version": 1']
+)
+def test_other_files_are_not_taken(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    assert not is_log(tmp_path / "a.json")
+
+
+def made(seed: int, n_ranks: int, n_calls: int) -> dict[int, list[tuple[int, Call]]]:
+    """By rank: (day, call), with some of them missing."""
+    chance = random.Random(seed)
+    return {
+        rank: [
+            (seq % 3, (seq, 1 << 20, chance.randint(1, 9)))
+            for seq in range(n_calls)
+            if chance.random() < 0.9
+        ]
+        for rank in range(n_ranks)
+    }  # fmt: skip
+
+
+def waits(by_rank: dict[int, list[tuple[int, Call]]]) -> dict[tuple[int, int], list[int]]:
+    """(day, rank) → collectives seen with others, times last, caused wait us, waited us: by walking over them."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for seq in {call[0] for calls in by_rank.values() for _, call in calls}:
+        parts = [(call[2], rank, day) for rank, calls in by_rank.items() for day, call in calls if call[0] == seq]
+        if len(parts) < 2:
+            continue
+        least, last, _ = min(parts)
+        for us, rank, day in parts:
+            one = found.setdefault((day, rank), [0, 0, 0, 0])
+            one[0] += 1
+            one[3] += us - least
+            if rank == last:
+                one[1] += max(parts)[0] > least
+                one[2] += sum(other - least for other, *_ in parts)
+    return found
+
+
+@settings(max_examples=examples(24), deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 20))
+def test_who_the_others_wait_for_is_what_a_walk_finds(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, n_ranks: int, n_calls: int
+) -> None:
+    folder, by_rank = tmp_path_factory.mktemp("i"), made(seed, n_ranks, n_calls)
+    for rank, calls in by_rank.items():
+        texts = [text for day, call in calls for text in lines(rank, [call], at_us=START_US + day * DAY_US)]
+        if texts:
+            write(folder / "in" / f"rank{rank}.log", texts)
+    if not (folder / "in").is_dir():
+        return
+    lake = loaded(INPUT, sorted((folder / "in").iterdir()), ["inspector_matches"])
+    answered = rows(lake, load_questions()["slow-collectives"].sql)
+    first = min(row[0] for row in answered) if answered else None
+    assert first is None or first.toordinal() >= 719163 + START_US // DAY_US
+    found = {
+        (row[0].toordinal() - 719163 - START_US // DAY_US, row[4]): [
+            row[6],
+            row[7],
+            round(row[8] * 1000),
+            round(row[9] * 1000),
+        ]
+        for row in answered
+    }
+    # Milliseconds have two digits: 10 us. So they are compared in the table.
+    exact = rows(lake, f"SELECT (dumped_ns // 1000 - {START_US}) // {DAY_US}, rank, count(*), count(*) FILTER (is_last),"
+                 " sum(caused_wait_ns) // 1000, sum(waited_ns) // 1000 FROM inspector_matches GROUP BY 1, 2"
+                 )  # fmt: skip
+    expected = waits(by_rank)
+    assert {(day, rank): [*map(int, rest)] for day, rank, *rest in exact} == expected
+    assert {key: one[:2] for key, one in found.items()} == {key: one[:2] for key, one in expected.items()}
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=60), st.sampled_from([t.encode() for v in VERSIONS for t in lines(0, CALLS, v)]))
+    ),
+    st.data(),
+)
+def test_any_line_is_a_row_or_a_finding(texts: list[bytes], data: st.DataObject) -> None:
+    """Nothing is silent: every line is a row, a marker of a dump, or counted."""
+    records, n_rows = Records(), 0
+    for text in texts:
+        if data.draw(st.booleans()) and text:
+            at = data.draw(st.integers(0, len(text) - 1))
+            text = text[:at] + data.draw(st.binary(min_size=1, max_size=3)) + text[at + 1 :]
+        before = sum(found.n for found in records.findings.values())
+        row = records.row(text)
+        added = sum(found.n for found in records.findings.values()) - before
+        n_rows += row is not None
+        assert row is None or len(row) == 19
+        assert row is not None or added or b"dump_stats" in text or b"proxy" in text
+    records.finish(False)
+    assert n_rows <= len(texts) and records.n_lines == len(texts)

@@ -1,0 +1,45 @@
+"""Memory of ingesting a log of the NCCL Inspector is below a bound."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.readers.nccl_inspector.make_logs import lines
+
+BOUND_MB = 800
+# VmHWM and not ru_maxrss: the latter of a child begins with what its parent held.
+CHILD = """
+import sys
+from pathlib import Path
+from pipelines.readers.ingest import ingest
+from pipelines.lake import Lake
+(row,) = ingest([Path(sys.argv[1])], Lake(Path(sys.argv[2]))).rows
+status = Path("/proc/self/status").read_text()
+print(row.status, row.n_events, next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+"""
+
+
+def write_large(path: Path, n: int) -> Path:
+    """A log of so many collectives: one line, each time with another number."""
+    text = lines(2, [(7_777_777, 1 << 20, 123)])[1]
+    before, after = text.split("7777777")
+    with path.open("w") as file:
+        file.writelines(f"{before}{seq}{after}\n" for seq in range(n))
+    return path
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("n", [300, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_memory_stays_below_the_bound(tmp_path: Path, n: int) -> None:
+    """Half a gigabyte in the slow one, of which DuckDB may hold 300 MB."""
+    log = write_large(tmp_path / "a.log", n)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, log, tmp_path / "lake"], capture_output=True, text=True, check=True
+    )
+    status, n_events, kilobytes = done.stdout.split()
+    assert (status, int(n_events)) == ("ok", n)
+    assert int(kilobytes) / 1024 < BOUND_MB

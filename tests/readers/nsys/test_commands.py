@@ -1,0 +1,132 @@
+"""Exports in the commands: one file, and a lake with Kineto's traces beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.readers.nsys.small import PID, kernel, small, written
+from tests.readers.nsys.writer import document_of, export_of
+
+
+def run(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+def path_of(text: str) -> dict[str, Any]:
+    said = json.loads(text)
+    return {key: said[key] for key in ("success", "summary", "path_length_us") if key in said}
+
+
+def test_the_path_of_a_small_file(tmp_path: Path) -> None:
+    assert "gemm" in run("critical-path", str(written(small(), tmp_path)))
+
+
+@pytest.mark.slow
+def test_the_path_of_a_file(tmp_path: Path) -> None:
+    (rank,) = write_capture(CaptureSpec(ranks=1, steps=1, layers=2, gz=False), tmp_path).ranks
+    export = export_of(document_of(rank.path)).write(tmp_path / "rank0.sqlite")
+    told = [path_of(run("critical-path", str(path), "--json")) for path in (rank.path, export)]
+    assert told[0] == told[1] and told[0]["success"]
+    parts = [json.loads(run("breakdown", str(path), "--json"))[0] for path in (rank.path, export)]
+    assert [part.pop("path") for part in parts] == [str(rank.path), str(export)]
+    assert parts[0].pop("trace_id") != parts[1].pop("trace_id")
+    assert parts[0] == parts[1]
+
+
+def test_ingest_shows_a_line_for_each_process(tmp_path: Path) -> None:
+    export = small()
+    small(PID + (1 << 24), into=export)
+    files = [str(written(export, tmp_path, "both.sqlite")), str(tmp_path / "old.nsys-rep")]
+    Path(files[1]).write_bytes(b"\0")
+    lake = str(tmp_path / "lake")
+    rows = json.loads(run("ingest", *files, "--lake", lake, "--json", code=1))
+    assert [(Path(row["path"]).name, row["status"]) for row in rows] == [
+        ("both.sqlite", "ok"), ("both.sqlite", "ok"), ("old.nsys-rep", "rejected"),
+    ]  # fmt: skip
+    query = "SELECT format, n_events FROM traces"
+    assert (
+        json.loads(run("sql", query, "--lake", lake, "--format", "json"))
+        == [{"format": "sqlite/nsys", "n_events": 10}] * 2
+    )
+    table = run("ingest", files[0], "--lake", str(tmp_path / "other"))
+    assert table.count("both.sqlite") == 2
+
+
+def both(folder: Path) -> str:
+    """An export of processes 4000 and 4100; the second has a kernel more."""
+    export = small()
+    second = PID + (100 << 24)
+    small(second, into=export)
+    kernel(export, "only_in_the_second", 70_000, 71_000, 30, 7, pid=second)
+    return str(written(export, folder, "both.sqlite"))
+
+
+def spans(path: str, *pids: str) -> list[int]:
+    return [json.loads(run("breakdown", path, "--process", pid, "--json"))[0]["span_ns"] for pid in pids]
+
+
+def refused(command: str, path: str, *more: str) -> str:
+    done = CliRunner().invoke(app, [command, path, *more])
+    assert done.exit_code == 1, done.output
+    return " ".join(done.output.split())
+
+
+def test_a_process_of_several_is_named(tmp_path: Path) -> None:
+    path = both(tmp_path)
+    assert spans(path, "4100") == [63_000]
+    assert "--process PID" in refused("breakdown", path)
+
+
+@pytest.mark.slow
+def test_every_command_on_a_file_takes_a_process(tmp_path: Path) -> None:
+    path = both(tmp_path)
+    assert spans(path, "4000", "4100") == [52_000, 63_000]
+    for command in ("critical-path", "breakdown", "overlay", "what-if", "graphs"):
+        more = ["--remove", "launch_overhead"] if command == "what-if" else []
+        assert "--process PID" in refused(command, path, *more), command
+        assert "no process 7 to choose: it has 4000, 4100" in refused(command, path, "--process", "7", *more), command
+
+
+def _grown(*given: str) -> dict[str, int]:
+    """What `compare` says of the numbers of GPU work by name."""
+    return {
+        row["name"]: row["test_n"] - row["control_n"]
+        for row in json.loads(run("compare", *given, "--json", "--step", "all"))
+        if row["device"] == "gpu"
+    }
+
+
+def test_compare_takes_a_process_of_each_side(tmp_path: Path) -> None:
+    path = both(tmp_path)
+    assert "--process PID" in refused("compare", path, path)
+    grown = _grown(path, path, "--process", "4000", "--process", "4100")
+    assert grown["only_in_the_second"] == 1 and sum(map(abs, grown.values())) == 1
+    assert "more than twice" in refused("compare", path, path, *["--process", "4000"] * 3)
+
+
+@pytest.mark.slow
+def test_a_process_that_compare_was_told_once(tmp_path: Path) -> None:
+    """It is that of the file that holds several, on either side; a file of one process has none to choose."""
+    path, other = both(tmp_path), tmp_path / "one"
+    other.mkdir()
+    alone = str(written(small(), other))
+    grown = _grown(path, path, "--process", "4000", "--process", "4100")
+    assert set(_grown(path, path, "--process", "4100").values()) == {0}
+    assert _grown(alone, path, "--process", "4100") == grown
+    assert _grown(path, alone, "--process", "4100") == {name: -n for name, n in grown.items()}
+    assert "leave --process out" in refused("compare", alone, alone, "--process", "4000")
+    assert "is none" in refused("compare", path, str(other), "--process", "4000", "--process", "4000")
+
+
+def test_a_file_of_one_process_has_none_to_choose(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["breakdown", str(written(small(), tmp_path)), "--process", "4000"])
+    assert done.exit_code == 1 and "leave --process out" in " ".join(done.output.split())

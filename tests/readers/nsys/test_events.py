@@ -1,0 +1,306 @@
+"""What each table of an export becomes: rows written by hand, and the events of them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.readers.inputs.single_trace import load_trace
+from pipelines.readers.nsys.schema import SOURCES
+from tests.harness import connect
+from tests.readers.nsys.small import MAIN, PID, START, call, kernel, range_of, record, small, wait, written
+from tests.readers.nsys.writer import NONE, Export
+
+
+def loaded(export: Export, folder: Path) -> tuple[duckdb.DuckDBPyConnection, dict[str, tuple[str, int]]]:
+    """A connection with the trace, and its findings."""
+    con = duckdb.connect()
+    trace = load_trace(con, written(export, folder))
+    assert trace.format == "sqlite/nsys" and trace.status == "ok"
+    return con, {one.check: (one.severity, one.n) for one in trace.findings}
+
+
+def events(con: duckdb.DuckDBPyConnection, columns: str, where: str = "true") -> list[tuple[Any, ...]]:
+    return con.execute(f"SELECT {columns} FROM events WHERE {where} ORDER BY event_id").fetchall()
+
+
+def test_a_small_run(tmp_path: Path) -> None:
+    con, findings = loaded(small(), tmp_path)
+    assert events(con, f"ph, cat, name, pid, tid, ts_ns - {START}, dur_ns, correlation") == [
+        ("X", "cpu_op", "aten::mm", "4000", "4000", 1_000, 89_000, None),
+        ("X", "cuda_runtime", "cudaLaunchKernel", "4000", "4000", 2_000, 4_000, 11),
+        ("X", "cuda_runtime", "cudaEventRecord", "4000", "4000", 7_000, 2_000, 12),
+        ("X", "kernel", "gemm", "0", "7", 8_000, 32_000, 11),
+        ("X", "cuda_runtime", "cudaStreamWaitEvent", "4000", "4000", 10_000, 2_000, 13),
+        ("X", "cuda_sync", "Stream Wait Event", "0", "20", 11_000, 500, 13),
+        ("X", "cuda_runtime", "cudaLaunchKernel", "4000", "4000", 13_000, 3_000, 14),
+        ("X", "cuda_runtime", "cudaDeviceSynchronize", "4000", "4000", 20_000, 41_000, 15),
+        ("X", "cuda_sync", "Context Sync", "0", "-1", 20_500, 40_400, 15),
+        ("X", "kernel", "relu", "0", "20", 41_000, 19_000, 14),
+    ]
+    waits = events(con, "wait_on_stream, wait_on_cuda_event_record_corr_id, wait_on_cuda_event_id", "cat = 'cuda_sync'")
+    assert waits == [(7, 12, 5), (None, None, None)]
+    ((args,),) = events(con, "args", "cat = 'cpu_op'")
+    assert json.loads(args) == {"Sequence number": 7, "Input Dims": [[2, 3], [3, 4]]}
+    assert findings == {}
+
+
+def test_the_path_of_a_small_run_by_hand(tmp_path: Path) -> None:
+    """The launch begins at 2 µs and the first kernel at 8 (a launch delay has the kernel's name); the second kernel waits for
+    its event, and the sync for that."""
+    con, _ = connect(written(small(), tmp_path))
+    run_models(con, load_catalog(), ["critical_path", "event_waits", "kernels"])
+    path = con.execute("SELECT name, duration_ns FROM critical_path WHERE duration_ns > 0 ORDER BY seq").fetchall()
+    assert path == [
+        ("aten::mm", 1_000), ("gemm", 6_000), ("gemm", 32_000), ("relu", 19_000), ("aten::mm", 29_000),
+    ]  # fmt: skip
+    query = (
+        "SELECT wait_kind, a.name, b.name FROM event_waits JOIN kernels AS a ON a.event_id = source_kernel_id "
+        "JOIN kernels AS b ON b.event_id = waiting_kernel_id"
+    )
+    assert con.execute(query).fetchall() == [("Stream Wait Event", "gemm", "relu")]
+
+
+@pytest.mark.parametrize(
+    ("sync_ids", "expected"),
+    [((0, 0, 0), 32), ((1, 2, 1), 31), ((1, 2, 9), 32), ((None, None, None), 32)],
+    ids=["the last record before the call", "by number", "an unknown number", "no numbers"],
+)
+def test_which_record_a_wait_is_for(tmp_path: Path, sync_ids: tuple[int | None, ...], expected: int) -> None:
+    """The event is recorded twice before the wait and once after it."""
+    export = small()
+    first, second, waited = sync_ids
+    for start, correlation, sync in ((62_000, 31, first), (64_000, 32, second), (70_000, 33, 4)):
+        call(export, "cudaEventRecord_v3020", start, start + 500, correlation)
+        record(export, 6, correlation, 7, sync=sync)  # type: ignore[arg-type]
+    record(export, 6, 34, 7)  # its call is not in the export
+    call(export, "cudaEventRecord_v3020", 65_000, 65_500, 35)  # the same number in another context is another event
+    export.add("CUPTI_ACTIVITY_KIND_CUDA_EVENT", contextId=2, streamId=9, correlationId=35, globalPid=PID, eventId=6)
+    call(export, "cudaEventSynchronize_v3020", 66_000, 69_000, 40)
+    wait(export, 1, 66_500, 68_000, 40, NONE, event=6, sync=waited)  # type: ignore[arg-type]
+    con, findings = loaded(export, tmp_path)
+    found = events(con, "wait_on_cuda_event_record_corr_id, stream, name", "correlation = 40 AND cat = 'cuda_sync'")
+    assert found == [(expected, -1, "Event Sync")] and findings == {}
+
+
+def test_waits_without_their_record_are_told(tmp_path: Path) -> None:
+    export = small()
+    del export.rows["CUPTI_ACTIVITY_KIND_CUDA_EVENT"]
+    con, findings = loaded(export, tmp_path)
+    assert findings == {"nsys_unknown_record": ("warning", 1)}
+    assert events(con, "wait_on_cuda_event_record_corr_id, wait_on_cuda_event_id", "name = 'Stream Wait Event'") == [
+        (None, 5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cat", "name"),
+    [
+        ("aten::add_", "cpu_op", "aten::add_"),
+        ("aten::mm, op_id = 3", "cpu_op", "aten::mm"),
+        ("MyFunction, seq = 12, op_id = 3, sizes = [[1], []], input_op_ids = [(1,0)]", "cpu_op", "MyFunction"),
+        (
+            "autograd::engine::evaluate_function: MmBackward0",
+            "cpu_op",
+            "autograd::engine::evaluate_function: MmBackward0",
+        ),
+        ("ProfilerStep#12", "user_annotation", "ProfilerStep#12"),
+        ("ProfilerStep#12, op_id = 4", "user_annotation", "ProfilerStep#12"),
+        ("", "user_annotation", ""),
+        ("forward, part 1", "user_annotation", "forward, part 1"),
+        ("ncclAllReduce", "user_annotation", "ncclAllReduce"),
+        ("std::sort", "user_annotation", "std::sort"),
+        ("a, sizes = none", "cpu_op", "a"),
+    ],
+)
+def test_names_of_ranges(tmp_path: Path, text: str, cat: str, name: str) -> None:
+    export = small()
+    range_of(export, text, 95_000, 96_000)
+    con, _ = loaded(export, tmp_path)
+    assert events(con, "cat, name", f"ts_ns = {START + 95_000}") == [(cat, name)]
+
+
+def test_ranges_that_are_open_cross_threads_or_are_marks(tmp_path: Path) -> None:
+    export = small()
+    range_of(export, "open", 92_000, None)
+    range_of(export, "crossing", 93_000, 94_000, kind=60, endGlobalTid=PID | 4001)
+    range_of(export, "same", 95_000, 96_000, kind=60, endGlobalTid=MAIN)
+    range_of(export, "mark", 97_000, None, kind=34)
+    range_of(export, "a domain", 98_000, None, kind=75)
+    con, findings = loaded(export, tmp_path)
+    assert events(con, "name, ph, tid, dur_ns, scope", f"ts_ns > {START + 91_000}") == [
+        ("open", "B", "4000", None, None),
+        ("crossing", "X", "4000 range", 1_000, None),
+        ("same", "X", "4000", 1_000, None),
+        ("mark", "i", "4000", None, "t"),
+    ]
+    assert findings == {"unmatched_begin": ("warning", 1)}
+
+
+def test_of_ranges_that_begin_together_the_longest_comes_first(tmp_path: Path) -> None:
+    export = small()
+    for name, end in (("a", 510), ("b", 530), ("c", 520)):
+        range_of(export, name, 505, end)
+    con, _ = loaded(export, tmp_path)
+    assert events(con, "name", f"ts_ns = {START} + 505") == [("b",), ("c",), ("a",)]
+
+
+def test_names_of_calls_copies_and_graphs(tmp_path: Path) -> None:
+    export = small()
+    for i, name in enumerate(
+        ("cuLaunchKernelEx", "cuMemcpyHtoDAsync_v2", "cudaMemcpyAsync_ptsz_v7000", "cudaGraphLaunch_v10000")
+    ):
+        call(export, name, 100_000 + 1_000 * i, 100_500 + 1_000 * i, 50 + i)
+    gpu = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": PID}
+    for i, more in enumerate(
+        ({"copyKind": 1, "srcKind": 1, "dstKind": 2}, {"copyKind": 8}, {"copyKind": 99}, {"copyKind": 11})
+    ):
+        times = {"start": 110_000 + 1_000 * i, "end": 110_500 + 1_000 * i}
+        export.add("CUPTI_ACTIVITY_KIND_MEMCPY", **gpu, **times, bytes=64, correlationId=0, **more)
+    export.add("CUPTI_ACTIVITY_KIND_MEMSET", **gpu, start=120_000, end=120_500, bytes=8, memKind=2, correlationId=0)
+    export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **gpu, start=121_000, end=125_000, graphId=9, correlationId=53)
+    con, findings = loaded(export, tmp_path)
+    assert events(con, "cat, name, correlation, bytes, graph_id", f"ts_ns >= {START + 100_000}") == [
+        ("cuda_driver", "cuLaunchKernelEx", 50, None, None),
+        ("cuda_driver", "cuMemcpyHtoDAsync", 51, None, None),
+        ("cuda_runtime", "cudaMemcpyAsync", 52, None, None),
+        ("cuda_runtime", "cudaGraphLaunch", 53, None, None),
+        ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", None, 64, None),
+        ("gpu_memcpy", "Memcpy DtoD", None, 64, None),
+        ("gpu_memcpy", "Memcpy of kind 99", None, 64, None),
+        ("gpu_memcpy", "Memcpy HtoD (unified memory)", None, 64, None),
+        ("gpu_memset", "Memset (Device)", None, 8, None),
+        ("kernel", "CUDA graph 9 as a whole", 53, None, 9),
+    ]
+    assert findings == {"nsys_whole_graph": ("warning", 1)}
+
+
+def test_a_whole_graph_is_neither_computation_nor_communication(tmp_path: Path) -> None:
+    export = small()
+    gpu = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": PID}
+    export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **gpu, start=121_000, end=125_000, graphId=9, correlationId=53)
+    con, _ = connect(written(export, tmp_path))
+    run_models(con, load_catalog(), ["kernels"])
+    assert con.execute("SELECT class FROM kernels WHERE name LIKE 'CUDA graph%'").fetchall() == [("OTHER",)]
+
+
+def test_numbers_go_by_their_names_in_the_export(tmp_path: Path) -> None:
+    """Another release may number kinds anew."""
+    export = small()
+    del export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"]
+    export.add("ENUM_CUPTI_SYNC_TYPE", id=8, name="CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", label="")
+    export.add("ENUM_NSYS_EVENT_TYPE", id=159, name="NvtxPushPopRange", label="")
+    wait(export, 8, 20_500, 60_900, 15, 7)
+    wait(export, 2, 20_600, 60_900, 15, 7)  # what is not in the export's list is not known
+    range_of(export, "renumbered", 95_000, 96_000, kind=159)
+    con, findings = loaded(export, tmp_path)
+    assert events(con, "name", "cat = 'cuda_sync'") == [("Stream Sync",), ("Sync of type 2",)]
+    assert events(con, "name", f"ts_ns = {START + 95_000}") == [("renumbered",)]
+    assert findings["nsys_unknown_wait"] == ("warning", 1)
+
+
+def test_names_that_are_missing_are_shown_with_their_number(tmp_path: Path) -> None:
+    export = small()
+    kernel(export, "x", 70_000, 71_000, 30, 7, demangledName=900, shortName=901)
+    export.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=72_000, end=73_000, globalTid=MAIN, correlationId=31, nameId=None)
+    export.add("NVTX_EVENTS", start=74_000, end=75_000, eventType=59, globalTid=MAIN, textId=902)
+    con, findings = loaded(export, tmp_path)
+    assert events(con, "name", f"ts_ns >= {START + 70_000}") == [
+        ("kernel 900 (not in StringIds)",), ("call (no name)",), ("text 902 (not in StringIds)",),
+    ]  # fmt: skip
+    assert findings["nsys_unknown_string"] == ("warning", 3)
+
+
+def test_streams_of_several_contexts_are_told(tmp_path: Path) -> None:
+    export = small()
+    kernel(export, "gemm", 70_000, 71_000, 30, 7, contextId=2)
+    _, findings = loaded(export, tmp_path)
+    assert findings["nsys_shared_stream"] == ("warning", 1)
+
+
+def test_tables_that_are_missing_are_told(tmp_path: Path) -> None:
+    export = Export()
+    kernel(export, "gemm", 0, 10, 1, 7)
+    con, findings = loaded(export, tmp_path)
+    assert findings == {"nsys_missing_table": ("warning", 1), "nsys_no_session_start": ("info", 1)}
+    query = "SELECT split_part(detail, ':', 1) FROM findings WHERE \"check\" = 'nsys_missing_table' ORDER BY ALL"
+    told = [table for (table,) in con.execute(query).fetchall()]
+    assert told == ["CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "NVTX_EVENTS"]
+    assert events(con, "ts_ns, dur_ns") == [(0, 10)]
+
+
+def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:
+    path = written(small(), tmp_path)
+    with sqlite3.connect(path) as con:
+        con.execute("CREATE TABLE OSRT_API AS SELECT 1 AS start")
+        con.execute("CREATE TABLE SCHED_EVENTS (start)")
+    con = duckdb.connect()
+    assert [one.detail for one in load_trace(con, path).findings] == ["tables that are not read: OSRT_API"]
+
+
+def test_tables_with_a_version_in_their_name_are_read(tmp_path: Path) -> None:
+    plain, _ = loaded(small(), tmp_path)
+    path = written(small(), tmp_path, "b.sqlite")
+    with closing(sqlite3.connect(path)) as export:
+        there = {name for (name,) in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for number, name in enumerate(sorted(there & {source.name for source in SOURCES})):
+            export.execute(f"ALTER TABLE {name} RENAME TO {name}_V{2 + number % 2}")
+    con = duckdb.connect()
+    assert load_trace(con, path).findings == ()
+    columns = "* EXCLUDE (trace_id, batch_id)"
+    assert events(con, columns, "true") == events(plain, columns, "true")
+
+
+def test_of_several_versions_of_a_table_one_counts(tmp_path: Path) -> None:
+    path = written(small(), tmp_path)
+    with closing(sqlite3.connect(path)) as con:
+        for version in ("V2", "V10"):
+            table = f"CUPTI_ACTIVITY_KIND_KERNEL_{version}"
+            con.execute(f"CREATE TABLE {table} AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        con.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL_V10 WHERE streamId = 7")
+        con.commit()
+    kernels = []
+    for _ in range(2):
+        con = duckdb.connect()
+        findings = load_trace(con, path).findings
+        kernels.append(events(con, "name", "cat = 'kernel'"))
+        assert ["tables that are not read" in one.detail for one in findings] == [True]
+        with closing(sqlite3.connect(path)) as changed:
+            changed.execute("DROP TABLE IF EXISTS CUPTI_ACTIVITY_KIND_KERNEL")
+    assert kernels == [[("gemm",), ("relu",)], [("relu",)]]
+
+
+def test_what_the_export_says_of_the_machine(tmp_path: Path) -> None:
+    export = small()
+    export.add("TARGET_INFO_SYSTEM_ENV", devStateName="", name="Hostname", nameEnum=0, value="node7")
+    for gpu, name in ((100, "H100"), (101, "H200")):
+        export.add("TARGET_INFO_GPU", vmId=0, id=gpu, name=name, totalMemory=80 << 30, smCount=132, computeMajor=9)
+    export.add("TARGET_INFO_CUDA_DEVICE", gpuId=101, cudaId=0, pid=4000)  # CUDA_VISIBLE_DEVICES=1
+    export.add("TARGET_INFO_CUDA_DEVICE", gpuId=100, cudaId=0, pid=4001)
+    con, _ = loaded(export, tmp_path)
+    assert con.execute(
+        "SELECT host, device_name, device_count, rank, CAST(started_at AS DATE) || '' FROM traces"
+    ).fetchall() == [("node7", "H200", 1, None, "2023-11-14")]
+    ((metadata,),) = con.execute("SELECT metadata FROM traces").fetchall()
+    assert json.loads(metadata) == {
+        "deviceProperties": [{"id": 0, "name": "H200", "totalGlobalMem": 80 << 30, "numSms": 132, "computeMajor": 9}],
+        "host_name": "node7",
+        "nsys": {"schema_version": "3.28.1", "process_id": 4000},
+    }
+
+
+def test_threads_have_their_names(tmp_path: Path) -> None:
+    export = small()
+    export.add("ThreadNames", nameId=export.text("pt_main_thread"), priority=0, globalTid=MAIN)
+    con, _ = connect(written(export, tmp_path))
+    run_models(con, load_catalog(), ["threads"])
+    found = con.execute("SELECT tid, thread_name FROM threads WHERE thread_name IS NOT NULL").fetchall()
+    assert found == [("4000", "pt_main_thread")]

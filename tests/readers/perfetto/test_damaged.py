@@ -1,0 +1,83 @@
+"""Files with any bytes: a clear rejection, or a trace that says what is wrong; never a bug, never silence."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 'perfetto'")
+
+import duckdb
+
+from pipelines.readers.inputs.single_trace import load_trace
+from pipelines.readers.kineto import TraceRejected
+from tests.effort import examples
+from tests.readers.perfetto.test_events import BEGIN, END, event
+from tests.readers.perfetto.writer import Written, pb
+
+N = 40
+
+
+def small() -> bytes:
+    """Forty slices of one thread, each in its own two packets."""
+    written = Written()
+    track = written.track(7, 8, "main")
+    for i in range(N):
+        event(written, 10 * i, BEGIN, track, f"slice {i}")
+        event(written, 10 * i + 5, END, track)
+    return written.bytes()
+
+
+WHOLE = small()
+
+
+def boundaries() -> set[int]:
+    """Where one packet ends and the next begins."""
+    packets = pb.Trace.FromString(WHOLE).packet
+    found = {0}
+    for packet in packets:
+        found.add(max(found) + len(pb.Trace(packet=[packet]).SerializeToString()))
+    return found
+
+
+BOUNDARIES = boundaries()
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, len(WHOLE) - 1), st.booleans())
+def test_a_cut_is_never_silent(tmp_path_factory: pytest.TempPathFactory, end: int, packed: bool) -> None:
+    """What is there was written, and either nothing is missing or a finding tells."""
+    path = tmp_path_factory.mktemp("cut") / "a.pftrace"
+    path.write_bytes(gzip.compress(WHOLE)[: -1 - end % 60] if packed else WHOLE[:end])
+    con = duckdb.connect()
+    try:
+        trace = load_trace(con, path)
+    except TraceRejected as error:
+        assert str(error)
+        return
+    names = {name for (name,) in con.execute("SELECT name FROM events WHERE ph = 'X'").fetchall()}
+    assert names <= {f"slice {i}" for i in range(N)}
+    told = {one.check for one in trace.findings}
+    # A cut between two packets cannot be seen, but for a slice that has lost its end.
+    assert len(names) == N or told & {"truncated", "unmatched_begin"} or (not packed and end in BOUNDARIES)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=6))
+def test_changed_bytes_are_no_bug(tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]) -> None:
+    changed = bytearray(WHOLE)
+    for place, value in changes:
+        changed[place] = value
+    path = tmp_path_factory.mktemp("changed") / "a.pftrace"
+    path.write_bytes(changed)
+    con = duckdb.connect()
+    try:
+        trace = load_trace(con, path)
+    except TraceRejected as error:
+        assert "Error" not in str(error)
+        return
+    (n,) = con.execute("SELECT count(*) FROM events WHERE ph = 'X'").fetchall()[0]
+    assert n == N or trace.findings

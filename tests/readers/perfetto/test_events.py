@@ -1,0 +1,221 @@
+"""Each thing that a Perfetto trace can say, in a trace written by hand."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+pytest.importorskip("perfetto", reason="reading Perfetto traces needs the extra 'perfetto'")
+
+from pipelines.readers.inputs.single_trace import load_trace
+from pipelines.readers.kineto import ReadTrace, TraceRejected
+from tests.readers.perfetto.writer import Written, pb
+
+BEGIN, END, INSTANT, COUNTER = (pb.TrackEvent.Type.Value(f"TYPE_{name}") for name in ("SLICE_BEGIN", "SLICE_END", "INSTANT", "COUNTER"))  # fmt: skip
+
+
+def loaded(path: Path, content: bytes) -> tuple[duckdb.DuckDBPyConnection, ReadTrace]:
+    path.write_bytes(content)
+    con = duckdb.connect()
+    return con, load_trace(con, path)
+
+
+def event(written: Written, ts: int | None, kind: int, track: int | None, name: str = "", **more: Any) -> Any:
+    packet = written.packet(ts)
+    packet.track_event.type = kind
+    if track is not None:
+        packet.track_event.track_uuid = track
+    if name:
+        packet.track_event.name = name
+    for key, value in more.items():
+        setattr(packet, key, value)
+    return packet
+
+
+def spans(con: duckdb.DuckDBPyConnection) -> list[tuple]:
+    return con.execute("SELECT ph, name, ts_ns, dur_ns FROM events WHERE ph <> 'M' ORDER BY event_id").fetchall()
+
+
+def test_slices_nest_by_time(tmp_path: Path) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts, kind, name in ((10, BEGIN, "a"), (12, BEGIN, "b"), (15, END, ""), (15, INSTANT, "now"), (20, END, "")):
+        event(written, ts, kind, track, name)
+    con, trace = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("X", "a", 10, 10), ("X", "b", 12, 3), ("i", "now", 15, None)]
+    assert con.execute("SELECT DISTINCT pid, tid FROM events WHERE ph = 'X'").fetchall() == [("7", "8")]
+    names = con.execute("SELECT name, args FROM events WHERE ph = 'M' ORDER BY ALL").fetchall()
+    assert names == [("process_name", '{"name":"python"}'), ("thread_name", '{"name":"main"}')]
+    assert {one.check for one in trace.findings} == {"perfetto_boot_time"}
+    assert trace.status == "ok"
+
+
+def test_slices_that_touch_are_paired_by_their_order(tmp_path: Path) -> None:
+    """As PyTorch writes them: all begins, then all ends, so that time alone cannot tell which end is whose."""
+    written = Written()
+    track = written.track(7, 8, "main")
+    for kind, times in ((BEGIN, (10, 20, 20, 30)), (END, (20, 30, 25, 30))):
+        for ts, name in zip(times, "abcd", strict=True):
+            event(written, ts, kind, track, name if kind == BEGIN else "")
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("X", "a", 10, 10), ("X", "b", 20, 10), ("X", "c", 20, 5), ("X", "d", 30, 0)]
+
+
+def test_one_that_would_end_before_it_begins_makes_all_of_its_run_nest_by_time(tmp_path: Path) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts, kind, name in ((10, BEGIN, "a"), (20, BEGIN, "b"), (25, END, ""), (18, END, "")):
+        event(written, ts, kind, track, name)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("X", "a", 10, 8), ("X", "b", 20, 5)]
+
+
+def test_what_has_no_other_half_is_counted(tmp_path: Path) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    event(written, 5, END, track)
+    for ts, name in ((10, "a"), (20, "b")):
+        event(written, ts, BEGIN, track, name)
+    event(written, 30, END, track)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("E", None, 5, None), ("B", "a", 10, None), ("X", "b", 20, 10)]
+
+
+def test_ends_before_all_begins(tmp_path: Path) -> None:
+    """Of two writers, as when a trace begins within slices."""
+    written = Written()
+    track = written.track(7, 8, "main")
+    for writer in (1, 2):
+        for ts, kind in ((5, END), (10, BEGIN), (20, END)):
+            event(written, ts + writer, kind, track, "a" if kind == BEGIN else "", trusted_packet_sequence_id=writer)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("E", None, 6, None), ("E", None, 7, None), ("X", "a", 11, 10), ("X", "a", 12, 10)]
+
+
+def test_arrows_of_ends(tmp_path: Path) -> None:
+    """An end that closes a slice is no event of its own, and no place of an arrow; one without a begin is."""
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts, kind, name in ((5, END, ""), (10, BEGIN, "a"), (20, END, ""), (30, INSTANT, "b")):
+        event(written, ts, kind, track, name).track_event.flow_ids.append(3)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    found = con.execute("SELECT ph, ts_ns, name FROM events WHERE ph <> 'M' ORDER BY event_id").fetchall()
+    assert found == [
+        ("E", 5, None), ("s", 5, "ac2g"), ("X", 10, "a"), ("f", 10, "ac2g"), ("i", 30, "b"), ("f", 30, "ac2g")
+    ]  # fmt: skip
+
+
+def test_names_hold_until_the_state_is_cleared(tmp_path: Path) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts, iid, flags in ((10, 1, 0), (20, 1, pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)):
+        packet = event(written, ts, INSTANT, track, sequence_flags=flags)
+        packet.track_event.name_iid = iid
+        if not flags:
+            packet.interned_data.event_names.add(iid=1, name="first")
+    con, trace = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert spans(con) == [("i", "first", 10, None), ("i", None, 20, None)]
+    assert [(one.n, one.severity) for one in trace.findings if one.check == "perfetto_missing_text"] == [(1, "warning")]
+
+
+def test_clocks(tmp_path: Path) -> None:
+    """An incremental clock in us that belongs to the writer; a clock of which nothing is known."""
+    written = Written()
+    track = written.track(7, 8, "main")
+    snapshot = written.packet().clock_snapshot
+    snapshot.clocks.add(clock_id=6, timestamp=1_000_000)
+    snapshot.clocks.add(clock_id=64, timestamp=50, is_incremental=True, unit_multiplier_ns=1000)
+    written.packet().trace_packet_defaults.timestamp_clock_id = 64
+    for ts, name in ((3, "a"), (4, "b")):
+        event(written, ts, INSTANT, track, name)
+    event(written, 9, INSTANT, track, "c", timestamp_clock_id=77)
+    con, trace = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert sorted(spans(con), key=str) == [
+        ("i", "a", 1_003_000, None), ("i", "b", 1_007_000, None), ("i", "c", None, None)
+    ]  # fmt: skip
+    assert [one.n for one in trace.findings if one.check == "perfetto_unknown_clock"] == [1]
+
+
+def test_arrows(tmp_path: Path) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts in (10, 20):
+        event(written, ts, INSTANT, track, "x").track_event.flow_ids.append(2**64 - 1)
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes())
+    found = con.execute("SELECT ph, ts_ns, flow_id FROM events WHERE flow_id IS NOT NULL ORDER BY ts_ns").fetchall()
+    assert found == [("s", 10, "-1"), ("f", 20, "-1")]
+
+
+def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
+    written = Written()
+    event(written, 10, INSTANT, written.track(7, 8, "main"), "x")
+    event(written, 10, COUNTER, 5)
+    written.packet(11).gpu_counter_event.SetInParent()
+    event(written, 12, INSTANT, 99, "on no track")
+    event(written, None, INSTANT, 99, "never")
+    con, trace = loaded(tmp_path / "a.pftrace", written.bytes())
+    found = {one.check: (one.severity, one.n) for one in trace.findings}
+    assert found.pop("perfetto_boot_time") == ("info", 1)
+    assert found == {
+        "perfetto_left_out": ("info", 2), "perfetto_no_track": ("warning", 2), "perfetto_without_time": ("warning", 1)
+    }  # fmt: skip
+    assert con.execute("SELECT count(*) FROM events WHERE ph = 'i' AND pid IS NULL").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_file_that_is_cut_off_keeps_what_came_before(tmp_path: Path, pack: Any) -> None:
+    written = Written()
+    track = written.track(7, 8, "main")
+    for ts in range(5_000):
+        event(written, ts, INSTANT, track, f"{ts * 7919}")
+    whole = pack(written.bytes())
+    con, trace = loaded(tmp_path / "a.pftrace", whole[: len(whole) * 3 // 4])
+    (n,) = con.execute("SELECT count(*) FROM events WHERE ph = 'i'").fetchall()[0]
+    assert 3_000 < n < 4_500
+    assert (trace.status, [one.severity for one in trace.findings if one.check == "truncated"]) == (
+        "partial",
+        ["error"],
+    )
+
+
+def test_a_broken_packet_is_left_out_and_counted(tmp_path: Path) -> None:
+    written = Written()
+    event(written, 10, INSTANT, written.track(7, 8, "main"), "x")
+    con, trace = loaded(tmp_path / "a.pftrace", b"\x0a\x03\xff\xff\xff" + written.bytes())
+    assert len(spans(con)) == 1
+    assert [(one.n, one.severity) for one in trace.findings if one.check == "perfetto_broken_packet"] == [(1, "error")]
+
+
+def test_a_trace_without_slices_is_rejected(tmp_path: Path) -> None:
+    written = Written()
+    written.packet(11).gpu_counter_event.SetInParent()
+    with pytest.raises(TraceRejected, match=r"no slice or GPU work.*1 gpu_counter_event"):
+        loaded(tmp_path / "a.pftrace", written.bytes())
+
+
+def test_text_that_is_not_utf8_is_shown_as_such(tmp_path: Path) -> None:
+    written = Written()
+    event(written, 10, INSTANT, written.track(7, 8, "main"), "xyz")
+    con, _ = loaded(tmp_path / "a.pftrace", written.bytes().replace(b"xyz", b"x\xffz"))
+    assert spans(con) == [("i", "x\ufffdz", 10, None)]
+
+
+def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACELAKE_MAX_EVENT_MIB", "1")
+    written = Written()
+    event(written, 10, INSTANT, written.track(7, 8, "main"), "x")
+    event(written, 11, INSTANT, 1, "y" * (2 << 20))
+    con, trace = loaded(tmp_path / "a.pftrace", written.bytes())
+    assert len(spans(con)) == 1
+    assert ["--max-event-mib" in one.detail for one in trace.findings if one.check == "truncated"] == [True]
+
+
+def test_json_with_this_name_is_read_as_json(tmp_path: Path) -> None:
+    """torch.profiler writes JSON into any name where the CUPTI monitor does not run."""
+    content = b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
+    con, trace = loaded(tmp_path / "a.pftrace", content)
+    assert (trace.format, len(spans(con))) == ("json/object", 1)

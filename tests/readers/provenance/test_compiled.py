@@ -1,0 +1,76 @@
+"""What the installed PyTorch writes of a program that it compiles, and the trace of the same process, are joined as they are."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.lake import Lake
+from pipelines.lake.publish.analyst_file import analyst
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.run_order import materialize_all
+
+_PROGRAM = """
+import torch
+from torch.profiler import ProfilerActivity, profile
+import torch._inductor.config as config
+
+config.cpp.enable_kernel_profile = True
+layers = [torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)]
+
+@torch.compile
+def network(x):
+    hidden = torch.relu(layers[0](x)) * 2 + 1
+    return torch.softmax(layers[1](hidden), -1)
+
+x = torch.randn(4, 8)
+network(x).sum().backward()
+with profile(activities=[ProfilerActivity.CPU]) as profiled:
+    network(x).sum().backward()
+profiled.export_chrome_trace("trace.json")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on CPU")
+@pytest.mark.skipif(sys.platform == "win32", reason="torch.compile has other kernels there")
+def test_every_kernel_of_a_compiled_program_is_found(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "program.py").write_text(_PROGRAM)
+    given = {"TORCH_TRACE": str(job / "torch_trace"), "INDUCTOR_PROVENANCE": "1", "TORCH_COMPILE_DEBUG": "1"}
+    env = os.environ | given | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "program.py"], cwd=job, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (mappings,) = job.rglob("inductor_provenance_tracking_node_mappings.json")
+    lake = Lake(tmp_path / "lake")
+    rows = ingest([job / "trace.json", job / "torch_trace", mappings], lake).rows
+    assert [row.status for row in rows] == ["ok"] * 3
+    materialize_all(lake)
+    columns = "name, operators, source_lines, n_entries, matched_by, confidence"
+    with analyst(lake) as con:
+        found = con.execute(f"SELECT {columns} FROM kernel_provenance").fetchall()
+    # Every kernel that the trace ran is there, those of the backward pass with their lines only.
+    events = json.loads((job / "trace.json").read_text())["traceEvents"]
+    ran = {event["name"].partition("_cpp_")[2] for event in events if "_cpp_fused" in event["name"]}
+    assert {name for name, *_ in found} == {f"cpp_{name}" for name in ran} and len(ran) > 3
+    assert {tuple(rest) for *_, rest in ((*row[:3], row[3:]) for row in found)} == {(1, "pid", 1.0)}
+    forward = {
+        key.rpartition(":")[0]: nodes for key, nodes in json.loads(mappings.read_text())["cppCodeToPost"].items()
+    }
+    told = {name: operators.split(", ") for name, operators, *_ in found if operators}
+    assert told == {
+        name: sorted({node.rstrip("0123456789_") for node in forward[name]}) for name in forward if name[:4] == "cpp_"
+    }
+    lines = {name: place.partition(".py:")[2].split()[0] for name, _, place, *_ in found}
+    for word, at in (("relu", "hidden ="), ("amax", "return")):
+        number = next(i for i, line in enumerate(_PROGRAM.splitlines(), 1) if at in line)
+        assert [lines[name] for name, operators in told.items() if word in operators] == [str(number)]

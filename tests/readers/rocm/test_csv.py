@@ -1,0 +1,271 @@
+"""CSV files of rocprofv3: those of a process are one trace. Headers are those of its documentation's examples."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.lake import Lake
+from pipelines.readers.ingest import ingest
+from pipelines.readers.inputs.single_trace import load_trace
+from pipelines.readers.kineto import ReadTrace, TraceRejected
+from tests.effort import examples
+from tests.readers.rocm.small import PID, small
+from tests.readers.rocm.writer import GPU
+
+# source/docs/data/*.csv of ROCm/rocprofiler-sdk; kernels as rocprofv3 of ROCm 7 writes them.
+HEADERS = {
+    "kernel_trace": "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,"
+    "Start_Timestamp,End_Timestamp,LDS_Block_Size,Scratch_Size,VGPR_Count,Accum_VGPR_Count,SGPR_Count,Workgroup_Size_X,"
+    "Workgroup_Size_Y,Workgroup_Size_Z,Grid_Size_X,Grid_Size_Y,Grid_Size_Z",
+    "hip_api_trace": "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp",
+    "memory_copy_trace": "Kind,Direction,Stream_Id,Source_Agent_Id,Destination_Agent_Id,Correlation_Id,Start_Timestamp,"
+    "End_Timestamp",
+    "marker_api_trace": "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp",
+    "agent_info": "Node_Id,Logical_Node_Id,Agent_Type,Name",
+}
+Rows = dict[str, list[list[Any]]]
+
+
+def rows_of_small(agent: str = "Agent {}") -> Rows:
+    """The run of small.py as CSV files have it."""
+    database = small()
+    texts = {number: text for text, number in database.strings.items()}
+    events = {row["id"]: row for row in database.rows["rocpd_event"]}
+    kernels = {number: name for name, number in database.kernels.items()}
+    rows: Rows = {name: [] for name in HEADERS}
+    for row in database.rows["rocpd_region"]:
+        event = events[row["event_id"]]
+        domain, name = texts[event["category_id"]], texts[row["name_id"]]
+        kind = "marker_api_trace" if domain.startswith("MARKER") else "hip_api_trace"
+        if kind == "marker_api_trace":
+            domain, name = "MARKER_CORE_API", "aten::mm, seq = 7, op_id = 3, sizes = [[2, 3], [3, 4]]"
+        rows[kind].append([domain, name, PID, row["tid"], event["stack_id"], row["start"], row["end"]])
+    rows["marker_api_trace"].append(["MARKER_CORE_API", "a mark", PID, PID, 102, 1_500, 1_500])
+    for row in database.rows["rocpd_kernel_dispatch"]:
+        rows["kernel_trace"].append(
+            ["KERNEL_DISPATCH", agent.format(row["agent_id"]), row["queue_id"], row["stream_id"], row["tid"],
+             row["dispatch_id"], row["kernel_id"], kernels[row["kernel_id"]], events[row["event_id"]]["stack_id"],
+             row["start"], row["end"], 512, 0, 32, 0, 16,
+             *(row[f"workgroup_size_{axis}"] for axis in "xyz"), *(row[f"grid_size_{axis}"] for axis in "xyz")]
+        )  # fmt: skip
+    for row in database.rows["rocpd_memory_copy"]:
+        agents = [agent.format(row["src_agent_id"]), agent.format(row["dst_agent_id"])]
+        where = [events[row["event_id"]]["stack_id"], row["start"], row["end"]]
+        rows["memory_copy_trace"].append(["MEMORY_COPY", texts[row["name_id"]], row["stream_id"], *agents, *where])
+    rows["agent_info"] = [[0, 0, "CPU", "EPYC"], [GPU + 3, GPU, "GPU", "gfx942"]]
+    return rows
+
+
+def write(folder: Path, rows: Rows, beginning: str = "4000_") -> Path:
+    """Write the files that have rows; returns that of kernels."""
+    folder.mkdir(exist_ok=True)
+    for name, lines in rows.items():
+        if lines:
+            with (folder / f"{beginning}{name}.csv").open("w", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerow(HEADERS[name].split(","))
+                csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows(lines)
+    return folder / f"{beginning}kernel_trace.csv"
+
+
+def events(path: Path) -> tuple[list[tuple], ReadTrace]:
+    con = duckdb.connect()
+    trace = load_trace(con, path)
+    query = "SELECT ph, cat, name, pid, tid, ts_ns, dur_ns, device, stream, correlation FROM events WHERE ph <> 'M' ORDER BY event_id"
+    return con.execute(query).fetchall(), trace
+
+
+@pytest.mark.parametrize("agent", ["Agent {}", "{}"])
+def test_the_files_of_a_process_are_its_database(tmp_path: Path, agent: str) -> None:
+    """But for the bytes of copies and the names of threads, which they do not have."""
+    told, trace = events(write(tmp_path, rows_of_small(agent)))
+    assert told == events(small().write(tmp_path / "a.db"))[0]
+    assert (trace.format, trace.status) == ("csv/rocprofv3", "ok")
+    assert {one.check for one in trace.findings} == {"rocm_no_wall_clock"}
+    assert trace.metadata["rocprofv3"]["process_id"] == PID
+
+
+def test_devices_by_kind_are_what_they_say(tmp_path: Path) -> None:
+    rows = rows_of_small("GPU 1")
+    assert {row[7] for row in events(write(tmp_path, rows))[0]} == {None, 1}
+
+
+def test_without_agents_devices_are_agents(tmp_path: Path) -> None:
+    told, trace = events(write(tmp_path, {**rows_of_small(), "agent_info": []}))
+    assert {row[7] for row in told} == {None, GPU}
+    assert "rocm_agents" in {one.check for one in trace.findings}
+
+
+def test_a_folder_is_one_trace(tmp_path: Path) -> None:
+    write(tmp_path / "in", rows_of_small())
+    write(tmp_path / "in", {name: lines[:1] for name, lines in rows_of_small().items()}, "5000_")
+    lake = Lake(tmp_path / "lake")
+    rows = ingest([tmp_path / "in"], lake).rows
+    assert [(Path(row.path).name, row.status) for row in rows] == [
+        ("4000_kernel_trace.csv", "ok"), ("5000_kernel_trace.csv", "ok"),
+    ]  # fmt: skip
+    assert {row.status for row in ingest([tmp_path / "in"], lake).rows} == {"known"}
+    (tmp_path / "in" / "4000_marker_api_trace.csv").unlink()
+    assert [row.status for row in ingest([tmp_path / "in"], lake).rows] == ["ok", "known"]
+
+
+def test_a_part_alone_names_the_file_to_give(tmp_path: Path) -> None:
+    write(tmp_path, rows_of_small())
+    with pytest.raises(TraceRejected, match=r"read together with 4000_kernel_trace\.csv"):
+        load_trace(duckdb.connect(), tmp_path / "4000_hip_api_trace.csv")
+    (tmp_path / "4000_kernel_trace.csv").unlink()
+    (tmp_path / "4000_memory_copy_trace.csv").unlink()
+    told, trace = events(tmp_path / "4000_hip_api_trace.csv")
+    assert len(told) == 6
+    assert [one.detail for one in trace.findings if one.check == "rocm_missing_table"] == [
+        "no …kernel_trace.csv lies beside it: no kernels are known"
+    ]
+
+
+def test_examples_of_the_documentation(tmp_path: Path) -> None:
+    """Two lines each, as rocprofiler-sdk's documentation has them (source/docs/data, commits 029ff02, a6af0d4)."""
+    (tmp_path / "x_kernel_trace.csv").write_text(
+        '"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+        '"Start_Timestamp","End_Timestamp","Private_Segment_Size","Group_Segment_Size","Workgroup_Size_X",'
+        '"Workgroup_Size_Y","Workgroup_Size_Z","Grid_Size_X","Grid_Size_Y","Grid_Size_Z"\n'
+        '"KERNEL_DISPATCH",2,1,1,21228,1,11,"void addition_kernel<float>(float*, float const*, float const*, int, int)",1937,'
+        "2414192765353337,2414192765369494,0,0,64,1,1,1024,1024,1\n"
+    )
+    (tmp_path / "x_memory_copy_trace.csv").write_text(
+        '"Kind","Direction","Stream_Id","Source_Agent_Id","Destination_Agent_Id","Correlation_Id","Start_Timestamp",'
+        '"End_Timestamp"\n"MEMORY_COPY","MEMORY_COPY_HOST_TO_DEVICE",1,0,2,952,2414192684609085,2414192684710679\n'
+    )
+    (tmp_path / "x_hip_api_trace.csv").write_text(
+        '"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp"\n'
+        '"HIP_COMPILER_API_EXT","__hipRegisterFatBinary",15,15,1,1055015439953054,1055015439976484\n'
+    )
+    assert events(tmp_path / "x_kernel_trace.csv")[0] == [
+        ("X", "cuda_runtime", "__hipRegisterFatBinary", "15", "15", 1055015439953054, 23430, None, None, 1),
+        ("X", "gpu_memcpy", "Memcpy HtoD (Host -> Device)", "2", "1", 2414192684609085, 101594, 2, 1, 952),
+        ("X", "kernel", "void addition_kernel<float>(float*, float const*, float const*, int, int)", "2", "1",
+         2414192765353337, 16157, 2, 1, 1937),
+    ]  # fmt: skip
+
+
+def test_lines_that_are_cut_off_are_left_out_and_told(tmp_path: Path) -> None:
+    path = write(tmp_path, rows_of_small())
+    path.write_bytes(path.read_bytes()[:-30])
+    told, trace = events(path)
+    assert [row[2] for row in told if row[1] == "kernel"] == ["gemm"]
+    assert trace.status == "partial"
+    assert [(one.n, one.detail) for one in trace.findings if one.check == "rocm_broken_line"] == [
+        (1, "4000_kernel_trace.csv: lines that are not as the first line says are left out, the first is line 3")
+    ]
+
+
+def test_of_ranges_that_begin_together_the_longest_comes_first(tmp_path: Path) -> None:
+    rows = rows_of_small()
+    for name, end in (("a", 1_510), ("b", 1_530), ("c", 1_520)):
+        rows["marker_api_trace"].append(["MARKER_CORE_API", name, PID, PID, 900, 1_505, end])
+    told, _ = events(write(tmp_path, rows))
+    assert [row[2] for row in told if row[5] == 1_505] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("n", [3, 20_000])
+def test_lines_that_a_stray_quote_swallows_are_all_counted(tmp_path: Path, n: int) -> None:
+    """DuckDB makes one line of them, and keeps its first 10 kB: there would be 1, or some 300."""
+    path = write(tmp_path, rows_of_small())
+    other = tmp_path / "4000_marker_api_trace.csv"
+    first = other.read_text().split("\n")[0]
+    rows = [f'"MARKER","before {i}",4000,4000,{i},{i},{i + 1}' for i in range(5)]
+    rows += [
+        '"MARKER","swallows,4000,4000,9,9,10',
+        *(f"MARKER,swallowed,4000,4000,{i},{i},{i + 1}" for i in range(n - 2)),
+    ]
+    rows += ['"MARKER","the next quote",4000,4000,9,9,10', '"MARKER","after\nan end",4000,4000,9,9,10', ""]
+    assert len(first.split(",")) == 7
+    other.write_text("\n".join([first, *rows]))
+    told, trace = events(path)
+    found = [(one.n, one.detail.split(": ")[0]) for one in trace.findings if one.check == "rocm_broken_line"]
+    assert found == [(n, other.name)]
+    assert {row[2] for row in told} >= {"before 0", "after\nan end"} and "swallowed" not in {row[2] for row in told}
+
+
+def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
+    rows = rows_of_small()
+    rows["kernel_trace"][0][9] = "soon"
+    rows["hip_api_trace"][0][3] = "main"
+    told, trace = events(write(tmp_path, rows))
+    assert [row[5] for row in told if row[2] == "gemm"] == [None]
+    assert sorted(one.detail.split(":")[0] for one in trace.findings if one.check == "rocm_wrong_type") == [
+        "4000_hip_api_trace.csv", "4000_kernel_trace.csv",
+    ]  # fmt: skip
+
+
+def test_calls_of_several_processes_are_rejected(tmp_path: Path) -> None:
+    rows = rows_of_small()
+    rows["hip_api_trace"][0][2] = 7
+    with pytest.raises(TraceRejected, match="several processes: 7, 4000: give the rocpd database"):
+        load_trace(duckdb.connect(), write(tmp_path, rows))
+
+
+def test_a_first_line_that_names_nothing_known(tmp_path: Path) -> None:
+    """A stray quote there makes the whole line one name: the file's rows are lost, and that is told."""
+    path = write(tmp_path, rows_of_small())
+    other = tmp_path / "4000_memory_copy_trace.csv"
+    other.write_bytes(b'"' + other.read_bytes())
+    told, trace = events(path)
+    assert told and not [row for row in told if "COPY" in str(row[2]).upper()]
+    assert [one.n for one in trace.findings if one.check == "rocm_missing_column" and other.name in one.detail]
+
+
+def test_a_column_without_a_name(tmp_path: Path) -> None:
+    """A comma too many at the end of the first line: the other columns are read, and the lines are one value short."""
+    path = write(tmp_path, rows_of_small())
+    other = tmp_path / "4000_memory_copy_trace.csv"
+    other.write_bytes(other.read_bytes().replace(b"\n", b",\n"))
+    assert events(path)[0] == events(write(tmp_path / "whole", rows_of_small()))[0]
+
+
+@pytest.mark.parametrize("name", ["hip_api_trace", "kernel_trace"])
+def test_a_file_that_duckdb_gives_up_is_named(tmp_path: Path, name: str) -> None:
+    """It does where lines end in two ways."""
+    path = write(tmp_path, rows_of_small())
+    other = tmp_path / f"4000_{name}.csv"
+    first, second, rest = other.read_bytes().split(b"\n", 2)
+    other.write_bytes(first + b"\n" + second + b"\r\n" + rest)
+    with pytest.raises(TraceRejected, match=f"{other.name}: DuckDB cannot read it as CSV.*copy it again"):
+        load_trace(duckdb.connect(), path)
+
+
+def test_what_agents_lack_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, rows_of_small())
+    agents = tmp_path / "4000_agent_info.csv"
+    whole = agents.read_bytes()
+    agents.write_bytes(whole.replace(b"Agent_Type", b"Kind"))
+    assert [one.detail.split(":")[0] for one in events(path)[1].findings if one.check == "rocm_missing_column"] == [
+        "4000_agent_info.csv has no node_id or no agent_type"
+    ]
+    agents.write_bytes(whole.rstrip(b"\n") + b",1,2\n")
+    told, trace = events(path)
+    assert {row[7] for row in told} == {None, GPU} and trace.status == "partial"
+    assert [one.n for one in trace.findings if one.check == "rocm_broken_line"] == [1]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.data())
+def test_whatever_happened_to_the_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = write(tmp_path_factory.mktemp("bytes"), rows_of_small())
+    other = data.draw(st.sampled_from(sorted(path.parent.iterdir())))
+    raw = bytearray(other.read_bytes())
+    for _ in range(data.draw(st.integers(1, 8), "changes")):
+        at = data.draw(st.integers(0, len(raw) - 1))
+        raw[at : at + data.draw(st.integers(0, 3))] = data.draw(
+            st.binary(max_size=3) | st.sampled_from([b'"', b",", b"\n"])
+        )
+    other.write_bytes(raw)
+    try:
+        load_trace(duckdb.connect(), path)
+    except TraceRejected as error:
+        assert "please report" not in error.reason, error.reason

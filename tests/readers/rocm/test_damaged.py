@@ -1,0 +1,135 @@
+"""Databases that are not as rocprofv3 writes them: a clear rejection, or a trace with findings; never a bug, never silence."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from pipelines.readers.inputs.single_trace import load_trace
+from pipelines.readers.kineto import TraceRejected
+from pipelines.readers.rocm.schema import sources_of
+from tests.effort import examples
+from tests.harness import connect_all
+from tests.readers.rocm.small import small
+from tests.readers.sqlite_exports.fuzz import changed_by, distinct_traces, read_or_rejected, steps
+
+END = small().end
+MODELS = ("kernels", "launches", "temporal_breakdown", "critical_path", "critical_path_caveats", "quality")
+
+
+def changed(folder: Path, *statements: str) -> Path:
+    (folder / "a.db").unlink(missing_ok=True)
+    path = small().write(folder / "a.db")
+    with closing(sqlite3.connect(path)) as con:
+        con.executescript(";".join(statements))
+        con.commit()
+    return path
+
+
+def test_a_view_in_place_of_a_table_is_refused(tmp_path: Path) -> None:
+    table = f"rocpd_kernel_dispatch{END}"
+    path = changed(tmp_path, f"ALTER TABLE {table} RENAME TO k", f"CREATE VIEW {table} AS SELECT * FROM k")
+    with pytest.raises(TraceRejected, match=r"is not a plain table.*rocprofv3"):
+        load_trace(duckdb.connect(), path)
+
+
+def test_a_file_that_is_cut_off_names_the_table(tmp_path: Path) -> None:
+    database = small()
+    for i in range(5_000):
+        database.marker(f"range {i}", 100_000 + 10 * i, 100_005 + 10 * i, 1_000 + i, 4000)
+    path = database.write(tmp_path / "a.db")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(TraceRejected, match=r"SQLite cannot (read|open).*(copy it again|malformed)"):
+        load_trace(duckdb.connect(), path)
+
+
+def test_values_of_other_types_are_null_and_counted(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path,
+        f"UPDATE rocpd_kernel_dispatch{END} SET start = 'soon' WHERE id = 1",
+        f"UPDATE rocpd_event{END} SET extdata = x'00', stack_id = 1.5 WHERE id = 1",
+        f'UPDATE rocpd_region{END} SET "end" = NULL WHERE id = 2',
+    )
+    trace = load_trace(duckdb.connect(), path)
+    found = {
+        (one.check, one.detail.split(END)[0]): (one.severity, one.n) for one in trace.findings if END in one.detail
+    }
+    assert found == {
+        ("rocm_wrong_type", "rocpd_kernel_dispatch"): ("error", 1),
+        ("rocm_wrong_type", "rocpd_event"): ("error", 2),
+        ("rocm_without_time", "rocpd_kernel_dispatch"): ("warning", 1),
+        ("rocm_without_time", "rocpd_region"): ("warning", 1),
+    }
+
+
+def test_marks_of_threads_that_are_not_there_are_told(tmp_path: Path) -> None:
+    for wrong in (f"UPDATE rocpd_sample{END} SET track_id = -1", f"UPDATE rocpd_track{END} SET pid = 'x'"):
+        trace = load_trace(duckdb.connect(), changed(tmp_path, wrong))
+        assert [(one.severity, one.n) for one in trace.findings if one.check == "rocm_no_track"] == [("warning", 1)]
+
+
+@pytest.mark.parametrize(("pid", "check"), [("'x'", "rocm_no_process"), ("77", "rocm_idle_processes")])
+def test_calls_that_are_in_no_trace_are_told(tmp_path: Path, pid: str, check: str) -> None:
+    path = changed(tmp_path, f"UPDATE rocpd_region{END} SET pid = {pid} WHERE id = 2")
+    trace = load_trace(con := duckdb.connect(), path)
+    assert [one.n for one in trace.findings if one.check == check] == [1]
+    assert con.execute("SELECT count(*) FROM events WHERE cat = 'cuda_runtime'").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("table", ["rocpd_string", "rocpd_event", "rocpd_info_kernel_symbol", "rocpd_track"])
+def test_rows_with_one_number_are_refused(tmp_path: Path, table: str) -> None:
+    """Whatever names such a row would be there twice."""
+    path = small().write_plainly(tmp_path / "a.db")
+    with closing(sqlite3.connect(path)) as con:
+        con.execute(f"INSERT INTO {table}{END} SELECT * FROM {table}{END}")
+        con.commit()
+    with pytest.raises(TraceRejected, match=f"{table}{END} has [0-9]+ rows too many with the same id"):
+        load_trace(duckdb.connect(), path)
+
+
+@settings(max_examples=examples(40))
+@given(steps())
+def test_whatever_is_in_the_tables(tmp_path_factory: pytest.TempPathFactory, change: list[tuple[Any, ...]]) -> None:
+    """Either a rejection that says what to do, or a trace."""
+    read_or_rejected(changed_by(change, small().write_plainly(tmp_path_factory.mktemp("fuzz") / "a.db")))
+
+
+@pytest.mark.slow
+@settings(max_examples=3, phases=[Phase.explicit, Phase.generate], deadline=None)
+@given(st.lists(steps(), min_size=8, max_size=8))
+def test_models_run_on_whatever_is_in_the_tables(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[list[tuple[Any, ...]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    paths = [
+        changed_by(change, small().write_plainly(folder / f"{number}.db")) for number, change in enumerate(changes)
+    ]
+    if kept := distinct_traces(paths):
+        con, _ = connect_all(kept)
+        run_models(con, load_catalog(), MODELS)
+
+
+@settings(max_examples=examples(40))
+@given(st.data())
+def test_nothing_that_is_needed_is_missing_silently(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A needed column that is gone is a warning with the table's name."""
+    source = data.draw(st.sampled_from([one for one in sources_of(END) if one.needed]))
+    theirs = source.columns[data.draw(st.sampled_from(sorted(source.needed)))]
+    path = small().write_plainly(tmp_path_factory.mktemp("needed") / "a.db")
+    with closing(sqlite3.connect(path)) as con:
+        con.execute(f'ALTER TABLE "{source.name}" DROP COLUMN "{theirs}"')
+        con.commit()
+    trace = load_trace(duckdb.connect(), path)
+    told = [one.detail for one in trace.findings if one.check == "rocm_missing_column" and one.severity == "warning"]
+    assert told == [f"{source.name} has no {theirs}: NULL"]

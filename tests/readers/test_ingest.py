@@ -1,0 +1,207 @@
+"""Files, folders and globs → the lake: what is tried, what each becomes, what a second time changes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Never
+
+import duckdb
+import pytest
+
+import pipelines.readers.inputs.events
+import pipelines.readers.kineto.events_file
+from pipelines.lake import Lake
+from pipelines.lake.layout import table_files
+from pipelines.models.catalog import load_catalog
+from pipelines.readers.ingest import expand, ingest, load_trace
+from pipelines.readers.inputs import EventInput
+from pipelines.readers.origin import WrongPattern, describe_origin
+from tests.lake.world import assert_whole, capture, shown, write_trace
+
+
+def rows(lake: Lake, table: str, columns: str) -> list[tuple]:
+    with lake.connect(["traces", table]) as con:
+        return con.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+
+
+def test_every_file_of_a_folder_is_named_but_hidden_ones(tmp_path: Path) -> None:
+    for name in ("b.json", "a/1.json.gz", "a/notes.txt", ".hidden", ".git/x.json", "a/.part"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    found = [str(path.relative_to(tmp_path)) for path in expand([tmp_path])]
+    assert found == ["a/1.json.gz", "a/notes.txt", "b.json"]
+    assert [path.name for path in expand([str(tmp_path / "*/*.gz"), tmp_path / "a/1.json.gz"])] == ["1.json.gz"]
+    assert expand([tmp_path / "no*"]) == [tmp_path / "no*"]  # tried, so that it is named and rejected
+
+
+def test_what_becomes_of_each_file(tmp_path: Path) -> None:
+    good = write_trace(tmp_path / "rank3.json", 1)
+    (tmp_path / "broken.json").write_text("no trace at all")
+    (tmp_path / "copy.json.gz").write_bytes(gzip.compress(good.read_bytes()))
+    lake = Lake(tmp_path / "lake")
+    report = ingest([tmp_path, tmp_path / "absent.json"], lake)
+    assert [(Path(row.path).name, row.status, row.rank) for row in report.rows] == [
+        ("broken.json", "rejected", None),
+        ("copy.json.gz", "ok", None),
+        ("rank3.json", "known", 3),  # the same content
+        ("absent.json", "rejected", None),
+    ]
+    assert all(row.reason for row in report.rejected)
+    assert [Path(path).name for (path,) in rows(lake, "rejects", "path")] == ["absent.json", "broken.json"]
+    assert rows(lake, "traces", "n_events, status, unpacked_bytes") == [(8, "ok", good.stat().st_size)]
+    assert rows(lake, "events", "event_id") == [(i,) for i in range(8)]
+
+
+def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
+    files = capture(tmp_path / "in")
+    lake = Lake(tmp_path / "lake")
+    ingest(files, lake)
+    before, on_disk = shown(lake), sorted(lake.root.rglob("*.parquet"))
+    report = ingest(files, lake)
+    assert [row.status for row in report.rows] == ["known", "known", "known", "rejected"]
+    assert shown(lake) == before
+    assert sorted(lake.root.rglob("*.parquet")) == on_disk
+
+
+def test_work_is_committed_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines.readers.inputs.events, "BATCH_TRACES", 2)
+    lake = Lake(tmp_path / "lake")
+    committed = []
+    ingest(capture(tmp_path / "in", ranks=5), lake, on_file=lambda _: committed.append(len(lake.known_traces())))
+    assert committed == [0, 0, 2, 2, 4, 4]
+    assert len(lake.batches()) == 3
+    with lake.connect(["traces", "events"]) as con:
+        assert assert_whole(con) == 5
+
+
+def test_a_lake_inside_the_folder_is_passed_over(tmp_path: Path) -> None:
+    write_trace(tmp_path / "a.json", 1)
+    lake = Lake(tmp_path / "lake")
+    ingest([tmp_path], lake)
+    assert [row.status for row in ingest([tmp_path], lake).rows] == ["known"]
+
+
+def test_progress_counts_the_packed_bytes(tmp_path: Path) -> None:
+    files = capture(tmp_path / "in")
+    read = []
+    ingest(files, Lake(tmp_path / "lake"), on_bytes=read.append)
+    assert sum(read) >= sum(path.stat().st_size for path in files[:-1])
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), duckdb.IOException("No space left")])
+def test_a_full_disk_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def full(*_: object, **__: object) -> Never:
+        raise error
+
+    monkeypatch.setattr(pipelines.readers.kineto.events_file, "INPUT", EventInput((), full))
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(type(error), match="No space left"):
+        ingest(capture(tmp_path / "in"), lake)
+    assert not list(lake.root.glob(".staging/*"))
+    assert not table_files(lake.root, "rejects")
+
+
+def test_a_file_without_a_lake(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "rank3.json", 1, distributedInfo={"rank": 2, "world_size": 4})
+    with duckdb.connect() as con:
+        staged = load_trace(con, path)
+        catalog = load_catalog()
+        for table in ("events", "traces", "findings"):
+            described = [row[0] for row in con.execute(f"DESCRIBE {table}").fetchall()]
+            assert described == [column.name for column in catalog.models[table].columns]
+        found = con.execute("SELECT trace_id, rank, world_size, first_ts_ns, last_ts_ns FROM traces").fetchall()
+    assert found == [(staged.trace_id, 2, 4, 1000, 321_000)]
+
+
+NAMES = {
+    "rank0.json": 0,
+    "rank_12.json.gz": 12,
+    "trace_rank-3.json": 3,
+    "worker7.pt.trace.json.gz": 7,
+    "node2.rank5.json": 5,
+    "a100_rank0_of_16.json.gz": 0,
+    "3.json.gz": 3,
+    "libkineto_activities_1074.json": None,  # a process id
+    "host_44237.1698957662168769395.pt.trace.json": None,  # process id and time
+    "h100_qwen.json.gz": None,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rank_in_a_files_name(name: str) -> None:
+    assert describe_origin(Path(name), {}, None)["rank"] == NAMES[name]
+
+
+def test_metadata_says_more_than_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = {
+        "distributedInfo": {"rank": 34, "world_size": 300},
+        "deviceProperties": [{"name": "H100"}, {"name": "H100"}],
+        "host_name": "node7",
+        "mast_job_name": "train",
+    }
+    origin = describe_origin(tmp_path / "rank0.json", metadata, None)
+    del origin["group_id"]
+    expected = {"job": "train", "rank": 34, "world_size": 300, "host": "node7", "device_name": "H100"}
+    assert origin == {**expected, "device_count": 2}
+    assert describe_origin(tmp_path / "x.json", metadata, "mine")["job"] == "mine"
+    odd = {"distributedInfo": "none", "deviceProperties": [3]}
+    assert set(describe_origin(tmp_path / "x.json", odd, None).values()) >= {None}
+    monkeypatch.setenv("TRACELAKE_RANK_PATTERN", r"gpu(\d+)")
+    assert describe_origin(tmp_path / "rank3.gpu5.json", {}, None)["rank"] == 5
+
+
+def test_the_job_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(path: str, told: str | None = None, given: str | None = None) -> str | None:
+        return describe_origin(tmp_path / path, {"job": told} if told else {}, given)["job"]
+
+    assert job("in/llama/run3/rank0.json") is None
+    monkeypatch.setenv("TRACELAKE_INBOX", str(tmp_path / "in"))
+    assert job("in/llama/run3/rank0.json") == job("in/llama/rank0.json") == "llama"
+    assert job("in/rank0.json") is None and job("inner/llama/rank0.json") is None
+    assert job("in/llama/rank0.json", "told") == "told"  # the trace knows better than where it was put
+    monkeypatch.setenv("TRACELAKE_JOB_PATTERN", r"/job-([a-z]+)/")
+    assert job("in/x/job-llama/rank0.json") == "llama"
+    assert job("in/x/job-llama/rank0.json", "told") == "llama"  # who sets a pattern means it
+    assert job("in/x/job-llama/rank0.json", "told", "given") == "given"
+    assert job("in/x/none/rank0.json", "told") == "told" and job("in/x/none/rank0.json") == "x"
+    for wrong, why in (("(", "is not a regular expression"), ("llama", "put parentheses around the job")):
+        monkeypatch.setenv("TRACELAKE_JOB_PATTERN", wrong)
+        with pytest.raises(WrongPattern, match=why):
+            job("in/rank0.json")
+
+
+def test_a_wrong_pattern_rejects_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACELAKE_JOB_PATTERN", "llama")
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(WrongPattern):
+        ingest([write_trace(tmp_path / "a.json", 1)], lake)
+    assert not lake.exists and lake.batches("rejects") == []
+
+
+def test_ranks_of_one_folder_and_job_are_one_group(tmp_path: Path) -> None:
+    def group_id(path: str, job: str | None = None) -> str:
+        return describe_origin(tmp_path / path, {}, job)["group_id"]
+
+    assert group_id("a/rank0.json") == group_id("a/rank1.json")
+    assert group_id("a/rank0.json") != group_id("b/rank0.json")
+    assert group_id("a/rank0.json", "job") != group_id("a/rank0.json")
+
+
+def test_metadata_is_kept_as_json(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "a.json", 1, schemaVersion=1, traceName="x")], lake)
+    ((text,),) = rows(lake, "traces", "metadata")
+    assert json.loads(text) == {"schemaVersion": 1, "traceName": "x"}
+
+
+def test_what_is_named_within_the_lake_is_rejected_and_else_skipped(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.root.mkdir()
+    (inside := lake.root / "a.json").write_text('{"traceEvents": []}')
+    report = ingest([inside, lake.root], lake)
+    assert [Path(row.path) for row in report.rejected] == [inside, lake.root]
+    assert all("the lake's own folder" in str(row.reason) for row in report.rows)
+    assert ingest([tmp_path], lake).rows == []

@@ -1,0 +1,213 @@
+"""Runs of schedules in the lake: once each, whole, and what the models make of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.lake import Lake
+from pipelines.lake.layout import batch_of, table_files
+from pipelines.lake.publish.analyst_file import publish
+from pipelines.readers.ingest import ingest
+from pipelines.runs.materialize.per_trace import materialize
+
+TASKS = ("Copy", "Forward")
+
+
+def write_run(
+    folder: Path,
+    run_id: str,
+    engine: str,
+    period_us: int,
+    tasks_us: tuple[int, int] = (10, 30),
+    waits_us: int | None = None,
+) -> Path:
+    """A run of 20 iterations of Copy (stream copy) and Forward (stream main) that ends one every `period_us`. `waits_us`:
+    Copy is a collective, which waits so long in three of four iterations."""
+    folder.mkdir(parents=True)
+    with duckdb.connect() as con:
+
+        def write(table: str, rows: str) -> None:
+            con.execute(f"COPY ({rows}) TO '{folder / table}.parquet' (FORMAT parquet)")
+
+        write(
+            "schedule_runs",
+            f"SELECT '{run_id}' AS run_id, 'h1' AS plan_hash, '{engine}' AS engine, 'cpu' AS device, 'a CPU' AS device_name, "
+            "20 AS iterations, TIMESTAMP '2026-01-01' AS started_at, 0.0 AS jitter_us, 'small' AS size",
+        )
+        write(
+            "schedule_plans",
+            f"SELECT 'h1' AS plan_hash, 'p' AS plan, 'mlp' AS workload, task = 'Copy' AND {waits_us is not None} AS globally_ordered, "
+            "* FROM (VALUES (0, 'Copy', 0, 'copy', NULL), (1, 'Forward', 1, 'main', 'Copy')) "
+            "AS t (position, task, stage, stream, depends_on)",
+        )
+        copy_us, forward_us = tasks_us
+        write(
+            "schedule_task_timings",
+            f"SELECT '{run_id}' AS run_id, t.task, i AS iteration, i * {period_us} * 1000 + t.begin_us * 1000 AS start_ns, "
+            f"i * {period_us} * 1000 + (t.begin_us + t.dur + CASE WHEN t.task = 'Copy' AND i % 4 > 0 THEN {waits_us or 0} ELSE 0 END) "
+            "* 1000 AS end_ns, t.begin_us * 100 AS stall_ns, t.cause AS stall_cause "
+            f"FROM range(20) AS r (i), (VALUES ('Copy', 0, {copy_us}, NULL), "
+            f"('Forward', {copy_us}, {forward_us}, 'event: Copy i7')) AS t (task, begin_us, dur, cause)",
+        )
+        write(
+            "schedule_exposed_times",
+            f"SELECT '{run_id}' AS run_id, 'Copy' AS task, 8000 AS exposed_ns, 40000 AS baseline_ns",
+        )
+        write("schedule_predictions", f"SELECT '{run_id}' AS run_id, NULL::VARCHAR AS task, 31000 AS period_ns")
+    return folder
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    write_run(tmp_path / "runs" / "a", "a", "serial", 40)
+    write_run(tmp_path / "runs" / "b", "b", "sw", 32)
+    lake = Lake(tmp_path / "lake")
+    report = ingest([tmp_path / "runs"], lake)
+    assert [(Path(row.path).name, row.status, row.trace_id, row.n_events) for row in report.rows] == [
+        ("a", "ok", "a", 40),
+        ("b", "ok", "b", 40),
+    ]
+    return lake
+
+
+def asked(lake: Lake, query: str) -> list[tuple]:
+    with duckdb.connect(str(publish(lake)), read_only=True) as con:
+        return con.execute(query).fetchall()
+
+
+def test_runs_come_in_once(lake: Lake, tmp_path: Path) -> None:
+    files = sorted(lake.root.rglob("*.parquet"))
+    again = ingest([tmp_path / "runs"], lake)
+    assert [row.status for row in again.rows] == ["known", "known"]
+    assert sorted(lake.root.rglob("*.parquet")) == files
+    assert asked(lake, "SELECT run_id, engine FROM schedule_runs ORDER BY 1") == [("a", "serial"), ("b", "sw")]
+    assert asked(lake, "SELECT task, stage FROM schedule_plans ORDER BY position") == [("Copy", 0), ("Forward", 1)]
+    assert asked(lake, "SELECT count(*), count(device_start_ns) FROM schedule_task_timings") == [(80, 0)]
+
+
+def test_a_run_without_its_mark_is_not_shown(lake: Lake) -> None:
+    for mark in table_files(lake.root, "schedule_runs"):
+        lake.take_away(batch_of(mark), ["schedule_runs"])
+    assert asked(lake, "SELECT count(*) FROM schedule_task_timings") == [(0,)]
+
+
+def test_half_a_run_is_rejected(lake: Lake, tmp_path: Path) -> None:
+    half = write_run(tmp_path / "half", "c", "sw", 30)
+    (half / "schedule_task_timings.parquet").unlink()
+    (row,) = ingest([half], lake).rejected
+    assert "schedule_task_timings missing" in str(row.reason)
+    (broken := write_run(tmp_path / "broken", "d", "sw", 30) / "schedule_plans.parquet").write_bytes(b"PAR1")
+    (row,) = ingest([broken.parent], lake).rejected
+    assert "DuckDB cannot read it" in str(row.reason)
+    assert asked(lake, "SELECT count(*) FROM schedule_runs") == [(2,)]
+    assert asked(lake, "SELECT path, reason LIKE '%missing%' FROM rejects ORDER BY 2 DESC") == [
+        (str(half), True),
+        (str(broken.parent), False),
+    ]
+
+
+def test_period_efficiency_and_speedup(lake: Lake) -> None:
+    # The busiest stream works 30 us; serially an iteration takes 40, pipelined 32.
+    assert asked(
+        lake,
+        "SELECT run_id, period_ns, ideal_ns, work_ns, efficiency, predicted_period_ns FROM schedule_periods ORDER BY 1",
+    ) == [("a", 40_000, 30_000, 40_000, 0.75, 31_000), ("b", 32_000, 30_000, 40_000, 30 / 32, 31_000)]
+    assert asked(lake, "SELECT run_id, serial_run_id, speedup FROM schedule_speedups") == [("b", "a", 1.25)]
+
+
+def test_waiting_inside_a_collective_is_no_work_of_its_stream(tmp_path: Path) -> None:
+    """PRB-21: three of four times Copy waits 50 us for another rank, on the stream that would look busiest for it."""
+    for name, waits_us in (("computes", None), ("waits", 50)):
+        write_run(tmp_path / name / "run", name, "sw", 80, waits_us=waits_us)
+        lake = Lake(tmp_path / f"lake {name}")
+        ingest([tmp_path / name], lake)
+        found = asked(lake, "SELECT ideal_ns, work_ns, round(efficiency, 3) FROM schedule_periods")
+        assert found == [(30_000, 40_000, 0.375)]
+
+
+def test_bubbles_and_jitter(lake: Lake) -> None:
+    assert asked(lake, "SELECT * EXCLUDE run_id FROM schedule_bubbles WHERE run_id = 'b'") == [
+        ("main", "event: Copy", 20, 20_000, 1000.0)
+    ]
+    assert asked(
+        lake,
+        "SELECT task, n, p50_ns, p99_ns, iteration_p50_ns, reaches_iteration FROM schedule_jitter WHERE run_id = 'b' ORDER BY 1",
+    ) == [
+        ("Copy", 20, 10_000, 10_000, 32_000, None),
+        ("Forward", 20, 30_000, 30_000, 32_000, None),
+    ]
+
+
+def test_lost_iterations_and_worse_runs_are_seen(lake: Lake, tmp_path: Path) -> None:
+    write_run(tmp_path / "later" / "c", "c", "sw", 60)  # the same plan and engine as b, slower
+    ingest([tmp_path / "later"], lake)
+    lost = write_run(tmp_path / "lost", "d", "dataflow", 32)
+    with duckdb.connect() as con:
+        timings = lost / "schedule_task_timings.parquet"
+        con.execute(f"COPY (SELECT * FROM '{timings}' WHERE iteration <> 7) TO '{lost / 'left'}' (FORMAT parquet)")
+    (lost / "left").replace(timings)
+    ingest([lost], lake)
+    assert asked(lake, "SELECT run_id, n_lost, last_run_id, is_worse FROM schedule_run_checks ORDER BY 1") == [
+        ("a", 0, None, False),
+        ("b", 0, None, False),
+        ("c", 0, "b", True),
+        ("d", 2, None, False),
+    ]
+
+
+def test_a_run_beside_its_trace(lake: Lake, tmp_path: Path) -> None:
+    """Two tasks of one iteration in a trace: what they launched, their share of the path, their slack."""
+
+    def cpu(thread: int, name: str, start_us: int, dur_us: int, cat: str, **args: int) -> dict:
+        return {
+            "ph": "X",
+            "cat": cat,
+            "name": name,
+            "pid": 1,
+            "tid": thread,
+            "ts": start_us,
+            "dur": dur_us,
+            "args": args,
+        }
+
+    def gpu(cat: str, start_us: int, dur_us: int, stream: int, correlation: int) -> dict:
+        work = {"device": 0, "stream": stream, "correlation": correlation}
+        return {
+            "ph": "X",
+            "cat": cat,
+            "name": cat,
+            "pid": 0,
+            "tid": stream,
+            "ts": start_us,
+            "dur": dur_us,
+            "args": work,
+        }
+
+    events = [
+        cpu(2, "SWP/Copy/iter0", 0, 10, "user_annotation"),
+        cpu(2, "cudaMemcpyAsync", 2, 4, "cuda_runtime", correlation=1),
+        gpu("gpu_memcpy", 5, 10, 20, 1),
+        cpu(1, "SWP/Forward/iter0", 20, 40, "user_annotation"),
+        cpu(1, "aten::mm", 22, 28, "cpu_op"),
+        cpu(1, "cudaLaunchKernel", 30, 4, "cuda_runtime", correlation=2),
+        gpu("kernel", 40, 100, 7, 2),
+    ]
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"schedule_run_id": "b", "traceEvents": events}))
+    ingest([trace], lake)
+    materialize(lake)
+    found = asked(
+        lake,
+        "SELECT task, n_spans, span_ns, n_kernels, kernel_ns, path_ns, kernel_path_ns, slack_ns, disagreement "
+        "FROM schedule_traced_tasks ORDER BY task",
+    )
+    # The path: 8 us of aten::mm until it launches, 10 until the kernel begins, 100 of the kernel. What the copy does ends
+    # 3 + 10 us after its call began, so it has 105 left.
+    assert found == [
+        ("Copy", 1, 10_000, 1, 10_000, 0, 0, 105_000, "exposed, but not on the path"),
+        ("Forward", 1, 40_000, 1, 100_000, 108_000, 100_000, 0, None),
+    ]

@@ -1,0 +1,66 @@
+"""A store of each kind, empty; Postgres and an S3 server, where this machine has them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import duckdb
+import pytest
+
+from pipelines.runs.store import Store, open_store
+from tests.runs.store import servers
+
+_EXTENSIONS = {"sqlite": ("sqlite_scanner", "ducklake"), "duckdb": ("ducklake",)}
+_EXTENSIONS["postgres"] = ("postgres_scanner", "httpfs", "ducklake")
+
+
+def need_extensions(kind: str) -> None:
+    """Skips a test where DuckDB's extensions are not installed."""
+    for name in _EXTENSIONS[kind]:
+        found = importlib.util.find_spec(f"duckdb_extension_{name}")
+        wheel = found and found.origin and Path(found.origin).parent / "extensions" / f"v{duckdb.__version__}"
+        if not wheel or not wheel.is_dir():
+            pytest.skip(f"DuckDB's extension {name} for {duckdb.__version__} is not installed: pip install '.[lake]'")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A server's connection string without a database."""
+    need_extensions("postgres")
+    with servers.postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """An S3 server's URL."""
+    with servers.s3() as url:
+        yield url
+
+
+@pytest.fixture
+def on_s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A prefix in the bucket, for this test only; the environment has the keys."""
+    for name, value in {**servers.S3_KEYS, "AWS_ENDPOINT_URL": s3_server}.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{servers.BUCKET}/{uuid4().hex}"
+
+
+_SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("duckdb", "postgres")]
+
+
+@pytest.fixture(params=["folder", "sqlite", *_SLOW])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """Opens the store: each call returns another handle of the same one. With Postgres the files are on S3."""
+    kind = request.param
+    if kind == "folder":
+        return lambda: open_store(str(tmp_path / "store"))
+    need_extensions(kind)
+    address = f"ducklake:{kind}:{tmp_path}/catalog.{kind}?data={tmp_path}/data"
+    if kind == "postgres":
+        server, data = request.getfixturevalue("postgres_server"), request.getfixturevalue("on_s3")
+        address = f"ducklake:postgres:{servers.new_database(server)}?data={data}"
+    return lambda: open_store(address)

@@ -1,0 +1,170 @@
+"""A commit that is killed leaves everything or nothing of its unit, and the next one completes it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.lake import Lake
+from pipelines.runs.store import Store, open_store
+from pipelines.runs.store.ducklake import store as ducklake
+from tests.lake.world import PROCESSES, assert_whole, run_killed
+from tests.runs.store.conftest import need_extensions
+from tests.runs.store.world import STORED, copy_of, make_unit, shown
+
+MOMENTS = [
+    ("put_files", "before"),
+    ("put_files", "after"),  # uploaded, the lock not taken
+    ("add_columns", "before"),  # in the transaction
+    ("_note", "before"),  # all files are added
+    ("_note", "after"),  # only the commit itself is missing
+    ("_outcome", "before"),  # committed, and nobody was told
+]
+
+
+def keys() -> dict[str, str]:
+    """What a process that was forked earlier needs of this one's environment."""
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+def do_commit(address: str, unit: Path, environment: dict[str, str] | None = None) -> None:
+    """Commits a unit, in a process of its own."""
+    os.environ.update(environment or {})
+    open_store(address).commit(Lake(unit))
+
+
+def _die_at(address: str, unit: Path, environment: dict[str, str], name: str, when: str) -> None:
+    original = getattr(ducklake, name)
+
+    def wrapped(*given: Any, **named: Any) -> Any:
+        if when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(*given, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(ducklake, name, wrapped)
+    do_commit(address, unit, environment)
+
+
+def test_a_folder_commit_killed_at_every_step(tmp_path: Path) -> None:
+    unit = make_unit(tmp_path / "unit", (0, 1))
+    whole = open_store(str(tmp_path / "whole"))
+    whole.commit(unit)
+    expected = shown(whole, STORED)
+    killed = 0
+    while run_killed(killed + 1, do_commit, str(tmp_path / f"store{killed}"), unit.root):
+        store = open_store(str(tmp_path / f"store{killed}"))
+        with Lake(tmp_path / f"store{killed}").connect(["traces", "events"]) as con:
+            assert not store.known(unit.known_traces()) or assert_whole(con) == 2, f"step {killed + 1}"
+        store.commit(unit)
+        assert shown(store, STORED) == expected, f"step {killed + 1}"
+        killed += 1
+    assert killed >= 8  # each file before and after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgres"])
+def test_a_ducklake_commit_killed_at_several_moments(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    from tests.runs.store import servers
+
+    need_extensions(kind)
+    unit = make_unit(tmp_path / "unit", (0, 1))
+    whole = open_store(str(tmp_path / "whole"))
+    whole.commit(unit)
+    expected = shown(whole, STORED)
+    for number, (name, when) in enumerate(MOMENTS):
+        address = f"ducklake:{kind}:{tmp_path}/{number}.cat?data={tmp_path}/data{number}"
+        if kind == "postgres":
+            server, data = request.getfixturevalue("postgres_server"), request.getfixturevalue("on_s3")
+            address = f"ducklake:postgres:{servers.new_database(server)}?data={data}/{number}"
+        process = PROCESSES.Process(target=_die_at, args=(address, unit.root, keys(), name, when))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        store = open_store(address)
+        assert len(store.known(unit.known_traces())) == (2 if name == "_outcome" else 0), (name, when)
+        started = time.monotonic()
+        store.commit(unit)  # the lock went with the process
+        assert time.monotonic() - started < 300  # who waits for a lock gives up after 600 s
+        assert shown(store, STORED) == expected, (name, when)
+        left = store.sweep()
+        assert not left  # too young: another writer may be about to commit them
+
+
+@pytest.mark.slow
+def test_writers_side_by_side_with_kills(opened: Callable[[], Store], tmp_path: Path) -> None:
+    """Three writers; each unit is committed by two of them, from copies with other batches; four of them are killed."""
+    address, choice = opened().address, random.Random(3)
+    if address.startswith("ducklake:duckdb"):
+        pytest.skip("a catalog in a DuckDB file is for one process at a time")
+    seeds = [(0, 1), (1, 2), (3, 4), (4, 5)]
+    units = [make_unit(tmp_path / f"unit{who}{seeds_of}", seeds_of) for seeds_of in seeds for who in "ab"]
+    todo, live, kills = [unit.root for unit in units], [], 4
+    while todo or live:
+        while todo and len(live) < 3:
+            process = PROCESSES.Process(target=do_commit, args=(address, todo[0], keys()))
+            process.start()
+            live.append((process, todo.pop(0)))
+        process, root = live.pop(0)
+        if kills:
+            process.join(choice.uniform(0.1, 4.0))
+            kills -= process.is_alive()
+            process.kill()
+        process.join()
+        if process.exitcode == -signal.SIGKILL:
+            todo.append(root)
+        else:
+            assert process.exitcode == 0
+    store = opened()
+    with store.connect() as con:
+        assert assert_whole(con) == 6
+        for table in ("kernels", "temporal_breakdown"):
+            assert con.execute(f"SELECT count(DISTINCT trace_id) FROM {table}").fetchall() == [(6,)]
+    whole = open_store(str(tmp_path / "whole"))
+    whole.commit(make_unit(tmp_path / "all", range(6)))
+    assert shown(store, STORED) == shown(whole, STORED)
+
+
+@pytest.mark.slow
+def test_readers_see_whole_traces_during_commits(opened: Callable[[], Store], tmp_path: Path) -> None:
+    store = opened()
+    if store.address.startswith("ducklake:duckdb"):
+        pytest.skip("a catalog in a DuckDB file is for one process at a time")
+    store.commit(make_unit(tmp_path / "first", (0,)))
+    roots = [make_unit(tmp_path / f"unit{seed}", (seed,)).root for seed in (1, 2, 3)]
+    process = PROCESSES.Process(target=_commit_all, args=(store.address, roots, keys()))
+    process.start()
+    counts = []
+    while process.is_alive():
+        with store.connect() as con:
+            con.begin()  # several queries of one state
+            counts.append(assert_whole(con))
+            breakdown = con.execute("SELECT count(DISTINCT trace_id) FROM temporal_breakdown").fetchall()[0][0]
+            assert breakdown == counts[-1]
+    assert process.exitcode == 0
+    assert counts == sorted(counts) and counts[0] >= 1
+    with store.connect() as con:
+        assert assert_whole(con) == 4
+
+
+def _commit_all(address: str, roots: list[Path], environment: dict[str, str]) -> None:
+    for root in roots:
+        do_commit(address, root, environment)
+
+
+def test_the_same_unit_from_two_copies_at_once(opened: Callable[[], Store], tmp_path: Path) -> None:
+    """Copies have the same batch: the one that comes second must not take away the files of the first."""
+    unit = make_unit(tmp_path / "unit", (7, 8))
+    other = copy_of(unit, tmp_path / "copy")
+    store = opened()
+    store.commit(unit)
+    before = shown(store, STORED)
+    assert not opened().commit(other).traces
+    assert shown(store, STORED) == before

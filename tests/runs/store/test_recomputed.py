@@ -1,0 +1,331 @@
+"""Tables of traces that are in a store already are computed again when a model changes: the same for both backends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.engines.in_process import InProcess
+from pipelines.engines.run import Followed, ingest_on, materialize_on
+from pipelines.engines.stale_batches import stale_groups
+from pipelines.lake import Lake
+from pipelines.models.catalog import Catalog, load_catalog
+from pipelines.runs.materialize.per_capture import trace_tables
+from pipelines.runs.store import Store, open_store
+from pipelines.runs.store.ducklake import recompute
+from pipelines.runs.store.ducklake.store import DuckLakeStore
+from pipelines.synthetic import CaptureSpec, write_capture
+from tests.lake.world import PROCESSES
+from tests.runs.store.conftest import need_extensions
+from tests.runs.store.test_kills import keys
+from tests.runs.store.world import make_unit, rewrite, shown, trace_ids
+
+Open = Callable[[], Store]
+TRACES = ["kernels", "temporal_breakdown"]
+TABLES = ["traces", "events", *TRACES]
+CAPTURES = ["captures", "capture_ranks", "capture_quality"]
+FOLDER_FIRST = ["folder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sqlite", "duckdb", "postgres"))]
+OLD = "* REPLACE (dur_ns + 1000 AS dur_ns)"  # what an older version of `kernels` computed
+
+
+@pytest.fixture(scope="module")
+def units(tmp_path_factory: pytest.TempPathFactory) -> list[Lake]:
+    """Two traces with an old table `kernels`, another trace with a new one, and all three without these tables."""
+    folder = tmp_path_factory.mktemp("units")
+    found = [
+        make_unit(folder / name, seeds, tables)
+        for name, seeds, tables in (("old", (0, 1), TRACES), ("new", (2,), TRACES), ("bare", (0, 1, 2), []))
+    ]
+    rewrite(found[0], "kernels", OLD, version="old")
+    return found
+
+
+@pytest.fixture(scope="module")
+def right(units: list[Lake], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
+    """What a store shows of these traces when all tables are new."""
+    store = open_store(str(tmp_path_factory.mktemp("right") / "lake"))
+    store.commit(make_unit(units[0].root.parent / "right", (0, 1, 2), TRACES))
+    return shown(store, TABLES)
+
+
+def materialized(store: Store, *tables: str) -> Followed:
+    run = materialize_on(InProcess(), store.address, tables)
+    assert run.failed == []
+    return run
+
+
+def forced(store: Store, *tables: str) -> Followed:
+    run = materialize_on(InProcess(), store.address, tables, force=True)
+    assert run.failed == []
+    return run
+
+
+def n_written(run: Followed) -> int:
+    return sum(one.n_files for one in run.results)
+
+
+def materialize_in(address: str, environment: dict[str, str]) -> None:
+    """Brings tables up to date, in a process of its own."""
+    os.environ.update(environment)
+    assert materialize_on(InProcess(), address, TRACES).failed == []
+
+
+def test_old_rows_are_replaced(opened: Open, units: list[Lake], right: dict[str, list[tuple]]) -> None:
+    store = opened()
+    for unit in units[:2]:
+        store.commit(unit)
+    assert shown(store, ["kernels"])["kernels"] != right["kernels"]
+    run = materialized(store, *TRACES)
+    assert (run.n_units, n_written(run)) == (1, 1)  # one table of one batch
+    assert shown(store, TABLES) == right
+    assert materialized(opened(), *TRACES).n_units == 0
+    assert not store.commit(units[0]).traces  # they are still known
+
+
+@pytest.mark.slow
+def test_missing_tables_are_added(opened: Open, units: list[Lake], right: dict[str, list[tuple]]) -> None:
+    store = opened()
+    store.commit(units[2])
+    assert shown(store, TRACES) == {"kernels": [], "temporal_breakdown": []}
+    assert n_written(materialized(store, "kernels")) == 1
+    assert shown(store, TRACES) == {"kernels": right["kernels"], "temporal_breakdown": []}
+    assert n_written(materialized(store, *TRACES)) == 1
+    assert shown(store, TABLES) == right
+
+
+@pytest.mark.slow
+def test_what_a_model_failed_on_is_noted_anew(opened: Open, units: list[Lake], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace that the new version fails on is named and lacks the table; one that it no longer fails on is not named."""
+    store, version = opened(), Catalog.version
+    store.commit(units[0])
+    bad = min(trace_ids(units[0]))
+    with monkeypatch.context() as patch:
+        _failing_on(patch, bad)
+        materialized(store, "kernels")
+        assert {one for (one, *_) in _rows(store, "trace_id FROM kernels")} == trace_ids(units[0]) - {bad}
+        assert _rows(store, "trace_id, table_name FROM model_failures") == [(bad, "kernels")]
+        assert materialized(store, "kernels").n_units == 0
+    monkeypatch.setattr(Catalog, "version", lambda self, name: version(self, name) + "-mended")
+    materialized(store, "kernels")
+    assert _rows(store, "trace_id FROM model_failures") == []
+    assert len(_rows(store, "DISTINCT trace_id FROM kernels")) == 2
+
+
+def _failing_on(patch: pytest.MonkeyPatch, trace_id: str) -> None:
+    from pipelines.runs.materialize import per_trace
+
+    run_models = per_trace.run_models
+
+    def failing(con: Any, catalog: Any, tables: Any, **named: Any) -> Any:
+        for table in tables:
+            named["on_model"](table)
+        if con.execute("SELECT 1 FROM traces WHERE trace_id = ?", [trace_id]).fetchall():
+            raise ValueError("an odd trace")
+        return run_models(con, catalog, tables, **named)
+
+    patch.setattr(per_trace, "run_models", failing)
+
+
+def _rows(store: Store, query: str) -> list[tuple]:
+    with store.connect() as con:
+        return con.execute(f"SELECT {query}").fetchall()
+
+
+@pytest.mark.slow
+def test_a_removed_trace_is_not_brought_back(opened: Open, units: list[Lake]) -> None:
+    store = opened()
+    store.commit(units[0])
+    store.expire(1, timedelta(0), now=datetime.now(UTC) + timedelta(days=3))
+    assert materialized(store, *TRACES).n_units == 0
+    assert not any(shown(store, TABLES).values())
+
+
+@pytest.mark.slow
+def test_captures_are_computed_again(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a model that only captures use; but not from tables of traces that could not be computed."""
+    store, version = opened(), Catalog.version
+    write_capture(CaptureSpec(seed=1, ranks=2, steps=1, layers=1, ops_per_layer=1), tmp_path / "job1")
+    assert ingest_on(InProcess(), store.address, sorted((tmp_path / "job1").glob("rank*"))).failed == []
+    materialized(store, "captures", "capture_quality")
+    before = shown(store, CAPTURES)
+    assert len(before["captures"]) == 1 and before["capture_quality"]
+    assert materialized(store, "captures", "capture_quality").n_units == 0
+    changed = {"capture_quality"}
+    monkeypatch.setattr(Catalog, "version", lambda self, name: version(self, name) + "-newer" * (name in changed))
+    assert materialized(store, "captures", "capture_quality").n_units == 1
+    assert shown(store, CAPTURES) == before
+    assert materialized(store, "captures", "capture_quality").n_units == 0
+
+    read = next(one for one in trace_tables(load_catalog(), ["capture_quality"]))
+    changed |= {read}
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.engines.stale_batches.Modelling.__call__", _failing)
+        run = materialize_on(InProcess(), store.address, ["captures", "capture_quality"])
+        assert len(run.failed) == 1 and "an odd batch" in run.failed[0].error
+        assert len(stale_groups(store, [read])) == 1
+    materialized(store, "captures", "capture_quality")
+    assert shown(store, CAPTURES) == before
+    assert materialized(store, "captures", "capture_quality").n_units == 0
+
+
+def _failing(*_: object) -> None:
+    raise ValueError("an odd batch")
+
+
+MOMENTS = [("put_files", "before"), ("put_files", "after"), ("add_files", "before"), ("all_or_nothing", "after")]
+
+
+def _die_at(address: str, environment: dict[str, str], name: str, when: str) -> None:
+    original = getattr(recompute, name)
+
+    def wrapped(*given: Any, **named: Any) -> Any:
+        if when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(*given, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(recompute, name, wrapped)
+    materialize_in(address, environment)
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_the_old_or_the_new_rows(opened: Open, units: list[Lake], right: dict[str, list[tuple]]) -> None:
+    store = opened()
+    if not isinstance(store, DuckLakeStore):
+        pytest.skip("tests/lake kills what computes tables of a folder")
+    for unit in units[:2]:
+        store.commit(unit)
+    old = shown(store, TABLES)
+    for name, when in MOMENTS:
+        process = PROCESSES.Process(target=_die_at, args=(store.address, keys(), name, when))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        assert shown(store, TABLES) == (right if name == "all_or_nothing" else old), (name, when)
+    assert materialized(store, *TRACES).n_units == 0
+    with store.writer() as con:
+        assert con.execute("SELECT count(*), count(DISTINCT batch_id) FROM lake.tracelake.batches").fetchall() == [
+            (2, 2)
+        ]
+
+
+@pytest.mark.slow
+def test_two_at_once_and_a_merge_beside_them(opened: Open, units: list[Lake], right: dict[str, list[tuple]]) -> None:
+    store = opened()
+    if store.address.startswith("ducklake:duckdb"):
+        pytest.skip("a catalog in a DuckDB file is for one process at a time")
+    for unit in units[:2]:
+        store.commit(unit)
+    both = [PROCESSES.Process(target=materialize_in, args=(store.address, keys())) for _ in range(2)]
+    for process in both:
+        process.start()
+    while any(process.is_alive() for process in both):
+        store.compact(grace=timedelta(days=1))
+    assert [process.exitcode for process in both] == [0, 0]
+    assert shown(store, TABLES) == right
+    assert materialized(store, *TRACES).n_units == 0
+
+
+@pytest.fixture
+def ducklake(tmp_path: Path) -> DuckLakeStore:
+    """An empty one with its catalog in SQLite."""
+    need_extensions("sqlite")
+    return DuckLakeStore(f"ducklake:sqlite:{tmp_path}/cat.sqlite", f"{tmp_path}/data")
+
+
+@pytest.mark.slow
+def test_what_another_process_did_meanwhile_stays(
+    ducklake: DuckLakeStore, units: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that computed the same table only the first replaces it; traces that were removed stay removed."""
+    ducklake.commit(units[0])
+    (batch,) = units[0].batches()
+    upload = recompute._upload
+
+    def meanwhile(do: Callable[[], object]) -> Callable[..., Any]:
+        def wrapped(*given: Any) -> Any:
+            monkeypatch.setattr(recompute, "_upload", upload)
+            do()
+            return upload(*given)
+
+        return wrapped
+
+    def other() -> None:
+        assert recompute.recompute(ducklake, Lake(tmp_path / "other"), batch, ["kernels"]) == ["kernels"]
+
+    monkeypatch.setattr(recompute, "_upload", meanwhile(other))
+    assert recompute.recompute(ducklake, Lake(tmp_path / "one"), batch, TRACES) == []
+    assert len(_rows(ducklake, "* FROM kernels")) == 8
+
+    version = Catalog.version
+    monkeypatch.setattr(Catalog, "version", lambda self, name: version(self, name) + "-newer")
+    later = datetime.now(UTC) + timedelta(days=3)
+    monkeypatch.setattr(recompute, "_upload", meanwhile(lambda: ducklake.expire(1, now=later)))
+    assert recompute.recompute(ducklake, Lake(tmp_path / "two"), batch, TRACES) == []
+    assert _rows(ducklake, "* FROM kernels") == []
+
+
+@pytest.mark.slow
+def test_a_store_of_an_older_tracelake_is_computed_again(
+    ducklake: DuckLakeStore, units: list[Lake], right: dict[str, list[tuple]]
+) -> None:
+    """It noted no versions, so that nothing is known of its tables."""
+    for unit in units[:2]:
+        ducklake.commit(unit)
+    with ducklake.writer() as con:
+        con.execute("DROP TABLE lake.tracelake.batches")
+        con.execute("DROP TABLE lake.tracelake.kinds")
+    assert len(stale_groups(ducklake, TRACES)) == 2
+    assert n_written(materialized(ducklake, *TRACES)) == 4
+    assert shown(ducklake, TABLES) == right
+
+
+@pytest.mark.parametrize("opened", FOLDER_FIRST, indirect=True)
+def test_force_computes_again_what_is_up_to_date_and_nothing_else(
+    opened: Open, units: list[Lake], right: dict[str, list[tuple]]
+) -> None:
+    """A table of the version of today that is wrong, as after a fault of the machine."""
+    store = opened()
+    wrong = make_unit(units[0].root.parent / f"wrong{opened().address[-8:].replace('/', '')}", (0, 1), TRACES)
+    rewrite(wrong, "kernels", OLD, version=load_catalog().version("kernels"))
+    for unit in (wrong, units[1]):
+        store.commit(unit)
+    assert materialized(store, *TRACES).n_units == 0
+    assert shown(store, ["kernels"])["kernels"] != right["kernels"]
+    run = forced(store, "kernels")
+    assert n_written(run) == 2  # one table of two batches
+    assert shown(store, TABLES) == right
+    assert materialized(store, *TRACES).n_units == 0
+
+
+@pytest.mark.slow
+def test_force_computes_captures_again(opened: Open, units: list[Lake]) -> None:
+    store = opened()
+    store.commit(units[1])
+    materialized(store, *CAPTURES)
+    expected = shown(store, CAPTURES)
+    assert materialized(store, *CAPTURES).n_units == 0
+    for _ in range(2):
+        run = forced(store, *CAPTURES)
+        (done,) = run.results
+        assert getattr(done, "n_captures", 0) == 1 or done.n_files == len(CAPTURES)
+        assert shown(store, CAPTURES) == expected
+
+
+@pytest.mark.parametrize("opened", FOLDER_FIRST, indirect=True)
+def test_formulas_that_are_told_make_tables_outdated(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    store.commit(make_unit(tmp_path / "unit", (0,), ["kernels", "op_work"]))
+    tables = ["kernels", "op_work"]
+    assert stale_groups(store, tables) == []
+    (tmp_path / "op_formulas.csv").write_text("op,formula\nmylib::a,gemm\n")
+    store.tell(formulas=tmp_path / "op_formulas.csv")
+    assert stale_groups(store, ["kernels"]) == [] and len(stale_groups(store, ["op_work"])) == 1
+    materialized(store, *tables)
+    assert stale_groups(opened(), tables) == []

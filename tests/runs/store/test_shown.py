@@ -1,0 +1,39 @@
+"""The views of a DuckLake are kept in a file, which is another one when what they are made from changes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.lake import agreed
+from pipelines.lake.agreed import agreed_columns
+from pipelines.lake.publish.contents import types_shown
+from pipelines.lake.read import views
+from pipelines.models import run
+from pipelines.models.catalog import load_catalog
+from pipelines.runs.store import Store
+from pipelines.runs.store.ducklake import reader_views, user_tables
+from tests.runs.store.world import make_unit
+
+
+@pytest.mark.parametrize("module", [reader_views, run, agreed, views, user_tables])
+def test_kept_views_are_those_of_this_program(module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = reader_views._Build(load_catalog(), {}, False, True, False)
+    before = build.name
+    assert build.name == before
+    (tmp_path / "newer.py").write_text("another version")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "newer.py"))
+    assert build.name != before
+
+
+def test_columns_have_both_names_with_the_same_values(opened: Callable[[], Store], tmp_path: Path) -> None:
+    """As in an analysts' file: its tables with their types, in their order."""
+    store = opened()
+    store.commit(make_unit(tmp_path / "unit", (0, 1), ["kernels"]))
+    with store.connect() as con:
+        for table, columns in types_shown(load_catalog()).items():
+            if agreed_columns(table):
+                assert {*columns} == {(row[0], row[1]) for row in con.execute(f"DESCRIBE {table}").fetchall()}, table
+        rows = con.execute("SELECT start_ns, ts_ns, duration_ns, dur_ns FROM kernels").fetchall()
+        assert rows and all(row[0] == row[1] >= 0 and row[2] == row[3] > 0 for row in rows)
+        assert con.execute("SELECT count(hbm_gigabytes_per_s) > 0 FROM devices").fetchall() == [(True,)]

@@ -1,0 +1,130 @@
+"""Merging, expiring and sweeping change no answer that they should not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.lake import Lake
+from pipelines.runs.store import Store, StoreError, open_store
+from pipelines.runs.store.ducklake.store import DuckLakeStore
+from tests.runs.store.conftest import need_extensions
+from tests.runs.store.world import make_unit, rewrite, shown
+
+Open = Callable[[], Store]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def ducklake(tmp_path: Path) -> DuckLakeStore:
+    """An empty one with its catalog in SQLite."""
+    need_extensions("sqlite")
+    return DuckLakeStore(f"ducklake:sqlite:{tmp_path}/cat.sqlite", f"{tmp_path}/data")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> list[Lake]:
+    """Units of one trace each."""
+    folder = tmp_path_factory.mktemp("small")
+    return [make_unit(folder / f"unit{seed}", (seed,), ["kernels"]) for seed in range(3)]
+
+
+def test_compact_merges_files_and_changes_no_row(ducklake: DuckLakeStore, small: list[Lake], tmp_path: Path) -> None:
+    for unit in small:
+        ducklake.commit(unit)
+    tables = ["traces", "events", "kernels"]
+    before = shown(ducklake, tables)
+    planned = {one.what: (one.files_before, one.files_after) for one in ducklake.compact(dry_run=True)}
+    assert planned["events"] == (3, 1)
+    with ducklake.connect() as reader:  # opened before, it must not lose its files
+        done = {one.what: (one.files_before, one.files_after) for one in ducklake.compact()}
+        assert done == planned
+        assert reader.execute("SELECT count(*) FROM kernels").fetchall() == [(len(before["kernels"]),)]
+    assert shown(ducklake, tables) == before
+    assert ducklake.compact() == []
+    again = ducklake.commit(small[0])  # keys were moved from the catalog into files, and are still known
+    assert again.known and not again.traces
+    n_files = len(list((tmp_path / "data/main/events").glob("**/*.parquet")))
+    ducklake.compact(grace=timedelta(0))
+    assert len(list((tmp_path / "data/main/events").glob("**/*.parquet"))) < n_files
+    assert shown(ducklake, tables) == before
+
+
+def test_expired_traces_are_gone_and_stay_known(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    unit = make_unit(tmp_path / "unit", (0,), ["kernels"])
+    store.commit(unit)
+    later = datetime.now(UTC) + timedelta(days=3)
+    assert store.expire(5, now=later) == []
+    due = store.expire(2, dry_run=True, now=later)
+    assert [one.state for one in due] == ["due"] and set(due[0].traces) == set(unit.known_traces())
+    store.expire(2, timedelta(0), now=later)
+    rows = shown(store, ["traces", "events", "kernels"])
+    assert rows == {"traces": [], "events": [], "kernels": []}
+    assert store.known(unit.known_traces()) == set(unit.known_traces())
+    assert store.commit(unit).traces == ()
+    with pytest.raises(ValueError, match="at least 1 day"):
+        store.expire(0)
+
+
+def test_a_sweep_deletes_only_what_no_catalog_names(ducklake: DuckLakeStore, small: list[Lake], tmp_path: Path) -> None:
+    ducklake.commit(small[0])
+    before = shown(ducklake, ["events"])
+    orphan = tmp_path / "data/main/events/of-a-killed-writer.parquet"
+    orphan.write_bytes(next((tmp_path / "data/main/events").glob("*.parquet")).read_bytes())
+    assert ducklake.sweep() == [] and orphan.exists()
+    swept = ducklake.sweep(timedelta(0))
+    assert [Path(path).name for path in swept] == [orphan.name] and not orphan.exists()
+    assert shown(ducklake, ["events"]) == before
+
+
+def test_a_newer_writer_adds_columns_and_an_older_one_lacks_them(ducklake: DuckLakeStore, tmp_path: Path) -> None:
+    older, newer, last = (make_unit(tmp_path / name, (seed,), ["kernels"]) for seed, name in enumerate("abc"))
+    rewrite(newer, "kernels", "*, 7 AS warps")
+    ducklake.commit(older)
+    ducklake.commit(newer)
+    ducklake.commit(last)
+    with ducklake.connect(locked=False) as con:
+        found = con.execute("SELECT warps, count(DISTINCT trace_id) FROM lake.kernels GROUP BY 1 ORDER BY 1").fetchall()
+    assert found == [(7, 1), (None, 2)]
+    rewrite(last := make_unit(tmp_path / "d", (9,), ["kernels"]), "kernels", "* REPLACE ('x' AS dur_ns)")
+    with pytest.raises(StoreError, match=r"kernels: dur_ns is VARCHAR, BIGINT in the store"):
+        ducklake.commit(last)
+    assert ducklake.known(last.known_traces()) == set()
+
+
+def test_a_store_of_a_newer_version_is_refused(ducklake: DuckLakeStore, small: list[Lake]) -> None:
+    ducklake.commit(small[0])
+    with ducklake.writer() as con:
+        con.execute("UPDATE lake.tracelake.format SET version = 99")
+    for call in (lambda: ducklake.commit(small[1]), ducklake.connect, lambda: ducklake.known(["a"])):
+        with pytest.raises(StoreError, match="newer tracelake"):
+            call()
+
+
+def test_superseded_traces_are_hidden(opened: Open, tmp_path: Path) -> None:
+    """As in the folder lake: a truncated trace for which a better one came later."""
+    from pipelines.readers.ingest import ingest
+    from pipelines.runs.materialize.per_trace import materialize
+    from tests.lake.world import write_trace
+
+    path = write_trace(tmp_path / "in/rank0.json", 0, n=12, distributedInfo={"rank": 0})
+    text = path.read_text()
+    units = []
+    for name, content in (("cut", text[: len(text) * 2 // 3]), ("whole", text)):
+        path.write_text(content)
+        units.append(Lake(tmp_path / name))
+        ingest([path], units[-1])
+        materialize(units[-1], ["kernels"], and_publish=False)
+    store, folder = opened(), open_store(str(tmp_path / "folder"))
+    for unit in units:
+        store.commit(unit)
+        folder.commit(unit)
+    tables = ["traces", "events", "kernels"]
+    found = shown(store, tables)
+    assert len(found["traces"]) == 1 and found == shown(folder, tables)
+    with store.connect() as con:
+        assert con.execute("SELECT DISTINCT status FROM traces").fetchall() == [("ok",)]

@@ -1,0 +1,293 @@
+"""Missing, cut, foreign and flipped files: told, refused or left out, found by `tracelake check`, mended by --repair."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.lake import Lake
+from pipelines.lake.commit import manifest
+from pipelines.lake.layout import ANALYST, MANIFEST, PUBLISHED, QUARANTINE, RETIRED, table_file, table_files
+from pipelines.lake.publish.analyst_file import analyst
+from pipelines.lake.retain.retention import retire
+from pipelines.readers.ingest import ingest
+from pipelines.runs.check import check
+from pipelines.runs.materialize.run_order import materialize_all
+from tests.effort import SLOW
+from tests.lake.world import STRIDE, capture, kept, run_killed, shown, write_trace
+
+COMPUTED = ["kernels", "temporal_breakdown", "captures", "capture_ranks"]
+SHOWN = ["traces", "events", "findings", "rejects", *COMPUTED]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of two batches: two ranks and a rejected file, and a third trace of a folder of its own."""
+    folder = tmp_path_factory.mktemp("whole")
+    lake = Lake(folder / "lake")
+    ingest(capture(folder / "in", ranks=2), lake)
+    ingest([write_trace(folder / "other" / "rank0.json", 7)], lake)
+    materialize_all(lake, COMPUTED)
+    return folder
+
+
+@pytest.fixture
+def lake(whole: Path) -> Iterator[Lake]:
+    """The lake of `whole`, which is there again afterwards."""
+    with kept(whole) as lake:
+        yield lake
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _replace(path: Path) -> None:
+    duckdb.execute(f"COPY (SELECT 1 AS something) TO '{path}' (FORMAT parquet)")
+
+
+def _flip(path: Path, at: int | None = None, bit: int = 3) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1 << bit
+    stamp = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # as a disk flips them
+
+
+def sql(lake: Lake, query: str, *options: str) -> tuple[int, str, str]:
+    """Status, output and errors of `tracelake sql`."""
+    result = CliRunner().invoke(app, ["sql", query, "--lake", str(lake.root), "--format", "csv", *options])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("fault", [_remove, pytest.param(_replace, marks=pytest.mark.slow)])
+def test_a_query_fails_naming_the_file_or_answers_without_it(lake: Lake, fault: Callable[[Path], None]) -> None:
+    path = table_files(lake.root, "events")[0]
+    fault(path)
+    status, out, said = sql(lake, "SELECT count(*) FROM events")
+    assert (status, out) == (1, "")
+    assert str(path) in said and "tracelake check --repair" in said
+    assert sql(lake, "SELECT count(*) AS n FROM kernels")[:2] == (0, '"n"\n12\n')
+    assert sql(lake, "SELECT count(*) AS n FROM traces")[:2] == (0, '"n"\n3\n')
+    status, out, said = sql(lake, "SELECT count(*) AS n FROM events", "--without-broken")
+    assert (status, out) == (0, '"n"\n8\n')
+    assert f"left out: {path}" in said
+
+
+@pytest.mark.parametrize("fault", [pytest.param(_remove, marks=pytest.mark.slow), _cut])
+def test_a_broken_mark_blocks_neither_ingestion_nor_other_tables(
+    lake: Lake, tmp_path: Path, fault: Callable[[Path], None]
+) -> None:
+    path = table_files(lake.root, "traces")[0]
+    fault(path)
+    status, _, said = sql(lake, "SELECT count(*) FROM kernels")
+    assert status == 1 and str(path) in said
+    assert sql(lake, "SELECT count(*) AS n FROM schedule_runs")[:2] == (0, '"n"\n0\n')
+    assert len(lake.known_traces()) == 3  # what may be restored does not come in twice
+    assert [row.status for row in ingest([write_trace(tmp_path / "new.json", 9)], lake).rows] == ["ok"]
+    assert sql(lake, "SELECT count(*) AS n FROM kernels", "--without-broken")[:2] == (0, '"n"\n8\n')
+
+
+def test_what_can_be_computed_is_on_the_next_look(lake: Lake) -> None:
+    expected = shown(lake, ["kernels", "traces"])
+    _cut(table_files(lake.root, "kernels")[0])
+    assert sql(lake, "SELECT count(*) AS n FROM kernels")[:2] == (0, '"n"\n12\n')
+    assert shown(lake, ["kernels", "traces"]) == expected
+
+
+def test_tables_whose_sources_are_broken_are_not_computed_without_a_word(lake: Lake) -> None:
+    path = table_files(lake.root, "events")[0]
+    _cut(path)
+    status, _, said = sql(lake, "SELECT count(*) FROM launches")
+    assert status == 1 and str(path) in said
+    assert sql(lake, "SELECT count(*) AS n FROM launches", "--without-broken")[:2] == (0, '"n"\n4\n')
+
+
+def test_captures_are_not_computed_of_a_part_of_their_traces(lake: Lake, whole: Path) -> None:
+    path = table_files(lake.root, "events")[0]
+    path.unlink()
+    ingest([write_trace(whole / "in" / "rank2.json", 2, distributedInfo={"rank": 2})], lake)
+    status, _, said = sql(lake, "SELECT count(*) FROM capture_ranks")
+    assert status == 1 and str(path) in said
+    (whole / "in" / "rank2.json").unlink()
+
+
+def test_a_broken_table_of_captures_leaves_traces_but_for_the_column_it_tells(lake: Lake) -> None:
+    path = table_files(lake.root, "captures")[0]
+    _cut(path)
+    assert sql(lake, "SELECT count(*) AS n FROM traces")[:2] == (0, '"n"\n3\n')
+    for query in ("SELECT capture_id FROM traces", "SELECT count(*) FROM captures"):
+        status, _, said = sql(lake, query)
+        assert status == 1 and str(path) in said
+
+
+def test_files_that_are_none_of_the_lakes_are_passed_over_and_named(lake: Lake) -> None:
+    stray = table_files(lake.root, "traces")[0].with_name("notes.parquet")
+    stray.write_text("hello")
+    assert sql(lake, "SELECT count(*) AS n FROM traces")[:2] == (0, '"n"\n3\n')
+    assert [(fault.path, fault.why) for fault in check(lake).faults] == [(str(stray), "is not a file of the lake")]
+    check(lake, repair=True)
+    assert not stray.exists() and not check(lake).faults
+
+
+def test_every_flipped_bit_is_found_in_every_kind_of_file(lake: Lake) -> None:
+    analyst(lake).close()
+    assert not check(lake).faults
+    choice = random.Random(14)
+    files = [*lake.root.glob("*/day=*/*.parquet"), *lake.root.glob(f"{MANIFEST}/*")]
+    files += [lake.root / ANALYST, lake.root / PUBLISHED]
+    for path in files:
+        whole = path.read_bytes()
+        for at in {0, len(whole) - 1, *(choice.randrange(len(whole)) for _ in range(2))}:
+            _flip(path, at, choice.randrange(8))
+            found = {fault.path for fault in check(lake).faults}
+            expected = str(lake.root / ANALYST) if path.name == PUBLISHED else str(path)
+            assert expected in found, (path, at)
+            path.write_bytes(whole)
+    assert not check(lake).faults
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [("kernels", _remove), pytest.param("captures", _cut, marks=pytest.mark.slow), ("capture_ranks", _flip)],
+)
+def test_repair_computes_again(lake: Lake, table: str, fault: Callable[[Path], None]) -> None:
+    expected = shown(lake, SHOWN)
+    path = table_files(lake.root, table)[0]
+    fault(path)
+    (found,) = check(lake).faults
+    assert (found.path, found.table, found.repaired) == (str(path), table, None)
+    assert [fault.repaired for fault in check(lake, repair=True).faults] == ["computed again"]
+    assert not check(lake).faults
+    assert shown(lake, SHOWN) == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"), [("events", _flip), pytest.param("traces", _remove, marks=pytest.mark.slow)]
+)
+def test_repair_takes_out_what_cannot_be_computed(
+    lake: Lake, whole: Path, table: str, fault: Callable[[Path], None]
+) -> None:
+    expected = shown(lake, [*SHOWN[:3], *COMPUTED[:2]])
+    path = table_files(lake.root, table)[0]
+    traces = sorted(manifest.read_keys(lake.root, lake.batches()[0]) or {})
+    fault(path)
+    run = CliRunner().invoke(app, ["check", "--lake", str(lake.root), "--json"])
+    assert run.exit_code == 1
+    (found,) = json.loads(run.stdout)["faults"]
+    assert (found["path"], found["table"], found["keys"]) == (str(path), table, traces)
+    run = CliRunner().invoke(app, ["check", "--lake", str(lake.root), "--repair"])
+    assert run.exit_code == 0, run.output
+    assert not check(lake).faults
+    assert any((lake.root / QUARANTINE).rglob("*.parquet"))
+    rejected = [row for row in shown(lake, ["rejects"])["rejects"] if "took its batch" in row[2]]
+    assert sorted(row[0] for row in rejected) == [str(whole / "in" / f"rank{rank}.json") for rank in (0, 1)]
+    assert sql(lake, "SELECT count(*) AS n FROM traces")[:2] == (0, '"n"\n1\n')
+    assert [row.status for row in ingest([whole / "in"], lake).rows] == ["rejected", "ok", "ok"]
+    materialize_all(lake, COMPUTED)
+    assert shown(lake, [*SHOWN[:3], *COMPUTED[:2]]) == expected
+
+
+def test_a_damaged_log_loses_nothing(lake: Lake) -> None:
+    expected = shown(lake, SHOWN)
+    log = lake.root / MANIFEST / lake.batches()[0].batch_id
+    for share in (0.01, 0.3, 0.8) if SLOW else (0.3,):
+        _flip(log, int(share * log.stat().st_size))
+        assert shown(lake, SHOWN) == expected
+        assert [fault.repaired for fault in check(lake, repair=True).faults] == ["noted again"]
+        assert not check(lake).faults
+
+
+def test_a_notice_of_retention_that_cannot_be_read_is_written_again(lake: Lake) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    retire(lake, 1, now=datetime.now(UTC) + timedelta(days=2))
+    notice = sorted(lake.root.joinpath(RETIRED).glob("*.json"))[0]
+    before = json.loads(notice.read_text())["traces"]
+    _flip(notice, 15)
+    assert [fault.path for fault in check(lake).faults] == [str(notice)]
+    assert [row.status for row in ingest([], lake).rows] == []
+    check(lake, repair=True)
+    assert json.loads(notice.read_text())["traces"] == before and not check(lake).faults
+
+
+def test_a_lake_of_an_older_version_works_and_is_told(lake: Lake, tmp_path: Path) -> None:
+    expected = shown(lake, SHOWN)
+    shutil.rmtree(lake.root / MANIFEST)
+    assert shown(lake, SHOWN) == expected
+    found = check(lake)
+    assert (found.faults, found.n_not_recorded) == ([], found.n_files)
+    batch = lake.batches()[0]
+    path = table_file(lake.root, "kernels", batch)
+    path.unlink()
+    materialize_all(lake, ["kernels"])  # its log begins with a table that was computed since
+    assert shown(lake, SHOWN) == expected and not check(lake).faults
+    assert check(lake).n_not_recorded == found.n_files - 1
+    _flip(table_files(lake.root, "events")[0], 40)
+    assert len(check(lake).faults) == 1  # page checksums
+
+
+def check_and_repair(root: Path) -> None:
+    check(Lake(root), repair=True)
+
+
+@pytest.mark.parametrize("table", ["events", pytest.param("captures", marks=pytest.mark.slow)])
+def test_repair_killed_at_every_step(lake: Lake, whole: Path, table: str) -> None:
+    _flip(table_files(lake.root, table)[0])
+    broken = whole / "broken"
+    shutil.copytree(lake.root, broken)
+    killed, step = 0, 1
+    while run_killed(step, check_and_repair, lake.root):
+        check(lake, repair=True)
+        assert not check(lake).faults, f"step {step}"
+        n = 1 if table == "events" else 3
+        assert len(shown(lake, ["traces"])["traces"]) == n, f"step {step}"
+        shutil.rmtree(lake.root)
+        shutil.copytree(broken, lake.root)
+        killed, step = killed + 1, step + 5 * STRIDE  # each costs a second
+    shutil.rmtree(broken)
+    assert killed * STRIDE >= 3
+
+
+def put_until_killed(root: Path, staged: Path) -> None:
+    lake = Lake(root)
+    lake.put("kernels", lake.batches()[0], staged)
+
+
+def test_a_file_put_by_a_writer_that_was_killed_is_whole(lake: Lake, tmp_path: Path) -> None:
+    """Before and after each write, flush and rename: the old file is right, and so is the new one."""
+    source = table_files(lake.root, "kernels")[0].read_bytes()
+    step = 1
+    while True:
+        staged = tmp_path / f"{step}.parquet"
+        staged.write_bytes(source)
+        duckdb.execute(f"COPY (FROM read_parquet('{staged}') LIMIT {1 + step % 3}) TO '{tmp_path}/new.parquet'")
+        new = tmp_path / "new.parquet"
+        if not run_killed(step, put_until_killed, lake.root, new, calls=("replace", "fsync", "pread")):
+            break
+        assert not check(lake).faults, f"step {step}"
+        step += 2
+    assert step > 8
+
+
+def test_prices_are_there_although_a_mark_is_missing(lake: Lake) -> None:
+    (lake.root / "prices.csv").write_text("job,team,price_per_gpu_hour,currency\nj,t,2.5,USD\n")
+    next(iter(table_files(lake.root, "traces"))).unlink()
+    assert sql(lake, "SELECT job FROM job_prices")[0] == 0
+    status, _, said = sql(lake, "SELECT count(*) FROM kernels")
+    assert status == 1 and "is missing" in said
+    assert sql(lake, "SELECT count(*) FROM kernels", "--without-broken")[0] == 0

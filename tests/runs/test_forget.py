@@ -1,0 +1,203 @@
+"""A trace whose model fails is left out with a row; `tracelake forget` takes one out, killed at any step or not."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.faces.cli.app import app
+from pipelines.faces.cli.up_to_date import open_analyst
+from pipelines.lake import Lake
+from pipelines.lake.layout import MARK
+from pipelines.models.catalog import CatalogError, load_catalog
+from pipelines.readers.ingest import ingest
+from pipelines.runs.check import check
+from pipelines.runs.forget import NoSuchTrace, forget
+from pipelines.runs.materialize import per_trace
+from pipelines.runs.materialize.run_order import materialize_all
+from tests.lake.world import STRIDE, assert_whole, capture, kept, run_killed, shown, write_trace
+
+COMPUTED = ["kernels", "temporal_breakdown", "capture_ranks"]
+SHOWN = [MARK, "events", "findings", *COMPUTED]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of three ranks in one batch, its tables computed."""
+    folder = tmp_path_factory.mktemp("whole")
+    lake = Lake(folder / "lake")
+    ingest(capture(folder / "in"), lake)
+    materialize_all(lake, COMPUTED)
+    return folder
+
+
+@pytest.fixture
+def lake(whole: Path) -> Iterator[Lake]:
+    """The lake of `whole`, which is there again afterwards."""
+    with kept(whole) as lake:
+        yield lake
+
+
+def traces_of_rank(lake: Lake) -> dict[int, str]:
+    """By rank the trace."""
+    with lake.connect([MARK]) as con:
+        return dict(con.execute("SELECT rank, trace_id FROM traces").fetchall())
+
+
+def all_ids(lake: Lake) -> set[str]:
+    """Every trace id in whatever Parquet file of a batch of traces."""
+    batch = lake.batches()[0]
+    files = [p for p in lake.root.glob(f"*/day=*/{batch.batch_id}.parquet") if p.parts[-3] != "rejects"]
+    return {
+        row[0] for p in files for row in duckdb.execute(f"SELECT DISTINCT trace_id FROM read_parquet('{p}')").fetchall()
+    }
+
+
+def test_a_trace_on_which_a_model_fails_is_left_out_with_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path / "lake")
+    ingest([write_trace(tmp_path / "in" / f"rank{seed}.json", seed) for seed in range(5)], lake)
+    poison = sorted(lake.known_traces())[2]
+    run = per_trace.run_models
+
+    def failing(con: duckdb.DuckDBPyConnection, catalog: Any, tables: Any, *, on_model: Any, **named: Any) -> Any:
+        def starts(name: str) -> None:
+            on_model(name)
+            if name == "temporal_breakdown":
+                con.execute(
+                    f"SELECT CASE WHEN trace_id = '{poison}' THEN error('out of range') END FROM traces"
+                ).fetchall()
+
+        return run(con, catalog, tables, on_model=starts, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(per_trace, "run_models", failing)
+        per_trace.materialize(lake, ["kernels", "temporal_breakdown"])
+    with open_analyst(lake.root, ["kernels", "temporal_breakdown"]) as con:
+        count = "SELECT count(DISTINCT trace_id), count(*) FILTER (trace_id = '{}') > 0 FROM {}"
+        assert con.execute(count.format(poison, "kernels")).fetchall() == [(5, True)]
+        assert con.execute(count.format(poison, "temporal_breakdown")).fetchall() == [(4, False)]
+        rows = con.execute("SELECT trace_id, table_name, model, reason FROM model_failures").fetchall()
+    assert rows == [(poison, "temporal_breakdown", "temporal_breakdown", rows[0][3])] and "out of range" in rows[0][3]
+    for asked in (["sql", "SELECT count(*) FROM temporal_breakdown"], ["tables", "temporal_breakdown"]):
+        result = CliRunner().invoke(app, [*asked, "--lake", str(lake.root)])
+        said = " ".join(result.stderr.split())
+        assert (result.exit_code, f"lacks 1 trace, such as {poison}" in said) == (0, True), said
+    ingest([write_trace(tmp_path / "late.json", 9)], lake)  # later batches go on
+    per_trace.materialize(lake, ["temporal_breakdown"], force=True)  # it fails no more
+    with open_analyst(lake.root, []) as con:
+        assert con.execute("SELECT count(*) FROM model_failures").fetchall() == [(0,)]
+        assert con.execute("SELECT count(DISTINCT trace_id) FROM temporal_breakdown").fetchall() == [(6,)]
+
+
+def test_what_another_process_computes_meanwhile_lacks_the_trace(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read the trace already when that is removed."""
+    trace, run_group, said = min(all_ids(lake)), per_trace._run_group, list[str]()
+    waits_or_done, other = threading.Event(), Lake(lake.root)
+
+    def remove() -> None:
+        forget(other, trace, on_step=lambda text: (said.append(text), waits_or_done.set()))
+        waits_or_done.set()
+
+    thread = threading.Thread(target=remove)
+
+    def run_then_forget(*args: Any) -> None:
+        run_group(*args)
+        monkeypatch.setattr(per_trace, "_run_group", run_group)
+        thread.start()
+        assert waits_or_done.wait(60)
+
+    monkeypatch.setattr(per_trace, "_run_group", run_then_forget)
+    per_trace.materialize(lake, ["kernels"], force=True)
+    thread.join()
+    assert "another process computes it, waiting" in said[0]
+    assert trace not in all_ids(lake)
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), duckdb.IOException("disk"), CatalogError("code")])
+def test_no_trace_is_blamed_for_the_machine_or_the_code(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(per_trace, "run_models", failing)
+    with pytest.raises(type(error)):
+        per_trace.materialize(lake, ["kernels"], force=True)
+
+
+def test_a_batch_of_which_no_trace_can_be_computed_has_an_empty_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OverflowError("too large")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(per_trace, "run_models", failing)
+        per_trace.materialize(lake, ["kernels"], force=True)
+    with lake.connect(["kernels"]) as con:
+        assert con.execute("SELECT count(*) FROM kernels").fetchall() == [(0,)]
+    per_trace.materialize(lake, ["kernels"], force=True)
+    assert len(shown(lake, ["kernels"])["kernels"]) == 12
+
+
+def test_a_forgotten_trace_is_in_no_file_and_may_come_again(lake: Lake, whole: Path) -> None:
+    expected = shown(lake, SHOWN)
+    trace = traces_of_rank(lake)[1]
+    found = CliRunner().invoke(app, ["forget", trace[:9], "--lake", str(lake.root), "--json"])
+    assert found.exit_code == 0 and trace in found.stdout, found.output
+    assert all_ids(lake) == set(lake.known_traces()) == set(traces_of_rank(lake).values())
+    assert trace not in all_ids(lake) and len(all_ids(lake)) == 2
+    with open_analyst(lake.root, COMPUTED) as con:
+        assert assert_whole(con) == 2
+        assert con.execute("SELECT list(rank ORDER BY rank) FROM capture_ranks").fetchall() == [([0, 2],)]
+    assert not check(lake).faults and not per_trace.stale(lake, load_catalog(), ["kernels"], lake.batches()[0])
+    assert {row.status for row in ingest([whole / "in"], lake).rows} == {"known", "ok", "rejected"}
+    materialize_all(lake, COMPUTED)
+    assert {k: v for k, v in shown(lake, SHOWN).items() if k != "capture_ranks"} == {
+        k: v for k, v in expected.items() if k != "capture_ranks"
+    }
+
+
+def test_for_good_and_names_that_are_not_one_trace(lake: Lake, whole: Path) -> None:
+    trace = traces_of_rank(lake)[0]
+    for beginning in ("", "no-such-trace"):
+        with pytest.raises(NoSuchTrace):
+            forget(lake, beginning)
+    assert len(lake.known_traces()) == 3
+    forget(lake, trace, for_good=True)
+    assert {row.status for row in ingest([whole / "in"], lake).rows} == {"known", "rejected"}
+    for other in sorted(lake.known_traces()):  # to the last one
+        forget(lake, other)
+    assert shown(lake, ["events"])["events"] == [] and not check(lake).faults
+
+
+def do_forget(root: Path, trace: str) -> None:
+    forget(Lake(root), trace)
+
+
+def test_forget_killed_at_every_step(lake: Lake, whole: Path) -> None:
+    trace = traces_of_rank(lake)[1]
+    before = whole / "before"
+    shutil.copytree(lake.root, before)
+    killed, step = 0, 1
+    while run_killed(step, do_forget, lake.root, trace, calls=("replace", "unlink")):
+        half = shown(lake, SHOWN[:-1])
+        assert len(half[MARK]) in (2, 3), f"step {step}"
+        n = len(half[MARK])
+        assert (len(half["events"]), len(half["kernels"])) == (8 * n, 4 * n), f"step {step}"
+        if (lake.root / ".forgotten" / f"{trace}.json").exists() or n == 3:
+            forget(lake, trace)
+        assert all_ids(lake) == set(lake.known_traces()) and trace not in all_ids(lake), f"step {step}"
+        assert not check(lake).faults, f"step {step}"
+        shutil.rmtree(lake.root)
+        shutil.copytree(before, lake.root)
+        killed, step = killed + 1, step + 5 * STRIDE  # each costs seconds
+    shutil.rmtree(before)
+    assert killed * STRIDE >= 4

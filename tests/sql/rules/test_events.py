@@ -1,0 +1,135 @@
+"""call_roles.csv, categories.csv and category_sides.csv: what each name of a call and each category makes of an event."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.critical_path.graph.windows import WindowRequest, request_windows
+from pipelines.models.catalog import load_catalog
+from pipelines.models.run import run_models
+from tests.harness import call, connect, kernel, rows_of, sync, x
+
+HTA_CALLS = {
+    # HTA 2.7
+    "launch": {
+        "cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync",
+        "cudaMemsetAsync", "hipLaunchKernel", "hipExtModuleLaunchKernel", "hipMemcpyAsync", "hipMemsetAsync",
+        "hipMemcpyWithStream", "runFunction - job_prep_and_submit_for_execution",
+    },
+    # HTA 2.8.3
+    "blocking": {
+        "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventQuery", "cudaEventSynchronize", "cudaMemcpy",
+        "cudaMemcpyAsync",
+    },
+    # HTA 2.8.4
+    "lock": {"cudaHostAlloc", "cudaLaunchKernel", "cudaMemcpyAsync"},
+    # HTA 2.8.8
+    "record": {"cudaEventRecord"},
+    "wait": {"cudaStreamWaitEvent"},
+}  # fmt: skip
+DEFAULT_CALLS = {
+    "launch": set(),  # every call that GPU work is linked to; test_any_call_launches
+    "blocking": {
+        "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventQuery", "cudaEventSynchronize", "cudaMemcpy",
+        "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery", "hipDeviceSynchronize",
+        "hipStreamSynchronize", "hipEventSynchronize", "hipEventQuery", "hipMemcpy", "hipMemcpyWithStream",
+    },
+    "lock": {"cudaHostAlloc", "cudaLaunchKernel", "cudaMemcpyAsync"},
+    "record": {
+        "cudaEventRecord", "cudaEventRecordWithFlags", "cuEventRecord", "cuEventRecordWithFlags", "hipEventRecord",
+        "hipEventRecordWithFlags",
+    },
+    "wait": {"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"},
+}  # fmt: skip
+CALLS = {"hta": HTA_CALLS, "default": DEFAULT_CALLS}
+EVERY_CALL = sorted({name for roles in CALLS.values() for names in roles.values() for name in names} | {"cudaMalloc"})
+
+
+@pytest.mark.parametrize("profile", ["hta", "default"])
+def test_what_each_call_is(profile: str) -> None:
+    """Alike with an end on the name, which is another call."""
+    names = [*EVERY_CALL, *(f"{name}_v2" for name in EVERY_CALL)]
+    con, trace_id = connect([call(name, 10 * i, 5, i + 1) for i, name in enumerate(names)])
+    request_windows(con, [WindowRequest(trace_id, profile=profile)])
+    run_models(con, load_catalog(), ["_loaded_events"])
+    for role, expected in CALLS[profile].items():
+        query = f"SELECT e.name FROM _loaded_events JOIN events AS e USING (event_id) WHERE is_{role}"
+        assert {name for (name,) in con.execute(query).fetchall()} == expected, role
+
+
+@pytest.mark.parametrize("profile", ["hta", "default"])
+def test_a_blocking_call_weighs_nothing_while_the_gpu_works(profile: str) -> None:
+    """One call a step: while work runs that began before it."""
+    events, by_id = [], {}
+    for i, name in enumerate(EVERY_CALL):
+        start = 1000 * i
+        by_id[len(events) + 2] = name
+        events += [
+            call("cudaLaunchKernel", start, 5, 2 * i + 1),
+            kernel("gemm", start + 8, 500, 2 * i + 1),
+            call(name, start + 10, 505, 2 * i + 2),
+            sync("Context Sync", start + 10, 500, 2 * i + 2),
+        ]
+    con, trace_id = connect(events)
+    request_windows(con, [WindowRequest(trace_id, profile=profile)])
+    run_models(con, load_catalog(), ["_edges"])
+    into = "SELECT dst_node_id // 2, max(path_weight_ns) FROM _edges WHERE dst_node_id % 2 = 1 GROUP BY 1"
+    found = {by_id[event] for event, ns in con.execute(into).fetchall() if event in by_id and ns == 0}
+    # HTA: a lock edge carries cudaMemcpyAsync's duration (2.8.4).
+    assert found == CALLS[profile]["blocking"] - CALLS[profile]["lock"]
+
+
+def test_any_call_launches() -> None:
+    """In default, the call that GPU work is linked to, whatever its name."""
+    events = [call("cudaLaunchOfTomorrow", 0, 5, 1), kernel("gemm", 20, 5, 1)]
+    assert rows_of(events, "queue_length", "event_id, change, queue_length") == [(0, 1, 1), (1, -1, 0)]
+
+
+def test_the_old_spellings_of_categories() -> None:
+    """Writers before 2022, and what documents call waits."""
+    spelled = {
+        "Operator": "cpu_op",
+        "Kernel": "kernel",
+        "Memcpy": "gpu_memcpy",
+        "Memset": "gpu_memset",
+        "Runtime": "cuda_runtime",
+        "Driver": "cuda_driver",
+        "Python function": "python_function",
+        "python function": "python_function",
+        "User Annotation": "user_annotation",
+        "async": "ac2g",
+        "synchronization": "cuda_sync",
+        "cpu_op": "cpu_op",
+        "something else": "something else",
+    }
+    rows = rows_of([x(cat, "name", 10 * i, 5) for i, cat in enumerate(spelled)], "events", "cat", "ts_ns")
+    assert [cat for (cat,) in rows] == list(spelled.values())
+
+
+def test_the_side_of_each_category() -> None:
+    """As Kineto and HTA have them; a category that nobody knows is the CPU's and no operator."""
+    sides = {
+        "cpu_op": ("cpu", True),
+        "cuda_runtime": ("cpu", True),
+        "cuda_driver": ("cpu", True),
+        "hip_runtime": ("cpu", True),
+        "kernel": ("gpu", False),
+        "gpu_memcpy": ("gpu", False),
+        "gpu_memset": ("gpu", False),
+        "mtia_ccp_events": ("gpu", False),
+        "cuda_sync": ("sync", False),
+        "gpu_user_annotation": ("annotation", False),
+        "user_annotation": ("cpu", False),
+        "python_function": ("cpu", False),
+        "of tomorrow": ("cpu", False),
+    }
+    unseen = ("overhead", "Trace", "cuda_profiler_range")
+    con, _ = connect([x(cat, "name", 10 * i, 5) for i, cat in enumerate([*sides, *unseen])])
+    run_models(con, load_catalog(), ["_loaded_events", "category_sides", "kernels"])
+    query = "SELECT e.cat, side, is_operator FROM _loaded_events JOIN events AS e USING (event_id)"
+    found = {cat: (side, is_operator) for cat, side, is_operator in con.execute(query).fetchall()}
+    assert found == sides
+    listed = {cat for (cat,) in con.execute("SELECT cat FROM category_sides").fetchall()}
+    assert listed == {*sides, *unseen} - {"of tomorrow"}
+    work = {cat for (cat,) in con.execute("SELECT cat FROM kernels").fetchall()}
+    assert work == {cat for cat, (side, _) in sides.items() if side == "gpu"}
