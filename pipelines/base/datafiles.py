@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def _sql_folder() -> Path:
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     installed = package / "_sql"  # setup.py puts it there: a top-level package `sql` would be anybody's
     return installed if installed.is_dir() else package.parent / "sql"
 

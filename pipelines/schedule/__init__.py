@@ -60,13 +60,13 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "DataFlowPipeline": "dataflow_pipeline",
-    "Jitter": "durations",
-    "ProfileResult": "profiler",
-    "SWPipeline": "sw_pipeline",
-    "Spikes": "durations",
-    "TaskProfiler": "profiler",
-    "Timeline": "timeline",
+    "DataFlowPipeline": "engine.dataflow_pipeline",
+    "Jitter": "simulation.durations",
+    "ProfileResult": "measurement.profiler",
+    "SWPipeline": "engine.sw_pipeline",
+    "Spikes": "simulation.durations",
+    "TaskProfiler": "measurement.profiler",
+    "Timeline": "pictures.timeline",
     "resolve_device": "devices.resolve",
 }
 

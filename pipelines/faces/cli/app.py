@@ -35,54 +35,54 @@ def _tell_version(asked: bool) -> None:
 # Name → the function in pipelines/faces/cli, and how its docstring begins.
 COMMANDS = {
     "ingest": (
-        "ingest:ingest",
+        "lake.ingest:ingest",
         "Put traces into the lake and print one row per trace. Content that is already there is skipped.",
     ),
-    "sql": ("query:sql", "Query the lake in SQL. Tables that are not computed yet are computed first."),
-    "ask": ("ask:ask", 'Ask one of the saved questions, such as "which kernels take the most GPU time?".'),
+    "sql": ("lake.query:sql", "Query the lake in SQL. Tables that are not computed yet are computed first."),
+    "ask": ("lake.ask:ask", 'Ask one of the saved questions, such as "which kernels take the most GPU time?".'),
     "tables": (
-        "tables:tables",
+        "lake.tables:tables",
         "List the tables and what a row of each is, or one table's columns with types and meanings.",
     ),
     "compare": (
-        "compare:compare",
+        "fleet.compare:compare",
         "What one capture or trace does more, less or slower than another: operators and kernels by name and shape.",
     ),
     "breakdown": (
-        "breakdown:breakdown",
+        "trace.breakdown:breakdown",
         "How GPU time divides into compute, other work and idle, one row per trace and device.",
     ),
     "graphs": (
-        "graphs:graphs",
+        "trace.graphs:graphs",
         "What ran in replays of CUDA and HIP graphs, by operator, module and layer, as far as the trace shows it.",
     ),
-    "critical-path": ("path:critical_path", "The longest chain of dependent work in a trace, and what bounds it."),
+    "critical-path": ("trace.path:critical_path", "The longest chain of dependent work in a trace, and what bounds it."),
     "overlay": (
-        "overlay:overlay",
+        "trace.overlay:overlay",
         "Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.",
     ),
     "what-if": (
-        "whatif:what_if",
+        "trace.whatif:what_if",
         "The critical path if kernels, classes, streams or delays were faster or slower, compared with the actual path.",
     ),
     "capture-path": (
-        "capture_path:capture_path",
+        "fleet.capture_path:capture_path",
         "What held the whole job up: the path through all ranks, which moves to the last rank at every collective.",
     ),
     "timeline": (
-        "timeline:timeline",
+        "fleet.timeline:timeline",
         "Write one trace for Perfetto with all ranks of a capture on one clock; arrows tie each collective together.",
     ),
     "slice": (
-        "slice:slice_",
+        "trace.slice:slice_",
         "Write a step of a trace, or the rows of a query, as a trace for Perfetto (ui.perfetto.dev).",
     ),
     "stragglers": (
-        "stragglers:stragglers",
+        "fleet.stragglers:stragglers",
         "Which rank the others wait for, and what it costs: by rank, group of ranks and step.",
     ),
     "op-job": (
-        "straggler:op_job",
+        "fleet.op_job:op_job",
         "How long a pipeline-parallel job's steps would take if no rank, stage or kind of op were slower than the others.",
     ),
     "report": (
@@ -90,61 +90,61 @@ COMMANDS = {
         "Write one self-contained page: breakdown, critical path, spans, utilization, memory, collectives, stragglers, hangs.",
     ),
     "gantt": (
-        "schedule:gantt",
+        "trace.gantt:gantt",
         "Draw a run of a schedule: one lane per stream, one box per task, hatched while the stream is idle.",
     ),
     "flight-recorder": (
-        "flight_recorder:flight_recorder",
+        "fleet.flight_recorder:flight_recorder",
         "Compare the Flight Recorder dumps of a job's ranks: which rank is the job stuck on, and in which collective?",
     ),
     "memory": (
-        "memory:memory",
+        "trace.memory:memory",
         "What held GPU memory at its peak, from a memory snapshot of PyTorch: by stack, with fragmentation and failures.",
     ),
     "flame": (
-        "flame:flame",
+        "trace.flame:flame",
         "Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.",
     ),
-    "materialize": ("materialize:materialize", "Compute the model tables of the lake that are missing or out of date."),
+    "materialize": ("lake.materialize:materialize", "Compute the model tables of the lake that are missing or out of date."),
     "fleet": (
-        "fleet:fleet",
+        "fleet.fleet:fleet",
         "What the fleet is doing: each job's newest capture, what got worse, stragglers, files that were not read.",
     ),
-    "metrics": ("fleet:metrics", "Print the fleet as metrics in OpenMetrics text, for Prometheus."),
+    "metrics": ("fleet.fleet:metrics", "Print the fleet as metrics in OpenMetrics text, for Prometheus."),
     "regressions": (
-        "regressions:regressions",
+        "fleet.regressions:regressions",
         "Test the newest captures of each job against the earlier ones, with an exact test that allows for noise.",
     ),
     "compact": (
-        "compact:compact",
+        "lake.compact:compact",
         "Merge the small batches of each past day into few large ones: fewer files, quicker queries and publishing.",
     ),
     "retention": (
-        "retention:retention",
+        "lake.retention:retention",
         "Remove old batches of traces from the lake: hide them now, delete their files after a grace period.",
     ),
     "status": (
-        "status:status",
+        "lake.status:status",
         "Report the lake's health: last commit, waiting files, rejected files, failed runs, disk. For cron and probes.",
     ),
     "check": (
-        "check:check",
+        "lake.check:check",
         "Read every file of the lake and compare it with the size and checksum recorded when it was written.",
     ),
-    "forget": ("forget:forget", "Remove one trace from every table; its capture is recomputed."),
+    "forget": ("lake.forget:forget", "Remove one trace from every table; its capture is recomputed."),
     "demo": (
-        "demo:demo",
+        "lake.demo:demo",
         "Ingest traces (or a small synthetic capture), materialize every asset, and show what a perf engineer wants to see.",
     ),
     "serve": (
-        "serve:serve",
+        "lake.serve:serve",
         "Open the lake in a browser: tables, saved questions, SQL, downloads, reports. Read-only, on this machine only.",
     ),
     "mcp": (
-        "serve:mcp",
+        "lake.serve:mcp",
         "Serve the lake to a language model over MCP (stdio): tables, SQL, and each saved question as a tool. Read-only.",
     ),
-    "ui": ("demo:ui", "Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor."),
+    "ui": ("lake.demo:ui", "Open the Dagster UI for a lake: lineage, runs, checks, the inbox sensor."),
 }
 
 

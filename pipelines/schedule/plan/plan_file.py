@@ -33,7 +33,7 @@ from pipelines.schedule.plan.toml_lines import TomlLines
 from pipelines.schedule.plan.validate import CheckedPlan, validate_plan
 from pipelines.schedule.workloads import WORKLOADS
 
-FOLDER = Path(__file__).with_name("plans")
+FOLDER = Path(__file__).parents[1] / "plans"
 _NAME = re.compile(r"[\w.-]+", re.ASCII)  # names go into range names (SWP/{task}/iter{N}) and comma-separated lists
 _DEPS = ("intra_iter_deps", "inter_iter_deps")
 
