@@ -18,7 +18,7 @@ SLOW = "SELECT count(*) AS n FROM range(16000) AS a, range(16000) AS b WHERE (a.
 def test_connections_draw_no_bar() -> None:
     """In a program that is no file, as in a notebook, DuckDB would."""
     program = (
-        "import duckdb; from pipelines import database\n"
+        "import duckdb; from pipelines.base import database\n"
         "con = database.connect()\n"
         "for one in (duckdb.connect(), con, database.cursor(con), database.cursor()):\n"
         """    print(one.execute("SELECT current_setting('enable_progress_bar')").fetchall())\n"""
@@ -69,7 +69,7 @@ def test_the_command_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_a_slow_query_prints_its_answer_alone() -> None:
     """On its connection, and on those that are made beside it."""
     program = (
-        "from pipelines import database\n"
+        "from pipelines.base import database\n"
         "con = database.connect()\n"
         "con.execute('SET threads = 1')\n"
         f"print(con.execute({SLOW!r}).fetchall())\n"

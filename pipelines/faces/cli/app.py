@@ -56,7 +56,10 @@ COMMANDS = {
         "trace.graphs:graphs",
         "What ran in replays of CUDA and HIP graphs, by operator, module and layer, as far as the trace shows it.",
     ),
-    "critical-path": ("trace.path:critical_path", "The longest chain of dependent work in a trace, and what bounds it."),
+    "critical-path": (
+        "trace.path:critical_path",
+        "The longest chain of dependent work in a trace, and what bounds it.",
+    ),
     "overlay": (
         "trace.overlay:overlay",
         "Write a trace for Perfetto (ui.perfetto.dev) that shows the critical path as its own track, with arrows.",
@@ -105,7 +108,10 @@ COMMANDS = {
         "trace.flame:flame",
         "Draw where a Python program spent its time: the stacks sampled by `python -m pipelines.record.stacks`.",
     ),
-    "materialize": ("lake.materialize:materialize", "Compute the model tables of the lake that are missing or out of date."),
+    "materialize": (
+        "lake.materialize:materialize",
+        "Compute the model tables of the lake that are missing or out of date.",
+    ),
     "fleet": (
         "fleet.fleet:fleet",
         "What the fleet is doing: each job's newest capture, what got worse, stragglers, files that were not read.",
