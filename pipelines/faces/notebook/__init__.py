@@ -1,4 +1,4 @@
-"""Traces in a notebook, with HTA's names where HTA has them: `from pipelines.faces.notebook import TraceAnalysis`.
+"""Traces in a notebook, with HTA's names where HTA has them: `from tracelake import TraceAnalysis`.
 
 Tables are Ibis expressions or Arrow tables. `.to_pandas()` on either needs pandas, which nothing here does: `summary()`
 is a pandas Series only where pandas is installed. docs/migrating-from-hta.md lists each call of HTA beside ours.

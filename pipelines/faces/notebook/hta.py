@@ -1,6 +1,6 @@
-"""For programs written for HTA: change the imports to `from pipelines.faces.notebook.hta import …`, and nothing else.
+"""For programs written for HTA: change the imports to `from tracelake.hta import …`, and nothing else.
 
-Critical paths equal HTA 0.6.1's to the edge and the digit (profile `hta`); `pipelines.faces.notebook` uses our profile by
+Critical paths equal HTA 0.6.1's to the edge and the digit (profile `hta`); `tracelake` uses our profile by
 default.
 """
 
