@@ -20,7 +20,7 @@ TOPS = ("pipelines", "assets", "dagster_project")
 # lines above its own here, and nothing else.
 ROOMS = (
     ("database", "datafiles", "extras", "foreign_text", "paths", "processes", "record", "shorter"),
-    ("renamed", "sqltext", "svg", "synthetic"),
+    ("sqltext", "svg", "synthetic"),
     ("models", "schedule"),
     ("schedule_picture",),
     ("lake", "modelling", "traces"),
@@ -48,9 +48,6 @@ ROOMS = (
     ("assets",),
     ("dagster_project",),
 )
-# Modules that hand on what moved, for programs outside the project. They point upward, and no file of the project may
-# import them: so they are above everything.
-OLD_NAMES = {"pipelines.fleet.materialize", "pipelines.lake.ibis_tables", "pipelines.models.materialize"}
 
 
 def imports(folders: list[Path]) -> nx.DiGraph:
@@ -83,7 +80,6 @@ def upward(graph: nx.DiGraph) -> list[tuple[str, str]]:
         if other != "pipelines"  # it holds the version only
         and room_of(module) != room_of(other)
         and level[room_of(other)] >= level[room_of(module)]
-        and module not in OLD_NAMES
     )
 
 
@@ -99,15 +95,6 @@ def test_no_file_imports_itself_through_others(project: nx.DiGraph) -> None:
 def test_no_import_goes_upward(project: nx.DiGraph) -> None:
     assert {room_of(module) for module in project} - {"pipelines"} == {room for rooms in ROOMS for room in rooms}
     assert upward(project) == []
-
-
-def test_old_names_only_hand_on_and_nothing_imports_them(project: nx.DiGraph) -> None:
-    assert set(project) >= OLD_NAMES
-    assert [(module, other) for module, other in project.edges if other in OLD_NAMES] == []
-    for name in OLD_NAMES:
-        tree = ast.parse((ROOT / name.replace(".", "/")).with_suffix(".py").read_text())
-        kinds = {type(statement) for statement in tree.body}
-        assert kinds == {ast.Expr, ast.ImportFrom, ast.Assign}, f"{name} is more than a docstring, imports and __all__"
 
 
 def test_imports_that_hide_are_found(tmp_path: Path) -> None:
